@@ -1,0 +1,107 @@
+"""All error conditions, in one table: what each means and what to do.
+
+`docs/errors.md` shows the same table; a test holds the two together, and holds the table against the code.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Condition(NamedTuple):
+    """One kind of error: its class, what it means, what the user does about it."""
+
+    error: str
+    meaning: str
+    action: str
+
+
+CONDITIONS: dict[str, Condition] = {
+    # the program
+    "DUPLICATE_NAME": Condition("InvalidError", "two processors have one name", "rename one of them"),
+    "EMPTY_DATAFLOW": Condition("InvalidError", "the dataflow has no source or no sink", "add what is missing"),
+    "BAD_NAME": Condition("InvalidError", "a name has characters other than letters, digits, - and _", "rename it"),
+    "BAD_OPTION": Condition("InvalidError", "an option has a value that makes no sense", "correct the option"),
+    "BAD_POLICY": Condition("InvalidError", "a processor cannot have this policy", "choose another policy"),
+    "FLOW_NOT_FOUND": Condition(
+        "InvalidError", "module:attribute names no dataflow", "name the module and its Dataflow"
+    ),
+    "NOT_ROW_WISE": Condition(
+        "InvalidError",
+        "a transform holds something that is not row-wise, so it could not be replayed or run on changes",
+        "use the operator that the message names",
+    ),
+    "NOT_DETERMINISTIC": Condition(
+        "InvalidError",
+        "a transform holds an expression whose value differs from run to run",
+        "use bl.now(), bl.rand() or bl.uuid(), or declare the transform deterministic=False",
+    ),
+    "OUTSIDE_STEP": Condition(
+        "InvalidError", "bl.now(), bl.rand() or bl.uuid() called outside a transform", "call it inside the function"
+    ),
+    "NO_ROW_POSITION": Condition(
+        "InvalidError", "this source's rows have no position to draw random values from", "name the key columns"
+    ),
+    "UNSUPPORTED_AGGREGATE": Condition(
+        "InvalidError", "this aggregate or its type cannot be kept as state", "use count, sum, avg, min or max"
+    ),
+    "AGGREGATE_OVER_CHANGES": Condition(
+        "InvalidError", "an aggregate over the output of another aggregate", "aggregate the append-only stream"
+    ),
+    "SCHEMA_MISMATCH": Condition("InvalidError", "columns or types are not what is declared", "correct the schema"),
+    "NO_JAVA": Condition("InvalidError", "no Java 17 or newer was found", "install one or set JAVA_HOME"),
+    "MISSING_EXTRA": Condition("InvalidError", "an optional package is not installed", "pip install the extra"),
+    # the store
+    "STORE_NOT_FOUND": Condition("InvalidError", "no store at this path", "give the path that run was given"),
+    "STORE_OF_ANOTHER_DATAFLOW": Condition("DataError", "the store belongs to another dataflow", "use its own store"),
+    "PROGRAM_CHANGED": Condition(
+        "DataError", "the store was written by another version of the program", "run that version, or a new store"
+    ),
+    "ENVIRONMENT_CHANGED": Condition(
+        "DataError",
+        "steps must be replayed, but versions or settings that results depend on have changed",
+        "replay under the recorded environment and stop cleanly, then upgrade",
+    ),
+    "NEWER_FORMAT": Condition("DataError", "the store has a newer format than this version", "upgrade Boatlift"),
+    "CORRUPT": Condition("DataError", "a durable object fails its checksum", "restore it from a copy"),
+    "MISSING_OBJECT": Condition("DataError", "a durable object that is named is not there", "restore it from a copy"),
+    "OBJECT_EXISTS": Condition("FencedError", "another process has created this object", "stop this process"),
+    "FENCED": Condition("FencedError", "a newer process owns this dataflow", "stop this process"),
+    "STORE_FAILED": Condition(
+        "UnavailableError", "the store could not write durably (disk full, I/O error)", "free space, then run again"
+    ),
+    "NO_CONSISTENT_FRONTIER": Condition(
+        "DataError", "nothing the store holds fits what the sinks have", "restore the store that wrote these sinks"
+    ),
+    # sources
+    "INPUT_CHANGED": Condition(
+        "DataError", "an input that a recorded step names has other content now", "put the original back"
+    ),
+    "INPUT_MISSING": Condition("DataError", "an input that a recorded step names is gone", "put it back"),
+    "INPUT_EMPTY": Condition("DataError", "an input file has no bytes", "remove it or write it whole"),
+    "BAD_ROW": Condition("DataError", "a row does not fit the schema", "correct or remove the row"),
+    "BAD_HEADER": Condition("DataError", "a file's columns are not those of the schema", "correct the file"),
+    "NO_INPUT": Condition("InvalidError", "a source's path can never match anything", "correct the path"),
+    # sinks
+    "SINK_OF_ANOTHER_DATAFLOW": Condition(
+        "DataError", "a sink holds rows written by another dataflow or by hand", "give it a place of its own"
+    ),
+    "SINK_GAP": Condition("DataError", "a sink lacks a step before the one handed to it", "restore the sink"),
+    "SINK_LOCKED": Condition(
+        "UnavailableError", "another process holds the sink's lock", "end that process, then run again"
+    ),
+    "SINK_FAILED": Condition("UnavailableError", "the sink could not be written", "mend it, then run again"),
+    "SINK_DAMAGED": Condition("DataError", "a sink's own record of steps cannot be read", "restore the sink"),
+    "NAN_REFUSED": Condition("DataError", "a NaN would become NULL in this sink", "choose nan='text' or filter it"),
+    "TYPE_REFUSED": Condition("InvalidError", "a sink cannot hold a column's type", "cast it in a transform"),
+    # running
+    "DIVERGED": Condition(
+        "DivergedError",
+        "a step gave another result on replay than was recorded",
+        "find what is not deterministic in the processor, or declare it",
+    ),
+    "USER_CODE": Condition("UserCodeError", "a function of the program raised", "see its traceback"),
+    "OVERFLOW": Condition("DataError", "a sum does not fit its type", "cast the column to a wider type"),
+    "STEP_FAILED": Condition("UnavailableError", "Spark could not run a step", "see the cause, then run again"),
+    "INTERNAL": Condition("InternalError", "an invariant of Boatlift does not hold", "report it with the story"),
+}

@@ -1,0 +1,193 @@
+"""What a source and a sink promise: the contracts that every connector keeps.
+
+`tests/connectors/conformance.py` holds each connector to what stands here.
+
+**Source.** A step's input is named by a *position*: a JSON object that says exactly what is read (file names, sizes and
+digests; offset ranges). The position is the determinant: it is durable before anything computed from it can be seen.
+A *cursor*, also JSON, says what all positions so far have taken; it is a pure function of them.
+
+**Sink.** A step reaches a sink in two acts. `stage` runs in the tasks and has no effect that anyone can see. `commit`
+makes the whole step visible at once, together with the step's number, row count and digest, in one atomic act.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = ["Committed", "Delivery", "Json", "Outcome", "Sink", "SinkContext", "Source", "Staged", "Stager"]
+
+Json = Mapping[str, Any]
+"""A JSON object: strings, numbers, booleans, None, lists and objects of them."""
+
+
+class Delivery(Enum):
+    """What a connector can promise."""
+
+    EXACTLY_ONCE = "exactly once"
+    AT_LEAST_ONCE = "at least once"
+
+
+class Source(Protocol):
+    """Where rows come from.
+
+    Laws:
+        * `load(spark, p)` gives the same rows for the same position, every time, on any cluster, or `verify(p)` raises.
+        * `next(c)` takes nothing that `c` holds already, and everything that is there is taken in the end.
+        * `advance` is pure: the cursor after positions p1…pn depends on them alone.
+    """
+
+    delivery: Delivery
+
+    def describe(self) -> Json:
+        """Tells kind, schema and options that results depend on: part of the program's identity."""
+
+    def schema(self, spark: SparkSession) -> StructType:
+        """Gives the schema of its rows."""
+
+    def start(self) -> Json:
+        """Gives the cursor before anything was taken."""
+
+    def next(self, cursor: Json) -> Json | None:
+        """Closes a step over what is there now: its position, or None if there is nothing new.
+
+        Raises:
+            DataError: what is there cannot be read as declared (`[INPUT_EMPTY]`, `[BAD_HEADER]`).
+            UnavailableError: the place cannot be reached.
+        """
+
+    def advance(self, cursor: Json, position: Json) -> Json:
+        """Gives the cursor after a position."""
+
+    def verify(self, position: Json) -> None:
+        """Proves, by size and digest, that what a position names is still there, unchanged.
+
+        Raises:
+            DataError: `[INPUT_CHANGED]`, `[INPUT_MISSING]`, naming the difference.
+        """
+
+    def load(self, spark: SparkSession, position: Json) -> DataFrame:
+        """Reads exactly the rows that a position names, lazily.
+
+        A source whose rows have a position that does not depend on how Spark splits them adds it as the column
+        `_position` (long or string), from which `bl.rand()` draws.
+        """
+
+    def weigh(self, position: Json) -> int:
+        """Estimates the bytes that a position names, to choose how many tasks read it."""
+
+    def explain_failure(self, position: Json, text: str) -> Exception | None:
+        """Turns the text of a failed read into a `DataError` that names file and row, or None if it is not ours."""
+
+    def acknowledge(self, position: Json) -> None:
+        """Learns that no failure can make anyone read this position again."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkContext:
+    """Who writes to a sink, and what.
+
+    Attributes:
+        dataflow: The dataflow's name; with `sink` it is the key of all that the sink records.
+        sink: The sink's name.
+        token: The owner's number; a newer owner has a larger one.
+        schema: What a step's batches have: the user's columns; then `_weight` (int64) if `changes`.
+        changes: Whether rows are changes (weight −1 and +1) or all appended (no `_weight`).
+    """
+
+    dataflow: str
+    sink: str
+    token: int
+    schema: pa.Schema
+    changes: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The newest step that a sink holds: its number, rows and digest."""
+
+    step: int
+    rows: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """What one task staged of one step: a receipt that `commit` is handed.
+
+    Attributes:
+        partition: The task's partition; a step's receipts are handed over in order of partition.
+        rows: How many rows.
+        place: Where the sink's own stager put them (a file, a transaction).
+    """
+
+    partition: int
+    rows: int
+    place: str
+
+
+class Outcome(Enum):
+    """What became of a step that was handed to `commit`."""
+
+    APPENDED = "appended"
+    DROPPED = "compared and dropped"
+
+
+class Stager(Protocol):
+    """The part of a sink that runs in the tasks. It is pickled; it keeps nothing between steps."""
+
+    def stage(self, folder: str, name: str, partition: int, batches: Iterator[pa.RecordBatch]) -> Staged:
+        """Puts a task's rows of one step where `commit` will find them; nothing can be seen of it yet.
+
+        Args:
+            folder: A scratch folder that driver and tasks share.
+            name: A fresh file name, unique to this attempt.
+            partition: The task's partition.
+            batches: The rows, in the sink's context's schema.
+        """
+
+
+class Sink(Protocol):
+    """Where results go.
+
+    Laws (`commit` of step n while the sink holds steps 0…m):
+        * n = m + 1: the whole step becomes visible at once, with its number and digest: `APPENDED`. A crash at any
+          moment leaves all of it or nothing.
+        * n ≤ m: nothing changes. Same rows and digest: `DROPPED`; else `DivergedError [DIVERGED]`.
+        * n > m + 1: `DataError [SINK_GAP]`.
+        * once `open` was called with a larger token, an older owner's commit raises `FencedError [FENCED]`.
+        * rows that anyone but this dataflow and sink wrote into its place are refused: `[SINK_OF_ANOTHER_DATAFLOW]`.
+        * NULL stays NULL, NaN stays NaN or is refused (`[NAN_REFUSED]`), −0.0 stays a zero.
+    """
+
+    delivery: Delivery
+    key: Sequence[str] | None
+    """Key columns: then a step's rows are upserts (`_weight` +1) and deletes (−1), at most one a key. None: changes."""
+
+    def describe(self) -> Json:
+        """Tells kind, place and options, for `plan` and `status`."""
+
+    def open(self, context: SinkContext) -> Committed | None:
+        """Takes the sink over: makes its place if there is none, fences older owners, tells what it holds.
+
+        Raises:
+            DataError: `[SINK_OF_ANOTHER_DATAFLOW]`, `[SINK_DAMAGED]`.
+            InvalidError: `[TYPE_REFUSED]` a column's type cannot be held.
+            FencedError: a newer owner has it.
+        """
+
+    def stager(self) -> Stager:
+        """Gives the part that runs in the tasks."""
+
+    def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
+        """Makes a step visible, atomically, under the laws above."""
+
+    def close(self) -> None:
+        """Lets go of connections."""

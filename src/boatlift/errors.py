@@ -1,0 +1,117 @@
+"""The exception tree: few classes, by what the user should do.
+
+BoatliftError
+├── InvalidError      fix the program or its options
+├── UnavailableError  something outside is not there: retry
+├── FencedError       a newer owner has taken over: stop
+├── DataError         what was stored or read is not what was recorded: restore or upgrade
+├── DivergedError     a processor gave other results on replay: it is not deterministic
+├── UserCodeError     the user's function raised
+└── InternalError     a fault of Boatlift itself
+
+Every error carries a stable condition in capitals, which stands in brackets in its text, so that it survives being
+carried as text (out of a Spark task, through a log file). `CONDITIONS` lists all of them; `docs/errors.md` shows them.
+"""
+
+from __future__ import annotations
+
+import re
+
+from boatlift.conditions import CONDITIONS
+
+__all__ = [
+    "CONDITIONS",
+    "BoatliftError",
+    "DataError",
+    "DivergedError",
+    "FencedError",
+    "InternalError",
+    "InvalidError",
+    "UnavailableError",
+    "UserCodeError",
+    "from_text",
+]
+
+
+class BoatliftError(Exception):
+    """Something Boatlift refuses or cannot do.
+
+    Args:
+        condition: A name from `CONDITIONS`.
+        message: One lowercase sentence with the values that matter, saying what to do.
+    """
+
+    exit_code = 1
+
+    def __init__(self, condition: str, message: str) -> None:
+        known = CONDITIONS.get(condition)
+        if known is None or known.error != type(self).__name__:
+            raise AssertionError(f"[{condition}] is not a condition of {type(self).__name__}")
+        super().__init__(f"[{condition}] {message}")
+        self.condition = condition
+        self.message = message
+
+    def __reduce__(self) -> tuple[type[BoatliftError], tuple[str, str]]:
+        return type(self), (self.condition, self.message)
+
+
+class InvalidError(BoatliftError):
+    """The program or its options are wrong: fix them."""
+
+    exit_code = 2
+
+
+class UnavailableError(BoatliftError):
+    """Something outside is not there, full, or locked: retry when it is back."""
+
+    exit_code = 3
+
+
+class FencedError(BoatliftError):
+    """A newer owner has taken the store over: this process stops."""
+
+    exit_code = 4
+
+
+class DataError(BoatliftError):
+    """What was stored or read is not what was recorded: restore it, or upgrade."""
+
+    exit_code = 5
+
+
+class DivergedError(BoatliftError):
+    """A processor gave another result on replay: it is not deterministic."""
+
+    exit_code = 6
+
+
+class UserCodeError(BoatliftError):
+    """The user's function raised."""
+
+    exit_code = 7
+
+
+class InternalError(BoatliftError):
+    """A fault of Boatlift itself."""
+
+    exit_code = 70
+
+
+_BY_NAME = {
+    cls.__name__: cls
+    for cls in (InvalidError, UnavailableError, FencedError, DataError, DivergedError, UserCodeError, InternalError)
+}
+_PATTERN = re.compile(r"\[([A-Z][A-Z0-9_]+)\] ([^\n]*)")
+
+
+def from_text(text: str) -> BoatliftError | None:
+    """Finds the error of ours that a text carries, as Spark hands on what a task raised.
+
+    Returns:
+        The first error whose condition stands in the text, or None.
+    """
+    for condition, message in _PATTERN.findall(text):
+        known = CONDITIONS.get(condition)
+        if known is not None:
+            return _BY_NAME[known.error](condition, message)
+    return None

@@ -1,0 +1,69 @@
+"""Where durable bytes live: the contract of a store.
+
+A store is a flat set of immutable objects under names with slashes (`log/000000000042`). There is no replace and no
+append: what changes is a *numbered* object, and creating the next number is the fence (`docs/decisions/`).
+
+Laws, which `tests/storage/conformance.py` holds every store to:
+
+1. `create` of a name that exists raises `FencedError [OBJECT_EXISTS]` and changes nothing. Of two concurrent creates
+   of one name exactly one succeeds.
+2. When `create` has returned, the object survives a power loss, whole. Before it returns, the object exists whole or
+   not at all: nobody ever reads a part of it.
+3. `list` gives every object that was created and not deleted, in order of name.
+4. `delete` of a name that is not there does nothing: a crash may repeat it.
+5. A failure to make something durable raises `UnavailableError [STORE_FAILED]`, and from then on the store refuses
+   every write: after a failed fsync nobody knows what is on the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+__all__ = ["Store"]
+
+
+@runtime_checkable
+class Store(Protocol):
+    """A flat set of immutable, named, durable objects."""
+
+    def create(self, name: str, content: bytes | Path) -> None:
+        """Makes an object durable under a name that is free.
+
+        Args:
+            name: Relative, with slashes, no `..`; each part of letters, digits, `-`, `_` and `.`.
+            content: The bytes, or a local file that is taken over (a local store links it; the file stays).
+
+        Raises:
+            FencedError: `[OBJECT_EXISTS]` the name is taken.
+            UnavailableError: `[STORE_FAILED]` it could not be made durable.
+        """
+
+    def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
+        """Reads an object, or `length` bytes of it from `start`.
+
+        Raises:
+            DataError: `[MISSING_OBJECT]` there is none.
+        """
+
+    def size(self, name: str) -> int | None:
+        """Gives an object's size in bytes, or None if there is none."""
+
+    def list(self, prefix: str) -> Iterator[str]:
+        """Names all objects whose names begin with the prefix, in order."""
+
+    def delete(self, name: str) -> None:
+        """Removes an object; one that is not there is no error."""
+
+    def local_path(self, name: str) -> Path | None:
+        """Gives a local file for memory-mapping, or None if this store has none."""
+
+    def scratch(self, owner: str) -> Path:
+        """Gives a folder that every task can write to, for files that need not survive; made if absent.
+
+        One folder an owner: a successor removes those of its predecessors with `discard_scratch`.
+        """
+
+    def discard_scratch(self, keep: str) -> None:
+        """Removes the scratch folders of all owners but one."""
