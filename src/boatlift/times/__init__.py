@@ -1,0 +1,1 @@
+"""Logical time: domains, frontiers, projections. Pure."""

@@ -1,0 +1,147 @@
+"""The records of the log: what is decided, made and kept, one immutable fact each.
+
+On disk a record is msgpack by msgspec, tagged by its kind; `docs/formats/log.md` describes the bytes.
+A *group* of records is one numbered object; a group is durable whole or not at all.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+__all__ = [
+    "Checkpoint",
+    "Claim",
+    "Committed",
+    "Input",
+    "Output",
+    "Record",
+    "RunRef",
+    "Snapshot",
+    "Stable",
+    "Stopped",
+    "Truncate",
+]
+
+
+class _Fact(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What all records have: immutable, refused if it has fields this version does not know."""
+
+
+class RunRef(_Fact):
+    """A run by name, with all that is needed to trust and place it.
+
+    Attributes:
+        name: The object's name in the store (`runs/…`), or a scratch file's path before it is durable.
+        first, last: The interval of times whose effects it holds.
+        modulus, residue: It holds key groups g with g % modulus == residue.
+        rows: Number of rows.
+        size: Bytes.
+        digest: xxh3-128 of the file, in hex.
+    """
+
+    name: str
+    first: int
+    last: int
+    modulus: int
+    residue: int
+    rows: int
+    size: int
+    digest: str
+
+
+class Claim(_Fact, tag="claim"):
+    """A process takes the dataflow over; the number of the object that holds this is its token.
+
+    Attributes:
+        host, pid, at: Who and when (milliseconds since 1970), for people.
+        program: The program's identity: graph, schemas, keys, canonical plans (`docs/formats/log.md`).
+        environment: Versions and settings that results depend on.
+    """
+
+    host: str
+    pid: int
+    at: int
+    program: dict[str, Any]
+    environment: dict[str, Any]
+
+
+class Input(_Fact, tag="input"):
+    """The determinants of one time at a source: what it takes, the clock, the seed."""
+
+    source: str
+    time: int
+    position: dict[str, Any]
+    clock: int
+    seed: int
+
+
+class Output(_Fact, tag="output"):
+    """What a processor made of a time: rows and digest, to be compared on replay."""
+
+    processor: str
+    time: int
+    rows: int
+    digest: str
+
+
+class Checkpoint(_Fact, tag="checkpoint"):
+    """A processor's state at a frontier is durable: Ξ of the frontier that ends with `time`."""
+
+    processor: str
+    time: int
+    runs: tuple[RunRef, ...]
+
+
+class Committed(_Fact, tag="committed"):
+    """A sink holds every time up to this one (a memo: the sink itself is the truth)."""
+
+    sink: str
+    time: int
+
+
+class Stable(_Fact, tag="stable"):
+    """Stable frontiers that moved: processor to the last time that no failure can take back."""
+
+    frontiers: dict[str, int]
+
+
+class Truncate(_Fact, tag="truncate"):
+    """A recovery: what is logged beyond these times (by processor) belongs to an execution that is gone."""
+
+    frontiers: dict[str, int]
+
+
+class Stopped(_Fact, tag="stopped"):
+    """The owner stopped in good order; nothing has to be replayed if every frontier was checkpointed."""
+
+    at: int
+
+
+class Snapshot(_Fact, tag="snapshot"):
+    """The manifest: all that the records before it still mean, so that those can go.
+
+    Attributes:
+        dataflow: The dataflow's name.
+        program, environment: As the last claim had them.
+        cursors: Source to (time, cursor): what all positions up to and including that time have taken.
+        inputs: Determinants after those cursors.
+        outputs: Digests that a replay may still need.
+        checkpoints: Every checkpoint that a rollback may still choose.
+        stable: Stable frontiers.
+        committed: Sink to the last time it is known to hold.
+    """
+
+    dataflow: str
+    program: dict[str, Any]
+    environment: dict[str, Any]
+    cursors: dict[str, tuple[int, dict[str, Any]]]
+    inputs: tuple[Input, ...]
+    outputs: tuple[Output, ...]
+    checkpoints: tuple[Checkpoint, ...]
+    stable: dict[str, int]
+    committed: dict[str, int]
+
+
+Record = Claim | Input | Output | Checkpoint | Committed | Stable | Truncate | Stopped | Snapshot
