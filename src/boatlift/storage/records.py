@@ -114,9 +114,7 @@ class Truncate(_Fact, tag="truncate"):
 
 
 class Stopped(_Fact, tag="stopped"):
-    """The owner stopped in good order; nothing has to be replayed if every frontier was checkpointed."""
-
-    at: int
+    """The owner stopped in good order: what was logged and not executed was never executed by anyone."""
 
 
 class Snapshot(_Fact, tag="snapshot"):

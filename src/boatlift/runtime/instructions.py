@@ -1,0 +1,104 @@
+"""What is to be done: the instructions that the state machine gives.
+
+The shell carries them out, each at its own pace and several at once, and answers with events.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from boatlift.dataflow import Json, Staged
+from boatlift.storage.records import Record
+
+__all__ = [
+    "Acknowledge",
+    "Append",
+    "Commit",
+    "Finish",
+    "Free",
+    "Instruction",
+    "Manifest",
+    "Poll",
+    "Run",
+    "Save",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Poll:
+    """Ask a source to close this time. Answer: `Proposed` or `Nothing`."""
+
+    source: str
+    time: int
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Make records durable, together. Answer: `Durable`."""
+
+    records: tuple[Record, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Execute a unit over a time, with these determinants. Answer: `Ran`.
+
+    Attributes:
+        replay: The time was executed before a crash; the input must be proved unchanged.
+    """
+
+    unit: str
+    time: int
+    position: Json
+    clock: int
+    seed: int
+    replay: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Make a time visible at a sink. Answer: `Placed`."""
+
+    sink: str
+    time: int
+    rows: int
+    digest: str
+    staged: tuple[Staged, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Make a unit's state, as it is when this instruction is given, durable. Answer: `Saved`."""
+
+    unit: str
+    time: int
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Write a manifest, then delete what it made garbage. Answer: `Manifested`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledge:
+    """Tell a source that it will never be asked for this position again. No answer."""
+
+    source: str
+    time: int
+    position: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Free:
+    """Drop what a unit's step left in scratch: everyone has taken it. No answer."""
+
+    unit: str
+    time: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """Nothing is left to do: close. No answer."""
+
+
+Instruction = Poll | Append | Run | Commit | Save | Manifest | Acknowledge | Free | Finish

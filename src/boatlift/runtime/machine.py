@@ -1,0 +1,326 @@
+"""The heart of the runtime: a state machine, events in, instructions out.
+
+It decides what runs when, what is logged, what may leave, what is saved and what is garbage. It does no I/O, reads no
+clock, draws no random numbers and knows nothing of Spark, so the same machine runs on Spark and in a simulation.
+
+There is no global barrier. A unit runs its next time as soon as that time's input is there; a sink is handed its next
+time as soon as the monitor lets it go (design, section 4, question 3); a checkpoint is made durable while later
+steps run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from boatlift.dataflow import Outcome, Plan, Unit
+from boatlift.errors import DivergedError, InternalError
+from boatlift.recovery import Monitor, RecoveryPlan
+from boatlift.runtime import events as ev
+from boatlift.runtime import instructions as do
+from boatlift.runtime.graph import recovery_graph
+from boatlift.runtime.progress import SinkProgress, SourceProgress, Story, UnitProgress
+from boatlift.storage.history import History
+from boatlift.storage.records import Checkpoint, Committed, Input, Output, Record, Stable, Stopped, Truncate
+
+__all__ = ["Machine"]
+
+SOURCE_AHEAD = 2
+"""How many times a source may close beyond the slowest unit that reads it: one runs, one is made durable meanwhile."""
+
+UNIT_AHEAD = 4
+"""How many of a unit's times may wait for its sinks and readers before it stops: bounds what scratch holds."""
+
+GROUPS_A_MANIFEST = 256
+"""A manifest is written at the latest after so many groups, so that the log stays short without checkpoints too."""
+
+
+class Machine:
+    """Drives one dataflow from what the store and the sinks hold.
+
+    Args:
+        plan: The dataflow, in units.
+        history: What the log says; the machine does not change it.
+        held: Sink to the last time it holds, -1 for none.
+        available_now: Finish when no source has anything new, rather than wait.
+
+    Raises:
+        DataError: `[NO_CONSISTENT_FRONTIER]` what the sinks hold cannot come from what the store holds.
+    """
+
+    def __init__(self, plan: Plan, history: History, held: Mapping[str, int], *, available_now: bool) -> None:
+        self.plan = plan
+        self.available_now = available_now
+        self.story = Story()
+        self.monitor = Monitor(recovery_graph(plan))
+        for source, inputs in history.inputs.items():
+            self.monitor.durable_input_below(source, history.cursors.get(source, (-1, {}))[0])
+            for time in inputs:
+                self.monitor.durable_input(source, time)
+        for unit, checkpoints in history.checkpoints.items():
+            for time in checkpoints:
+                self.monitor.durable_checkpoint(unit, time)
+        for sink, time in held.items():
+            self.monitor.committed(sink, time)
+        self.recovery: RecoveryPlan = self.monitor.plan(frozenset(plan.processors))
+        restored = {name: self.recovery.frontier(name) for name in plan.processors}
+        self._sources = {
+            name: SourceProgress(
+                dict(history.inputs.get(name, {})), history.last_input(name) + 1, history.last_input(name)
+            )
+            for name in plan.sources
+        }
+        self._units = {name: UnitProgress(restored[name], restored[name]) for name in plan.units}
+        self._sinks = {
+            name: SinkProgress(self._units[plan.unit_of_sink(name).name].completed, held.get(name, -1))
+            for name in plan.sinks
+        }
+        self._expected = {
+            (unit, time): output
+            for unit, outputs in history.outputs.items()
+            for time, output in outputs.items()
+            if time <= self.recovery.fixed(unit)
+        }
+        self._stable = dict(history.stable)
+        self._pending: list[Record] = []
+        self._appending = 0
+        self._groups = 0
+        self._manifesting = False
+        self._stopping = False
+        self._stopped = False
+        self._finished = False
+
+    @property
+    def replays(self) -> bool:
+        """Whether recorded steps have to be executed again."""
+        return any(
+            self._units[unit].completed < self._sources[self.plan.source_of(unit)].replay_until
+            for unit in self.plan.units
+        )
+
+    def checkpoints(self) -> dict[str, int]:
+        """Which checkpoint each stateful unit is to be restored from; units that start empty are left out."""
+        return {
+            name: self._units[name].completed
+            for name, unit in self.plan.units.items()
+            if unit.aggregate is not None and self._units[name].completed >= 0
+        }
+
+    def start(self) -> list[do.Instruction]:
+        """Gives the first instructions: the truncation of what is gone, then whatever can run."""
+        self.story.tell("start", self.recovery.describe())
+        truncated = self.recovery.truncations()
+        if truncated:
+            self._pending.append(Truncate(truncated))
+        return self._next(urgent=bool(truncated))
+
+    def handle(self, event: ev.Event) -> list[do.Instruction]:
+        """Takes one event in and gives what is to be done now.
+
+        Raises:
+            DivergedError: a replayed step gave another result than was recorded.
+            InternalError: the event does not fit what was instructed.
+        """
+        self.story.tell("event", event)
+        given: list[do.Instruction] = []
+        urgent = False
+        match event:
+            case ev.Proposed(source, time, position, clock, seed):
+                self._require(self._sources[source].polling and time == self._sources[source].next, event)
+                self._sources[source].take(Input(source, time, dict(position), clock, seed))
+                self.monitor.completed(source, time)
+                self._pending.append(self._sources[source].inputs[time])
+                urgent = True
+            case ev.Nothing(source):
+                self._sources[source].polling, self._sources[source].idle = False, True
+            case ev.Wake(source):
+                self._sources[source].idle = False
+            case ev.Durable(records):
+                self._appending -= 1
+                urgent = self._note_durable(records)
+            case ev.Ran(unit, time, result):
+                given += self._note_ran(self.plan.units[unit], time, result, event)
+            case ev.Placed(sink, time, outcome):
+                self._note_placed(sink, time, outcome, event)
+                given += self._freed(self.plan.unit_of_sink(sink))
+            case ev.Saved(unit, time, runs):
+                self._units[unit].saving = None
+                self._pending.append(Checkpoint(unit, time, runs))
+                urgent = True
+            case ev.Manifested():
+                self._manifesting, self._groups = False, 0
+            case ev.StopRequested():
+                self._stopping = True
+        return given + self._next(urgent)
+
+    # -- what an event means ------------------------------------------------------------------------------------------
+
+    def _note_durable(self, records: Iterable[Record]) -> bool:
+        for record in records:
+            match record:
+                case Input(source, time):
+                    self.monitor.durable_input(source, time)
+                case Checkpoint(unit, time):
+                    self.monitor.durable_checkpoint(unit, time)
+                    self._units[unit].saved = time
+                case Stopped():
+                    self._stopped = True
+        return False
+
+    def _note_ran(self, unit: Unit, time: int, result: ev.StepResult, event: ev.Event) -> list[do.Instruction]:
+        progress = self._units[unit.name]
+        self._require(progress.running == time, event)
+        expected = self._expected.pop((unit.name, time), None)
+        if expected is None:
+            self._pending.append(Output(unit.name, time, result.rows, result.digest))
+        elif (expected.rows, expected.digest) != (result.rows, result.digest):
+            raise DivergedError(
+                "DIVERGED",
+                f"{unit.name} at step {time} gave {result.rows} rows with digest {result.digest} on replay, but "
+                f"{expected.rows} rows with {expected.digest} are recorded: something in it is not deterministic",
+            )
+        progress.running, progress.completed = None, time
+        for name in (*(t.name for t in unit.chain), unit.name):
+            self.monitor.completed(name, time)
+        for sink in unit.sinks:
+            self._sinks[sink.name].waiting[time] = result
+        if unit.aggregate is not None and unit.aggregate.policy.checkpoints(time):
+            progress.wants_save = True
+        return self._freed(unit) + (self._freed(self.plan.units[unit.root]) if unit.root in self.plan.units else [])
+
+    def _note_placed(self, sink: str, time: int, outcome: Outcome, event: ev.Event) -> None:
+        progress = self._sinks[sink]
+        self._require(progress.committing == time, event)
+        self._require((outcome is Outcome.DROPPED) == (time <= progress.held), event)
+        del progress.waiting[time]
+        progress.committing, progress.placed = None, time
+        if time > progress.held:
+            progress.held = time
+            self.monitor.committed(sink, time)
+            self._pending.append(Committed(sink, time))
+
+    def _freed(self, unit: Unit) -> list[do.Instruction]:
+        """Drops what a unit's steps left in scratch as soon as every sink and reader has taken it."""
+        progress = self._units[unit.name]
+        taken = self._taken(unit)
+        times = range(progress.freed + 1, taken + 1)
+        progress.freed = max(progress.freed, taken)
+        return [do.Free(unit.name, time) for time in times]
+
+    def _taken(self, unit: Unit) -> int:
+        readers = [self._units[u.name].completed for u in self.plan.units.values() if u.root == unit.name != u.name]
+        return min([self._sinks[s.name].placed for s in unit.sinks] + readers + [self._units[unit.name].completed])
+
+    # -- what can be done now -----------------------------------------------------------------------------------------
+
+    def _next(self, urgent: bool) -> list[do.Instruction]:
+        if self._finished:
+            return []
+        given = [*self._saves(), *self._runs(), *self._polls(), *self._commits(), *self._manifest()]
+        closing = self._stopping or (self.available_now and self._exhausted())
+        if closing and not given and self._quiet():
+            given += self._close()
+        if self._pending and (urgent or self._quiet() or len(self._pending) >= GROUPS_A_MANIFEST):
+            given.insert(0, do.Append(tuple(self._pending)))
+            self._pending.clear()
+            self._appending += 1
+            self._groups += 1
+        for instruction in given:
+            self.story.tell("do", instruction)
+        return given
+
+    def _polls(self) -> Iterable[do.Instruction]:
+        for name, source in self._sources.items():
+            followers = [self._units[u].completed for u in self.plan.units if self.plan.source_of(u) == name]
+            ahead = source.next - 1 - min(followers)
+            if not (self._stopping or source.polling or source.idle) and ahead < SOURCE_AHEAD:
+                source.polling = True
+                yield do.Poll(name, source.next)
+
+    def _runs(self) -> Iterable[do.Instruction]:
+        for name, unit in self.plan.units.items():
+            progress = self._units[name]
+            time = progress.completed + 1
+            if self._stopping or progress.running is not None or progress.wants_save:
+                continue
+            source = self._sources[self.plan.source_of(name)]
+            if time not in source.inputs or time - self._taken(unit) > UNIT_AHEAD:
+                continue
+            if unit.root not in self.plan.sources and self._units[unit.root].completed < time:
+                continue
+            progress.running = time
+            made = source.inputs[time]
+            yield do.Run(name, time, made.position, made.clock, made.seed, time <= source.replay_until)
+
+    def _commits(self) -> Iterable[do.Instruction]:
+        for name, sink in self._sinks.items():
+            time = sink.placed + 1
+            result = sink.waiting.get(time)
+            if result is None or sink.committing is not None:
+                continue
+            if time <= sink.held or self.monitor.may_release(name, time):
+                sink.committing = time
+                yield do.Commit(name, time, result.rows, result.digest, tuple(result.staged.get(name, ())))
+
+    def _saves(self) -> Iterable[do.Instruction]:
+        for name, progress in self._units.items():
+            if progress.wants_save and progress.saving is None:
+                progress.wants_save, progress.saving = False, progress.completed
+                yield do.Save(name, progress.completed)
+
+    def _manifest(self) -> Iterable[do.Instruction]:
+        if self._manifesting:
+            return
+        stable = {name: self.monitor.stable(name) for name in self.plan.processors}
+        moved = {name: time for name, time in stable.items() if time > self._stable.get(name, -1)}
+        checkpointed = any(name in moved for name, unit in self.plan.units.items() if unit.aggregate is not None)
+        if moved and (checkpointed or self._groups >= GROUPS_A_MANIFEST):
+            self._manifesting = True
+            for name, source in self._sources.items():
+                for time in range(self._stable.get(name, -1) + 1, stable[name] + 1):
+                    if time in source.inputs:
+                        yield do.Acknowledge(name, time, source.inputs.pop(time).position)
+            self._stable.update(moved)
+            self._appending += 1
+            records = (*self._pending, Stable(dict(self._stable)))
+            self._pending.clear()
+            yield do.Append(records)
+            yield do.Manifest()
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def _exhausted(self) -> bool:
+        caught_up = all(
+            self._units[u].completed >= self._sources[self.plan.source_of(u)].next - 1 for u in self.plan.units
+        )
+        return caught_up and all(source.idle for source in self._sources.values())
+
+    def _quiet(self) -> bool:
+        """Whether nothing is under way that an event would end."""
+        return not (
+            self._appending
+            or self._manifesting
+            or any(source.polling for source in self._sources.values())
+            or any(unit.running is not None or unit.saving is not None for unit in self._units.values())
+            or any(sink.committing is not None for sink in self._sinks.values())
+        )
+
+    def _close(self) -> list[do.Instruction]:
+        """The last acts, one after the other: save every state, say so in the log, write a manifest, finish."""
+        for name, unit in self.plan.units.items():
+            progress = self._units[name]
+            if unit.aggregate is not None and progress.completed > progress.saved:
+                progress.wants_save = True
+        saves = list(self._saves())
+        if saves:
+            return saves
+        if not self._stopped and not any(isinstance(record, Stopped) for record in self._pending):
+            self._pending.append(Stopped())
+            return []
+        if self._pending:
+            return []
+        self._finished = True
+        return [do.Finish()]
+
+    def _require(self, holds: bool, event: ev.Event) -> None:
+        if not holds:
+            raise InternalError("INTERNAL", f"{event} does not fit what was instructed; {self.story}")

@@ -1,0 +1,85 @@
+"""Where each processor is: the state machine's own state, in three small parts, and its story."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from boatlift.runtime.events import StepResult
+from boatlift.storage.records import Input
+
+__all__ = ["SinkProgress", "SourceProgress", "Story", "UnitProgress"]
+
+
+@dataclass(slots=True)
+class SourceProgress:
+    """A source: the determinants made, the next time to close.
+
+    Attributes:
+        inputs: Made and not yet stable, by time.
+        next: The next time to close.
+        replay_until: The last time that was recorded before this process began.
+    """
+
+    inputs: dict[int, Input]
+    next: int
+    replay_until: int
+    polling: bool = False
+    idle: bool = False
+
+    def take(self, made: Input) -> None:
+        """Notes a time that was closed."""
+        self.inputs[made.time] = made
+        self.next = made.time + 1
+        self.polling = False
+
+
+@dataclass(slots=True)
+class UnitProgress:
+    """A unit: how far it is, what it runs, what it saves.
+
+    Attributes:
+        completed: The last time executed.
+        saved: The last time whose checkpoint is durable.
+        freed: The last time whose scratch files are dropped.
+    """
+
+    completed: int
+    saved: int
+    running: int | None = None
+    saving: int | None = None
+    wants_save: bool = False
+    freed: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.freed = self.completed
+
+
+@dataclass(slots=True)
+class SinkProgress:
+    """A sink: what was handed to it, what it holds.
+
+    Attributes:
+        placed: The last time handed over in this process.
+        held: The last time it holds; on a replay ahead of `placed`.
+        waiting: Results staged for it, by time.
+    """
+
+    placed: int
+    held: int
+    waiting: dict[int, StepResult] = field(default_factory=dict)
+    committing: int | None = None
+
+
+class Story:
+    """The last transitions, told when an invariant breaks."""
+
+    def __init__(self, length: int = 40) -> None:
+        self._lines: deque[tuple[str, object]] = deque(maxlen=length)
+
+    def tell(self, kind: str, what: object) -> None:
+        """Adds a transition."""
+        self._lines.append((kind, what))
+
+    def __str__(self) -> str:
+        return "the last transitions were:\n" + "\n".join(f"  {kind:5} {what}" for kind, what in self._lines)
