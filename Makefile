@@ -1,0 +1,45 @@
+# Boatlift's tasks. `make` lists them; the text after ## is what it shows.
+
+.DEFAULT_GOAL := help
+.PHONY: help setup check format test demo bench lock docs clean
+SHELL := /bin/sh
+
+python := .venv/bin/python
+sources := src tests benchmarks examples scripts
+
+help: ## Lists these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## Makes .venv from python3 >= 3.11 and sees to a Java >= 17; quick when there is nothing to do
+	@PYTHON="$(PYTHON)" scripts/setup.sh
+
+check: setup ## Checks format, lint, types, layers and dependencies
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/mypy --strict src
+	.venv/bin/lint-imports
+	.venv/bin/deptry src
+
+format: setup ## Formats the code and mends what can be mended
+	.venv/bin/ruff check --fix .
+	.venv/bin/ruff format .
+
+test: setup ## Runs all tests: first those without a JVM, two at a time, then those on Spark
+	@scripts/test.sh $(ARGS)
+
+demo: setup ## The main job: a pipeline over 336,776 real flights, killed again and again, comes out right
+	@$(python) examples/demo.py
+
+bench: setup ## Measures against Structured Streaming; writes benchmarks/results/latest.json and latest.md
+	$(python) -m benchmarks
+
+docs: setup ## Writes the generated parts of the documentation
+	$(python) scripts/errors_table.py
+
+lock: setup ## Writes the hashed locks in requirements/ anew
+	@scripts/lock.sh
+
+clean: ## Removes what was built, measured and cached; keeps .venv
+	rm -rf artifacts build dist demo-output .coverage .mypy_cache .ruff_cache .pytest_cache .hypothesis \
+		.import_linter_cache spark-warehouse metastore_db derby.log
+	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
