@@ -29,7 +29,7 @@ class _Fact(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
     """What all records have: immutable, refused if it has fields this version does not know."""
 
 
-class RunRef(_Fact):
+class RunRef(_Fact, frozen=True):
     """A run by name, with all that is needed to trust and place it.
 
     Attributes:
@@ -51,7 +51,7 @@ class RunRef(_Fact):
     digest: str
 
 
-class Claim(_Fact, tag="claim"):
+class Claim(_Fact, frozen=True, tag="claim"):
     """A process takes the dataflow over; the number of the object that holds this is its token.
 
     Attributes:
@@ -67,7 +67,7 @@ class Claim(_Fact, tag="claim"):
     environment: dict[str, Any]
 
 
-class Input(_Fact, tag="input"):
+class Input(_Fact, frozen=True, tag="input"):
     """The determinants of one time at a source: what it takes, the clock, the seed."""
 
     source: str
@@ -77,7 +77,7 @@ class Input(_Fact, tag="input"):
     seed: int
 
 
-class Output(_Fact, tag="output"):
+class Output(_Fact, frozen=True, tag="output"):
     """What a processor made of a time: rows and digest, to be compared on replay."""
 
     processor: str
@@ -86,7 +86,7 @@ class Output(_Fact, tag="output"):
     digest: str
 
 
-class Checkpoint(_Fact, tag="checkpoint"):
+class Checkpoint(_Fact, frozen=True, tag="checkpoint"):
     """A processor's state at a frontier is durable: Ξ of the frontier that ends with `time`."""
 
     processor: str
@@ -94,30 +94,30 @@ class Checkpoint(_Fact, tag="checkpoint"):
     runs: tuple[RunRef, ...]
 
 
-class Committed(_Fact, tag="committed"):
+class Committed(_Fact, frozen=True, tag="committed"):
     """A sink holds every time up to this one (a memo: the sink itself is the truth)."""
 
     sink: str
     time: int
 
 
-class Stable(_Fact, tag="stable"):
+class Stable(_Fact, frozen=True, tag="stable"):
     """Stable frontiers that moved: processor to the last time that no failure can take back."""
 
     frontiers: dict[str, int]
 
 
-class Truncate(_Fact, tag="truncate"):
+class Truncate(_Fact, frozen=True, tag="truncate"):
     """A recovery: what is logged beyond these times (by processor) belongs to an execution that is gone."""
 
     frontiers: dict[str, int]
 
 
-class Stopped(_Fact, tag="stopped"):
+class Stopped(_Fact, frozen=True, tag="stopped"):
     """The owner stopped in good order: what was logged and not executed was never executed by anyone."""
 
 
-class Snapshot(_Fact, tag="snapshot"):
+class Snapshot(_Fact, frozen=True, tag="snapshot"):
     """The manifest: all that the records before it still mean, so that those can go.
 
     Attributes:

@@ -1,0 +1,121 @@
+"""The few acts on a file system that a local store rests on, behind a seam.
+
+They stand apart so that tests can record them, fail them with real errors, and work out every state that a power loss
+could leave behind (`tests/support/power_loss.py`). Nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol
+
+__all__ = ["FileSystem", "RealFileSystem"]
+
+
+class FileSystem(Protocol):
+    """What a local store asks of the operating system.
+
+    Every method raises the `OSError` that the system gives, unchanged. What counts as durable is what POSIX promises
+    and no more: contents by syncing the file, names by syncing the folder they are in.
+    """
+
+    def write_new(self, path: Path, content: Iterable[bytes]) -> None:
+        """Writes a file that must not exist and makes its contents (not its name) durable."""
+
+    def sync_file(self, path: Path) -> None:
+        """Makes the contents of a file that someone else wrote durable."""
+
+    def link(self, source: Path, target: Path) -> None:
+        """Gives a file a second name, which must be free: of two concurrent links to one name exactly one succeeds."""
+
+    def sync_folder(self, path: Path) -> None:
+        """Makes the names in a folder durable."""
+
+    def unlink(self, path: Path) -> None:
+        """Takes a name away."""
+
+    def make_folder(self, path: Path) -> None:
+        """Makes one folder; its parent must exist."""
+
+    def remove_tree(self, path: Path) -> None:
+        """Removes a folder with all that is in it."""
+
+    def read(self, path: Path, start: int, length: int | None) -> bytes:
+        """Reads `length` bytes from `start` on, or to the end; fewer if the file ends before."""
+
+    def size(self, path: Path) -> int | None:
+        """Gives the size of a regular file in bytes; None if there is none by this name."""
+
+    def list_folder(self, path: Path) -> list[tuple[str, bool]]:
+        """Names what is in a folder, each with whether it is a folder itself; nothing if there is no such folder."""
+
+
+class RealFileSystem:
+    """The operating system's own."""
+
+    def write_new(self, path: Path, content: Iterable[bytes]) -> None:
+        """Writes a new file and syncs it through the same descriptor, so that no write error can be missed."""
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        try:
+            for part in content:
+                rest = memoryview(part)
+                while rest:
+                    rest = rest[os.write(descriptor, rest) :]
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def sync_file(self, path: Path) -> None:
+        """Syncs a file."""
+        _sync(path, os.O_RDONLY)
+
+    def link(self, source: Path, target: Path) -> None:
+        """Makes a hard link."""
+        os.link(source, target)
+
+    def sync_folder(self, path: Path) -> None:
+        """Syncs a folder."""
+        _sync(path, os.O_RDONLY | os.O_DIRECTORY)
+
+    def unlink(self, path: Path) -> None:
+        """Removes a name."""
+        path.unlink()
+
+    def make_folder(self, path: Path) -> None:
+        """Makes a folder."""
+        path.mkdir()
+
+    def remove_tree(self, path: Path) -> None:
+        """Removes a folder and everything below it."""
+        shutil.rmtree(path)
+
+    def read(self, path: Path, start: int, length: int | None) -> bytes:
+        """Reads a range."""
+        with path.open("rb") as file:
+            file.seek(start)
+            return file.read(-1 if length is None else length)
+
+    def size(self, path: Path) -> int | None:
+        """Gives the size of a regular file."""
+        if not path.is_file():
+            return None
+        return path.stat().st_size
+
+    def list_folder(self, path: Path) -> list[tuple[str, bool]]:
+        """Lists a folder."""
+        try:
+            with os.scandir(path) as entries:
+                return [(entry.name, entry.is_dir()) for entry in entries]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+
+def _sync(path: Path, flags: int) -> None:
+    descriptor = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,295 @@
+"""A store in a folder: each object a file, made durable before anyone is told (`docs/formats/store.md`).
+
+An object appears under its name by one hard link of a file that is whole and synced, so nobody ever reads a part of
+it, and of two processes that create one name exactly one succeeds. The folder may be on a disk that several hosts
+share, as long as links on it are atomic.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import secrets
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
+
+from boatlift.errors import BoatliftError, DataError, FencedError, InvalidError, UnavailableError
+from boatlift.storage.filesystem import FileSystem, RealFileSystem
+
+__all__ = ["LocalStore"]
+
+TEMPORARY = "tmp"
+SCRATCH = "scratch"
+COPY_BYTES = 8 << 20
+
+_PART = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,200}\Z")
+
+
+class LocalStore:
+    """A `Store` in a folder of a file system.
+
+    Safe to use from several threads. Folders are never removed, so that a writer never finds one gone.
+
+    Args:
+        root: The folder; `open` makes it.
+        filesystem: The acts that everything rests on; a parameter so that they can be recorded and made to fail.
+    """
+
+    def __init__(self, root: Path, filesystem: FileSystem | None = None) -> None:
+        self.root = root.absolute()
+        self._files: FileSystem = filesystem or RealFileSystem()
+        self._failure: str | None = None
+        self._durable_folders: set[Path] = set()
+        # A failed sync of a folder is told to one caller only, so no two may sync, and fail, at once.
+        self._naming = threading.Lock()
+
+    @classmethod
+    def open(cls, root: Path, *, create: bool, filesystem: FileSystem | None = None) -> LocalStore:
+        """Opens the store in a folder.
+
+        Args:
+            root: The folder.
+            create: Make the folder, with its parents, if it is absent.
+            filesystem: See the class.
+
+        Raises:
+            InvalidError: `[STORE_NOT_FOUND]` the folder is absent, or holds nothing, and is not to be made.
+            UnavailableError: `[STORE_FAILED]` it could not be made.
+        """
+        store = cls(root, filesystem)
+        if create:
+            with store._durably("making the store"):
+                store._make_folder(store.root)
+        elif next(store.list(""), None) is None:
+            raise InvalidError("STORE_NOT_FOUND", f"there is no store in {root}: give the path that run was given")
+        return store
+
+    # -- the contract -------------------------------------------------------------------------------------------------
+
+    def create(self, name: str, content: bytes | Path) -> None:
+        """Makes an object durable under a name that is free; see `Store.create`.
+
+        A file on another file system than the store is copied; on the same one it is linked.
+        """
+        target = self._path(name)
+        with self._durably(f"creating {name}", name):
+            self._make_folder(target.parent)
+            if isinstance(content, Path):
+                self._create_from_file(target, content)
+            else:
+                self._create_from_parts(target, iter((content,)))
+
+    def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
+        """Reads an object or a range of it; see `Store.read`."""
+        try:
+            return self._files.read(self._path(name), start, length)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            raise DataError("MISSING_OBJECT", f"{name} is not in {self.root}: restore it from a copy") from None
+        except OSError as error:
+            raise UnavailableError("STORE_FAILED", f"{name} in {self.root} could not be read: {error}") from error
+
+    def size(self, name: str) -> int | None:
+        """Gives an object's size in bytes, or None; see `Store.size`."""
+        return self._files.size(self._path(name))
+
+    def list(self, prefix: str) -> Iterator[str]:
+        """Names objects in order; see `Store.list`. Files whose names no object can have are passed over."""
+        folder, _, _ = prefix.rpartition("/")
+        found = (name for name in self._walk(folder) if name.startswith(prefix))
+        return iter(sorted(found))
+
+    def delete(self, name: str) -> None:
+        """Removes an object; see `Store.delete`. A power loss may bring it back."""
+        path = self._path(name)
+        with self._durably(f"deleting {name}"), suppress(FileNotFoundError):
+            self._files.unlink(path)
+
+    def local_path(self, name: str) -> Path | None:
+        """Gives an object's own file; it must not be written to."""
+        return self._path(name)
+
+    def scratch(self, owner: str) -> Path:
+        """Gives an owner's folder for files that need not survive; see `Store.scratch`."""
+        folder = self.root / SCRATCH / _checked_part(owner)
+        with self._durably(f"making scratch for {owner}"):
+            for each in (folder.parent, folder):
+                with suppress(FileExistsError):
+                    self._files.make_folder(each)
+        return folder
+
+    def discard_scratch(self, keep: str) -> None:
+        """Removes the scratch folders of all other owners, and the temporary files that died with their writers.
+
+        To be called by the newest owner only, after its claim: an older one that is merely paused finds its files gone
+        and is told that it is fenced.
+        """
+        with self._durably("discarding scratch"):
+            for owner, _ in self._files.list_folder(self.root / SCRATCH):
+                if owner != keep:
+                    self._discard(self.root / SCRATCH / owner)
+            for temporary, _ in self._files.list_folder(self.root / TEMPORARY):
+                with suppress(FileNotFoundError):
+                    self._files.unlink(self.root / TEMPORARY / temporary)
+
+    def _discard(self, folder: Path) -> None:
+        try:
+            self._files.remove_tree(folder)
+        except OSError as error:
+            # An older owner that still runs may add files meanwhile; what is left goes at the next start.
+            if error.errno not in {errno.ENOENT, errno.ENOTEMPTY}:
+                raise
+
+    # -- making names durable -----------------------------------------------------------------------------------------
+
+    def _create_from_parts(self, target: Path, parts: Iterator[bytes]) -> None:
+        temporary = self._temporary()
+        try:
+            self._files.write_new(temporary, parts)
+            self._link(temporary, target)
+        except BaseException:
+            # The first error is the one to tell; a file left in tmp/ costs only space, and a full disk needs it back.
+            with suppress(OSError):
+                self._files.unlink(temporary)
+            raise
+        with suppress(FileNotFoundError):  # a newer owner may have tidied it away: the object has its own name by now
+            self._files.unlink(temporary)
+
+    def _create_from_file(self, target: Path, source: Path) -> None:
+        self._files.sync_file(source)
+        try:
+            self._link(source, target)
+        except OSError as error:
+            if error.errno not in {errno.EXDEV, errno.EPERM, errno.EMLINK}:
+                raise
+            self._create_from_parts(target, self._parts_of(source))
+
+    def _parts_of(self, source: Path) -> Iterator[bytes]:
+        start = 0
+        while part := self._files.read(source, start, COPY_BYTES):
+            yield part
+            start += len(part)
+
+    def _link(self, source: Path, target: Path) -> None:
+        try:
+            self._files.link(source, target)
+        except FileExistsError:
+            raise self._exists(target) from None
+        self._sync_folder(target.parent)
+
+    def _sync_folder(self, folder: Path) -> None:
+        with self._naming:
+            self._refuse_after_failure()
+            try:
+                self._files.sync_folder(folder)
+            except OSError as error:
+                self._failure = f"{folder} could not be synced: {error}"
+                raise
+
+    def _make_folder(self, folder: Path) -> None:
+        """Makes a folder with its parents, all of them durable.
+
+        The first time this process uses a folder its name is synced also if it exists: who made it may have died
+        before syncing, and what is put into a folder that a power loss takes away is gone with it.
+        """
+        if folder in self._durable_folders:
+            return
+        inside = folder.is_relative_to(self.root)
+        if inside and folder != self.root:
+            self._make_folder(folder.parent)
+        made = self._make_missing(folder)
+        for parent in {each.parent: None for each in (*made, folder)}:
+            self._sync_folder(parent)
+        if inside:
+            self._durable_folders.add(folder)
+
+    def _make_missing(self, folder: Path) -> tuple[Path, ...]:
+        try:
+            self._files.make_folder(folder)
+        except FileExistsError:
+            if self._files.size(folder) is not None:
+                raise NotADirectoryError(errno.ENOTDIR, "is an object, not a folder", str(folder)) from None
+            return ()
+        except FileNotFoundError:
+            return (*self._make_missing(folder.parent), *self._make_missing(folder))
+        return (folder,)
+
+    def _temporary(self) -> Path:
+        folder = self.root / TEMPORARY
+        if folder not in self._durable_folders:
+            with suppress(FileExistsError):
+                self._files.make_folder(folder)
+            self._durable_folders.add(folder)  # nothing in it needs to survive, so neither does its name
+        return folder / secrets.token_hex(16)
+
+    # -- names --------------------------------------------------------------------------------------------------------
+
+    def _path(self, name: str) -> Path:
+        parts = name.split("/")
+        for part in parts:
+            _checked_part(part)
+        if parts[0] in {TEMPORARY, SCRATCH}:
+            raise InvalidError("BAD_NAME", f"{name!r} names no object: {parts[0]}/ is the store's own")
+        return self.root.joinpath(*parts)
+
+    def _walk(self, folder: str) -> Iterator[str]:
+        # A prefix that no object can have matches nothing; it must not lead out of the store either.
+        if folder and not all(_PART.match(part) for part in folder.split("/")):
+            return
+        for name, is_folder in self._files.list_folder(self.root / folder):
+            full = str(PurePosixPath(folder) / name)
+            if not _PART.match(name) or full in {TEMPORARY, SCRATCH}:
+                continue
+            if is_folder:
+                yield from self._walk(full)
+            else:
+                yield full
+
+    # -- errors -------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _durably(self, act: str, name: str | None = None) -> Iterator[None]:
+        """Turns an `OSError` into the store's own error; unless it tells of a newer owner, no write follows it."""
+        self._refuse_after_failure()
+        try:
+            yield
+        except OSError as error:
+            raise self._error(act, name, error) from error
+
+    def _refuse_after_failure(self) -> None:
+        if self._failure is not None:
+            raise UnavailableError(
+                "STORE_FAILED", f"the store in {self.root} takes no more writes, since {self._failure}: run again"
+            )
+
+    def _exists(self, target: Path) -> FencedError:
+        name = target.relative_to(self.root).as_posix()
+        return FencedError("OBJECT_EXISTS", f"{name} in {self.root} was created by another process: stop this one")
+
+    def _error(self, act: str, name: str | None, error: OSError) -> BoatliftError:
+        if isinstance(error, NotADirectoryError):
+            return InvalidError("BAD_NAME", f"{act}: a part of the name is taken by another object ({error})")
+        if name is not None and isinstance(error, FileNotFoundError) and self._was_discarded(Path(error.filename)):
+            if self.size(name) is not None:
+                return self._exists(self._path(name))
+            return FencedError("FENCED", f"a newer process has discarded this one's files while {act}: stop this one")
+        self._failure = self._failure or f"{act} failed: {error}"
+        return UnavailableError(
+            "STORE_FAILED", f"{act} in {self.root} failed: {error}: see to the disk, then run again"
+        )
+
+    def _was_discarded(self, gone: Path) -> bool:
+        """Whether a file is gone as `discard_scratch` of a newer owner takes it away."""
+        if gone.parent == self.root / TEMPORARY:
+            return self._files.size(gone) is None
+        scratch = self.root / SCRATCH
+        return gone.is_relative_to(scratch) and not (scratch / gone.relative_to(scratch).parts[0]).is_dir()
+
+
+def _checked_part(part: str) -> str:
+    if not _PART.match(part):
+        raise InvalidError(
+            "BAD_NAME", f"{part!r} cannot be part of an object's name: use letters, digits, -, _ and . (not alone)"
+        )
+    return part
