@@ -36,7 +36,7 @@ class History:
     """The meaning of all records applied so far.
 
     Attributes:
-        dataflow: The dataflow's name, once a snapshot told it; else "".
+        dataflow: The dataflow's name.
         program: The program's identity as the last claim had it; {} before the first.
         environment: The environment under which the recorded work was done. An owner's becomes this one with its
             first record after the claim (a claim alone does no work, and its owner may yet be refused), or at once if
@@ -63,9 +63,9 @@ class History:
     _claimed: dict[str, Any] | None = None
 
     @classmethod
-    def of(cls, records: Iterable[Record]) -> History:
+    def of(cls, records: Iterable[Record], dataflow: str = "") -> History:
         """Folds records in order."""
-        history = cls()
+        history = cls(dataflow)
         for record in records:
             history.apply(record)
         return history
@@ -96,7 +96,7 @@ class History:
             case Snapshot():
                 self._become(record)
 
-    def snapshot(self, dataflow: str, advance: Advance) -> Snapshot:
+    def snapshot(self, advance: Advance) -> Snapshot:
         """Gives the record that can stand for all before it, without what stable frontiers have made garbage.
 
         Inputs up to a source's stable frontier are folded into its cursor; outputs up to it are dropped; of the
@@ -104,7 +104,6 @@ class History:
         question 2).
 
         Args:
-            dataflow: The dataflow's name.
             advance: Gives a source's cursor after a position; pure.
         """
         cursors = dict(self.cursors)
@@ -115,7 +114,7 @@ class History:
             if cursor is not None:
                 cursors[source] = (time, cursor)
         return Snapshot(
-            dataflow=dataflow,
+            dataflow=self.dataflow,
             program=self.program,
             environment=self.environment if self._claimed is None else self._claimed,
             cursors=cursors,

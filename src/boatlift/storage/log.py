@@ -1,0 +1,360 @@
+"""The log: one sequence of numbered objects for claims, groups of records and manifests.
+
+Numbering is the fence (design, section 6; `docs/decisions/0002-one-numbering-is-the-fence.md`): a number can be created
+once, a new owner's first act is to take the next one, and whoever loses a number is fenced. There is no check before a
+write, so there is no pause between check and write to lose to. `docs/formats/log.md` describes the bytes.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from boatlift.errors import BoatliftError, DataError, FencedError, InternalError
+from boatlift.storage.codec import (
+    Header,
+    Identity,
+    checksum_of,
+    decode_group,
+    decode_identity,
+    encode_group,
+    encode_identity,
+)
+from boatlift.storage.history import History
+from boatlift.storage.records import Claim, Record, Snapshot, Stopped
+from boatlift.storage.store import Store
+
+__all__ = ["BEGUN", "FIRST", "IDENTITY", "LOG", "Group", "Log", "name_of", "number_of"]
+
+LOG = "log/"
+FIRST = 1
+IDENTITY = "dataflow"
+"""The object that says whose store this is; created before the first claim."""
+BEGUN = "begun"
+"""The object that says that there was a claim; created after the first, before anything rests on it."""
+
+CLAIM_ATTEMPTS = 16
+READ_ATTEMPTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One object of the log."""
+
+    header: Header
+    records: tuple[Record, ...]
+    checksum: bytes
+
+
+class Log:
+    """The log of one dataflow, read to its end; after `claim` also its writer.
+
+    `append` and `checkpoint` are for one thread at a time, by a lock. After any failure to write, the log refuses all
+    further writes: what became of the object is not known before the store is opened again.
+
+    Attributes:
+        dataflow: The dataflow's name.
+        history: What the records mean; it follows what this process writes.
+        last: The number of the newest object, 0 for none.
+        manifest: The number of the newest manifest, 0 for none.
+        owner: The token of the owner that wrote the newest object, 0 for none.
+        sealed: The newest object is the empty group after a clean stop.
+    """
+
+    def __init__(self, store: Store, dataflow: str) -> None:
+        self.dataflow = dataflow
+        self._store = store
+        self._token: int | None = None
+        self._failure: BaseException | None = None
+        self._writing = threading.Lock()
+        self._first = FIRST
+        self._only_claims = True
+        self._reset(())
+
+    @classmethod
+    def open(cls, store: Store, dataflow: str | None) -> Log:
+        """Reads a store's log: the last object, the manifest it names, and everything from there on.
+
+        It writes nothing, so it is for readers too. A process that writes meanwhile does not disturb it.
+
+        Args:
+            store: Where the log is. Without any object it is a new store, with an empty log.
+            dataflow: Whose log it must be; None takes it as it is.
+
+        Raises:
+            DataError: `[MISSING_OBJECT]` an object that must be there is not, also when *all* of the log is gone;
+                `[CORRUPT]` an object is damaged or out of place; `[NEWER_FORMAT]`; `[STORE_OF_ANOTHER_DATAFLOW]`.
+        """
+        log = cls(store, dataflow or "")
+        log._load()
+        return log
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def claim(self, record: Claim) -> int:
+        """Takes the dataflow over: from now on nobody who claimed before can write.
+
+        Returns:
+            The token: the number of the claim, larger than that of every earlier owner.
+
+        Raises:
+            DataError: `[PROGRAM_CHANGED]` the log, perhaps by someone who was just faster, is of another program.
+            FencedError: `[FENCED]` others keep taking the next number.
+        """
+        if self._token is not None:
+            raise InternalError("INTERNAL", f"this log was claimed already, with token {self._token}")
+        for _ in range(CLAIM_ATTEMPTS):
+            self._refuse_other_program(record)
+            self._create_identity(IDENTITY)
+            number = self.last + 1
+            try:
+                self._write(Header(self.dataflow, number, number, self._checksum, self.manifest), (record,))
+            except FencedError as error:
+                if error.condition != "OBJECT_EXISTS":
+                    raise
+                self._failure = None
+                self._load()
+                continue
+            self._token = number
+            self._create_identity(BEGUN)
+            return number
+        raise FencedError("FENCED", f"other processes keep claiming {self.dataflow}: stop this one or those")
+
+    def append(self, records: Sequence[Record]) -> int:
+        """Makes records durable, all of them or none, and applies them to `history`.
+
+        A group that ends with `Stopped` is sealed by an empty group after it, so that the loss of either is seen.
+
+        Returns:
+            The number of their object.
+
+        Raises:
+            FencedError: `[FENCED]` a newer owner has taken the number.
+            UnavailableError: `[STORE_FAILED]` see `Store`.
+        """
+        with self._writing:
+            number = self._write_next(tuple(records))
+            if records and isinstance(records[-1], Stopped):
+                self._write_next(())
+            return number
+
+    def checkpoint(self, snapshot: Snapshot) -> int:
+        """Writes a manifest: from now on the log begins here. See `append`."""
+        with self._writing:
+            return self._write_next((snapshot,))
+
+    def truncate(self) -> None:
+        """Deletes the objects before the newest manifest. A crash may leave some; nobody reads them."""
+        for number in range(self._first, self.manifest):
+            self._store.delete(name_of(number))
+        self._first = max(self._first, self.manifest)
+
+    def groups(self) -> Iterator[Group]:
+        """Reads the objects from the newest manifest on again, in order."""
+        for number in range(self.manifest or FIRST, self.last + 1):
+            yield self._group(number)
+
+    def _write_next(self, records: tuple[Record, ...]) -> int:
+        self._refuse_after_failure()
+        if self._token is None:
+            raise InternalError("INTERNAL", "the log must be claimed before it is written")
+        number = self.last + 1
+        manifest = number if any(isinstance(record, Snapshot) for record in records) else self.manifest
+        try:
+            self._write(Header(self.dataflow, number, self._token, self._checksum, manifest), records)
+        except FencedError as error:
+            self._failure = FencedError(
+                "FENCED",
+                f"{self._newer_owner(number)} has taken {self.dataflow} over from this process, which claimed it with "
+                f"token {self._token}: this one stops",
+            )
+            raise self._failure from error
+        return number
+
+    def _write(self, header: Header, records: tuple[Record, ...]) -> None:
+        content = encode_group(header, records)
+        try:
+            self._store.create(name_of(header.number), content)
+        except BaseException as error:
+            self._failure = error
+            raise
+        self._take(Group(header, records, checksum_of(content)))
+
+    def _create_identity(self, name: str) -> None:
+        if self._store.size(name) is None:
+            try:
+                self._store.create(name, encode_identity(Identity(self.dataflow, name)))
+            except FencedError as error:
+                if error.condition != "OBJECT_EXISTS":
+                    raise
+        self._check_identity(name)
+
+    def _refuse_other_program(self, record: Claim) -> None:
+        recorded = self.history.program
+        if not recorded:
+            return
+        changed = sorted(
+            key for key in {*recorded, *record.program} if not _same(recorded.get(key), record.program.get(key))
+        )
+        if changed:
+            raise DataError(
+                "PROGRAM_CHANGED",
+                f"the store was written by another version of this program: {', '.join(changed)} changed: run the "
+                "version that wrote it, or begin with a new store and new sinks",
+            )
+
+    def _refuse_after_failure(self) -> None:
+        match self._failure:
+            case None:
+                return
+            case BoatliftError() as error:
+                raise type(error)(error.condition, error.message) from error
+            case error:
+                raise error
+
+    def _newer_owner(self, number: int) -> str:
+        try:
+            records = self._group(number).records
+        except BoatliftError:  # the newer owner may have truncated it: then its name is not known
+            records = ()
+        claims = [record for record in records if isinstance(record, Claim)]
+        return f"process {claims[0].pid} on {claims[0].host}" if claims else "a newer process"
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def _load(self) -> None:
+        numbers = self._numbers()
+        for _ in range(READ_ATTEMPTS):
+            try:
+                self._read(numbers)
+            except DataError as error:
+                # Someone may have written and truncated since the numbers were listed: then there is a newer last one.
+                before, numbers = numbers, self._numbers()
+                if error.condition != "MISSING_OBJECT" or before[-1:] == numbers[-1:]:
+                    raise
+            else:
+                return
+        self._read(numbers)
+
+    def _numbers(self) -> list[int]:
+        return [number_of(name) for name in self._store.list(LOG)]
+
+    def _read(self, numbers: list[int]) -> None:
+        self._reset(numbers)
+        if not numbers:
+            self._check_that_new()
+            return
+        self._check_identity(IDENTITY)
+        present = set(numbers)
+        newest = self._group(numbers[-1])
+        self.manifest = newest.header.manifest
+        for number in range(self.manifest or FIRST, numbers[-1] + 1):
+            if number not in present:
+                raise DataError(
+                    "MISSING_OBJECT",
+                    f"{name_of(number)} is not there, though the log goes on to {name_of(numbers[-1])}: "
+                    "restore it from a copy",
+                )
+            group = newest if number == numbers[-1] else self._group(number)
+            self._check_place(group, number)
+            self._take(group)
+        if self.manifest or not self._only_claims:
+            self._check_identity(BEGUN)
+
+    def _reset(self, numbers: Sequence[int]) -> None:
+        self.history = History(self.dataflow)
+        self.last = self.manifest = self.owner = 0
+        self.sealed = False
+        self._checksum = b""
+        self._first = numbers[0] if numbers else FIRST
+        self._only_claims = True
+
+    def _take(self, group: Group) -> None:
+        self.last, self._checksum = group.header.number, group.checksum
+        self.manifest, self.owner = group.header.manifest, group.header.token
+        self.sealed = not group.records
+        for record in group.records:
+            self._only_claims = self._only_claims and isinstance(record, Claim)
+            self.history.apply(record)
+
+    def _group(self, number: int) -> Group:
+        name = name_of(number)
+        content = self._store.read(name)
+        header, records = decode_group(content, name)
+        return Group(header, records, checksum_of(content))
+
+    def _check_place(self, group: Group, number: int) -> None:
+        """Refuses a whole object in a wrong place: copied, renamed, or from another store."""
+        header, records = group.header, group.records
+        claims = any(isinstance(record, Claim) for record in records)
+        manifest = any(isinstance(record, Snapshot) for record in records)
+        begins = number == self.manifest and self.last == 0  # what came before a manifest may be gone
+        for holds, what in (
+            (header.dataflow == self.dataflow, f"belongs to dataflow {header.dataflow}, not {self.dataflow}"),
+            (header.number == number, f"says it is number {header.number}"),
+            (not (claims or manifest) or len(records) == 1, "holds more than its claim or manifest"),
+            (header.manifest == self.manifest, f"names manifest {header.manifest}, the log's is {self.manifest}"),
+            (
+                manifest == (header.manifest == number),
+                "is a manifest that does not name itself, or names itself as one",
+            ),
+            (header.previous == self._checksum or begins, "does not follow the object before it"),
+            (header.token == (number if claims else self.owner) or begins, "is not by the log's owner"),
+        ):
+            if not holds:
+                raise DataError("CORRUPT", f"{name_of(number)} {what}: restore it from a copy")
+
+    def _check_identity(self, name: str) -> None:
+        if self._store.size(name) is None:
+            raise DataError(
+                "MISSING_OBJECT", f"{name} is not there, though the store holds a log: restore it from a copy"
+            )
+        identity = decode_identity(self._store.read(name), name)
+        if identity.role != name:
+            raise DataError("CORRUPT", f"{name} is a copy of {identity.role}: restore it from a copy")
+        if not self.dataflow:
+            self.dataflow = self.history.dataflow = identity.dataflow
+        if identity.dataflow != self.dataflow:
+            raise DataError(
+                "STORE_OF_ANOTHER_DATAFLOW",
+                f"the store belongs to dataflow {identity.dataflow}, not {self.dataflow}: give each its own",
+            )
+
+    def _check_that_new(self) -> None:
+        """An empty log is a new store's only if nothing else is there but what comes before the first claim."""
+        found = next((name for name in self._store.list("") if name != IDENTITY), None)
+        if found is not None:
+            raise DataError(
+                "MISSING_OBJECT",
+                f"the folder holds {found} but no log: it is a store that lost its log (restore it from a copy), or no "
+                "store at all (give another path)",
+            )
+        if self._store.size(IDENTITY) is not None:
+            self._check_identity(IDENTITY)
+
+
+def name_of(number: int) -> str:
+    """Names the object of a number, so that names sort as numbers do."""
+    return f"{LOG}{number:012}"
+
+
+def number_of(name: str) -> int:
+    """Gives the number in an object's name.
+
+    Raises:
+        DataError: `[CORRUPT]` no object of a log has this name.
+    """
+    if re.fullmatch(r"log/[0-9]{12}", name) is None:
+        raise DataError("CORRUPT", f"{name} is no object of a log: move it away")
+    return int(name.removeprefix(LOG))
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Whether two JSON values are equal once written: a tuple is a list then."""
+    encode = msgspec.msgpack.encode
+    return encode(one, order="deterministic") == encode(other, order="deterministic")

@@ -1,0 +1,124 @@
+"""Checks every durable byte of a store, without the program that wrote it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import xxhash
+
+from boatlift.errors import BoatliftError
+from boatlift.storage.codec import decode_group, decode_identity
+from boatlift.storage.history import History
+from boatlift.storage.log import BEGUN, IDENTITY, LOG, Log, name_of
+from boatlift.storage.records import RunRef
+from boatlift.storage.store import Store
+
+__all__ = ["Finding", "verify"]
+
+READ_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that `verify` has to say about an object.
+
+    Attributes:
+        name: The object's name.
+        condition: What is wrong with it, from `boatlift.errors.CONDITIONS`; None for a mere note.
+        message: One sentence.
+    """
+
+    name: str
+    condition: str | None
+    message: str
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the store is damaged, rather than untidy."""
+        return self.condition is not None
+
+
+def verify(store: Store) -> Iterator[Finding]:
+    """Reads every object of a store and tells what is wrong, and what is there that nobody names.
+
+    It checks each log object by itself, then the log as a whole (numbers, chain, owners), then size and digest of every
+    run that a live checkpoint names. One loss cannot be seen by anyone: that of the newest object of a log whose owner
+    did not stop in good order, for a crash just before it leaves the same bytes; the sinks, which know their last step,
+    tell it at the next start.
+
+    It may run beside the owner: what the owner deletes meanwhile is looked up again before it is called missing.
+    """
+    damaged = set()
+    for name in store.list(""):
+        if name in {IDENTITY, BEGUN} or name.startswith(LOG):
+            for finding in _check_object(store, name):
+                damaged.add(finding.name)
+                yield finding
+    try:
+        log = Log.open(store, None)
+    except BoatliftError as error:
+        if not any(name in error.message for name in damaged):
+            yield Finding("log", error.condition, error.message)
+        return
+    yield from _check_end(log)
+    yield from _check_runs(store, log.history)
+
+
+def _check_object(store: Store, name: str) -> Iterator[Finding]:
+    try:
+        content = store.read(name)
+        if name.startswith(LOG):
+            decode_group(content, name)
+        else:
+            decode_identity(content, name)
+    except BoatliftError as error:
+        if error.condition != "MISSING_OBJECT":  # deleted since it was listed; whether it may be gone, the log tells
+            yield Finding(name, error.condition, error.message)
+
+
+def _check_end(log: Log) -> Iterator[Finding]:
+    if log.history.stopped and not log.sealed:
+        name = name_of(log.last + 1)
+        yield Finding(
+            name,
+            "MISSING_OBJECT",
+            f"{name} is not there, though the owner stopped in good order: it was lost, or the process died right then",
+        )
+
+
+def _check_runs(store: Store, history: History) -> Iterator[Finding]:
+    named = {run.name: run for run in _live_runs(history)}
+    for run in named.values():
+        wrong = _check_run(store, run)
+        if wrong is not None and run.name in Log.open(store, None).history.live_runs():
+            yield wrong
+    ours = {IDENTITY, BEGUN, *named}
+    for name in store.list(""):
+        if name not in ours and not name.startswith(LOG):
+            yield Finding(name, None, f"{name} is named by no checkpoint: it is left over")
+
+
+def _live_runs(history: History) -> Iterator[RunRef]:
+    for checkpoints in history.checkpoints.values():
+        for checkpoint in checkpoints.values():
+            yield from checkpoint.runs
+
+
+def _check_run(store: Store, run: RunRef) -> Finding | None:
+    digest = xxhash.xxh3_128()
+    size = 0
+    try:
+        while part := store.read(run.name, size, READ_BYTES):
+            digest.update(part)
+            size += len(part)
+    except BoatliftError as error:
+        return Finding(run.name, error.condition, error.message)
+    if (size, digest.hexdigest()) == (run.size, run.digest):
+        return None
+    return Finding(
+        run.name,
+        "CORRUPT",
+        f"{run.name} has {size} bytes with digest {digest.hexdigest()}, but {run.size} bytes with {run.digest} are "
+        "recorded: restore it from a copy",
+    )
