@@ -1,0 +1,200 @@
+"""A column of keys or results as NumPy sees it: equal values have equal bits.
+
+Fixed-width types are one NumPy array of *storage*: floating point as its canonical bits (one NaN, no -0.0 in keys),
+booleans as bytes, decimals as pairs of words, times as integers; a NULL's storage is zero. Strings and binary stay in
+Arrow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from boatlift.errors import InvalidError
+
+__all__ = ["Bits", "Column", "fits_codes", "is_supported", "sort_rows", "storage_of", "unequal_rows"]
+
+Bits = npt.NDArray[Any]
+Indices = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+_DECIMAL = np.dtype([("low", "<u8"), ("high", "<i8")])
+_NAN = {4: np.uint32(0x7FC00000), 8: np.uint64(0x7FF8000000000000)}
+
+
+def storage_of(kind: pa.DataType) -> np.dtype[Any] | None:
+    """Gives the NumPy type that holds a fixed-width type, or None for strings, binary and the like.
+
+    Raises:
+        InvalidError: `[TYPE_REFUSED]` it is neither.
+    """
+    types = pa.types
+    if types.is_string(kind) or types.is_binary(kind) or types.is_large_string(kind) or types.is_large_binary(kind):
+        return None
+    if types.is_boolean(kind):
+        return np.dtype(np.uint8)
+    if types.is_float32(kind) or types.is_float64(kind):
+        return np.dtype(f"<u{kind.bit_width // 8}")
+    if types.is_decimal128(kind):
+        return _DECIMAL
+    if types.is_signed_integer(kind) or types.is_date32(kind) or types.is_timestamp(kind) or types.is_duration(kind):
+        return np.dtype(f"<i{kind.bit_width // 8}")
+    raise InvalidError(
+        "TYPE_REFUSED", f"type {kind} can be neither a key nor kept as a minimum: cast it in a transform"
+    )
+
+
+def is_supported(kind: pa.DataType) -> bool:
+    """Tells whether a type can be a key, or kept as a minimum or maximum."""
+    try:
+        storage_of(kind)
+    except InvalidError:
+        return False
+    return True
+
+
+def fits_codes(kind: pa.DataType) -> bool:
+    """Tells whether a type's order fits into 64-bit integers: all fixed-width types but decimals of over 18 digits."""
+    storage = storage_of(kind)
+    return storage is not None and (storage != _DECIMAL or bool(kind.precision <= 18))
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Values of one type.
+
+    Attributes:
+        type: The Arrow type.
+        values: Storage (see above), or an Arrow array for strings and binary.
+        valid: Which are not NULL; None: all, or the Arrow array knows.
+    """
+
+    type: pa.DataType
+    values: Bits | pa.Array
+    valid: Mask | None = None
+
+    @classmethod
+    def from_arrow(cls, array: pa.Array | pa.ChunkedArray, kind: pa.DataType, *, canonical: bool = True) -> Column:
+        """Views an Arrow column; copies only what has NULLs or values that are not canonical.
+
+        Args:
+            array: The values, of `kind`.
+            kind: The declared type.
+            canonical: Whether -0.0 becomes 0.0 and every NaN the same NaN, as keys need.
+
+        Raises:
+            InvalidError: `[SCHEMA_MISMATCH]` the column has another type.
+        """
+        if isinstance(array, pa.ChunkedArray):
+            array = array.chunk(0) if array.num_chunks == 1 else array.combine_chunks()
+        if array.type != kind:
+            raise InvalidError("SCHEMA_MISMATCH", f"a column has type {array.type}, declared is {kind}")
+        storage = storage_of(kind)
+        if storage is None:
+            return cls(kind, array)
+        valid = array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None
+        if pa.types.is_boolean(kind):
+            values = array.fill_null(False).to_numpy(zero_copy_only=False).view(np.uint8)
+            return cls(kind, values, valid)
+        values = np.frombuffer(array.buffers()[1] or b"", storage)[array.offset : array.offset + len(array)]
+        if valid is not None:
+            values = values.copy()
+            values[~valid] = np.zeros(1, storage)[0]
+        if canonical and pa.types.is_floating(kind):
+            values = canonical_bits(values)
+        return cls(kind, values, valid)
+
+    def to_arrow(self) -> pa.Array:
+        """Gives the Arrow array, without copying fixed-width values."""
+        if isinstance(self.values, pa.Array):
+            return self.values
+        if pa.types.is_boolean(self.type):
+            return pa.array(self.values.view(np.bool_), mask=None if self.valid is None else ~self.valid)
+        bitmap = None if self.valid is None else pa.array(self.valid).buffers()[1]
+        data = pa.py_buffer(np.ascontiguousarray(self.values))
+        return pa.Array.from_buffers(self.type, len(self.values), [bitmap, data])
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def take(self, rows: Indices) -> Column:
+        """Picks rows."""
+        if isinstance(self.values, pa.Array):
+            return Column(self.type, self.values.take(pa.array(rows)))
+        return Column(self.type, self.values[rows], None if self.valid is None else self.valid[rows])
+
+    def slice(self, start: int, stop: int) -> Column:
+        """Views a range of rows."""
+        valid = None if self.valid is None else self.valid[start:stop]
+        if isinstance(self.values, pa.Array):
+            return Column(self.type, self.values.slice(start, stop - start))
+        return Column(self.type, self.values[start:stop], valid)
+
+    def differs(self, other: Column) -> Mask:
+        """Tells, row by row, whether two columns of one type and length differ; NULL equals NULL."""
+        if isinstance(self.values, pa.Array):
+            return _arrow_differs(self.values, other.values)
+        differ: Mask = self.values != other.values
+        if self.valid is not None or other.valid is not None:
+            differ |= self.known() != other.known()
+        return differ
+
+    def known(self) -> Mask:
+        """Gives the mask of what is not NULL."""
+        if isinstance(self.values, pa.Array):
+            mask: Mask = self.values.is_valid().to_numpy(zero_copy_only=False)
+            return mask
+        return np.ones(len(self), np.bool_) if self.valid is None else self.valid
+
+    @staticmethod
+    def concat(columns: Sequence[Column]) -> Column:
+        """Puts columns of one type one after the other."""
+        first = columns[0]
+        if len(columns) == 1:
+            return first
+        if isinstance(first.values, pa.Array):
+            return Column(first.type, pa.concat_arrays([c.values for c in columns]))
+        valid = None if all(c.valid is None for c in columns) else np.concatenate([c.known() for c in columns])
+        return Column(first.type, np.concatenate([c.values for c in columns]), valid)
+
+
+def canonical_bits(bits: Bits) -> Bits:
+    """Makes one NaN of all NaNs, and 0.0 of -0.0, in the bits of float32 or float64 values."""
+    floats = bits.view(f"<f{bits.itemsize}") + np.zeros(1, f"<f{bits.itemsize}")  # -0.0 + 0.0 is 0.0
+    nan = np.isnan(floats)
+    result = floats.view(bits.dtype)
+    if nan.any():
+        result[nan] = _NAN[bits.itemsize]
+    return result
+
+
+def unequal_rows(left: Sequence[Column], rows: Indices, right: Sequence[Column], others: Indices) -> Mask:
+    """Tells which pairs of rows (rows[i] of left, others[i] of right) differ in any column."""
+    differ = np.zeros(len(rows), np.bool_)
+    for a, b in zip(left, right, strict=True):
+        differ |= a.take(rows).differs(b.take(others))
+    return differ
+
+
+def sort_rows(hashes: npt.NDArray[np.uint64], columns: Sequence[Column]) -> Indices:
+    """Orders rows by hash, then by the columns in turn: NULL first, then Arrow's order (a total one on canonical values)."""
+    sort_by: dict[str, pa.Array] = {"hash": pa.array(hashes)}
+    for number, column in enumerate(columns):
+        values = column.to_arrow()
+        sort_by[f"valid {number}"] = values.is_valid()  # False sorts before True, so NULL is first
+        sort_by[f"value {number}"] = values
+    order = pc.sort_indices(pa.table(sort_by), sort_keys=[(name, "ascending") for name in sort_by])
+    return np.asarray(order).astype(np.int64)
+
+
+def _arrow_differs(left: pa.Array, right: pa.Array) -> Mask:
+    equal: Mask = pc.equal(left, right).fill_null(False).to_numpy(zero_copy_only=False)
+    if left.null_count and right.null_count:
+        equal = equal | pc.and_(left.is_null(), right.is_null()).to_numpy(zero_copy_only=False)
+    return ~equal

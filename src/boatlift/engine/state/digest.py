@@ -1,0 +1,112 @@
+"""A digest of a step's output that neither the order of rows nor their division into batches can change.
+
+Every row is mixed to 64 bits from its columns' contents, NULLs included; the digest is the sum of these modulo 2^64, so
+the digests of the parts of an output add up to the digest of the whole. docs/formats/digest.md gives the formula.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import xxhash
+
+from boatlift.engine.state.column import Column, canonical_bits
+
+__all__ = ["add_column", "add_constant", "digest", "finish"]
+
+Words = npt.NDArray[np.uint64]
+
+_MASK = (1 << 64) - 1
+_NULL = np.uint64(0x6E756C6C9E3779B9)
+_BLOCK = 1 << 14  # rows whose words stay in the processor's cache
+
+
+def digest(batch: pa.RecordBatch) -> int:
+    """Gives the digest of a batch's rows: add those of several batches modulo 2^64."""
+    words = np.zeros(batch.num_rows, np.uint64)
+    for place, array in enumerate(batch.columns):
+        add_column(words, place, Column.from_arrow(array, array.type))
+    return finish(words)
+
+
+def add_column(words: Words, place: int, column: Column) -> None:
+    """Adds a column to the words of its rows.
+
+    Args:
+        words: One a row; changed.
+        place: The column's position in the output.
+        column: Its values.
+    """
+    multiplier = _multiplier(place)
+    for values in _words_of(column):
+        for start in range(0, len(words), _BLOCK):
+            block = values[start : start + _BLOCK]
+            mixed = block >> np.uint64(32)
+            mixed ^= block
+            mixed *= multiplier
+            words[start : start + _BLOCK] += mixed
+        multiplier = np.uint64((int(multiplier) * 5) & _MASK)
+
+
+def add_constant(words: Words, place: int, value: int) -> Words:
+    """Gives the words with a column added that has one value everywhere."""
+    value &= _MASK
+    return words + np.uint64(((value ^ (value >> 32)) * int(_multiplier(place))) & _MASK)
+
+
+def finish(words: Words) -> int:
+    """Mixes each row's word and adds all up (the finaliser of splitmix64)."""
+    total = 0
+    for start in range(0, len(words), _BLOCK):
+        x = words[start : start + _BLOCK].copy()
+        x ^= x >> np.uint64(30)
+        x *= np.uint64(0xBF58476D1CE4E5B9)
+        x ^= x >> np.uint64(27)
+        x *= np.uint64(0x94D049BB133111EB)
+        x ^= x >> np.uint64(31)
+        total += int(x.sum(dtype=np.uint64))
+    return total & _MASK
+
+
+def _words_of(column: Column) -> Sequence[Words]:
+    """Gives a column as one 64-bit word a row (decimals: two); equal values have equal words."""
+    kind = column.type
+    if isinstance(column.values, pa.Array):
+        return [_text_words(column.values)]
+    bits = column.values
+    if pa.types.is_decimal(kind):
+        found = [np.ascontiguousarray(bits["low"]), np.ascontiguousarray(bits["high"]).view(np.uint64)]
+    elif pa.types.is_floating(kind):
+        found = [canonical_bits(bits).astype(np.uint64)]
+    else:
+        found = [bits.astype(np.int64, copy=False).view(np.uint64)]
+    if column.valid is not None:
+        found = [np.where(column.valid, words, _NULL) for words in found]
+    return found
+
+
+def _text_words(array: pa.Array) -> Words:
+    """Hashes each distinct string once, by xxh3-64 of its bytes."""
+    encoded = array.dictionary_encode()
+    distinct = encoded.dictionary.cast(pa.large_binary())
+    offsets = np.frombuffer(distinct.buffers()[1] or b"\0" * 8, np.int64)[distinct.offset :][
+        : len(distinct) + 1
+    ].tolist()
+    data = memoryview(distinct.buffers()[2] or b"")
+    hashed = [xxhash.xxh3_64_intdigest(data[a:b]) for a, b in pairwise(offsets)]
+    table = np.array([*hashed, int(_NULL)], np.uint64)
+    places = encoded.indices.fill_null(len(hashed)).to_numpy()
+    words: Words = table[places]
+    return words
+
+
+def _multiplier(place: int) -> np.uint64:
+    """Gives the odd factor of a column: splitmix64 of its position."""
+    x = (0x9E3779B97F4A7C15 * (place + 1)) & _MASK
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
+    return np.uint64((x ^ (x >> 31)) | 1)

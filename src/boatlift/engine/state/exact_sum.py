@@ -1,0 +1,168 @@
+"""Exact sums: integers in limbs of 32 bits, so that neither order nor splitting of what is added can be seen.
+
+A sum is Σ l_i · 2^(32 i) with limbs i = -34 … 34: the whole range of doubles, with room above. Limbs are int64 columns
+while they are added up (adding is integer addition: associative, commutative, exact, and it can be undone) and
+*balanced* when they are settled: -2^31 <= l_i < 2^31. Balanced limbs are unique for a value, a limb that is absent is
+zero whatever the sign, and each fits into 32 bits. Only limbs that occur are kept: see docs/decisions/0004.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Limbs", "limbs_of_floats", "limbs_of_integers", "settle", "to_double", "to_integer"]
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Limbs = Mapping[int, Ints]
+"""Limb number to its values, one for each sum; all of one length."""
+
+LOWEST = -34  # the lowest bit of a double has weight 2^-1074, which lies in limb -34
+_BITS = 32
+_HALF = np.int64(1 << 31)
+
+
+def limbs_of_floats(values: Floats) -> Iterator[tuple[int, Floats]]:
+    """Cuts finite doubles into limbs, from the highest: whole numbers t_i with |t_i| < 2^32 and Σ t_i·2^(32 i) = value.
+
+    Exact: each limb is what truncation leaves of the rest, and the rest has fewer bits each time. Gives only limbs that
+    are not zero everywhere.
+    """
+    if not len(values):
+        return
+    rest = values
+    largest = max(float(values.max()), -float(values.min()))
+    if largest == 0.0:
+        return
+    limb = (int(np.frexp(largest)[1]) - 1) // _BITS
+    while limb >= LOWEST:
+        whole = _scale(rest, -_BITS * limb)
+        np.trunc(whole, out=whole)
+        if whole.any():
+            rest = rest - _scale(whole, _BITS * limb)
+            yield limb, whole
+            if not rest.any():
+                return
+        limb -= 1
+
+
+def limbs_of_integers(values: Ints) -> dict[int, Ints]:
+    """Cuts int64 values into the balanced limbs 0, 1 and 2."""
+    return settle({0: values & np.int64(0xFFFFFFFF), 1: values >> _BITS})
+
+
+def settle(limbs: Limbs) -> dict[int, Ints]:
+    """Carries, so that every limb is balanced: the same value always has the same limbs; zero limbs are left out.
+
+    Args:
+        limbs: Of magnitude below 2^62 each.
+    """
+    settled: dict[int, Ints] = {}
+    carry: Ints | None = None
+    todo = sorted(limbs, reverse=True)
+    limb = 0
+    while todo or carry is not None:
+        if carry is None:
+            limb = todo.pop()
+            total = limbs[limb]
+        elif todo and todo[-1] == limb:
+            total = limbs[todo.pop()] + carry
+        else:
+            total = carry
+        low, high = int(total.min(initial=0)), int(total.max(initial=0))
+        carry = None
+        if low < -_HALF or high >= _HALF:
+            carry = (total + _HALF) >> _BITS
+            total = total - (carry << _BITS)
+            low = high = 1
+        if (low or high) and total.any():
+            settled[limb] = total
+        limb += 1
+    return settled
+
+
+def to_double(limbs: Limbs, length: int) -> Floats:
+    """Rounds settled sums to the nearest double, ties to even; beyond the largest double to infinity.
+
+    A sum of doubles is a multiple of 2^-1074, so one in the range of subnormals is exact and is never rounded twice.
+    """
+    if not limbs:
+        return np.zeros(length)
+    top, bottom = max(limbs), min(limbs)
+    if top - bottom > 2:
+        return _wide_to_double(limbs, top, bottom, length)
+    middle, low = limbs.get(top - 1), limbs.get(top - 2)
+    result = limbs[top].astype(np.float64)
+    base = top
+    if middle is not None or low is not None:
+        scaled = result * 2.0**_BITS
+        result = scaled if middle is None else scaled + middle
+        base -= 1
+    if low is not None:
+        rest = low.astype(np.float64)
+        if middle is not None:
+            # result + error is the upper two limbs exactly; |error| <= 2^10, so error * 2^32 + low is exact as well
+            error = middle - (result - scaled)
+            rest += error * 2.0**_BITS
+        result = result * 2.0**_BITS + rest  # the one rounding that counts
+        base -= 1
+    with np.errstate(over="ignore"):
+        return _scale(result, _BITS * base)
+
+
+def to_integer(limbs: Limbs, length: int) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """Gives settled sums of integers as int64, and which of them do not fit."""
+    zero = np.zeros(length, np.int64)
+    low, high, carry = limbs.get(0, zero), limbs.get(1, zero), limbs.get(2, zero)
+    result = low + (high << _BITS)  # wraps where limb 2 tells so
+    borrows = (high == -_HALF) & (low < 0)
+    misfit = carry != borrows.astype(np.int64)
+    for limb, values in limbs.items():
+        if limb > 2:
+            misfit |= values != 0
+    return result, misfit
+
+
+def _scale(values: Floats, exponent: int) -> Floats:
+    """Multiplies by a power of two, in two halves where the power itself is no double."""
+    if exponent == 0:
+        return values.copy()
+    if -1000 < exponent < 1000:
+        return values * 2.0**exponent
+    half = exponent // 2
+    return values * 2.0**half * 2.0 ** (exponent - half)
+
+
+def _wide_to_double(limbs: Limbs, top: int, bottom: int, length: int) -> Floats:
+    """Rounds from the three limbs that begin with a row's highest, and the sign of what is below them.
+
+    The three hold at least 63 bits, of which 53 count. What is below is less than one unit of the third limb; in
+    quarters of that unit its sign alone decides what its value would: no midpoint of 53 bits lies that close.
+    """
+    zero = np.zeros(length, np.int64)
+    columns = [limbs.get(limb, zero) for limb in range(top, bottom - 1, -1)] + [zero, zero]
+    first, second, third, below = zero.copy(), zero.copy(), zero.copy(), zero.copy()
+    base = np.full(length, top, np.int64)
+    found = np.zeros(length, np.bool_)
+    for place, column in enumerate(columns[:-2]):
+        here = ~found & (column != 0)
+        if here.any():
+            first[here] = column[here]
+            second[here] = columns[place + 1][here]
+            third[here] = columns[place + 2][here]
+            base[here] = top - place
+            found |= here
+        if place + 3 < len(columns) - 2:
+            lower = columns[place + 3]
+            undecided = found & (below == 0) & (base >= top - place)
+            below[undecided] = np.sign(lower[undecided])
+    scaled = first * 2.0**_BITS
+    upper = scaled + second
+    error = second - (upper - scaled)
+    rest = error * 2.0 ** (_BITS + 2) + (4 * third + below)
+    with np.errstate(over="ignore"):
+        rounded: Floats = np.ldexp(upper * 2.0 ** (_BITS + 2) + rest, _BITS * (base - 2) - 2)
+    return rounded
