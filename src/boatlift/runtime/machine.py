@@ -105,6 +105,14 @@ class Machine:
             if unit.aggregate is not None and self._units[name].completed >= 0
         }
 
+    def is_replay(self, unit: str, time: int) -> bool:
+        """Whether a time was recorded before this process began."""
+        return time <= self._sources[self.plan.source_of(unit)].replay_until
+
+    def behind(self, unit: str, time: int) -> int:
+        """How many times a unit has still to run of those its source has closed."""
+        return self._sources[self.plan.source_of(unit)].next - 1 - time
+
     def start(self) -> list[do.Instruction]:
         """Gives the first instructions: the truncation of what is gone, then whatever can run."""
         self.story.tell("start", self.recovery.describe())

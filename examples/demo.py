@@ -1,0 +1,185 @@
+"""`make demo`: the flights pipeline, killed again and again, comes out bit for bit right.
+
+The pipeline of `flights.py` runs once undisturbed and once under attack: its own process is killed by SIGKILL at five
+crash points and once in the middle of a Spark job, and started again with the same command each time. Then the two are
+compared with each other, bit for bit, and with one plain Spark batch query over all flights.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import signal
+import sqlite3
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+OUTPUT = HERE.parent / "demo-output"
+
+ATTACKS = (
+    ("sink.commit(history):before:6", "just before the sixth week becomes visible in the Parquet history"),
+    ("sink.commit(answers):after:5", "in SQLite's sixth-last breath: the rows are committed, nobody knows it yet"),
+    ("sink.stage(history):before:9", "in the middle of a Spark job, from inside a task"),
+    ("store.create(runs):after:2", "in the middle of a checkpoint: some of its runs are durable, it is not"),
+    ("store.create(log):before:12", "just before the log learns which files a step takes"),
+    ("store.delete(log):after:3", "in the middle of collecting garbage"),
+)
+
+
+def main() -> None:
+    """Runs everything, says how it went, and exits with 0 or 1."""
+    began = time.monotonic()
+    try:
+        flights = prepare()
+        say("running undisturbed")
+        run(OUTPUT / "undisturbed")
+        attack(OUTPUT / "attacked")
+        verdict(flights)
+    except Wrong as wrong:
+        print(f"demo failed: {wrong}")
+        sys.exit(1)
+    say(f"{time.monotonic() - began:.0f} s in all; look for yourself:")
+    look = OUTPUT / "attacked"
+    print(f"  sqlite3 {look}/answers.db 'SELECT * FROM delays ORDER BY flights DESC LIMIT 5'")
+    print(f"  .venv/bin/python -c \"import pyarrow.parquet as p; print(p.read_table('{look}/history').to_pandas())\"")
+    for command in ("status", "log", "checkpoints", "verify"):
+        print(f"  .venv/bin/boatlift {command} --store {look}/store")
+    print("demo passed")
+
+
+class Wrong(Exception):
+    """Something did not come out as it should."""
+
+
+def say(text: str) -> None:
+    """Tells what is going on."""
+    print(f"• {text}", flush=True)
+
+
+def prepare() -> int:
+    """Cuts the flights into weeks, once, for both runs."""
+    sys.path.insert(0, str(HERE))
+    from cut_flights import cut
+
+    shutil.rmtree(OUTPUT, ignore_errors=True)
+    flights = cut(OUTPUT / "data" / "flights")
+    weeks = len(list((OUTPUT / "data" / "flights").glob("*.csv")))
+    say(f"{flights:,} real flights of 2013 out of New York, one file a week, {weeks} weeks, in {OUTPUT}/data")
+    for name in ("undisturbed", "attacked"):
+        (OUTPUT / name).mkdir()
+        (OUTPUT / name / "data").symlink_to(OUTPUT / "data")
+    return flights
+
+
+def run(folder: Path, *attack: str) -> int:
+    """Runs the pipeline in a folder, perhaps to its death; gives the exit status."""
+    module = ["-m", "boatlift.testing.crash"] if attack else ["-m", "boatlift.console", "run"]
+    command = [sys.executable, *module, "flights:flow", "--store", "store", "--available-now", *attack]
+    environment = {**os.environ, "PYTHONPATH": str(HERE)}
+    log = folder / "log.txt"
+    with log.open("a") as out:
+        status = subprocess.run(command, cwd=folder, env=environment, stdout=out, stderr=subprocess.STDOUT).returncode
+    if status not in (0, -signal.SIGKILL):
+        raise Wrong(f"a run ended with status {status}; its output is in {log}: {log.read_text()[-600:]}")
+    return status
+
+
+def attack(folder: Path) -> None:
+    """Kills the pipeline at each point, and starts it again."""
+    for point, moment in ATTACKS:
+        say(f"SIGKILL {moment} ({point})")
+        if run(folder, "--at", point) != -signal.SIGKILL:
+            raise Wrong(f"the run passed {point} without being killed there")
+        say(f"  dead; {steps_in_history(folder)} weeks are in the history; starting again")
+    run(folder)
+    say(f"finished; {steps_in_history(folder)} weeks are in the history")
+
+
+def steps_in_history(folder: Path) -> int:
+    """Counts the steps that a reader of the history sees."""
+    return len(list((folder / "history").glob("step-*.parquet")))
+
+
+def verdict(flights: int) -> None:
+    """Compares the attacked run with the undisturbed one, and both with a batch query."""
+    undisturbed, attacked = OUTPUT / "undisturbed", OUTPUT / "attacked"
+    for table in ("delays", "carriers"):
+        expected, actual = rows_of(undisturbed, table), rows_of(attacked, table)
+        if expected != actual:
+            raise Wrong(f"the table {table} of the attacked run differs from that of the undisturbed one")
+        say(f"SQLite table {table}: {len(actual)} rows, equal bit for bit")
+    changes = compare_history(undisturbed, attacked)
+    say(f"Parquet history: {changes} changes, equal row for row and bit for bit")
+    compare_with_batch(attacked, flights)
+    status = subprocess.run(
+        [sys.executable, "-m", "boatlift.console", "verify", "--store", str(attacked / "store")],
+        capture_output=True,
+        text=True,
+    )
+    if status.returncode != 0:
+        raise Wrong(f"the store does not verify: {status.stdout}{status.stderr}")
+    say("every durable byte of the attacked store verifies")
+
+
+def rows_of(folder: Path, table: str) -> list[tuple[Any, ...]]:
+    """Reads a table, its floats as bits."""
+    with sqlite3.connect(folder / "answers.db") as database:
+        rows = database.execute(f"SELECT * FROM {table} ORDER BY 1, 2").fetchall()
+    return [tuple(struct.pack("<d", v).hex() if isinstance(v, float) else v for v in row) for row in rows]
+
+
+def compare_history(undisturbed: Path, attacked: Path) -> int:
+    """Compares the two histories, step by step, with a plain reader."""
+    import pyarrow.parquet as pq
+
+    names = [sorted(path.name for path in (f / "history").glob("*.parquet")) for f in (undisturbed, attacked)]
+    if names[0] != names[1]:
+        raise Wrong(f"the histories have other steps: {set(names[0]) ^ set(names[1])}")
+    changes = 0
+    for name in names[0]:
+        expected, actual = (pq.read_table(f / "history" / name) for f in (undisturbed, attacked))
+        if not expected.equals(actual):
+            raise Wrong(f"{name} differs between the two histories")
+        changes += actual.num_rows
+    return changes
+
+
+def compare_with_batch(folder: Path, flights: int) -> None:
+    """Asks Spark, in one plain batch query, what the answers should be."""
+    sys.path.insert(0, str(HERE))
+    os.chdir(folder)
+    import boatlift as bl
+
+    spark = bl.session("local[2]", app_name="verdict")
+    from flights import SCHEMA, landed
+    from pyspark.sql import functions as F
+
+    everything = spark.read.schema(SCHEMA).option("header", True).option("nullValue", "NA").csv("data/flights")
+    if everything.count() != flights:
+        raise Wrong("the weeks do not hold all flights")
+    rows = landed(everything).groupBy("origin", "dest").agg(
+        F.count("*"), F.avg("arr_delay"), F.avg("speed"), F.max("arr_delay")
+    )
+    expected = {(row[0], row[1]): tuple(row)[2:] for row in rows.collect()}
+    with sqlite3.connect("answers.db") as database:
+        actual = {(r[0], r[1]): r[2:] for r in database.execute("SELECT origin, dest, flights, delay, speed, worst FROM delays")}
+    spark.stop()
+    if expected.keys() != actual.keys():
+        raise Wrong("the routes are not those of the batch query")
+    for key, values in expected.items():
+        for wanted, got in zip(values, actual[key], strict=True):
+            exact = not isinstance(wanted, float)
+            if wanted != got if exact else not math.isclose(wanted, got, rel_tol=1e-9):
+                raise Wrong(f"{key}: the batch query gives {wanted}, the pipeline {got}")
+    counted = sum(values[0] for values in actual.values())
+    say(f"one plain Spark batch query over all flights gives the same {len(actual)} routes, {counted:,} flights landed")
+
+
+if __name__ == "__main__":
+    main()

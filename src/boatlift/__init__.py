@@ -1,0 +1,88 @@
+"""Boatlift: exactly-once, rollback-recoverable streaming dataflows on Apache Spark.
+
+    import boatlift as bl
+    from pyspark.sql import functions as F
+
+    spark = bl.session()
+    flow = bl.Dataflow("flights")
+    flights = flow.source("flights", bl.files("data/*.csv", schema="origin STRING, arr_delay INT"))
+    delays = flights.group_by("origin").agg("delays", F.avg("arr_delay").alias("delay"), policy=bl.Lazy(every=20))
+    delays.sink("answers", bl.sqlite("answers.db", table="delays", key=["origin"]))
+    bl.run(flow, store="store", available_now=True)
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from boatlift.dataflow import Dataflow, Delivery, Ephemeral, Lazy, Stream
+from boatlift.errors import (
+    BoatliftError,
+    DataError,
+    DivergedError,
+    FencedError,
+    InternalError,
+    InvalidError,
+    UnavailableError,
+    UserCodeError,
+)
+
+if TYPE_CHECKING:
+    from boatlift.connectors import files, generator, parquet, sqlite
+    from boatlift.engine.session import session
+    from boatlift.engine.step_functions import now, rand, uuid
+    from boatlift.running import Running, run, start
+    from boatlift.runtime.host import Progress
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BoatliftError",
+    "DataError",
+    "Dataflow",
+    "Delivery",
+    "DivergedError",
+    "Ephemeral",
+    "FencedError",
+    "InternalError",
+    "InvalidError",
+    "Lazy",
+    "Progress",
+    "Running",
+    "Stream",
+    "UnavailableError",
+    "UserCodeError",
+    "files",
+    "generator",
+    "now",
+    "parquet",
+    "rand",
+    "run",
+    "session",
+    "sqlite",
+    "start",
+    "uuid",
+]
+
+# What needs Spark or Arrow is imported when it is first used, so that `import boatlift` and the command line are quick.
+_LATER = {
+    "files": "boatlift.connectors",
+    "generator": "boatlift.connectors",
+    "parquet": "boatlift.connectors",
+    "sqlite": "boatlift.connectors",
+    "session": "boatlift.engine.session",
+    "now": "boatlift.engine.step_functions",
+    "rand": "boatlift.engine.step_functions",
+    "uuid": "boatlift.engine.step_functions",
+    "Running": "boatlift.running",
+    "run": "boatlift.running",
+    "start": "boatlift.running",
+    "Progress": "boatlift.runtime.host",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        return getattr(importlib.import_module(_LATER[name]), name)
+    raise AttributeError(f"module 'boatlift' has no attribute {name!r}")

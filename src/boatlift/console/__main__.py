@@ -1,0 +1,5 @@
+"""`python -m boatlift.console`: the command line."""
+
+from boatlift.console.app import main
+
+main()

@@ -1,0 +1,145 @@
+"""`boatlift`: the commands.
+
+Those that read a store need neither the program nor a JVM. Spark and Arrow are imported by the commands that need
+them, so that `boatlift --help` is quick.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, Parameter
+
+from boatlift import __version__
+from boatlift.errors import BoatliftError
+
+__all__ = ["main"]
+
+app = App(
+    name="boatlift",
+    version=__version__,
+    help="Exactly-once, rollback-recoverable streaming dataflows on Apache Spark.",
+)
+
+StorePath = Annotated[Path, Parameter(name=["--store", "-s"], env_var="BOATLIFT_STORE")]
+Master = Annotated[str, Parameter(env_var="BOATLIFT_MASTER")]
+Json = Annotated[bool, Parameter(name="--json", negative=())]
+
+
+@app.command
+def run(
+    flow: str,
+    *,
+    store: StorePath,
+    available_now: Annotated[bool, Parameter(negative=())] = False,
+    master: Master = "local[2,4]",
+    conf: tuple[str, ...] = (),
+    quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=())] = False,
+) -> None:
+    """Run a dataflow from where its store says it was, until it is stopped.
+
+    Ctrl-C stops it cleanly; a second Ctrl-C at once. Run the same command again and it goes on.
+
+    Args:
+        flow: Where the dataflow is: module:attribute, such as flights:flow.
+        store: The folder of its durable state; made if absent.
+        available_now: Stop when every source has nothing new.
+        master: Spark's master URL.
+        conf: A Spark setting, name=value; may be repeated.
+        quiet: Show no progress.
+    """
+    from boatlift.console.live import Live
+    from boatlift.console.programs import load_flow, settings
+    from boatlift.engine.session import session
+
+    spark = session(master, app_name=flow, **settings(conf))
+    dataflow = load_flow(flow)
+    from boatlift.running import run as run_dataflow
+
+    with Live(dataflow, quiet=quiet) as live:
+        run_dataflow(dataflow, store, available_now=available_now, spark=spark, on_progress=live.show)
+
+
+@app.command
+def plan(flow: str, *, master: Master = "local[1]", as_json: Json = False) -> None:
+    """Show what a dataflow is and what running it would log, without running it.
+
+    Args:
+        flow: Where the dataflow is: module:attribute.
+        master: Spark's master URL; only for checking the transformations.
+        as_json: Print JSON.
+    """
+    from boatlift.console.programs import load_flow
+    from boatlift.console.shows import show_plan
+    from boatlift.engine.session import session
+
+    session(master, app_name=flow)
+    show_plan(load_flow(flow), as_json=as_json)
+
+
+@app.command
+def status(*, store: StorePath, as_json: Json = False) -> None:
+    """Show where each processor is, what would be replayed after a failure, and who ran it last.
+
+    Args:
+        store: The folder of the dataflow's durable state.
+        as_json: Print JSON.
+    """
+    from boatlift.console.shows import show_status
+
+    show_status(store, as_json=as_json)
+
+
+@app.command
+def log(*, store: StorePath, as_json: Json = False) -> None:
+    """Show the log's records: what was decided, made and kept, oldest first.
+
+    Args:
+        store: The folder of the dataflow's durable state.
+        as_json: Print JSON, one record a line.
+    """
+    from boatlift.console.shows import show_log
+
+    show_log(store, as_json=as_json)
+
+
+@app.command
+def checkpoints(*, store: StorePath, as_json: Json = False) -> None:
+    """Show the checkpoints a rollback could choose, and the runs they are made of.
+
+    Args:
+        store: The folder of the dataflow's durable state.
+        as_json: Print JSON.
+    """
+    from boatlift.console.shows import show_checkpoints
+
+    show_checkpoints(store, as_json=as_json)
+
+
+@app.command
+def verify(*, store: StorePath, as_json: Json = False) -> None:
+    """Check every durable byte of a store; exit status 5 if something is wrong.
+
+    Args:
+        store: The folder of the dataflow's durable state.
+        as_json: Print JSON.
+    """
+    from boatlift.console.shows import show_verification
+
+    sys.exit(show_verification(store, as_json=as_json))
+
+
+def main() -> None:
+    """Runs a command; an error of ours becomes one line and an exit status by its kind."""
+    try:
+        app()
+    except BoatliftError as error:
+        print(f"boatlift: {error}", file=sys.stderr)
+        if error.__cause__ is not None and error.condition == "INTERNAL":
+            raise
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("boatlift: stopped at once; run the same command again to go on", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,103 @@
+"""What `boatlift run` shows while it runs: a live table on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+
+from rich.console import Console
+from rich.live import Live as RichLive
+from rich.table import Table
+
+from boatlift.dataflow import Dataflow
+from boatlift.runtime.host import Progress
+
+__all__ = ["Live"]
+
+LINE_SECONDS = 1.0
+"""Off a terminal, a processor's steps are told at most this often."""
+
+
+class Live:
+    """Shows progress (a context manager).
+
+    Args:
+        flow: The dataflow that runs.
+        quiet: Show nothing but the last line.
+    """
+
+    def __init__(self, flow: Dataflow, *, quiet: bool) -> None:
+        self._flow = flow
+        self._quiet = quiet
+        self._console = Console(stderr=False)
+        self._table = self._console.is_terminal and not quiet
+        self._rows: dict[str, Progress] = {}
+        self._checkpoints: dict[str, int] = {}
+        self._told: dict[str, float] = {}
+        self._began = time.monotonic()
+        self._taken = 0
+        self._steps = 0
+        self._live: RichLive | None = None
+
+    def __enter__(self) -> Live:
+        if self._table:
+            self._live = RichLive(self._draw(), console=self._console, refresh_per_second=8)
+            self._live.start()
+        return self
+
+    def show(self, progress: Progress) -> None:
+        """Takes in what was done."""
+        if progress.what == "checkpoint":
+            self._checkpoints[progress.processor] = progress.time
+        if progress.what in ("step", "commit"):
+            self._rows[progress.processor] = progress
+        if progress.what == "step":
+            self._taken += progress.numInputRows
+            self._steps += 1
+        if self._live is not None:
+            self._live.update(self._draw())
+        elif not self._quiet:
+            self._tell(progress)
+
+    def _tell(self, progress: Progress) -> None:
+        if progress.what == "restore":
+            print(f"restored {progress.processor} from its checkpoint at step {progress.time}", flush=True)
+        if progress.what != "step":
+            return
+        now = time.monotonic()
+        if now - self._told.get(progress.processor, 0.0) >= LINE_SECONDS or progress.behind == 0:
+            self._told[progress.processor] = now
+            mode = "replayed" if progress.replay else "step"
+            print(
+                f"{progress.processor}: {mode} {progress.time}, {progress.numInputRows} rows in "
+                f"{progress.durationMs:.0f} ms, last checkpoint {self._checkpoints.get(progress.processor, '-')}",
+                flush=True,
+            )
+
+    def _draw(self) -> Table:
+        table = Table(title=f"{self._flow.name}: {self._taken:,} rows in {time.monotonic() - self._began:.0f} s")
+        for heading in ("processor", "step", "rows/s", "ms", "lag", "last checkpoint", "mode"):
+            table.add_column(heading)
+        for name, progress in self._rows.items():
+            seconds = progress.durationMs / 1000
+            step = progress.what == "step"
+            table.add_row(
+                name,
+                str(progress.time),
+                f"{progress.numInputRows / seconds:,.0f}" if step and seconds else "",
+                f"{progress.durationMs:.0f}" if step else "",
+                str(progress.behind) if step else "",
+                str(self._checkpoints.get(name, "")),
+                ("replaying" if progress.replay else "live") if step else "",
+            )
+        return table
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+        if error is None:
+            print(f"{self._flow.name}: stopped cleanly after {self._steps} steps and {self._taken} rows", flush=True)
+        sys.stdout.flush()

@@ -1,0 +1,203 @@
+"""What a store and a program look like: tables for people, JSON for programs. Reads only; owns no logic."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.tree import Tree
+
+from boatlift.dataflow import Dataflow, Delivery, Plan, plan
+from boatlift.dataflow.processors import Aggregate, SinkProcessor, SourceProcessor, describe_policy, upstream_of
+from boatlift.storage.local import LocalStore
+from boatlift.storage.log import Log
+from boatlift.storage.verify import verify
+
+__all__ = ["show_checkpoints", "show_log", "show_plan", "show_status", "show_verification"]
+
+
+def show_plan(flow: Dataflow, *, as_json: bool) -> None:
+    """Shows a program: its graph, its units, what will be logged, what is not exactly-once."""
+    from pyspark.sql import SparkSession
+
+    from boatlift.engine.program import compile_program
+
+    planned = plan(flow)
+    spark = SparkSession.getActiveSession()
+    assert spark is not None, "the command has started a session"
+    program = compile_program(spark, planned)
+    described = {name: _described(planned, name) for name in planned.processors}
+    units = {name: [t.name for t in unit.chain] + [name] for name, unit in planned.units.items()}
+    loose = [name for name, processor in planned.processors.items() if _delivery(processor) is Delivery.AT_LEAST_ONCE]
+    if as_json:
+        _print_json(
+            {
+                "dataflow": flow.name,
+                "processors": described,
+                "units": units,
+                "at_least_once": loose,
+                "program": program.identity,
+            }
+        )
+        return
+    console = Console()
+    for source in planned.sources:
+        tree = Tree(f"[bold]{source}[/bold]  {_words(described[source])}")
+        _grow(tree, planned, source, described)
+        console.print(tree)
+    console.print("\nOne Spark job a step:")
+    for name, unit in planned.units.items():
+        sinks = f", staging for {', '.join(s.name for s in unit.sinks)}" if unit.sinks else ""
+        kept = ", its output kept as runs for its readers" if unit.materialised else ""
+        console.print(f"  {unit.root} → {' → '.join(units[name])}{sinks}{kept}")
+    console.print("\nLogged for each step, before anything of it can be seen:")
+    for source in planned.sources:
+        console.print(f"  {source}: position, clock, seed")
+    for name in planned.units:
+        console.print(f"  {name}: rows and digest, to be compared on replay")
+    console.print(f"\nAt least once: {', '.join(loose) if loose else 'nothing; every source and sink is exactly-once'}")
+
+
+def _described(planned: Plan, name: str) -> dict[str, Any]:
+    processor = planned.processors[name]
+    about: dict[str, Any] = {"kind": type(processor).__name__.removesuffix("Processor").lower()}
+    if isinstance(processor, SourceProcessor):
+        about |= {"delivery": processor.source.delivery.value, **processor.source.describe()}
+    elif isinstance(processor, SinkProcessor):
+        about |= {"delivery": processor.sink.delivery.value, **processor.sink.describe()}
+    else:
+        about["policy"] = describe_policy(processor.policy)
+    if isinstance(processor, Aggregate):
+        about["keys"] = list(processor.keys)
+    upstream = upstream_of(processor)
+    return about if upstream is None else {**about, "reads": upstream}
+
+
+def _delivery(processor: Any) -> Delivery:
+    connector = getattr(processor, "source", None) or getattr(processor, "sink", None)
+    return Delivery.EXACTLY_ONCE if connector is None else connector.delivery
+
+
+def _words(about: dict[str, Any]) -> str:
+    return ", ".join(f"{key}: {value}" for key, value in about.items() if key != "reads")
+
+
+def _grow(tree: Tree, planned: Plan, name: str, described: dict[str, dict[str, Any]]) -> None:
+    for other, processor in planned.processors.items():
+        if upstream_of(processor) == name:
+            _grow(tree.add(f"[bold]{other}[/bold]  {_words(described[other])}"), planned, other, described)
+
+
+def show_status(path: Path, *, as_json: bool) -> None:
+    """Shows where each processor is, as the store knows it."""
+    log = _open(path)
+    history = log.history
+    closed = {source: history.last_input(source) for source in sorted({*history.inputs, *history.cursors})}
+    names = sorted({*history.outputs, *history.checkpoints})
+    units = {
+        name: {
+            "executed": max(history.outputs.get(name, {}), default=history.stable.get(name, -1)),
+            "checkpoint": max(history.checkpoints.get(name, {}), default=None),
+            "stable": history.stable.get(name, -1),
+        }
+        for name in names
+    }
+    claims = [record for _, record in _records(path) if type(record).__name__ == "Claim"]
+    owner = claims[-1] if claims else None
+    state = {
+        "dataflow": log.dataflow,
+        "stopped_cleanly": history.stopped,
+        "closed": closed,
+        "processors": units,
+        "sinks": dict(history.committed),
+        "owner": None if owner is None else {"host": owner.host, "pid": owner.pid, "since": owner.at},
+        "environment": history.environment,
+    }
+    if as_json:
+        _print_json(state)
+        return
+    stopped = "stopped in good order" if history.stopped else "running, or ended without a clean stop"
+    print(f"{log.dataflow}: {stopped}")
+    if owner is not None:
+        print(f"last owner: process {owner.pid} on {owner.host}")
+    for source, time in closed.items():
+        print(f"{source}: steps up to {time} are closed and recorded")
+    table = Table()
+    for heading in ("processor", "executed", "checkpoint", "stable", "to replay after a failure"):
+        table.add_column(heading)
+    for name, at in units.items():
+        back = -1 if at["checkpoint"] is None else at["checkpoint"]
+        table.add_row(name, *(str(at[key]) for key in ("executed", "checkpoint", "stable")), str(at["executed"] - back))
+    Console().print(table)
+    for sink, time in history.committed.items():
+        print(f"{sink}: holds steps up to {time}, as far as the log knows")
+
+
+def show_log(path: Path, *, as_json: bool) -> None:
+    """Shows every record that is still kept."""
+    for number, record in _records(path):
+        kind = type(record).__name__
+        fields = msgspec.to_builtins(record)
+        fields.pop("type", None)
+        if as_json:
+            print(json.dumps({"object": number, "record": kind.lower(), **fields}))
+        else:
+            print(f"{number:>6}  {kind:<10} {_line(fields)}")
+
+
+def show_checkpoints(path: Path, *, as_json: bool) -> None:
+    """Shows the checkpoints that a rollback could choose."""
+    history = _open(path).history
+    kept = [c for by_time in history.checkpoints.values() for c in by_time.values()]
+    if as_json:
+        _print_json([msgspec.to_builtins(checkpoint) for checkpoint in kept])
+        return
+    table = Table()
+    for heading in ("processor", "step", "runs", "rows", "bytes", "new bytes since the one before"):
+        table.add_column(heading)
+    before: dict[str, set[str]] = {}
+    for checkpoint in kept:
+        named = {run.name: run.size for run in checkpoint.runs}
+        fresh = sum(size for name, size in named.items() if name not in before.get(checkpoint.processor, set()))
+        before[checkpoint.processor] = set(named)
+        rows = sum(run.rows for run in checkpoint.runs)
+        cells: Sequence[object] = (checkpoint.time, len(named), rows, sum(named.values()), fresh)
+        table.add_row(checkpoint.processor, *(f"{cell:,}" for cell in cells))
+    Console().print(table)
+
+
+def show_verification(path: Path, *, as_json: bool) -> int:
+    """Checks every durable byte and gives the exit status."""
+    findings = list(verify(LocalStore.open(path, create=False)))
+    wrong = [finding for finding in findings if finding.is_error]
+    if as_json:
+        _print_json({"ok": not wrong, "findings": [msgspec.to_builtins(finding) for finding in findings]})
+    else:
+        for finding in findings:
+            print(finding)
+        print(f"{len(wrong)} faults" if wrong else "everything verifies")
+    return 5 if wrong else 0
+
+
+def _open(path: Path) -> Log:
+    return Log.open(LocalStore.open(path, create=False), None)
+
+
+def _records(path: Path) -> Iterable[tuple[int, Any]]:
+    for group in _open(path).groups():
+        for record in group.records:
+            yield group.header.number, record
+
+
+def _line(fields: dict[str, Any]) -> str:
+    text = "  ".join(f"{key}={json.dumps(value, separators=(',', ':'))}" for key, value in fields.items())
+    return text if len(text) <= 200 else f"{text[:197]}…"
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, default=str))

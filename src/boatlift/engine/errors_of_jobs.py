@@ -1,0 +1,52 @@
+"""From what Spark says of a failed job to one of our errors.
+
+An exception raised in a task reaches the driver as text only; ours carry their condition in it.
+"""
+
+from __future__ import annotations
+
+from boatlift.dataflow import Json, Source
+from boatlift.errors import BoatliftError, UnavailableError, UserCodeError, from_text
+
+__all__ = ["explain"]
+
+
+def explain(error: Exception, unit: str, time: int, inputs: tuple[Source, Json] | None) -> BoatliftError:
+    """Finds out what a failed job means for the user.
+
+    Args:
+        error: What Spark raised.
+        unit, time: Which step.
+        inputs: The source and position that it read, if it read from outside.
+    """
+    if isinstance(error, BoatliftError):
+        return error
+    text = str(error)
+    ours = from_text(text)
+    if ours is not None:
+        return ours
+    if inputs is not None:
+        source, position = inputs
+        explained = source.explain_failure(position, text)
+        if isinstance(explained, BoatliftError):
+            return explained
+    if "Traceback (most recent call last)" in text:
+        return UserCodeError("USER_CODE", f"a function of {unit} raised at step {time}: {_traceback(text)}")
+    first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
+    return UnavailableError("STEP_FAILED", f"Spark could not run step {time} of {unit}: {first}")
+
+
+def _traceback(text: str) -> str:
+    """The user's part of a Python worker's traceback: Spark's own frames are cut."""
+    lines = text[text.index("Traceback (most recent call last)") :].splitlines()
+    kept = [lines[0]]
+    ours = False
+    for line in lines[1:]:
+        if line.startswith("  File "):
+            ours = "/pyspark/" in line
+        elif line and not line.startswith(" "):
+            kept.append(line)
+            break
+        if not ours:
+            kept.append(line)
+    return "\n".join(kept)

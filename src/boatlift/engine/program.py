@@ -1,0 +1,177 @@
+"""A dataflow's units, compiled: schemas known, transformations checked, aggregates laid out.
+
+Compiling runs the user's functions once, on empty frames. The plans that come out are checked against the allow-list
+(`row_wise.py`) and hashed (`fingerprint.py`): together with names, keys and schemas they are the program's identity.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import LongType, StructField, StructType
+
+from boatlift.dataflow import Aggregate, Plan, Transform, Unit
+from boatlift.engine.aggregates import canonical_key, key_hash_column, parse_aggregates
+from boatlift.engine.fingerprint import fingerprint
+from boatlift.engine.row_wise import check_row_wise
+from boatlift.engine.state import Aggregate as StateAggregate
+from boatlift.engine.state import Layout
+from boatlift.engine.step_functions import StepContext, step_context
+from boatlift.errors import InvalidError
+
+__all__ = ["POSITION", "WEIGHT", "CompiledUnit", "Program", "compile_program", "hashed", "row_hash"]
+
+POSITION = "_position"
+WEIGHT = "_weight"
+HASH = "_hash"
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledUnit:
+    """One unit, ready to build its frame for any step.
+
+    Attributes:
+        schema: Of its output rows, without weight.
+        output: The same as Arrow, with `_weight` if its output is changes.
+        arrow_input: The columns handed to the state kernel.
+        columns: What is selected for it: canonical keys and the arguments of its aggregates.
+        layout: How its state is laid out; None without state.
+        fingerprint: Canonical hash of its plan.
+        positioned: Whether source rows carry `_position` through its chain.
+    """
+
+    unit: Unit
+    schema: StructType
+    output: pa.Schema
+    columns: tuple[Column, ...]
+    layout: Layout | None
+    fingerprint: str
+    positioned: bool
+
+    def build(self, rows: DataFrame, clock: int, seed: int) -> DataFrame:
+        """Applies the unit's transforms to the rows of a step."""
+        if self.unit.changes_in:
+            return _on_changes(self.unit, rows, clock, seed)
+        frame = _apply(self.unit, rows, clock, seed, self.positioned)
+        if POSITION in frame.columns:
+            frame = frame.drop(POSITION)
+        return frame.select(*self.columns) if self.columns else frame
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A compiled dataflow."""
+
+    plan: Plan
+    units: dict[str, CompiledUnit]
+    identity: dict[str, Any]
+
+
+def compile_program(spark: SparkSession, plan: Plan) -> Program:
+    """Compiles every unit.
+
+    Raises:
+        InvalidError: a transform is not row-wise, an aggregate not supported, a column not there.
+        UserCodeError: a function of the program raised.
+    """
+    schemas: dict[str, StructType] = {name: p.source.schema(spark) for name, p in plan.sources.items()}
+    units: dict[str, CompiledUnit] = {}
+    identity: dict[str, Any] = {
+        f"source {name}": dict(processor.source.describe()) for name, processor in plan.sources.items()
+    }
+    for name, unit in plan.units.items():
+        from_source = unit.root in plan.sources
+        rows = units[unit.root].schema if not from_source else schemas[unit.root]
+        compiled = _compile(spark, unit, rows, from_source and plan.sources[unit.root].source.positioned)
+        units[name] = compiled
+        identity[f"processor {name}"] = {
+            "reads": unit.root,
+            "keys": list(unit.aggregate.keys) if unit.aggregate else [],
+            "schema": compiled.schema.simpleString(),
+            "plan": compiled.fingerprint,
+        }
+    for name, sink in plan.sinks.items():
+        identity[f"sink {name}"] = {"reads": sink.upstream}
+    return Program(plan, units, identity)
+
+
+def _compile(spark: SparkSession, unit: Unit, schema: StructType, positioned: bool) -> CompiledUnit:
+    if positioned:
+        schema = StructType([*schema.fields, StructField(POSITION, LongType())])
+    frame = spark.createDataFrame([], schema)
+    with step_context(StepContext(0, 0, unit.name, POSITION in frame.columns)):
+        for transform in unit.chain:
+            frame = check_row_wise(frame, transform.function, transform.name)
+    positioned = POSITION in frame.columns
+    if positioned:
+        frame = frame.drop(POSITION)
+    if unit.aggregate is None:
+        arrow = to_arrow_schema(frame.schema)
+        output = arrow.append(pa.field(WEIGHT, pa.int64(), nullable=False)) if unit.changes_out else arrow
+        return CompiledUnit(unit, frame.schema, output, (), None, fingerprint(frame), positioned)
+    return _compile_aggregate(unit, unit.aggregate, frame, positioned)
+
+
+def _compile_aggregate(unit: Unit, aggregate: Aggregate, frame: DataFrame, positioned: bool) -> CompiledUnit:
+    missing = [key for key in aggregate.keys if key not in frame.columns]
+    if missing:
+        raise InvalidError(
+            "SCHEMA_MISMATCH",
+            f"{unit.name} groups by {', '.join(missing)}, which {aggregate.upstream} does not have: "
+            f"it has {', '.join(frame.columns)}",
+        )
+    parsed = parse_aggregates(frame, aggregate.keys, aggregate.columns)
+    keys = tuple(canonical_key(frame, key) for key in aggregate.keys)
+    arguments = tuple(column.alias(name) for name, column in parsed.arguments)
+    selected = frame.select(*keys, *arguments)
+    arrow = to_arrow_schema(selected.schema)
+    layout = Layout(
+        tuple((key, arrow.field(key).type) for key in aggregate.keys),
+        tuple(
+            StateAggregate(spec.function, spec.argument, spec.output, spec.input_type, spec.output_type)
+            for spec in parsed.aggregates
+        ),
+    )
+    output_schema = StructType(
+        [frame.schema[key] for key in aggregate.keys] + [StructField(s.output, s.spark_type) for s in parsed.aggregates]
+    )
+    output = to_arrow_schema(output_schema).append(pa.field(WEIGHT, pa.int64(), nullable=False))
+    return CompiledUnit(
+        unit, output_schema, output, (*keys, *arguments), layout, fingerprint(selected) + parsed.fingerprint, positioned
+    )
+
+
+def _apply(unit: Unit, rows: DataFrame, clock: int, seed: int, positioned: bool) -> DataFrame:
+    with step_context(StepContext(clock, seed, unit.name, positioned)):
+        for transform in unit.chain:
+            rows = _call(transform, rows)
+    return rows
+
+
+def _call(transform: Transform, rows: DataFrame) -> DataFrame:
+    return transform.function(rows)
+
+
+def _on_changes(unit: Unit, rows: DataFrame, clock: int, seed: int) -> DataFrame:
+    """Applies transforms to changes: row-wise functions are linear, so they may see the rows of each weight alone."""
+    sides = []
+    for weight in (-1, 1):
+        side = _apply(unit, rows.where(F.col(WEIGHT) == weight).drop(WEIGHT), clock, seed, False)
+        sides.append(side.withColumn(WEIGHT, F.lit(weight).cast("long")))
+    return sides[0].unionAll(sides[1])
+
+
+def hashed(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
+    """Adds the 64-bit hash that state is sorted by."""
+    return rows.withColumn(HASH, key_hash_column([F.col(key) for key in keys]))
+
+
+def row_hash(rows: DataFrame, name: str) -> DataFrame:
+    """Adds a hash of the whole row, telling NULL apart from its neighbours' values."""
+    columns = [part for column in rows.columns for part in (F.col(column).isNull(), F.col(column))]
+    return rows.withColumn(name, F.xxhash64(*columns))

@@ -1,0 +1,94 @@
+"""What the last stage of a step's job does with its output: stage it for every sink, keep it for every reader.
+
+Effects happen only here, in the last stage, so that no later stage can mix rows of two attempts. Files have fresh
+names, and exist for anyone only when the driver names them from the receipts of the attempts that succeeded.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import pyarrow as pa
+from pyspark import TaskContext
+
+from boatlift.dataflow import Staged, Stager
+from boatlift.storage.records import RunRef
+
+__all__ = ["RECEIPT", "ROW_HASH", "Outlet", "Receipt", "StageTask", "stage_all"]
+
+RECEIPT = "receipt binary"
+"""The schema of what a job's tasks return, in Spark's words."""
+
+ROW_HASH = "_row_hash"
+"""The column with Spark's hash of a whole row, from which a stateless step's digest is made."""
+
+@dataclass(frozen=True, slots=True)
+class Outlet:
+    """Where a step's output goes: a sink, or (with the name `edges.EDGE`) other units.
+
+    Attributes:
+        upserts: Whether it takes only rows that hold now, not those that held before.
+    """
+
+    name: str
+    stager: Stager
+    upserts: bool
+
+
+class Receipt(msgspec.Struct, frozen=True, array_like=True):
+    """What a task did, as the driver learns of it."""
+
+    partition: int
+    rows_in: int
+    rows: int
+    digest: int
+    staged: dict[str, tuple[int, int, str]]
+    run: RunRef | None = None
+
+    def batch(self) -> pa.RecordBatch:
+        """Packs it into the one row that the task returns."""
+        return pa.record_batch({"receipt": pa.array([msgspec.msgpack.encode(self)], pa.binary())})
+
+
+def stage_all(
+    outlets: Sequence[Outlet], folder: str, partition: int, changes: Sequence[pa.RecordBatch]
+) -> dict[str, tuple[int, int, str]]:
+    """Hands a task's output to every outlet, each under a fresh name."""
+    staged = {}
+    for outlet in outlets:
+        batches: Iterator[pa.RecordBatch] = iter(changes)
+        if outlet.upserts:
+            batches = (_held_now(batch) for batch in changes)
+        receipt: Staged = outlet.stager.stage(folder, f"{uuid.uuid4().hex}", partition, batches)
+        staged[outlet.name] = (receipt.partition, receipt.rows, receipt.place)
+    return staged
+
+
+def _held_now(batch: pa.RecordBatch) -> pa.RecordBatch:
+    weight = batch.column("_weight").to_numpy(zero_copy_only=True)
+    return batch.filter(pa.array(weight > 0))
+
+
+@dataclass(frozen=True, slots=True)
+class StageTask:
+    """The task of a unit without state: it stages what Spark has computed."""
+
+    outlets: tuple[Outlet, ...]
+    folder: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Stages a partition and returns its receipt."""
+        context = TaskContext.get()
+        partition = context.partitionId() if context is not None else 0
+        digest = 0
+        rows = []
+        for batch in batches:
+            hashes = batch.column(ROW_HASH).to_numpy(zero_copy_only=True).view("uint64")
+            digest = (digest + int(hashes.sum(dtype="uint64"))) % 2**64
+            rows.append(batch.drop_columns([ROW_HASH]))
+        count = sum(batch.num_rows for batch in rows)
+        staged = stage_all(self.outlets, self.folder, partition, rows)
+        yield Receipt(partition, count, count, digest, staged).batch()

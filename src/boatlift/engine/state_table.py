@@ -1,0 +1,97 @@
+"""A unit's keyed state as the driver knows it: a list of runs, and their merging in the background.
+
+Runs are immutable, so a merge reads them while steps go on, and its result takes their place in one assignment.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from boatlift.engine.state import plan_merges
+from boatlift.storage.records import RunRef
+
+__all__ = ["StateTable"]
+
+MOST_RUNS = 64
+"""A step waits for merging rather than probe more runs than this."""
+
+SINGLE = 4
+"""So many single-time runs above the last checkpoint are left alone, for rollbacks that reach no further."""
+
+
+class StateTable:
+    """The runs of one unit.
+
+    Args:
+        merge: Merges runs into new ones, each covering a part of the key groups; called on a background thread.
+    """
+
+    def __init__(self, merge: Callable[[Sequence[RunRef], Sequence[Path]], list[tuple[RunRef, Path]]]) -> None:
+        self._merge = merge
+        self._lock = threading.Lock()
+        self._runs: dict[str, tuple[RunRef, Path]] = {}
+        self._durable: set[str] = set()
+        self._stable = -1
+        self._background = ThreadPoolExecutor(1, thread_name_prefix="compaction")
+        self._merging: Future[None] | None = None
+
+    def restore(self, runs: Sequence[tuple[RunRef, Path]], time: int) -> None:
+        """Makes these durable runs the whole state."""
+        with self._lock:
+            self._runs = {run.name: (run, path) for run, path in runs}
+            self._durable = set(self._runs)
+            self._stable = time
+
+    def held(self) -> list[tuple[RunRef, Path]]:
+        """Gives the runs that make up the state now; waits while there are too many to probe."""
+        while len(self._runs) > MOST_RUNS and self._merging is not None:
+            self._merging.result()
+            self._consider_merging()
+        with self._lock:
+            return list(self._runs.values())
+
+    def add(self, runs: Sequence[tuple[RunRef, Path]]) -> None:
+        """Adds what a step made, and merges if that pays."""
+        with self._lock:
+            self._runs.update((run.name, (run, path)) for run, path in runs)
+        self._consider_merging()
+
+    def capture(self) -> tuple[tuple[RunRef, Path | None], ...]:
+        """Names the state's runs, with the file of those that are not durable."""
+        with self._lock:
+            return tuple((run, None if run.name in self._durable else path) for run, path in self._runs.values())
+
+    def saved(self, runs: Sequence[RunRef]) -> None:
+        """Learns that runs are durable; what a checkpoint covers may be merged freely."""
+        with self._lock:
+            self._durable.update(run.name for run in runs)
+            self._stable = max([self._stable, *(run.last for run in runs)])
+
+    def close(self) -> None:
+        """Ends the background thread."""
+        self._background.shutdown(wait=True, cancel_futures=True)
+
+    def _consider_merging(self) -> None:
+        if self._merging is not None:
+            if not self._merging.done():
+                return
+            self._merging.result()
+        with self._lock:
+            shares: dict[tuple[int, int], list[RunRef]] = {}
+            for run, _ in self._runs.values():
+                shares.setdefault((run.modulus, run.residue), []).append(run)
+            chosen = [group for share in shares.values() for group in plan_merges(share, self._stable, keep_single=SINGLE)]
+            paths = [[self._runs[run.name][1] for run in group] for group in chosen]
+        if chosen:
+            self._merging = self._background.submit(self._merge_all, chosen, paths)
+
+    def _merge_all(self, chosen: Sequence[Sequence[RunRef]], paths: Sequence[Sequence[Path]]) -> None:
+        for group, files in zip(chosen, paths, strict=True):
+            merged = self._merge(group, files)
+            with self._lock:
+                for run in group:
+                    del self._runs[run.name]
+                self._runs.update((run.name, (run, path)) for run, path in merged)

@@ -1,0 +1,294 @@
+"""A host: the thin shell around the state machine, in one driver process.
+
+It carries out instructions on threads, turns what comes back into events, and hands them to the machine one at a
+time. It makes the determinants that need a clock or chance, and it decides nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import secrets
+import socket
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from boatlift.errors import BoatliftError, DataError, InternalError
+from boatlift.runtime import events as ev
+from boatlift.runtime import instructions as do
+from boatlift.runtime.engine import Engine
+from boatlift.runtime.machine import Machine
+from boatlift.storage.group_writer import GroupWriter
+from boatlift.storage.log import Log
+from boatlift.storage.records import Checkpoint, Claim, RunRef
+from boatlift.storage.store import Store
+
+__all__ = ["Host", "Progress"]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """One thing that was done, for people and programs that watch.
+
+    Attributes:
+        what: `step`, `commit`, `checkpoint`, `restore` or `idle`.
+        processor: Whose.
+        time: At which logical time.
+        numInputRows, numOutputRows: Rows in and out of a step.
+        durationMs: How long it took, in milliseconds.
+        replay: Whether it repeats what was done before a crash.
+        behind: How many closed times the processor has still to run.
+    """
+
+    what: str
+    processor: str
+    time: int
+    numInputRows: int = 0  # noqa: N815 - Spark's own name
+    numOutputRows: int = 0  # noqa: N815
+    durationMs: float = 0.0  # noqa: N815
+    replay: bool = False
+    behind: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    error: BaseException
+
+
+class Host:
+    """Runs a dataflow from what its store and its sinks hold.
+
+    Args:
+        engine: What executes steps.
+        store: Where everything durable is.
+        available_now: Finish when the sources have nothing new.
+        poll_seconds: How long a source that had nothing is left alone.
+        watch: Called with each `Progress`, on the host's own thread.
+        clock: Milliseconds since 1970; a determinant of each step.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        store: Store,
+        *,
+        available_now: bool,
+        poll_seconds: float = 0.2,
+        watch: Callable[[Progress], None] = lambda progress: None,
+        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._engine = engine
+        self._store = store
+        self._available_now = available_now
+        self._poll_seconds = poll_seconds
+        self._watch = watch
+        self._clock = clock
+        self._events: queue.SimpleQueue[ev.Event | _Failed] = queue.SimpleQueue()
+        self._wakes: dict[str, float] = {}
+        self._durable_runs: set[str] = set()
+        self._unnamed_runs: set[str] = set()
+        self._finished = False
+
+    def stop(self) -> None:
+        """Asks for a clean stop; may be called from a signal handler."""
+        self._events.put(ev.StopRequested())
+
+    def run(self) -> None:
+        """Recovers, then runs until the input is exhausted or a stop is asked for.
+
+        Raises:
+            BoatliftError: what stopped it; everything done is durable, and the same call goes on from there.
+        """
+        self._log = Log.open(self._store, self._engine.plan.dataflow)
+        token = self._log.claim(self._claim())
+        history = self._log.history
+        self._store.discard_scratch(keep=str(token))
+        self._engine.start(self._store, self._store.scratch(str(token)), token)
+        self._pool = ThreadPoolExecutor(max_workers=4 + 2 * len(self._engine.plan.processors))
+        self._writer = GroupWriter(self._log)
+        try:
+            held = self._open_sinks()
+            machine = Machine(self._engine.plan, history, held, available_now=self._available_now)
+            self._check_environment(history.environment, machine)
+            self._restore(machine, history.checkpoints)
+            self._cursors = self._fold_cursors(history)
+            self._drive(machine)
+        except BaseException:
+            self._engine.cancel()
+            raise
+        finally:
+            # Jobs end first: what they answer may still want to write.
+            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._writer.close()
+            self._engine.close()
+
+    # -- before the first step ----------------------------------------------------------------------------------------
+
+    def _claim(self) -> Claim:
+        return Claim(
+            socket.gethostname(), os.getpid(), self._clock(), self._engine.program(), self._engine.environment()
+        )
+
+    def _open_sinks(self) -> dict[str, int]:
+        held = {}
+        for name in self._engine.plan.sinks:
+            committed = self._engine.open_sink(name)
+            held[name] = -1 if committed is None else committed.step
+        return held
+
+    def _check_environment(self, recorded: Mapping[str, Any], machine: Machine) -> None:
+        now = self._engine.environment()
+        changed = {
+            key: (recorded.get(key), now.get(key))
+            for key in {*recorded, *now}
+            if recorded.get(key) != now.get(key)
+        }
+        if changed and machine.replays:
+            raise DataError(
+                "ENVIRONMENT_CHANGED",
+                "recorded steps must be replayed, but "
+                + ", ".join(f"{key} was {was} and is {now}" for key, (was, now) in sorted(changed.items()))
+                + ": run once under the recorded environment with --available-now, then change it",
+            )
+
+    def _restore(self, machine: Machine, checkpoints: Mapping[str, Mapping[int, Any]]) -> None:
+        for unit, at in machine.checkpoints().items():
+            checkpoint = checkpoints[unit][at]
+            self._durable_runs.update(run.name for run in checkpoint.runs)
+            self._engine.restore(checkpoint)
+            self._watch(Progress("restore", unit, at))
+
+    def _fold_cursors(self, history: Any) -> dict[str, Any]:
+        cursors = {}
+        for source in self._engine.plan.sources:
+            _, cursor = history.cursors.get(source, (-1, self._engine.first_cursor(source)))
+            for _, made in sorted(history.inputs.get(source, {}).items()):
+                cursor = self._engine.advance(source, cursor, made.position)
+            cursors[source] = cursor
+        return cursors
+
+    # -- the loop -----------------------------------------------------------------------------------------------------
+
+    def _drive(self, machine: Machine) -> None:
+        self._carry_out(machine.start())
+        while not self._finished:
+            event = self._next_event()
+            if isinstance(event, _Failed):
+                raise event.error
+            self._report(event, machine)
+            self._carry_out(machine.handle(event))
+
+    def _next_event(self) -> ev.Event | _Failed:
+        while True:
+            wait = max(0.0, min(self._wakes.values()) - time.monotonic()) if self._wakes else None
+            try:
+                return self._events.get(timeout=wait)
+            except queue.Empty:
+                source = min(self._wakes, key=lambda name: self._wakes[name])
+                del self._wakes[source]
+                return ev.Wake(source)
+
+    def _carry_out(self, instructions: list[do.Instruction]) -> None:
+        for order in instructions:
+            match order:
+                case do.Append(records):
+                    self._writer.submit(records, lambda error, r=records: self._answer(error or ev.Durable(r)))
+                case do.Poll(source, at):
+                    self._submit(self._poll, source, at)
+                case do.Run():
+                    self._submit(self._run, order)
+                case do.Commit():
+                    self._submit(self._commit, order)
+                case do.Save(unit, at):
+                    # Named now, before the unit's next step adds to its state; made durable while that step runs.
+                    self._submit(self._save, unit, at, self._engine.capture(unit))
+                case do.Manifest():
+                    self._submit(self._manifest)
+                case do.Acknowledge(source, _, position):
+                    self._engine.acknowledge(source, position)
+                case do.Free(unit, at):
+                    self._engine.free(unit, at)
+                case do.Finish():
+                    self._finished = True
+
+    def _submit(self, function: Callable[..., ev.Event], *arguments: Any) -> None:
+        def work() -> None:
+            try:
+                self._answer(function(*arguments))
+            except BaseException as error:  # noqa: BLE001 - handed to the loop, which raises it
+                self._answer(error)
+
+        self._pool.submit(work)
+
+    def _answer(self, answer: ev.Event | BaseException) -> None:
+        self._events.put(_Failed(answer) if isinstance(answer, BaseException) else answer)
+
+    # -- what worker threads do ---------------------------------------------------------------------------------------
+
+    def _poll(self, source: str, at: int) -> ev.Event:
+        position = self._engine.poll(source, self._cursors[source])
+        if position is None:
+            return ev.Nothing(source)
+        self._cursors[source] = self._engine.advance(source, self._cursors[source], position)
+        return ev.Proposed(source, at, position, self._clock(), secrets.randbits(63))
+
+    def _run(self, order: do.Run) -> ev.Event:
+        return ev.Ran(order.unit, order.time, self._engine.run(order))
+
+    def _commit(self, order: do.Commit) -> ev.Event:
+        return ev.Placed(order.sink, order.time, self._engine.commit(order))
+
+    def _save(self, unit: str, at: int, runs: tuple[tuple[RunRef, Any], ...]) -> ev.Event:
+        # Until a durable checkpoint names them, nothing but this set keeps them from being collected.
+        self._unnamed_runs.update(run.name for run, _ in runs)
+        for run, path in runs:
+            if run.name not in self._durable_runs:
+                if path is None:
+                    raise InternalError("INTERNAL", f"run {run.name} of {unit} is neither durable nor in scratch")
+                self._store.create(run.name, path)
+                self._durable_runs.add(run.name)
+        refs = tuple(run for run, _ in runs)
+        self._engine.saved(unit, refs)
+        return ev.Saved(unit, at, refs)
+
+    def _manifest(self) -> ev.Event:
+        self._writer.manifest(self._advance)
+        live = self._log.history.live_runs()
+        for name in sorted(self._durable_runs - live - self._unnamed_runs):
+            self._store.delete(name)
+            self._durable_runs.discard(name)
+        return ev.Manifested()
+
+    def _advance(self, source: str, cursor: Any, position: Any) -> Any:
+        before = self._engine.first_cursor(source) if cursor is None else cursor
+        return self._engine.advance(source, before, position)
+
+    def _report(self, event: ev.Event, machine: Machine) -> None:
+        match event:
+            case ev.Durable(records):
+                for record in records:
+                    if isinstance(record, Checkpoint):
+                        self._unnamed_runs.difference_update(run.name for run in record.runs)
+            case ev.Ran(unit, at, result):
+                self._watch(
+                    Progress(
+                        "step",
+                        unit,
+                        at,
+                        result.rows_in,
+                        result.rows,
+                        result.seconds * 1000,
+                        machine.is_replay(unit, at),
+                        machine.behind(unit, at),
+                    )
+                )
+            case ev.Placed(sink, at, _):
+                self._watch(Progress("commit", sink, at))
+            case ev.Saved(unit, at, _):
+                self._watch(Progress("checkpoint", unit, at))
+            case ev.Nothing(source):
+                self._watch(Progress("idle", source, -1))
+

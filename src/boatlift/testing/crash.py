@@ -1,0 +1,235 @@
+"""Crash points: every call on the store and on a sink, before it and after it.
+
+No list of points is kept by hand: a wrapper counts the calls as they come. A first run records which calls there are;
+then, for any of them, a process is killed by `SIGKILL` right there, started again, and its results are compared with
+those of a run that was not disturbed. Users can do the same to their own dataflows:
+
+    python -m boatlift.testing.crash flights:flow --store store --at 'store.create(log):before:3'
+    python -m boatlift.testing.crash flights:flow --store store --record calls.txt
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from boatlift.dataflow import Committed, Delivery, Json, Outcome, Plan, Sink, SinkContext, Staged, Stager
+from boatlift.storage.store import Store
+
+T = TypeVar("T")
+
+__all__ = ["CrashPoint", "CrashingSink", "CrashingStore", "Tracer", "with_crashing_sinks"]
+
+
+@dataclass(frozen=True, slots=True)
+class CrashPoint:
+    """A moment: before or after the nth visit of a call.
+
+    Attributes:
+        call: Such as `store.create(log)` or `sink.commit(answers)`.
+        when: `before` or `after`.
+        visit: 1 for the first.
+    """
+
+    call: str
+    when: str
+    visit: int
+
+    @classmethod
+    def parse(cls, text: str) -> CrashPoint:
+        """Reads `call:when:visit`."""
+        call, when, visit = text.rsplit(":", 2)
+        if when not in ("before", "after") or not visit.isdigit():
+            raise ValueError(f"{text!r} is no crash point: write call:before:1 or call:after:1")
+        return cls(call, when, int(visit))
+
+    def __str__(self) -> str:
+        return f"{self.call}:{self.when}:{self.visit}"
+
+
+class Tracer:
+    """Counts calls, notes them in a file, and kills the process at one of them.
+
+    Args:
+        target: Where to die; None to live.
+        record: A file that gets a line for each moment passed.
+    """
+
+    def __init__(self, target: CrashPoint | None = None, record: Path | None = None) -> None:
+        self._target = target
+        self._record = record
+        self._visits: Counter[tuple[str, str]] = Counter()
+        self._lock = threading.Lock()
+
+    def is_due(self, call: str, when: str) -> bool:
+        """Notes that the process is at this moment, and tells whether it is to die here."""
+        with self._lock:
+            self._visits[call, when] += 1
+            here = CrashPoint(call, when, self._visits[call, when])
+            if self._record is not None:
+                with self._record.open("a") as file:
+                    file.write(f"{here}\n")
+            return here == self._target
+
+    def pass_by(self, call: str, when: str) -> None:
+        """As `is_due`, and dies."""
+        if self.is_due(call, when):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def around(self, call: str, function: Callable[..., T], *arguments: Any) -> T:
+        """Makes a call with the moments before and after it."""
+        self.pass_by(call, "before")
+        result = function(*arguments)
+        self.pass_by(call, "after")
+        return result
+
+
+class CrashingStore:
+    """A store whose every call is a crash point, named by verb and kind of object: `store.create(log)`."""
+
+    def __init__(self, store: Store, tracer: Tracer) -> None:
+        self._store = store
+        self._tracer = tracer
+
+    def _around(self, verb: str, name: str, function: Callable[..., T], *arguments: Any) -> T:
+        return self._tracer.around(f"store.{verb}({name.split('/')[0]})", function, name, *arguments)
+
+    def create(self, name: str, content: bytes | Path) -> None:
+        """As `Store.create`."""
+        self._around("create", name, self._store.create, content)
+
+    def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
+        """As `Store.read`."""
+        return self._around("read", name, self._store.read, start, length)
+
+    def size(self, name: str) -> int | None:
+        """As `Store.size`."""
+        return self._around("size", name, self._store.size)
+
+    def list(self, prefix: str) -> Iterator[str]:
+        """As `Store.list`."""
+        return iter(self._around("list", prefix, lambda name: [*self._store.list(name)]))
+
+    def delete(self, name: str) -> None:
+        """As `Store.delete`."""
+        self._around("delete", name, self._store.delete)
+
+    def local_path(self, name: str) -> Path | None:
+        """As `Store.local_path`; it does nothing, so it is no crash point."""
+        return self._store.local_path(name)
+
+    def scratch(self, owner: str) -> Path:
+        """As `Store.scratch`."""
+        return self._tracer.around("store.scratch", self._store.scratch, owner)
+
+    def discard_scratch(self, keep: str) -> None:
+        """As `Store.discard_scratch`."""
+        self._tracer.around("store.discard_scratch", self._store.discard_scratch, keep)
+
+
+@dataclass(frozen=True, slots=True)
+class _KillingStager:
+    """A stager that kills the driver, from a task, in the middle of a Spark job."""
+
+    stager: Stager
+    driver: int
+    when: str
+
+    def stage(self, folder: str, name: str, partition: int, batches: Iterator[pa.RecordBatch]) -> Staged:
+        if self.when == "before":
+            os.kill(self.driver, signal.SIGKILL)
+        staged = self.stager.stage(folder, name, partition, batches)
+        os.kill(self.driver, signal.SIGKILL)
+        return staged
+
+
+class CrashingSink:
+    """A sink whose every call is a crash point; `sink.stage(…)` kills the driver from inside a task."""
+
+    def __init__(self, sink: Sink, name: str, tracer: Tracer) -> None:
+        self._sink = sink
+        self._name = name
+        self._tracer = tracer
+
+    @property
+    def delivery(self) -> Delivery:
+        """As the sink's."""
+        return self._sink.delivery
+
+    @property
+    def key(self) -> Sequence[str] | None:
+        """As the sink's."""
+        return self._sink.key
+
+    def describe(self) -> Json:
+        """As `Sink.describe`."""
+        return self._sink.describe()
+
+    def open(self, context: SinkContext) -> Committed | None:
+        """As `Sink.open`."""
+        return self._tracer.around(f"sink.open({self._name})", self._sink.open, context)
+
+    def stager(self) -> Stager:
+        """As `Sink.stager`; the step that is about to be run is the visit."""
+        stager = self._sink.stager()
+        for when in ("before", "after"):
+            if self._tracer.is_due(f"sink.stage({self._name})", when):
+                return _KillingStager(stager, os.getpid(), when)
+        return stager
+
+    def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
+        """As `Sink.commit`."""
+        return self._tracer.around(f"sink.commit({self._name})", self._sink.commit, step, rows, digest, staged)
+
+    def close(self) -> None:
+        """As `Sink.close`."""
+        self._tracer.around(f"sink.close({self._name})", self._sink.close)
+
+
+def with_crashing_sinks(plan: Plan, tracer: Tracer) -> Plan:
+    """Gives the same plan with every sink wrapped."""
+    sinks = {
+        name: replace(processor, sink=CrashingSink(processor.sink, name, tracer))
+        for name, processor in plan.sinks.items()
+    }
+    units = {
+        name: replace(unit, sinks=tuple(sinks[sink.name] for sink in unit.sinks)) for name, unit in plan.units.items()
+    }
+    return replace(plan, sinks=sinks, units=units, processors={**plan.processors, **sinks})
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Runs a dataflow like `boatlift run`, noting its crash points or dying at one of them."""
+    import argparse
+
+    from boatlift.console.programs import load_flow
+    from boatlift.engine.session import session
+    from boatlift.running import run_plan
+    from boatlift.dataflow import plan
+    from boatlift.storage.local import LocalStore
+
+    parser = argparse.ArgumentParser(prog="python -m boatlift.testing.crash", description=main.__doc__)
+    parser.add_argument("flow", help="module:attribute")
+    parser.add_argument("--store", required=True, type=Path)
+    parser.add_argument("--available-now", action="store_true")
+    parser.add_argument("--master", default="local[2,4]")
+    parser.add_argument("--at", type=CrashPoint.parse, help="where to die, such as 'store.create(log):before:3'")
+    parser.add_argument("--record", type=Path, help="a file that gets a line for each crash point passed")
+    chosen = parser.parse_args(arguments)
+    spark = session(chosen.master, app_name=chosen.flow)
+    tracer = Tracer(chosen.at, chosen.record)
+    planned = with_crashing_sinks(plan(load_flow(chosen.flow)), tracer)
+    store = CrashingStore(LocalStore.open(chosen.store, create=True), tracer)
+    run_plan(planned, store, spark, available_now=chosen.available_now)
+
+
+if __name__ == "__main__":
+    main()

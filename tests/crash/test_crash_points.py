@@ -1,0 +1,136 @@
+"""A real process is killed by SIGKILL at every crash point, started again, and its sinks hold the very same bits.
+
+The points are not listed anywhere: a first, undisturbed run records every call on the store and on the sinks, and so
+does a run that recovers. Each call is then a place to die: before and after it, on its first, on a later, and on a
+during-recovery visit.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sqlite3
+import struct
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from support.crash_flow import FILES, make_data
+
+from boatlift.testing.crash import CrashPoint
+from boatlift.testing.warm_jvm import WarmJvm
+
+pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(900)]
+
+SUPPORT = Path(__file__).parents[1]
+KILLED = -signal.SIGKILL
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder with input, in which the dataflow is run, killed and run again."""
+
+    folder: Path
+    jvm: WarmJvm
+
+    def run(self, *arguments: str) -> int:
+        command = [sys.executable, "-m", "boatlift.testing.crash", "support.crash_flow:flow", "--store", "store"]
+        environment = {**os.environ, **self.jvm.environment(), "PYTHONPATH": str(SUPPORT)}
+        log = self.folder / "log.txt"
+        with log.open("a") as out:
+            done = subprocess.run(
+                [*command, "--available-now", *arguments],
+                cwd=self.folder,
+                env=environment,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+            )
+        assert done.returncode in (0, KILLED), log.read_text()[-3000:]
+        return done.returncode
+
+    def results(self) -> dict[str, Any]:
+        """All that a reader of the sinks sees, floats as bits."""
+        seen: dict[str, Any] = {}
+        with sqlite3.connect(self.folder / "answers.db") as database:
+            for table in ("sums", "extremes"):
+                rows = database.execute(f"SELECT * FROM {table}").fetchall()
+                bits = [tuple(struct.pack("<d", v) if isinstance(v, float) else v for v in row) for row in rows]
+                seen[table] = sorted(bits, key=repr)
+        for path in sorted((self.folder / "history").glob("*.parquet")):
+            seen[path.name] = [
+                tuple(struct.pack("<d", v) if isinstance(v, float) else v for v in row.values())
+                for row in pq.read_table(path).to_pylist()
+            ]
+        return seen
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, warm_jvm: WarmJvm) -> tuple[dict[str, Any], list[CrashPoint]]:
+    place = _place(tmp_path_factory.mktemp("undisturbed"), warm_jvm)
+    assert place.run("--record", "points.txt") == 0
+    results = place.results()
+    assert len(results) == 2 + FILES
+    return results, _points(place.folder / "points.txt")
+
+
+def _place(folder: Path, jvm: WarmJvm) -> Place:
+    make_data(folder / "data")
+    return Place(folder, jvm)
+
+
+def _points(record: Path) -> list[CrashPoint]:
+    return [CrashPoint.parse(line) for line in record.read_text().splitlines()]
+
+
+def _visits(points: list[CrashPoint]) -> dict[tuple[str, str], int]:
+    return {(point.call, point.when): point.visit for point in points}
+
+
+def test_every_crash_point_is_survived(
+    undisturbed: tuple[dict[str, Any], list[CrashPoint]], tmp_path_factory: pytest.TempPathFactory, warm_jvm: WarmJvm
+) -> None:
+    expected, points = undisturbed
+    table: list[str] = []
+    for (call, when), last in _visits(points).items():
+        for visit in sorted({1, (last + 1) // 2}):
+            point = CrashPoint(call, when, visit)
+            place = _place(tmp_path_factory.mktemp("crash"), warm_jvm)
+            assert place.run("--at", str(point)) == KILLED, f"the run was not killed at {point}"
+            assert place.run() == 0
+            assert place.results() == expected, f"killed at {point}, the sinks hold something else"
+            table.append(f"{point}: killed, resumed, equal")
+    print("\n".join(table))
+
+
+def test_every_crash_point_of_a_recovery_is_survived(
+    undisturbed: tuple[dict[str, Any], list[CrashPoint]], tmp_path_factory: pytest.TempPathFactory, warm_jvm: WarmJvm
+) -> None:
+    """Killed in the middle, then killed again at the first visit of each call that the recovery makes, in chains."""
+    expected, _ = undisturbed
+    crashed = _place(tmp_path_factory.mktemp("crashed"), warm_jvm)
+    assert crashed.run("--at", "sink.commit(history):after:4") == KILLED
+
+    def again() -> Place:
+        folder = tmp_path_factory.mktemp("recovering") / "copy"
+        shutil.copytree(crashed.folder, folder)
+        return Place(folder, warm_jvm)
+
+    recorded = again()
+    assert recorded.run("--record", "points.txt") == 0
+    assert recorded.results() == expected
+    points = [CrashPoint(call, when, 1) for call, when in _visits(_points(recorded.folder / "points.txt"))]
+    place = again()
+    for point in points:
+        if place.run("--at", str(point)) == 0:
+            # The chain has come to its end before the point: begin another one.
+            assert place.results() == expected
+            place = again()
+            assert place.run("--at", str(point)) == KILLED, f"the recovery was not killed at {point}"
+    assert place.run() == 0
+    assert place.results() == expected
+    print("\n".join(f"{point}: killed in recovery, resumed, equal" for point in points))
