@@ -41,7 +41,7 @@ def main() -> None:
         run(OUTPUT / "undisturbed")
         attack(OUTPUT / "attacked")
         verdict(flights)
-    except Wrong as wrong:
+    except WrongError as wrong:
         print(f"demo failed: {wrong}")
         sys.exit(1)
     say(f"{time.monotonic() - began:.0f} s in all; look for yourself:")
@@ -53,7 +53,7 @@ def main() -> None:
     print("demo passed")
 
 
-class Wrong(Exception):
+class WrongError(Exception):
     """Something did not come out as it should."""
 
 
@@ -84,9 +84,9 @@ def run(folder: Path, *attack: str) -> int:
     environment = {**os.environ, "PYTHONPATH": str(HERE)}
     log = folder / "log.txt"
     with log.open("a") as out:
-        status = subprocess.run(command, cwd=folder, env=environment, stdout=out, stderr=subprocess.STDOUT).returncode
+        status = subprocess.run(command, cwd=folder, env=environment, stdout=out, stderr=subprocess.STDOUT, check=False).returncode
     if status not in (0, -signal.SIGKILL):
-        raise Wrong(f"a run ended with status {status}; its output is in {log}: {log.read_text()[-600:]}")
+        raise WrongError(f"a run ended with status {status}; its output is in {log}: {log.read_text()[-600:]}")
     return status
 
 
@@ -95,7 +95,7 @@ def attack(folder: Path) -> None:
     for point, moment in ATTACKS:
         say(f"SIGKILL {moment} ({point})")
         if run(folder, "--at", point) != -signal.SIGKILL:
-            raise Wrong(f"the run passed {point} without being killed there")
+            raise WrongError(f"the run passed {point} without being killed there")
         say(f"  dead; {steps_in_history(folder)} weeks are in the history; starting again")
     run(folder)
     say(f"finished; {steps_in_history(folder)} weeks are in the history")
@@ -112,7 +112,7 @@ def verdict(flights: int) -> None:
     for table in ("delays", "carriers"):
         expected, actual = rows_of(undisturbed, table), rows_of(attacked, table)
         if expected != actual:
-            raise Wrong(f"the table {table} of the attacked run differs from that of the undisturbed one")
+            raise WrongError(f"the table {table} of the attacked run differs from that of the undisturbed one")
         say(f"SQLite table {table}: {len(actual)} rows, equal bit for bit")
     changes = compare_history(undisturbed, attacked)
     say(f"Parquet history: {changes} changes, equal row for row and bit for bit")
@@ -121,9 +121,10 @@ def verdict(flights: int) -> None:
         [sys.executable, "-m", "boatlift.console", "verify", "--store", str(attacked / "store")],
         capture_output=True,
         text=True,
+        check=False,
     )
     if status.returncode != 0:
-        raise Wrong(f"the store does not verify: {status.stdout}{status.stderr}")
+        raise WrongError(f"the store does not verify: {status.stdout}{status.stderr}")
     say("every durable byte of the attacked store verifies")
 
 
@@ -140,12 +141,12 @@ def compare_history(undisturbed: Path, attacked: Path) -> int:
 
     names = [sorted(path.name for path in (f / "history").glob("*.parquet")) for f in (undisturbed, attacked)]
     if names[0] != names[1]:
-        raise Wrong(f"the histories have other steps: {set(names[0]) ^ set(names[1])}")
+        raise WrongError(f"the histories have other steps: {set(names[0]) ^ set(names[1])}")
     changes = 0
     for name in names[0]:
         expected, actual = (pq.read_table(f / "history" / name) for f in (undisturbed, attacked))
         if not expected.equals(actual):
-            raise Wrong(f"{name} differs between the two histories")
+            raise WrongError(f"{name} differs between the two histories")
         changes += actual.num_rows
     return changes
 
@@ -162,21 +163,26 @@ def compare_with_batch(folder: Path, flights: int) -> None:
 
     everything = spark.read.schema(SCHEMA).option("header", True).option("nullValue", "NA").csv("data/flights")
     if everything.count() != flights:
-        raise Wrong("the weeks do not hold all flights")
-    rows = landed(everything).groupBy("origin", "dest").agg(
-        F.count("*"), F.avg("arr_delay"), F.avg("speed"), F.max("arr_delay")
+        raise WrongError("the weeks do not hold all flights")
+    rows = (
+        landed(everything)
+        .groupBy("origin", "dest")
+        .agg(F.count("*"), F.avg("arr_delay"), F.avg("speed"), F.max("arr_delay"))
     )
     expected = {(row[0], row[1]): tuple(row)[2:] for row in rows.collect()}
     with sqlite3.connect("answers.db") as database:
-        actual = {(r[0], r[1]): r[2:] for r in database.execute("SELECT origin, dest, flights, delay, speed, worst FROM delays")}
+        actual = {
+            (r[0], r[1]): r[2:]
+            for r in database.execute("SELECT origin, dest, flights, delay, speed, worst FROM delays")
+        }
     spark.stop()
     if expected.keys() != actual.keys():
-        raise Wrong("the routes are not those of the batch query")
+        raise WrongError("the routes are not those of the batch query")
     for key, values in expected.items():
         for wanted, got in zip(values, actual[key], strict=True):
             exact = not isinstance(wanted, float)
             if wanted != got if exact else not math.isclose(wanted, got, rel_tol=1e-9):
-                raise Wrong(f"{key}: the batch query gives {wanted}, the pipeline {got}")
+                raise WrongError(f"{key}: the batch query gives {wanted}, the pipeline {got}")
     counted = sum(values[0] for values in actual.values())
     say(f"one plain Spark batch query over all flights gives the same {len(actual)} routes, {counted:,} flights landed")
 

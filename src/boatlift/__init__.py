@@ -1,14 +1,14 @@
 """Boatlift: exactly-once, rollback-recoverable streaming dataflows on Apache Spark.
 
-    import boatlift as bl
-    from pyspark.sql import functions as F
+import boatlift as bl
+from pyspark.sql import functions as F
 
-    spark = bl.session()
-    flow = bl.Dataflow("flights")
-    flights = flow.source("flights", bl.files("data/*.csv", schema="origin STRING, arr_delay INT"))
-    delays = flights.group_by("origin").agg("delays", F.avg("arr_delay").alias("delay"), policy=bl.Lazy(every=20))
-    delays.sink("answers", bl.sqlite("answers.db", table="delays", key=["origin"]))
-    bl.run(flow, store="store", available_now=True)
+spark = bl.session()
+flow = bl.Dataflow("flights")
+flights = flow.source("flights", bl.files("data/*.csv", schema="origin STRING, arr_delay INT"))
+delays = flights.group_by("origin").agg("delays", F.avg("arr_delay").alias("delay"), policy=bl.Lazy(every=20))
+delays.sink("answers", bl.sqlite("answers.db", table="delays", key=["origin"]))
+bl.run(flow, store="store", available_now=True)
 """
 
 from __future__ import annotations

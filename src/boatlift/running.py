@@ -132,7 +132,7 @@ def _stopped_by_signals(host: Host) -> Iterator[None]:
         return
     asked = False
 
-    def ask(number: int, frame: FrameType | None) -> None:
+    def ask(_number: int, _frame: FrameType | None) -> None:
         nonlocal asked
         if asked:
             raise KeyboardInterrupt

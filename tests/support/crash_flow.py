@@ -21,7 +21,9 @@ sums = clean.group_by("k").agg(
 )
 sums.sink("answers", bl.sqlite("answers.db", table="sums", key=["k"]))
 sums.sink("history", bl.parquet("history"))
-extremes = clean.group_by("g").agg("extremes", F.min("v").alias("low"), F.max("v").alias("high"), policy=bl.Lazy(every=2))
+extremes = clean.group_by("g").agg(
+    "extremes", F.min("v").alias("low"), F.max("v").alias("high"), policy=bl.Lazy(every=2)
+)
 extremes.sink("range", bl.sqlite("answers.db", table="extremes", key=["g"]))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from types import TracebackType
+from typing import Self
 
 from rich.console import Console
 from rich.live import Live as RichLive
@@ -40,7 +41,7 @@ class Live:
         self._steps = 0
         self._live: RichLive | None = None
 
-    def __enter__(self) -> Live:
+    def __enter__(self) -> Self:
         if self._table:
             self._live = RichLive(self._draw(), console=self._console, refresh_per_second=8)
             self._live.start()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from boatlift.dataflow import Dataflow
 from boatlift.errors import InvalidError, UserCodeError
@@ -23,15 +23,15 @@ def load_flow(where: str) -> Dataflow:
     module_name, _, attribute = where.partition(":")
     if not attribute:
         raise InvalidError("FLOW_NOT_FOUND", f"{where!r} names no dataflow: write module:attribute, like flights:flow")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not module_name.startswith(error.name):
             raise
         raise InvalidError(
-            "FLOW_NOT_FOUND", f"there is no module {module_name} in {os.getcwd()} or on the Python path"
+            "FLOW_NOT_FOUND", f"there is no module {module_name} in {str(Path.cwd())} or on the Python path"
         ) from None
     except InvalidError:
         raise

@@ -1,10 +1,10 @@
 """How a user writes a dataflow.
 
-    flow = bl.Dataflow("flights")
-    flights = flow.source("flights", bl.files("data/*.csv", schema=SCHEMA))
-    clean = flights.transform("clean", lambda df: df.where("arr_delay IS NOT NULL"))
-    delays = clean.group_by("origin").agg("delays", F.count("*").alias("flights"), policy=bl.Lazy(every=20))
-    delays.sink("answers", bl.sqlite("answers.db", table="delays", key=["origin"]))
+flow = bl.Dataflow("flights")
+flights = flow.source("flights", bl.files("data/*.csv", schema=SCHEMA))
+clean = flights.transform("clean", lambda df: df.where("arr_delay IS NOT NULL"))
+delays = clean.group_by("origin").agg("delays", F.count("*").alias("flights"), policy=bl.Lazy(every=20))
+delays.sink("answers", bl.sqlite("answers.db", table="delays", key=["origin"]))
 """
 
 from __future__ import annotations

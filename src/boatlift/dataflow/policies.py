@@ -16,7 +16,7 @@ __all__ = ["Ephemeral", "Lazy", "Policy"]
 class Ephemeral:
     """Keeps nothing between times and makes nothing durable: re-executed from upstream after a failure."""
 
-    def checkpoints(self, time: int) -> bool:
+    def checkpoints(self, time: int) -> bool:  # noqa: ARG002
         """Never: there is no state to save."""
         return False
 

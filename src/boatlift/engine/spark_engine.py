@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
 from boatlift.dataflow import Committed, Json, Outcome, Plan, SinkContext, Staged
 from boatlift.engine.aggregate_task import AggregateTask, MergeTask

@@ -25,6 +25,7 @@ RECEIPT = "receipt binary"
 ROW_HASH = "_row_hash"
 """The column with Spark's hash of a whole row, from which a stateless step's digest is made."""
 
+
 @dataclass(frozen=True, slots=True)
 class Outlet:
     """Where a step's output goes: a sink, or (with the name `edges.EDGE`) other units.

@@ -83,7 +83,9 @@ class StateTable:
             shares: dict[tuple[int, int], list[RunRef]] = {}
             for run, _ in self._runs.values():
                 shares.setdefault((run.modulus, run.residue), []).append(run)
-            chosen = [group for share in shares.values() for group in plan_merges(share, self._stable, keep_single=SINGLE)]
+            chosen = [
+                group for share in shares.values() for group in plan_merges(share, self._stable, keep_single=SINGLE)
+            ]
             paths = [[self._runs[run.name][1] for run in group] for group in chosen]
         if chosen:
             self._merging = self._background.submit(self._merge_all, chosen, paths)

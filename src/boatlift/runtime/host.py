@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from boatlift.errors import BoatliftError, DataError, InternalError
+from boatlift.errors import DataError, InternalError
 from boatlift.runtime import events as ev
 from boatlift.runtime import instructions as do
 from boatlift.runtime.engine import Engine
@@ -77,7 +77,7 @@ class Host:
         *,
         available_now: bool,
         poll_seconds: float = 0.2,
-        watch: Callable[[Progress], None] = lambda progress: None,
+        watch: Callable[[Progress], None] = lambda _: None,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._engine = engine
@@ -142,9 +142,7 @@ class Host:
     def _check_environment(self, recorded: Mapping[str, Any], machine: Machine) -> None:
         now = self._engine.environment()
         changed = {
-            key: (recorded.get(key), now.get(key))
-            for key in {*recorded, *now}
-            if recorded.get(key) != now.get(key)
+            key: (recorded.get(key), now.get(key)) for key in {*recorded, *now} if recorded.get(key) != now.get(key)
         }
         if changed and machine.replays:
             raise DataError(
@@ -291,4 +289,3 @@ class Host:
                 self._watch(Progress("checkpoint", unit, at))
             case ev.Nothing(source):
                 self._watch(Progress("idle", source, -1))
-

@@ -100,7 +100,7 @@ class CrashingStore:
         self._tracer = tracer
 
     def _around(self, verb: str, name: str, function: Callable[..., T], *arguments: Any) -> T:
-        return self._tracer.around(f"store.{verb}({name.split('/')[0]})", function, name, *arguments)
+        return self._tracer.around(f"store.{verb}({name.split('/', maxsplit=1)[0]})", function, name, *arguments)
 
     def create(self, name: str, content: bytes | Path) -> None:
         """As `Store.create`."""
@@ -211,9 +211,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     import argparse
 
     from boatlift.console.programs import load_flow
+    from boatlift.dataflow import plan
     from boatlift.engine.session import session
     from boatlift.running import run_plan
-    from boatlift.dataflow import plan
     from boatlift.storage.local import LocalStore
 
     parser = argparse.ArgumentParser(prog="python -m boatlift.testing.crash", description=main.__doc__)

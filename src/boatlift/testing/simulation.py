@@ -23,10 +23,10 @@ from boatlift.storage.history import History
 from boatlift.storage.log import Log
 from boatlift.storage.records import Claim, Input, RunRef
 
-__all__ = ["Crash", "MemoryStore", "Simulation", "simulate"]
+__all__ = ["CrashError", "MemoryStore", "Simulation", "simulate"]
 
 
-class Crash(Exception):
+class CrashError(Exception):
     """The simulated process dies here."""
 
 
@@ -43,7 +43,7 @@ class MemoryStore:
 
     Attributes:
         objects: What is durable.
-        die: Called before and after each durable act; raises `Crash` when the time has come.
+        die: Called before and after each durable act; raises `CrashError` when the time has come.
     """
 
     die: Any = lambda: None
@@ -76,7 +76,7 @@ class MemoryStore:
         self.objects.pop(name, None)
         self.die()
 
-    def local_path(self, name: str) -> Path | None:
+    def local_path(self, _name: str) -> Path | None:
         """As `Store.local_path`."""
         return None
 
@@ -131,7 +131,7 @@ class Simulation:
         self.world = World(
             {name: self.random.randint(5, 40) for name in self.plan.sources},
             {name: [] for name in self.plan.sinks},
-            {name: 0 for name in self.plan.sources},
+            dict.fromkeys(self.plan.sources, 0),
             {},
         )
         self.deaths = 0
@@ -142,7 +142,7 @@ class Simulation:
             try:
                 self._live()
                 break
-            except Crash:
+            except CrashError:
                 self.deaths += 1
                 self.trace.append("crash")
         self._check()
@@ -176,9 +176,7 @@ class Simulation:
         in_order = (do.Append, do.Manifest, do.Finish)
         choices = [i for i, order in enumerate(process.waiting) if not isinstance(order, in_order)]
         first = next((i for i, order in enumerate(process.waiting) if isinstance(order, in_order)), None)
-        if first is not None and not isinstance(process.waiting[first], do.Finish):
-            choices.append(first)
-        elif first is not None and not choices:
+        if (first is not None and not isinstance(process.waiting[first], do.Finish)) or (first is not None and not choices):
             choices.append(first)
         return process.waiting.pop(self.random.choice(choices))
 
@@ -272,7 +270,7 @@ class Simulation:
         if self.crashes_left and self.acts_to_live <= 0:
             self.crashes_left -= 1
             self.acts_to_live = self._lifetime()
-            raise Crash
+            raise CrashError
 
     # -- the oracle ---------------------------------------------------------------------------------------------------
 
@@ -309,7 +307,7 @@ def _step(unit: Unit, time: int, rows: int, states: dict[str, int]) -> int:
     return states[unit.name]
 
 
-def _advance(source: str, cursor: Any, position: Any) -> dict[str, Any]:
+def _advance(_source: str, _cursor: Any, position: Any) -> dict[str, Any]:
     return {"taken": position["end"]}
 
 
