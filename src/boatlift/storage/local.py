@@ -13,7 +13,7 @@ import secrets
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from boatlift.errors import BoatliftError, DataError, FencedError, InvalidError, UnavailableError
 from boatlift.storage.filesystem import FileSystem, RealFileSystem
@@ -234,16 +234,15 @@ class LocalStore:
         return self.root.joinpath(*parts)
 
     def _walk(self, folder: str) -> Iterator[str]:
+        parts = folder.split("/") if folder else []
         # A prefix that no object can have matches nothing; it must not lead out of the store either.
-        if folder and not all(_PART.match(part) for part in folder.split("/")):
+        if not all(_PART.match(part) for part in parts) or parts[:1] in ([TEMPORARY], [SCRATCH]):
             return
         for name, is_folder in self._files.list_folder(self.root / folder):
-            full = str(PurePosixPath(folder) / name)
-            if not _PART.match(name) or full in {TEMPORARY, SCRATCH}:
-                continue
+            full = f"{folder}/{name}" if folder else name
             if is_folder:
                 yield from self._walk(full)
-            else:
+            elif _PART.match(name) and full not in {TEMPORARY, SCRATCH}:
                 yield full
 
     # -- errors -------------------------------------------------------------------------------------------------------
@@ -270,7 +269,7 @@ class LocalStore:
     def _error(self, act: str, name: str | None, error: OSError) -> BoatliftError:
         if isinstance(error, NotADirectoryError):
             return InvalidError("BAD_NAME", f"{act}: a part of the name is taken by another object ({error})")
-        if name is not None and isinstance(error, FileNotFoundError) and self._was_discarded(Path(error.filename)):
+        if name is not None and isinstance(error, FileNotFoundError) and self._was_discarded(Path(error.filename), name):
             if self.size(name) is not None:
                 return self._exists(self._path(name))
             return FencedError("FENCED", f"a newer process has discarded this one's files while {act}: stop this one")
@@ -279,10 +278,10 @@ class LocalStore:
             "STORE_FAILED", f"{act} in {self.root} failed: {error}: see to the disk, then run again"
         )
 
-    def _was_discarded(self, gone: Path) -> bool:
-        """Whether a file is gone as `discard_scratch` of a newer owner takes it away."""
+    def _was_discarded(self, gone: Path, name: str) -> bool:
+        """Whether a file is gone as `discard_scratch` of a newer owner takes it away: its folders are still there."""
         if gone.parent == self.root / TEMPORARY:
-            return self._files.size(gone) is None
+            return gone.parent.is_dir() and self._path(name).parent.is_dir()
         scratch = self.root / SCRATCH
         return gone.is_relative_to(scratch) and not (scratch / gone.relative_to(scratch).parts[0]).is_dir()
 
