@@ -92,6 +92,14 @@ CONDITIONS: dict[str, Condition] = {
     ),
     "SINK_FAILED": Condition("UnavailableError", "the sink could not be written", "mend it, then run again"),
     "SINK_DAMAGED": Condition("DataError", "a sink's own record of steps cannot be read", "restore the sink"),
+    "DUPLICATE_KEY": Condition(
+        "InvalidError",
+        "a step holds two rows for one key of a keyed sink",
+        "aggregate by that key, or add columns to it",
+    ),
+    "INPUT_UNAVAILABLE": Condition(
+        "UnavailableError", "the place a source reads from cannot be reached", "run again when it is back"
+    ),
     "NAN_REFUSED": Condition("DataError", "a NaN would become NULL in this sink", "choose nan='text' or filter it"),
     "TYPE_REFUSED": Condition("InvalidError", "a sink cannot hold a column's type", "cast it in a transform"),
     # running

@@ -1,0 +1,8 @@
+"""Sources and sinks. What each needs of Spark and Arrow is imported when it is used, so that importing it is quick."""
+
+from boatlift.connectors.files import files
+from boatlift.connectors.generator import generator
+from boatlift.connectors.parquet import parquet
+from boatlift.connectors.sqlite import sqlite
+
+__all__ = ["files", "generator", "parquet", "sqlite"]

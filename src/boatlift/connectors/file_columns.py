@@ -1,0 +1,83 @@
+"""The declared columns of files, read from Spark's own ways to write a schema without asking Spark."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from boatlift.errors import InvalidError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["Columns", "columns_of"]
+
+Columns = tuple[tuple[str, str], ...]
+"""Names and types, types as Spark's `simpleString` has them."""
+
+_ALIASES = {
+    "integer": "int",
+    "long": "bigint",
+    "short": "smallint",
+    "byte": "tinyint",
+    "real": "float",
+    "dec": "decimal",
+    "numeric": "decimal",
+    "timestamp_ltz": "timestamp",
+}
+_FIELD = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^\s:`]+))\s*:?\s*(.*?)\s*", re.DOTALL)
+_SUFFIX = re.compile(r"\s+(?:not\s+null|comment\s+(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"))\s*$", re.IGNORECASE)
+
+
+def columns_of(schema: str | StructType) -> Columns:
+    """Gives names and types of a schema.
+
+    Args:
+        schema: DDL (`origin STRING, arr_delay INT`) or a StructType.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]` it is neither, or names a column twice.
+    """
+    if isinstance(schema, str):
+        columns = tuple(_column(field, schema) for field in _fields(schema))
+    else:
+        columns = tuple((field.name, field.dataType.simpleString()) for field in schema.fields)
+    names = [name.lower() for name, _ in columns]
+    if not columns or len(set(names)) != len(names):
+        raise InvalidError("BAD_OPTION", f"schema {schema!r} has no columns, or two of one name: correct it")
+    return columns
+
+
+def _column(field: str, schema: str) -> tuple[str, str]:
+    match = _FIELD.fullmatch(field)
+    if match is None or not match[3]:
+        raise InvalidError("BAD_OPTION", f"{field.strip()!r} in schema {schema!r} is no column: write NAME TYPE")
+    kind = match[3]
+    while (shorter := _SUFFIX.sub("", kind)) != kind:
+        kind = shorter
+    kind = re.sub(r"\s+", "", kind.lower())
+    head, bracket, rest = kind.partition("(")
+    head = _ALIASES.get(head, head)
+    if head == "decimal" and not bracket:
+        bracket, rest = "(", "10,0)"
+    elif head == "decimal" and "," not in rest:
+        rest = rest.removesuffix(")") + ",0)"
+    return (match[1].replace("``", "`") if match[1] else match[2]), head + bracket + rest
+
+
+def _fields(schema: str) -> list[str]:
+    """Cuts DDL at the commas that separate columns: not those in brackets or quotes."""
+    fields, depth, quote, start = [], 0, "", 0
+    for index, character in enumerate(schema):
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "`'\"":
+            quote = character
+        elif character in "<(":
+            depth += 1
+        elif character in ">)":
+            depth -= 1
+        elif character == "," and depth == 0:
+            fields.append(schema[start:index])
+            start = index + 1
+    return [*fields, schema[start:]]

@@ -1,0 +1,105 @@
+"""Which files there are, and what is in them: names, sizes, digests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from glob import glob, has_magic
+from pathlib import Path
+
+import xxhash
+
+from boatlift.errors import InvalidError
+
+__all__ = ["Listing", "digest_of"]
+
+_HIDDEN = ("_", ".")
+_UNFINISHED = (".tmp", ".crc")
+_CHUNK = 1 << 20
+
+
+class Listing:
+    """The files that a path means: those directly in a folder, or those that match a glob.
+
+    A file counts when it has been put in place whole: written under another name (one that begins with `_` or `.`, or
+    ends in `.tmp`) and renamed. `.crc` files, which Hadoop puts beside others, are no input either.
+
+    Args:
+        path: A folder, a file or a glob, as the user wrote it.
+
+    Attributes:
+        base: The folder that names are relative to.
+        pattern: What they match.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        whole = Path(path).absolute()
+        if not has_magic(str(path)) or whole.exists():
+            is_file = whole.is_file()
+            self.base = whole.parent if is_file else whole
+            self.pattern: tuple[str, ...] | None = None
+            self._only = whole.name if is_file else None
+            return
+        parts = whole.parts
+        first = next(index for index, part in enumerate(parts) if has_magic(part))
+        if "**" in parts:
+            raise InvalidError("BAD_OPTION", f"path {path} has **: name the folders, or use one * a folder")
+        self.base = Path(*parts[:first])
+        self.pattern = parts[first:]
+        self._only = None
+
+    @property
+    def flat(self) -> bool:
+        """Whether all files are in one folder, so that a file's name alone tells it from the others."""
+        return self.pattern is None or len(self.pattern) == 1
+
+    def names(self) -> list[str]:
+        """Gives the files there are, relative to the base, in order of name.
+
+        Raises:
+            OSError: the base cannot be read.
+        """
+        with os.scandir(self.base) as entries:
+            if self._only is not None:
+                found = [self._only]
+            elif self.pattern is None:
+                found = [entry.name for entry in entries]
+            else:
+                found = glob(str(Path(*self.pattern)), root_dir=self.base)  # noqa: PTH207 - relative names are wanted
+        return sorted(name for name in found if _counts(name) and (self.base / name).is_file())
+
+    def path_of(self, name: str) -> Path:
+        """Gives a file's whole path.
+
+        Raises:
+            InvalidError: `[BAD_NAME]` Spark cannot read a file of that name.
+        """
+        path = self.base / name
+        if ":" in path.name:
+            raise InvalidError("BAD_NAME", f"file {path} has a colon in its name, which Spark cannot read: rename it")
+        return path
+
+
+def digest_of(path: Path) -> tuple[int, str] | None:
+    """Reads a whole file.
+
+    Returns:
+        Its size in bytes and the xxh3-128 of all of them, in hex; None if somebody wrote to it meanwhile.
+    """
+    digest = xxhash.xxh3_128()
+    buffer = memoryview(bytearray(_CHUNK))
+    size = 0
+    with path.open("rb", buffering=0) as file:
+        before = os.fstat(file.fileno())
+        while count := file.readinto(buffer):
+            digest.update(buffer[:count])
+            size += count
+        after = os.fstat(file.fileno())
+    if (before.st_size, before.st_mtime_ns, size) != (after.st_size, after.st_mtime_ns, before.st_size):
+        return None
+    return size, digest.hexdigest()
+
+
+def _counts(name: str) -> bool:
+    parts: Sequence[str] = Path(name).parts
+    return not any(part.startswith(_HIDDEN) for part in parts) and not name.endswith(_UNFINISHED)

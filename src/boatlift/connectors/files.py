@@ -1,0 +1,263 @@
+"""A source of files: CSV or Parquet, each taken once, whole, in the order of names within what is new."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from boatlift.connectors.file_columns import Columns, columns_of
+from boatlift.connectors.file_listing import Listing, digest_of
+from boatlift.dataflow.contracts import Delivery, Json
+from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql.types import StructType
+
+    from boatlift.connectors.file_formats import FileFormat
+
+__all__ = ["FilesSource", "files"]
+
+_READ_FAILURES = ("FAILED_READ_FILE", "MALFORMED_RECORD", "CANNOT_READ_FILE", "PATH_NOT_FOUND")
+
+
+def files(
+    path: str | Path,
+    *,
+    format: Literal["csv", "parquet"] | None = None,  # noqa: A002 - Spark's word
+    schema: str | StructType | None = None,
+    header: bool = True,
+    null_value: str = "",
+    sep: str = ",",
+    escape: str = "\\",
+    max_files_per_step: int = 1,
+    max_bytes_per_step: int | None = None,
+) -> FilesSource:
+    r"""Makes a source of the files in a folder, or of those that match a glob; new ones are found as they come.
+
+    A file counts when it has been put in place whole: write it under a name that begins with `_` or `.`, or ends in
+    `.tmp`, and rename it. It must stay as it is until no recovery can need it again.
+
+    Args:
+        path: A folder, a file, or a glob (`data/*.csv`).
+        format: `csv` or `parquet`; None: by the path's suffix.
+        schema: DDL (`origin STRING, arr_delay INT`) or a StructType; CSV must have one, Parquet without one has the
+            schema of the first file.
+        header: Whether CSV files begin with a line of column names.
+        null_value: What stands for NULL in CSV; an empty field is NULL too.
+        sep: What separates fields in CSV.
+        escape: What makes a quote inside quotes an ordinary character in CSV: `\` as in Spark, or `"`.
+        max_files_per_step: How many files a step takes at most.
+        max_bytes_per_step: How many bytes a step takes at most; a single larger file is a step of its own.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]`.
+    """
+    from boatlift.connectors.file_formats import CsvFormat, ParquetFormat
+
+    listing = Listing(path)
+    name = format or Path(path).suffix.removeprefix(".").lower()
+    if name not in ("csv", "parquet"):
+        raise InvalidError("BAD_OPTION", f"path {path} does not tell the format: give format='csv' or 'parquet'")
+    if max_files_per_step != int(max_files_per_step) or max_files_per_step < 1:
+        raise InvalidError("BAD_OPTION", f"max_files_per_step is {max_files_per_step!r}: give a whole number from 1")
+    if max_bytes_per_step is not None and max_bytes_per_step < 1:
+        raise InvalidError("BAD_OPTION", f"max_bytes_per_step is {max_bytes_per_step}: give bytes, or None")
+    columns = None if schema is None else columns_of(schema)
+    made: FileFormat
+    if name == "csv":
+        if columns is None:
+            raise InvalidError("BAD_OPTION", f"the CSV files of {path} need a schema: give schema='NAME TYPE, …'")
+        made = CsvFormat(header, null_value, sep, escape)
+        options: dict[str, Any] = {"header": header, "null_value": null_value, "sep": sep, "escape": escape}
+    else:
+        made, options = ParquetFormat(positioned=listing.flat), {}
+    made.check_columns(columns or ())
+    described = {"kind": "files", "path": str(path), "format": name, **options}
+    return FilesSource(listing, made, schema, columns, described, max_files_per_step, max_bytes_per_step)
+
+
+class FilesSource:
+    """Files by name. A position names each with size and digest; a cursor holds the names taken so far."""
+
+    delivery = Delivery.EXACTLY_ONCE
+
+    def __init__(
+        self,
+        listing: Listing,
+        made: FileFormat,
+        schema: str | StructType | None,
+        columns: Columns | None,
+        described: Json,
+        max_files: int,
+        max_bytes: int | None,
+    ) -> None:
+        self._listing = listing
+        self._format = made
+        self._declared = schema
+        self._columns = columns
+        self._described = described
+        self._max_files = max_files
+        self._max_bytes = max_bytes
+        self._schema: StructType | None = None
+        self._reader: tuple[SparkSession, DataFrameReader] | None = None
+
+    @property
+    def positioned(self) -> bool:
+        """Whether `load` adds `_position`."""
+        return self._format.positioned
+
+    def describe(self) -> Json:
+        """Tells kind, path, options and columns."""
+        return {**self._described, "schema": [list(column) for column in self._known_columns()]}
+
+    def schema(self, spark: SparkSession) -> StructType:
+        """Gives the declared schema, or that of the first Parquet file; every column may be NULL, as Spark reads it."""
+        from pyspark.sql.types import StructField, StructType
+
+        if self._schema is None:
+            if self._declared is None:
+                first = self._first_file()
+                schema = spark.read.option("__globPaths__", False).parquet(str(first)).schema
+            else:
+                schema = _parsed(self._declared) if isinstance(self._declared, str) else self._declared
+            self._schema = StructType([StructField(field.name, field.dataType) for field in schema.fields])
+        return self._schema
+
+    def start(self) -> Json:
+        """Gives the cursor that has taken nothing."""
+        return {"taken": []}
+
+    def next(self, cursor: Json) -> Json | None:
+        """Takes the files not taken yet, in order of name, up to the limits of a step."""
+        taken = set(cursor["taken"])
+        with self._reachable():
+            names = self._names(began=bool(taken))
+            files: list[dict[str, Any]] = []
+            total = 0
+            for name in names:
+                if name in taken:
+                    continue
+                path = self._listing.path_of(name)
+                total += path.stat().st_size
+                if files and self._max_bytes is not None and total > self._max_bytes:
+                    break
+                content = digest_of(path)
+                if content is None:
+                    continue  # somebody is still writing to it: not whole, so not input yet
+                size, digest = content
+                if size == 0:
+                    raise DataError(
+                        "INPUT_EMPTY", f"{path} has no bytes: remove it, or put the whole file in its place"
+                    )
+                self._format.check_file(path, self._known_columns())
+                files.append({"path": name, "size": size, "digest": digest})
+                if len(files) == self._max_files:
+                    break
+        return {"files": files} if files else None
+
+    def advance(self, cursor: Json, position: Json) -> Json:
+        """Adds a position's names to those taken."""
+        return {"taken": [*cursor["taken"], *(file["path"] for file in position["files"])]}
+
+    def verify(self, position: Json) -> None:
+        """Reads every file that a position names and compares size and digest."""
+        for file in position["files"]:
+            path = self._listing.path_of(file["path"])
+            with self._reachable():
+                try:
+                    now = digest_of(path)
+                except FileNotFoundError as error:
+                    message = f"{path} is gone, and a recorded step needs it again: put it back"
+                    raise DataError("INPUT_MISSING", message) from error
+            if now == (file["size"], file["digest"]):
+                continue
+            if now is None:
+                difference = "is being written to"
+            elif now[0] != file["size"]:
+                difference = f"has {now[0]} bytes, but had {file['size']} when it was taken"
+            else:
+                difference = f"has other bytes (digest {now[1]}) than when it was taken ({file['digest']})"
+            raise DataError(
+                "INPUT_CHANGED", f"{path} {difference}, and a recorded step needs it: put the original back"
+            )
+
+    def load(self, spark: SparkSession, position: Json) -> DataFrame:
+        """Reads the files of a position, strictly, in one or few calls into the JVM."""
+        if self._reader is None or self._reader[0] is not spark:
+            self._reader = (spark, self._format.reader(spark, self.schema(spark)))
+        names = [file["path"] for file in position["files"]]
+        paths = [str(self._listing.path_of(name)) for name in names]
+        rows = self._reader[1].load(paths[0] if len(paths) == 1 else paths)
+        return self._format.guard(rows, names)
+
+    def weigh(self, position: Json) -> int:
+        """Adds up the sizes."""
+        return sum(int(file["size"]) for file in position["files"])
+
+    def explain_failure(self, position: Json, text: str) -> Exception | None:
+        """Finds the file, the line and the field that Spark could not read."""
+        if self._reader is None or not any(sign in text for sign in _READ_FAILURES):
+            return None
+        try:
+            self.verify(position)
+        except BoatliftError as error:
+            return error
+        spark = self._reader[0]
+        for file in position["files"]:
+            path = self._listing.path_of(file["path"])
+            found = self._format.explain(spark, path, self._known_columns(), self.schema(spark))
+            if found is not None:
+                return found
+        return None
+
+    def acknowledge(self, position: Json) -> None:
+        """Does nothing: files are the user's to remove, and may go once acknowledged."""
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _known_columns(self) -> Columns:
+        if self._columns is None:
+            from boatlift.connectors.file_formats import columns_of_footer
+
+            self._columns = columns_of_footer(self._first_file())
+        return self._columns
+
+    def _first_file(self) -> Path:
+        with self._reachable():
+            names = self._names(began=False)
+        if not names:
+            message = f"no file in {self._listing.base} yet to take the schema from: give schema='NAME TYPE, …'"
+            raise InvalidError("NO_INPUT", message)
+        return self._listing.path_of(names[0])
+
+    def _names(self, *, began: bool) -> list[str]:
+        try:
+            return self._listing.names()
+        except (FileNotFoundError, NotADirectoryError) as error:
+            if began:
+                raise
+            message = f"there is no folder {self._listing.base} to find files in: make it, or correct the path"
+            raise InvalidError("NO_INPUT", message) from error
+
+    @contextmanager
+    def _reachable(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            message = f"{self._listing.base} cannot be read ({error}): run again when it can"
+            raise UnavailableError("INPUT_UNAVAILABLE", message) from error
+
+
+def _parsed(ddl: str) -> StructType:
+    from pyspark.errors import ParseException
+    from pyspark.sql.types import StructType
+
+    try:
+        schema = StructType.fromDDL(ddl)
+    except ParseException as error:
+        raise InvalidError("BAD_OPTION", f"Spark cannot read the schema {ddl!r}: correct it") from error
+    assert isinstance(schema, StructType)
+    return schema

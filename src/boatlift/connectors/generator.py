@@ -1,0 +1,114 @@
+"""A source that makes its rows out of their numbers: for examples, tests and benchmarks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from boatlift.dataflow.contracts import Delivery, Json
+from boatlift.errors import InvalidError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = ["GeneratorSource", "generator"]
+
+_SLICE = 1 << 16  # rows; each slice of a step can be another task's
+_ROW_BYTES = 32  # a guess, for the choice of how many tasks read a step
+_CHANGING = re.compile(r"\b(?:current_\w+|now|localtimestamp|unix_timestamp\s*\(\s*\))\b", re.IGNORECASE)
+
+
+def generator(columns: Mapping[str, str], *, rows_per_step: int, steps: int | None = None) -> GeneratorSource:
+    """Makes a source whose row number i is computed from i alone.
+
+    Args:
+        columns: Column to SQL expression over `id`, the row's number from 0: `{"k": "xxhash64(id) % 1000"}`.
+        rows_per_step: How many rows a step has.
+        steps: How many steps there are; None: without end.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]`.
+    """
+    if not columns:
+        raise InvalidError("BAD_OPTION", "the generator has no columns: give {name: expression over id}")
+    for name, value in (("rows_per_step", rows_per_step), ("steps", steps)):
+        if value is not None and (value != int(value) or value < 1):
+            raise InvalidError("BAD_OPTION", f"{name} is {value!r}: give a whole number from 1")
+    for name, expression in columns.items():
+        if _CHANGING.search(expression):
+            raise InvalidError("NOT_DETERMINISTIC", f"column {name} is {expression}, which differs from run to run")
+    return GeneratorSource(dict(columns), rows_per_step, steps)
+
+
+class GeneratorSource:
+    """Rows by number. A position is `{"start": …, "end": …}`, end excluded; `_position` is the row's number."""
+
+    delivery = Delivery.EXACTLY_ONCE
+    positioned = True
+
+    def __init__(self, columns: dict[str, str], rows_per_step: int, steps: int | None) -> None:
+        self._columns = columns
+        self._rows_per_step = rows_per_step
+        self._end = None if steps is None else rows_per_step * steps
+        named = ", ".join(f"({expression}) AS `{name.replace('`', '``')}`" for name, expression in columns.items())
+        # The numbers come by data: a literal that changes from step to step would be compiled anew each time. `OUTER`
+        # keeps the optimizer from counting the numbers of each slice in the driver.
+        self._query = (
+            f"SELECT {named}, id AS _position FROM (SELECT id FROM VALUES {{slices}} AS slices(start, last) "  # noqa: S608
+            "LATERAL VIEW OUTER explode(sequence(start, last)) AS id)"
+        )
+
+    def describe(self) -> Json:
+        """Tells kind and columns."""
+        return {"kind": "generator", "columns": dict(self._columns)}
+
+    def schema(self, spark: SparkSession) -> StructType:
+        """Gives the schema that Spark finds for the expressions.
+
+        Raises:
+            InvalidError: `[NOT_DETERMINISTIC]` an expression such as `rand()`.
+        """
+        rows = self.load(spark, {"start": 0, "end": 1}).drop("_position")
+        if not rows._jdf.queryExecution().analyzed().deterministic():
+            raise InvalidError(
+                "NOT_DETERMINISTIC", f"a column of {self._columns} differs from run to run: use id alone"
+            )
+        return rows.schema
+
+    def start(self) -> Json:
+        """Gives the cursor before row 0."""
+        return {"next": 0}
+
+    def next(self, cursor: Json) -> Json | None:
+        """Takes the next `rows_per_step` rows."""
+        start = int(cursor["next"])
+        end = start + self._rows_per_step
+        if self._end is not None:
+            end = min(end, self._end)
+        return {"start": start, "end": end} if start < end else None
+
+    def advance(self, cursor: Json, position: Json) -> Json:
+        """Gives the cursor after a position's last row."""
+        return {"next": max(int(cursor["next"]), int(position["end"]))}
+
+    def verify(self, position: Json) -> None:
+        """Has nothing to prove: a row is a function of its number."""
+
+    def load(self, spark: SparkSession, position: Json) -> DataFrame:
+        """Makes the rows of a position."""
+        start, end = int(position["start"]), int(position["end"])
+        firsts = range(start, end, _SLICE)
+        slices = ", ".join(f"({first}L, {min(first + _SLICE, end) - 1}L)" for first in firsts)
+        return spark.sql(self._query.replace("{slices}", slices))
+
+    def weigh(self, position: Json) -> int:
+        """Guesses some bytes a row."""
+        return (int(position["end"]) - int(position["start"])) * _ROW_BYTES
+
+    def explain_failure(self, position: Json, text: str) -> Exception | None:
+        """Explains nothing: there is no outside that could fail."""
+
+    def acknowledge(self, position: Json) -> None:
+        """Has nothing to free."""

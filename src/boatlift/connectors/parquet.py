@@ -1,0 +1,203 @@
+"""A sink that is a folder of Parquet files, one a step, which plain readers read as it is.
+
+Why one file a step: `docs/decisions/0006-one-parquet-file-a-step.md`. Every byte: `docs/formats/parquet-sink.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from boatlift.connectors.parquet_folder import StepFolder, io_errors
+from boatlift.connectors.staging import ArrowStager, read_pieces
+from boatlift.dataflow.contracts import Committed, Delivery, Json, Outcome, SinkContext, Staged, Stager
+from boatlift.errors import DataError, DivergedError, FencedError, InvalidError, UnavailableError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from boatlift.connectors.parquet_file import StepRecord
+
+__all__ = ["ParquetSink", "parquet"]
+
+_COMPRESSIONS = ("zstd", "snappy", "lz4", "none")
+
+
+def parquet(path: str | Path, *, key: Sequence[str] | None = None, compression: str = "zstd") -> ParquetSink:
+    """Makes a sink that appends each step as one Parquet file to a folder.
+
+    `spark.read.parquet(path)` and `pyarrow.parquet.read_table(path)` give exactly the committed rows, at any moment.
+
+    Args:
+        path: The folder; made if absent. It belongs to this sink alone.
+        key: Key columns: the sink is then handed upserts (`_weight` +1) and deletes (−1). None: all changes.
+        compression: `zstd` (level 1: smallest), `snappy`, `lz4` or `none` (fastest).
+
+    Raises:
+        InvalidError: `[BAD_OPTION]`.
+    """
+    if compression not in _COMPRESSIONS:
+        raise InvalidError("BAD_OPTION", f"compression is {compression!r}: choose one of {', '.join(_COMPRESSIONS)}")
+    if key is not None and (isinstance(key, str) or not key):
+        raise InvalidError("BAD_OPTION", f"key is {key!r}: give a list of column names, or None")
+    return ParquetSink(Path(path).absolute(), None if key is None else tuple(key), compression)
+
+
+class ParquetSink:
+    """One Parquet file a step, made by create-if-absent; `parquet_folder` says how older owners are fenced."""
+
+    delivery = Delivery.EXACTLY_ONCE
+
+    def __init__(self, path: Path, key: Sequence[str] | None, compression: str) -> None:
+        self.key = key
+        self._path = path
+        self._compression = compression
+        self._context: SinkContext | None = None
+        self._held = -1
+        self._failed: str | None = None
+
+    def describe(self) -> Json:
+        """Tells kind, place and options."""
+        return {
+            "kind": "parquet",
+            "path": str(self._path),
+            "key": None if self.key is None else list(self.key),
+            "compression": self._compression,
+        }
+
+    def open(self, context: SinkContext) -> Committed | None:
+        """Takes the folder over, reads the record of every step in it, and tells the newest.
+
+        Raises:
+            DataError: `[SINK_OF_ANOTHER_DATAFLOW]`, `[SINK_GAP]`, `[SINK_DAMAGED]`.
+            InvalidError: `[TYPE_REFUSED]`, `[SCHEMA_MISMATCH]` a key column is not there.
+            FencedError: a newer owner has it.
+            UnavailableError: `[SINK_FAILED]` the folder cannot be used.
+        """
+        from boatlift.connectors.parquet_file import check_types
+
+        check_types(context.schema)
+        missing = [name for name in self.key or () if name not in context.schema.names]
+        if missing:
+            raise InvalidError("SCHEMA_MISMATCH", f"key columns {missing} are not among {context.schema.names}")
+        self._context, self._failed = context, None
+        folder = self._folder
+        with io_errors(self._path):
+            folder.take_over()
+            self._held = folder.steps() - 1
+            newest = None
+            for step in range(self._held + 1):
+                newest = self._read(step)
+        if newest is None:
+            return None
+        self._check_columns(newest)
+        return Committed(newest.step, newest.rows, newest.digest)
+
+    def stager(self) -> Stager:
+        """Gives the part that runs in the tasks."""
+        return ArrowStager(self._opened.schema)
+
+    def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
+        """Makes a step's file appear, or compares the step with the file that is there."""
+        from boatlift.connectors.parquet_file import StepRecord, write_step
+
+        context, folder = self._opened, self._folder
+        if self._failed is not None:
+            # After a failed write nobody knows what is on the disk: only `open` can tell.
+            raise UnavailableError("SINK_FAILED", f"{self._path} failed before ({self._failed}): mend it, run again")
+        with io_errors(self._path):
+            folder.check_owner()
+            if step <= self._held:
+                return self._compare(step, rows, digest)
+        if step != self._held + 1:
+            raise DataError(
+                "SINK_GAP", f"{self._path} holds steps up to {self._held}, but was handed step {step}: restore the sink"
+            )
+        record = StepRecord(context.dataflow, context.sink, step, rows, digest, context.token)
+        pieces = read_pieces(rows, staged)
+        try:
+            draft = folder.draft_path(step)
+            draft.unlink(missing_ok=True)
+            try:
+                write_step(draft, context.schema, pieces, record, self._compression)
+            except FileNotFoundError:
+                folder.check_owner()
+                raise
+            mine = folder.publish(step)
+        except OSError as error:
+            self._failed = str(error)
+            raise UnavailableError("SINK_FAILED", f"{self._path}: {error}; mend that, then run again") from error
+        outcome = Outcome.APPENDED if mine else self._compare(step, rows, digest)
+        self._held = step
+        return outcome
+
+    def close(self) -> None:
+        """Has nothing to let go of."""
+
+    def verify(self) -> int:
+        """Proves every byte of every step by the checksum that each file carries.
+
+        Returns:
+            How many steps were proved.
+
+        Raises:
+            DataError: `[SINK_DAMAGED]` naming the first file that differs from what was written, `[SINK_GAP]`.
+        """
+        from boatlift.connectors.parquet_file import verify_step
+
+        with io_errors(self._path):
+            steps = self._folder.steps()
+            for step in range(steps):
+                verify_step(self._folder.step_path(step))
+        return steps
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    @property
+    def _opened(self) -> SinkContext:
+        assert self._context is not None, "open comes first"
+        return self._context
+
+    @property
+    def _folder(self) -> StepFolder:
+        return StepFolder(self._path, self._opened)
+
+    def _read(self, step: int) -> StepRecord:
+        from boatlift.connectors.parquet_file import read_record
+
+        path = self._folder.step_path(step)
+        record = read_record(path)
+        self._folder.check_identity(path, record.dataflow, record.sink)
+        if record.step != step:
+            raise DataError("SINK_DAMAGED", f"{path} holds step {record.step}: restore the folder from a copy")
+        return record
+
+    def _compare(self, step: int, rows: int, digest: str) -> Outcome:
+        held = self._read(step)
+        if held.token > self._opened.token:
+            raise FencedError(
+                "FENCED", f"owner {held.token} has written step {step} in {self._path}: stop this process"
+            )
+        if (held.rows, held.digest) != (rows, digest):
+            raise DivergedError(
+                "DIVERGED",
+                f"{self._path} holds step {step} with {held.rows} rows and digest {held.digest}, but now it has {rows} "
+                f"rows and digest {digest}: something before this sink is not deterministic",
+            )
+        return Outcome.DROPPED
+
+    def _check_columns(self, newest: StepRecord) -> None:
+        from boatlift.connectors.parquet_file import read_columns
+
+        path = self._folder.step_path(newest.step)
+        found, wanted = read_columns(path), _columns(self._opened.schema)
+        if found != wanted:
+            raise DataError(
+                "SINK_OF_ANOTHER_DATAFLOW",
+                f"{path} has columns {found}, but this sink writes {wanted}: give it a folder of its own",
+            )
+
+
+def _columns(schema: pa.Schema) -> list[tuple[str, str]]:
+    return [(field.name, str(field.type)) for field in schema]

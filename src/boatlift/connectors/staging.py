@@ -1,0 +1,105 @@
+"""Rows on their way to a sink: pieces that tasks put into scratch, where only `commit` looks.
+
+A piece is an Arrow IPC file in the scratch folder. Scratch is volatile by contract (after a crash the step is staged
+again), so nothing is synced here; a piece is trusted only through its receipt: the driver hands over receipts of
+attempts that succeeded, and `read_pieces` holds every piece against its receipt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from boatlift.dataflow.contracts import Staged
+from boatlift.errors import InternalError, UnavailableError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["ArrowStager", "read_pieces"]
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowStager:
+    """The part of a sink that runs in the tasks: writes the rows of one task as one Arrow IPC file.
+
+    Attributes:
+        schema: What every batch has: these names and types, in this order.
+    """
+
+    schema: pa.Schema
+
+    def stage(self, folder: str, name: str, partition: int, batches: Iterator[pa.RecordBatch]) -> Staged:
+        """Writes a piece; a task without rows leaves no file and says so by an empty place.
+
+        Raises:
+            InternalError: a batch has other columns than the sink was opened with.
+            UnavailableError: `[SINK_FAILED]` the scratch folder cannot be written.
+        """
+        import pyarrow as pa
+
+        rows = 0
+        place = str(Path(folder) / name)
+        writer: pa.RecordBatchFileWriter | None = None
+        try:
+            for batch in batches:
+                _check_columns(batch.schema, self.schema)
+                if not batch.num_rows:
+                    continue
+                if writer is None:
+                    writer = pa.ipc.new_file(place, self.schema)
+                # Whether a column is declared nullable may differ between plan and sink; names and types may not.
+                writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=self.schema))
+                rows += batch.num_rows
+            if writer is not None:
+                writer.close()
+        except OSError as error:
+            raise UnavailableError("SINK_FAILED", f"cannot stage rows in {place}: {error}") from error
+        return Staged(partition, rows, place if rows else "")
+
+
+def read_pieces(rows: int, staged: Sequence[Staged]) -> list[pa.Table]:
+    """Maps a step's pieces into memory, in order of partition, each held against its receipt.
+
+    Args:
+        rows: How many rows the step has.
+        staged: The receipts, in any order.
+
+    Returns:
+        One table a piece that has rows; zero-copy views of the files.
+
+    Raises:
+        InternalError: receipts and pieces, or receipts and the step, disagree about the number of rows.
+        UnavailableError: `[SINK_FAILED]` a piece cannot be read.
+    """
+    import pyarrow as pa
+
+    receipts = sorted(staged, key=lambda receipt: receipt.partition)
+    if sum(receipt.rows for receipt in receipts) != rows:
+        counts = [receipt.rows for receipt in receipts]
+        raise InternalError("INTERNAL", f"a step of {rows} rows was handed to its sink with receipts for {counts}")
+    pieces = []
+    for receipt in receipts:
+        if not receipt.rows:
+            continue
+        try:
+            with pa.memory_map(receipt.place) as source:
+                piece = pa.ipc.open_file(source).read_all()
+        except (OSError, pa.ArrowInvalid) as error:
+            message = f"cannot read the staged rows in {receipt.place}: {error}; run again to stage them again"
+            raise UnavailableError("SINK_FAILED", message) from error
+        if piece.num_rows != receipt.rows:
+            raise InternalError("INTERNAL", f"{receipt.place} has {piece.num_rows} rows, its receipt {receipt.rows}")
+        pieces.append(piece)
+    return pieces
+
+
+def _check_columns(found: pa.Schema, expected: pa.Schema) -> None:
+    if found.names != expected.names or found.types != expected.types:
+        raise InternalError("INTERNAL", f"columns {_show(found)} were staged for a sink opened for {_show(expected)}")
+
+
+def _show(schema: pa.Schema) -> str:
+    return "(" + ", ".join(f"{field.name} {field.type}" for field in schema) + ")"
