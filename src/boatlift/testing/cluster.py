@@ -1,0 +1,287 @@
+"""A real Spark cluster on loopback, whose parts can be killed.
+
+`local[2]` is Spark in one process: nothing can be lost of it without losing all. A standalone master and workers are
+processes of their own, as on real machines, and come with the PySpark package.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self, TypeVar
+
+from boatlift.engine.session import check_java, prepare_environment
+from boatlift.errors import UnavailableError
+
+__all__ = ["StandaloneCluster"]
+
+_T = TypeVar("_T")
+
+_PATIENCE = 120.0
+"""Seconds until something that does not come is an error; a busy machine starts a JVM in ten."""
+
+_QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+_EXECUTOR = b"org.apache.spark.executor.CoarseGrainedExecutorBackend"
+
+
+class StandaloneCluster:
+    """A Spark standalone master and workers on loopback (a context manager; Linux).
+
+        with StandaloneCluster(workers=2) as cluster:
+            subprocess.run([sys.executable, "driver.py", cluster.url], env=os.environ | cluster.environment)
+
+    where the driver makes its session by `boatlift.session(url, **settings)`. A process has one JVM, so a driver that
+    shall not share its fate with others' is a process of its own.
+
+    Args:
+        workers: How many workers start.
+        cores: Of each worker.
+        memory: Of each worker, as Spark writes it; an executor gets half of it.
+    """
+
+    def __init__(self, workers: int = 2, cores: int = 1, memory: str = "1g") -> None:
+        self._count = workers
+        self._cores = cores
+        self._memory = memory
+        self._folder = Path()
+        self._url = ""
+        self._web = ""
+        self._master: subprocess.Popen[bytes] | None = None
+        self._workers: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def url(self) -> str:
+        """The master's URL, for `--master` and `boatlift.session`."""
+        return self._url
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """Spark settings that suit a driver here: small executors, and a lost one is missed in seconds, not minutes."""
+        return {
+            "spark.executor.memory": "512m",
+            "spark.executor.extraJavaOptions": _QUICK_JVM,
+            "spark.executor.heartbeatInterval": "2s",
+            "spark.network.timeout": "12s",
+            "spark.network.timeoutInterval": "3s",
+        }
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What a driver's environment must say, beyond this process's own."""
+        prepare_environment(self._url)
+        return {name: os.environ[name] for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP")}
+
+    def __enter__(self) -> Self:
+        check_java()
+        self._folder = Path(tempfile.mkdtemp(prefix="boatlift-cluster-"))
+        atexit.register(self.stop)
+        try:
+            self._start_master()
+            for _ in range(self._count):
+                self._launch_worker()
+            self._wait_for_workers(self._count)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start_worker(self) -> int:
+        """Adds a worker and waits until the master knows it; gives its index."""
+        alive = self._alive_workers()
+        self._launch_worker()
+        self._wait_for_workers(alive + 1)
+        return len(self._workers) - 1
+
+    def executors(self, worker: int | None = None) -> list[int]:
+        """Gives the process ids of the executors that run, of one worker or of all."""
+        chosen = self._workers if worker is None else [self._workers[worker]]
+        sessions = {process.pid for process in chosen}
+        return sorted(pid for pid, session in _processes() if session in sessions and _EXECUTOR in _command(pid))
+
+    def kill_executor(self, worker: int | None = None) -> int:
+        """Kills an executor by SIGKILL, the first there is; its worker starts another for the same driver.
+
+        Returns:
+            The process id that it had.
+
+        Raises:
+            LookupError: None runs.
+        """
+        running = self.executors(worker)
+        if not running:
+            raise LookupError("no executor runs: has the driver made its session, and is it still there?")
+        os.kill(running[0], signal.SIGKILL)
+        _wait(lambda: running[0] not in self.executors(worker) or None, "the executor to die")
+        return running[0]
+
+    def kill_worker(self, worker: int) -> None:
+        """Kills a worker by SIGKILL with all that runs on it, as a machine that loses power."""
+        process = self._workers[worker]
+        _kill_sessions({process.pid})
+        process.wait()
+
+    def stop(self) -> None:
+        """Ends every process of the cluster and removes its files; does nothing the second time."""
+        atexit.unregister(self.stop)
+        processes = [process for process in (self._master, *self._workers) if process is not None]
+        _kill_sessions({process.pid for process in processes if process.returncode is None} | self._orphaned())
+        for process in processes:
+            process.wait()
+        self._master = None
+        self._workers = []
+        if self._folder != Path():
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = Path()
+
+    # --- starting ---
+
+    def _start_master(self) -> None:
+        port, web = _free_ports(2)
+        self._url = f"spark://127.0.0.1:{port}"
+        self._web = f"http://127.0.0.1:{web}/json/"
+        # fmt: off
+        self._master = self._launch(
+            "master", "org.apache.spark.deploy.master.Master",
+            "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(web),
+        )
+        # fmt: on
+        self._wait_for_workers(0)
+
+    def _launch_worker(self) -> None:
+        name = f"worker-{len(self._workers)}"
+        # fmt: off
+        self._workers.append(self._launch(
+            name, "org.apache.spark.deploy.worker.Worker",
+            "--host", "127.0.0.1", "--cores", str(self._cores), "--memory", self._memory,
+            "--webui-port", "0", "--work-dir", str(self._folder / name), self._url,
+        ))
+        # fmt: on
+
+    def _launch(self, name: str, main_class: str, *arguments: str) -> subprocess.Popen[bytes]:
+        import pyspark
+
+        home = Path(pyspark.__file__).parent
+        environment = os.environ | {
+            "SPARK_HOME": str(home),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_DIRS": str(self._folder / "local"),
+            "SPARK_DAEMON_JAVA_OPTS": _QUICK_JVM,
+            "SPARK_DAEMON_MEMORY": "256m",
+        }
+        with self._log(name).open("wb") as log:
+            # A session of its own: everything that it starts is found by it, whatever process group that chooses.
+            return _popen([str(home / "bin" / "spark-class"), main_class, *arguments], environment, log)
+
+    def _log(self, name: str) -> Path:
+        return self._folder / f"{name}.log"
+
+    def _alive_workers(self) -> int:
+        with urllib.request.urlopen(self._web, timeout=10) as answer:
+            return sum(worker["state"] == "ALIVE" for worker in json.load(answer)["workers"])
+
+    def _wait_for_workers(self, count: int) -> None:
+        def there() -> bool | None:
+            self._check_that_all_run()
+            try:
+                return self._alive_workers() >= count or None
+            except OSError:
+                return None  # the master does not listen yet
+
+        _wait(there, f"{count} workers of {self._url}")
+
+    def _check_that_all_run(self) -> None:
+        named = {"master": self._master} | {f"worker-{i}": process for i, process in enumerate(self._workers)}
+        for name, process in named.items():
+            # A worker that was killed on purpose has been waited for.
+            if process is not None and process.returncode is None and process.poll() is not None:
+                last = self._log(name).read_text(errors="replace")[-2000:]
+                raise UnavailableError(
+                    "STEP_FAILED", f"the {name} of the cluster on loopback ended with {process.returncode}: {last}"
+                )
+
+    def _orphaned(self) -> set[int]:
+        """Sessions whose leader is gone while something in them still runs."""
+        leaders = {process.pid for process in self._workers if process.returncode is not None}
+        return {session for _, session in _processes() if session in leaders}
+
+
+def _popen(command: list[str], environment: Mapping[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+    )
+
+
+def _wait(condition: Callable[[], _T | None], what: str) -> _T:
+    """Waits until a condition gives something."""
+    deadline = time.monotonic() + _PATIENCE
+    while (found := condition()) is None:
+        if time.monotonic() > deadline:
+            raise UnavailableError("STEP_FAILED", f"waited {_PATIENCE:.0f} s in vain for {what}: is the machine busy?")
+        time.sleep(0.05)
+    return found
+
+
+def _free_ports(count: int) -> list[int]:
+    """Finds ports of loopback that nobody listens on."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()
+
+
+def _processes() -> Iterator[tuple[int, int]]:
+    """Gives the process id and the session id of everything that runs."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                after_name = (entry / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue  # it has just ended
+            if after_name[0] != "Z":
+                yield int(entry.name), int(after_name[3])
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""  # it has just ended
+
+
+def _kill_sessions(sessions: set[int]) -> None:
+    """Kills all processes of these sessions, until none is left: one may be starting another meanwhile."""
+    if 0 in sessions or os.getsid(0) in sessions:
+        raise AssertionError("this process's own session is not the cluster's")
+
+    def gone() -> bool | None:
+        running = [pid for pid, session in _processes() if session in sessions]
+        for pid in running:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue  # it has just ended
+        return None if running else True
+
+    if sessions:
+        _wait(gone, "the cluster's processes to die")
