@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -65,7 +65,7 @@ def compact(
         last=max(int(run.meta["last"]) for run in runs),
         modulus=modulus,
         residue=residue,
-        schema=None if total <= slice_rows else _widest(layout, segments),
+        schema=None if total <= slice_rows else _widest(layout, runs),
     )
 
 
@@ -133,20 +133,20 @@ def _restrict(piece: Partials, modulus: int, residue: int) -> Partials:
     return Partials(piece.hash[rows], [column.take(rows) for column in piece.keys], state, piece.collides)
 
 
-def _widest(layout: Layout, segments: Sequence[Segment]) -> pa.Schema:
+def _widest(layout: Layout, runs: Sequence[OpenRun]) -> pa.Schema:
     """Gives columns that are wide enough for whatever the merge can give, from what the runs really hold."""
     adds: dict[Part, tuple[int, int]] = {}
     codes: dict[tuple[str, int], tuple[int, int]] = {}
-    for segment in segments:
-        for part, values in segment.adds.items():
-            low, high = adds.get(part, (0, 0))
-            smallest, largest = _extent(values)
-            adds[part] = (low + min(smallest, 0), high + max(largest, 0))
-        for pair, values in segment.extremes.items():
-            if not isinstance(values, pa.Array):
-                low, high = codes.get(pair, (0, 0))
-                smallest, largest = _extent(values)
-                codes[pair] = (min(low, smallest), max(high, largest))
+    for run in runs:
+        for part in {part for segment in run.segments for part in segment.adds}:
+            low, high = _extent(segment.adds.get(part) for segment in run.segments)  # a key has one row in a run
+            known = adds.get(part, (0, 0))
+            adds[part] = (known[0] + low, known[1] + high)
+        for pair in layout.extremes:
+            if layout.by_code(pair[1]):
+                low, high = _extent(segment.extremes[pair] for segment in run.segments)
+                known = codes.get(pair, (0, 0))
+                codes[pair] = (min(known[0], low), max(known[1], high))
     for argument in layout.summed:
         _carry_bounds(argument, adds)
     return schema_of_ranges(layout, adds, codes)
@@ -170,8 +170,10 @@ def _carry_bounds(argument: int, adds: dict[Part, tuple[int, int]]) -> None:
         limb += 1
 
 
-def _extent(values: Bits) -> tuple[int, int]:
-    return int(values.min(initial=0)), int(values.max(initial=0))
+def _extent(columns: Iterable[Bits | None]) -> tuple[int, int]:
+    """Gives the least and the greatest of several columns and 0."""
+    known = [column for column in columns if column is not None]
+    return min(int(c.min(initial=0)) for c in known), max(int(c.max(initial=0)) for c in known)
 
 
 def _chain(head: Partials, rest: Iterator[Partials]) -> Iterator[Partials]:
