@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from boatlift.dataflow.contracts import Sink, Source
 from boatlift.dataflow.policies import Ephemeral, Lazy
@@ -65,15 +65,28 @@ class Stream:
     dataflow: Dataflow
     name: str
 
-    def transform(self, name: str, function: Callable[[DataFrame], DataFrame]) -> Stream:
+    def transform(
+        self, name: str, function: Callable[[DataFrame], DataFrame], *, deterministic: Literal[True] | None = None
+    ) -> Stream:
         """Applies a row-wise function: projections, filters, `explode`, joins with a static table.
 
         Args:
             name: The processor's name.
             function: Takes the DataFrame of a step and gives another one. It is called for every step, so it must
                 build the same plan each time; `bl.now()`, `bl.rand()` and `bl.uuid()` may be called inside it.
+            deterministic: True if it has Python UDFs, to vouch that they give the same value for the same arguments:
+                Spark believes it of every UDF, so it cannot be checked.
+
+        Raises:
+            InvalidError: `[BAD_OPTION]` deterministic=False: its results could not be repeated after a crash.
         """
-        return self.dataflow._add(Transform(_checked(name), self.name, function, Ephemeral()))
+        if deterministic is not None and deterministic is not True:
+            raise InvalidError(
+                "BAD_OPTION",
+                f"{name}: a transform that is not deterministic cannot be repeated after a crash: take clock and chance "
+                "from bl.now(), bl.rand() and bl.uuid()",
+            )
+        return self.dataflow._add(Transform(_checked(name), self.name, function, deterministic, Ephemeral()))
 
     def group_by(self, *keys: str) -> Grouped:
         """Groups by columns, to be aggregated. NULL is a key like any other."""

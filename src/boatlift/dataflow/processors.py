@@ -34,11 +34,16 @@ class SourceProcessor:
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """A row-wise, deterministic function `DataFrame -> DataFrame`."""
+    """A row-wise, deterministic function `DataFrame -> DataFrame`.
+
+    Attributes:
+        deterministic: True if the user vouches for the Python functions in it; None if there is nothing to vouch for.
+    """
 
     name: str
     upstream: str
     function: Callable[[DataFrame], DataFrame]
+    deterministic: bool | None
     policy: Policy
 
 

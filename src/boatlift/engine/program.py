@@ -15,10 +15,10 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructField, StructType
 
-from boatlift.dataflow import Aggregate, Plan, Transform, Unit
+from boatlift.dataflow import Aggregate, Plan, Unit
 from boatlift.engine.aggregates import canonical_key, key_hash_column, parse_aggregates
 from boatlift.engine.fingerprint import fingerprint
-from boatlift.engine.row_wise import check_row_wise
+from boatlift.engine.row_wise import apply, check_row_wise
 from boatlift.engine.state import Aggregate as StateAggregate
 from boatlift.engine.state import Layout
 from boatlift.engine.step_functions import StepContext, step_context
@@ -104,9 +104,9 @@ def _compile(spark: SparkSession, unit: Unit, schema: StructType, positioned: bo
     if positioned:
         schema = StructType([*schema.fields, StructField(POSITION, LongType())])
     frame = spark.createDataFrame([], schema)
-    with step_context(StepContext(0, 0, unit.name, POSITION in frame.columns)):
-        for transform in unit.chain:
-            frame = check_row_wise(frame, transform.function, transform.name)
+    for transform in unit.chain:
+        with step_context(StepContext(0, 0, transform.name, POSITION in frame.columns, unit.changes_in)):
+            frame = check_row_wise(frame, transform.function, transform.name, transform.deterministic)
     positioned = POSITION in frame.columns
     if positioned:
         frame = frame.drop(POSITION)
@@ -147,14 +147,10 @@ def _compile_aggregate(unit: Unit, aggregate: Aggregate, frame: DataFrame, posit
 
 
 def _apply(unit: Unit, rows: DataFrame, clock: int, seed: int, positioned: bool) -> DataFrame:
-    with step_context(StepContext(clock, seed, unit.name, positioned)):
-        for transform in unit.chain:
-            rows = _call(transform, rows)
+    for transform in unit.chain:
+        with step_context(StepContext(clock, seed, transform.name, positioned, unit.changes_in)):
+            rows = apply(rows, transform.function, transform.name)
     return rows
-
-
-def _call(transform: Transform, rows: DataFrame) -> DataFrame:
-    return transform.function(rows)
 
 
 def _on_changes(unit: Unit, rows: DataFrame, clock: int, seed: int) -> DataFrame:

@@ -52,9 +52,9 @@ class Machine:
         self.available_now = available_now
         self.story = Story()
         self.monitor = Monitor(recovery_graph(plan))
-        for source, inputs in history.inputs.items():
+        for source in plan.sources:
             self.monitor.durable_input_below(source, history.cursors.get(source, (-1, {}))[0])
-            for time in inputs:
+            for time in history.inputs.get(source, {}):
                 self.monitor.durable_input(source, time)
         for unit, checkpoints in history.checkpoints.items():
             for time in checkpoints:
@@ -62,6 +62,7 @@ class Machine:
         for sink, time in held.items():
             self.monitor.committed(sink, time)
         self.recovery: RecoveryPlan = self.monitor.plan(frozenset(plan.processors))
+        self.monitor.recovered(self.recovery)
         restored = {name: self.recovery.frontier(name) for name in plan.processors}
         self._sources = {
             name: SourceProgress(
@@ -69,7 +70,12 @@ class Machine:
             )
             for name in plan.sources
         }
-        self._units = {name: UnitProgress(restored[name], restored[name]) for name in plan.units}
+        # A unit that only stages a source's rows is as far as its sinks are, not as the source's slowest reader is.
+        begin = {
+            name: min(restored[sink.name] for sink in unit.sinks) if name in plan.sources else restored[name]
+            for name, unit in plan.units.items()
+        }
+        self._units = {name: UnitProgress(at, at) for name, at in begin.items()}
         self._sinks = {
             name: SinkProgress(self._units[plan.unit_of_sink(name).name].completed, held.get(name, -1))
             for name in plan.sinks
@@ -314,6 +320,8 @@ class Machine:
 
     def _close(self) -> list[do.Instruction]:
         """The last acts, one after the other: save every state, say so in the log, write a manifest, finish."""
+        if self._pending:
+            return []
         for name, unit in self.plan.units.items():
             progress = self._units[name]
             if unit.aggregate is not None and progress.completed > progress.saved:
@@ -321,10 +329,8 @@ class Machine:
         saves = list(self._saves())
         if saves:
             return saves
-        if not self._stopped and not any(isinstance(record, Stopped) for record in self._pending):
+        if not self._stopped:
             self._pending.append(Stopped())
-            return []
-        if self._pending:
             return []
         self._finished = True
         return [do.Finish()]

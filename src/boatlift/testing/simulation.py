@@ -153,6 +153,8 @@ class Simulation:
         log = Log.open(self.store, self.plan.dataflow)
         log.claim(Claim("simulated", self.deaths, 0, {"plan": "simulated"}, {}))
         history = log.history
+        for made in (made for inputs in history.inputs.values() for made in inputs.values()):
+            self._note_division(made)
         held = {name: len(kept) - 1 for name, kept in self.world.held.items()}
         machine = Machine(self.plan, history, held, available_now=True)
         states = {
@@ -186,8 +188,7 @@ class Simulation:
                 process.log.append(records)
                 for record in records:
                     if isinstance(record, Input):
-                        position = record.position
-                        self.world.divisions[record.source, record.time] = (position["start"], position["end"])
+                        self._note_division(record)
                 return [ev.Durable(records)]
             case do.Poll(source, time):
                 start = process.cursors[source]
@@ -214,6 +215,11 @@ class Simulation:
             case do.Finish():
                 process.finished = True
         return []
+
+    def _note_division(self, made: Input) -> None:
+        """What is durable is the division: the oracle executes exactly it, and it may never change."""
+        division = (made.position["start"], made.position["end"])
+        assert self.world.divisions.setdefault((made.source, made.time), division) == division, f"{made} has changed"
 
     def _execute(self, process: _Process, unit: Unit, time: int, division: tuple[int, int]) -> int:
         source = self.plan.source_of(unit.name)
