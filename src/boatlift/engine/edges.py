@@ -50,4 +50,6 @@ class ReadTask:
             """The slot's own row means nothing."""
         if context.partitionId() < len(self.files):
             with pa.memory_map(self.files[context.partitionId()]) as file:
-                yield from pa.ipc.open_file(file)
+                reader = pa.ipc.open_file(file)
+                for number in range(reader.num_record_batches):
+                    yield reader.get_batch(number)

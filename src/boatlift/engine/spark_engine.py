@@ -135,10 +135,12 @@ class SparkEngine:
             source.verify(order.position)
         self._join_group()
         try:
-            small = source is not None and source.weigh(order.position) <= ONE_TASK_BYTES
-            rows = source.load(self._spark, order.position) if source else self._read_edge(unit.root, order.time)
+            if source is not None:
+                rows, weight = source.load(self._spark, order.position), source.weigh(order.position)
+            else:
+                rows, weight = self._read_edge(unit.root, order.time)
             frame = compiled.build(rows, order.clock, order.seed)
-            receipts = self._execute(compiled, frame, order.time, 1 if small else self._tasks)
+            receipts = self._execute(compiled, frame, order.time, 1 if weight <= ONE_TASK_BYTES else self._tasks)
         except Exception as error:
             raise explain(error, order.unit, order.time, (source, order.position) if source else None) from error
         if source is not None:
@@ -201,12 +203,14 @@ class SparkEngine:
             outlets.append(Outlet(EDGE, ArrowStager(), False))
         return tuple(outlets)
 
-    def _read_edge(self, unit: str, time: int) -> DataFrame:
+    def _read_edge(self, unit: str, time: int) -> tuple[DataFrame, int]:
+        """Reads what another unit kept of a time; gives its bytes too."""
         compiled = self._compiled.units[unit]
         files = self._leftovers[unit, time].edge
         slots = self._spark.range(0, max(1, len(files)), 1, max(1, len(files)))
         schema = compiled.schema.add("_weight", "long") if compiled.unit.changes_out else compiled.schema
-        return slots.mapInArrow(ReadTask(files), schema)  # type: ignore[arg-type]
+        weight = sum(Path(file).stat().st_size for file in files)
+        return slots.mapInArrow(ReadTask(files), schema), weight  # type: ignore[arg-type]
 
     def commit(self, order: Commit) -> Outcome:
         """Hands a step to its sink."""

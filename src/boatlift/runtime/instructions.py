@@ -57,7 +57,12 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Make a time visible at a sink. Answer: `Placed`."""
+    """Make a time visible at a sink. Answer: `Placed`.
+
+    Attributes:
+        rows: How many rows were staged for this sink.
+        digest: Of the unit's whole output, the same for each of its sinks.
+    """
 
     sink: str
     time: int

@@ -273,7 +273,8 @@ class Machine:
                 continue
             if time <= sink.held or self.monitor.may_release(name, time):
                 sink.committing = time
-                yield do.Commit(name, time, result.rows, result.digest, tuple(result.staged.get(name, ())))
+                staged = tuple(result.staged.get(name, ()))
+                yield do.Commit(name, time, sum(receipt.rows for receipt in staged), result.digest, staged)
 
     def _saves(self) -> Iterable[do.Instruction]:
         for name, progress in self._units.items():
