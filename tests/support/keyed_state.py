@@ -76,15 +76,17 @@ class Oracle:
         for key in touched:
             after = self._result(key)
             if before[key] != after:
-                if before[key] is not None:
-                    change[(*key, *before[key], -1)] += 1
+                old = before[key]
+                if old is not None:
+                    change[(*key, *old, -1)] += 1
                 change[(*key, *after, 1)] += 1
         return change
 
     def _result(self, key: Row) -> Row:
-        rows, result = self.rows[key], []
+        rows = self.rows[key]
+        result: list[Any] = []
         for aggregate in self.layout.aggregates:
-            if aggregate.function == "count_all":
+            if aggregate.argument is None:
                 result.append(len(rows))
                 continue
             values = [row[aggregate.argument] for row in rows if row[aggregate.argument] is not None]
@@ -104,7 +106,7 @@ class Oracle:
 
 def exact(values: Sequence[float]) -> float:
     """Sums exactly and rounds once."""
-    special = [value for value in values if isinstance(value, float) and not math.isfinite(value)]
+    special = [value for value in values if not math.isfinite(value)]
     if special:
         return math.fsum(special) if len(set(map(str, special))) == 1 else math.nan
     return rounded(sum(map(Fraction, values), Fraction(0)))

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from boatlift.engine.state import Aggregate, Layout, StepKernel, digest
 from boatlift.errors import DataError, FencedError, InternalError, InvalidError
+from boatlift.storage.records import RunRef
 from support.keyed_state import (
     Driver,
     Hash,
@@ -162,7 +163,7 @@ def test_narrow_numbers_are_summed(tmp_path: Path, kind: pa.DataType) -> None:
     layout = Layout((("k", I64),), (Aggregate("sum", "v", "s", kind, result), Aggregate("avg", "v", "m", kind, F64)))
     oracle, driver = Oracle(layout), Driver(layout, tmp_path, spread_hash, seed=6)
     for step in range(3):
-        rows = [{"k": i % 3, "v": (i * 37 + step) % 256 - 128} for i in range(300)]
+        rows: list[dict[str, Any]] = [{"k": i % 3, "v": (i * 37 + step) % 256 - 128} for i in range(300)]
         rows = [{**row, "v": row["v"] / 2 if result == F64 else row["v"]} for row in rows]
         assert driver.step(rows)[0] == oracle.step(rows)
 
@@ -199,7 +200,7 @@ def test_upserts_are_the_rows_after(tmp_path: Path) -> None:
     kernel = StepKernel(FEW, "p", upserts=True)
     first = kernel.run([record_batch(FEW, [{"a": 1, "x": 1.0}], spread_hash)], [], tmp_path / "1", time=0)
     assert first.run is not None
-    rows = [{"a": 1, "x": 2.0}, {"a": None, "x": None}]
+    rows: list[dict[str, Any]] = [{"a": 1, "x": 2.0}, {"a": None, "x": None}]
     runs = [(first.run.name, first.run)]
     second = kernel.run([record_batch(FEW, rows, spread_hash)], runs, tmp_path / "2", time=1)
     expected = {(1, canonical(2.0), canonical(3.0), 1): 1, (None, None, None, 1): 1}
@@ -211,8 +212,10 @@ def test_the_run_of_a_step_depends_on_its_rows_alone(tmp_path: Path) -> None:
     """Also its bytes: the digest is the same whatever order rows came in, and whatever is in other runs."""
     rows = [{"a": i % 50, "x": 0.1 * i} for i in range(400)]
     made = set()
-    for name, given_rows, earlier in (("1", rows, []), ("2", rows[::-1], []), ("3", rows, rows)):
-        kernel, runs = StepKernel(FEW, "p"), []
+    none: list[dict[str, Any]] = []
+    for name, given_rows, earlier in (("1", rows, none), ("2", rows[::-1], none), ("3", rows, rows)):
+        kernel = StepKernel(FEW, "p")
+        runs: list[tuple[str, RunRef]] = []
         if earlier:
             run = kernel.run([record_batch(FEW, earlier, crowded_hash)], [], tmp_path / "earlier", time=1).run
             assert run is not None
