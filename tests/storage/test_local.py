@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
+
 from boatlift.errors import DataError, FencedError, InvalidError, UnavailableError
 from boatlift.storage.filesystem import RealFileSystem
 from boatlift.storage.local import LocalStore
@@ -123,9 +124,9 @@ def test_after_a_failed_act_every_write_is_refused(tmp_path: Path, act: str, err
     run.write_bytes(b"rows")
 
     files.armed = True
+    name, content = ("log/2", b"x") if act in {"write_new", "unlink"} else ("runs/2", run)
     with pytest.raises(UnavailableError, match=r"\[STORE_FAILED\].*" + os.strerror(error)):
-        store.create("runs/2", run)  # sync_file, make_folder, link, sync_folder
-        store.create("log/2", b"x")  # write_new, unlink
+        store.create(name, content)
 
     files.armed = False  # the disk is well again: the store must not believe it
     calls = len(files.calls)

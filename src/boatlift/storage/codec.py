@@ -37,6 +37,7 @@ class Header(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
         dataflow: The dataflow's name.
         number: Its own number: the one in its name.
         token: The number of the claim of the owner that wrote it; a claim's is its own number.
+        predecessor: The token of the owner before that one; 0 for none.
         previous: The checksum of the object before it; empty for the first.
         manifest: The number of the newest manifest up to and including this object; 0 for none.
     """
@@ -44,12 +45,13 @@ class Header(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     dataflow: str
     number: int
     token: int
+    predecessor: int
     previous: bytes
     manifest: int
 
 
 class Identity(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Whose store this is, and which of the two identity objects this one is."""
+    """Whose store this is, and which of the identity objects this one is."""
 
     dataflow: str
     role: str

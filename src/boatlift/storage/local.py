@@ -269,7 +269,11 @@ class LocalStore:
     def _error(self, act: str, name: str | None, error: OSError) -> BoatliftError:
         if isinstance(error, NotADirectoryError):
             return InvalidError("BAD_NAME", f"{act}: a part of the name is taken by another object ({error})")
-        if name is not None and isinstance(error, FileNotFoundError) and self._was_discarded(Path(error.filename), name):
+        if (
+            name is not None
+            and isinstance(error, FileNotFoundError)
+            and self._was_discarded(Path(error.filename), name)
+        ):
             if self.size(name) is not None:
                 return self._exists(self._path(name))
             return FencedError("FENCED", f"a newer process has discarded this one's files while {act}: stop this one")

@@ -2,7 +2,13 @@
 
 Numbering is the fence (design, section 6; `docs/decisions/0002-one-numbering-is-the-fence.md`): a number can be created
 once, a new owner's first act is to take the next one, and whoever loses a number is fenced. There is no check before a
-write, so there is no pause between check and write to lose to. `docs/formats/log.md` describes the bytes.
+write, so there is no pause between check and write to lose to.
+
+A number must therefore never become free again while someone may still try it. An owner that was paused tries the
+number after its last, and that is the claim of whoever came next: so claims are never deleted. Who was paused before
+its claim may find a number free that was truncated; it looks, after the claim, whether the log goes on beyond it.
+
+`docs/formats/log.md` describes the bytes.
 """
 
 from __future__ import annotations
@@ -29,7 +35,7 @@ from boatlift.storage.history import History
 from boatlift.storage.records import Claim, Record, Snapshot, Stopped
 from boatlift.storage.store import Store
 
-__all__ = ["BEGUN", "FIRST", "IDENTITY", "LOG", "Group", "Log", "name_of", "number_of"]
+__all__ = ["BEGUN", "FIRST", "IDENTITIES", "IDENTITY", "LOG", "TRUNCATED", "Group", "Log", "name_of", "number_of"]
 
 LOG = "log/"
 FIRST = 1
@@ -37,9 +43,13 @@ IDENTITY = "dataflow"
 """The object that says whose store this is; created before the first claim."""
 BEGUN = "begun"
 """The object that says that there was a claim; created after the first, before anything rests on it."""
+TRUNCATED = "truncated"
+"""The object that says that the log begins with a manifest; created before the first truncation."""
+IDENTITIES = (IDENTITY, BEGUN, TRUNCATED)
 
 CLAIM_ATTEMPTS = 16
 READ_ATTEMPTS = 8
+RESTORE = "restore it from a copy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +73,7 @@ class Log:
         last: The number of the newest object, 0 for none.
         manifest: The number of the newest manifest, 0 for none.
         owner: The token of the owner that wrote the newest object, 0 for none.
+        predecessor: The token of the owner before that one, 0 for none.
         sealed: The newest object is the empty group after a clean stop.
     """
 
@@ -72,9 +83,10 @@ class Log:
         self._token: int | None = None
         self._failure: BaseException | None = None
         self._writing = threading.Lock()
-        self._first = FIRST
         self._only_claims = True
-        self._reset(())
+        self._garbage: list[int] = []  # what this process has read or written, except claims
+        self._leftovers: list[int] = []  # what was before the manifest, unread: claims, and what a crash left
+        self._reset()
 
     @classmethod
     def open(cls, store: Store, dataflow: str | None) -> Log:
@@ -113,16 +125,16 @@ class Log:
             self._create_identity(IDENTITY)
             number = self.last + 1
             try:
-                self._write(Header(self.dataflow, number, number, self._checksum, self.manifest), (record,))
+                self._write(Header(self.dataflow, number, number, self.owner, self._checksum, self.manifest), (record,))
             except FencedError as error:
                 if error.condition != "OBJECT_EXISTS":
                     raise
                 self._failure = None
-                self._load()
-                continue
-            self._token = number
-            self._create_identity(BEGUN)
-            return number
+            if self._numbers()[-1] == number == self.last:
+                self._token = number
+                self._create_identity(BEGUN)
+                return number
+            self._load()
         raise FencedError("FENCED", f"other processes keep claiming {self.dataflow}: stop this one or those")
 
     def append(self, records: Sequence[Record]) -> int:
@@ -149,10 +161,34 @@ class Log:
             return self._write_next((snapshot,))
 
     def truncate(self) -> None:
-        """Deletes the objects before the newest manifest. A crash may leave some; nobody reads them."""
-        for number in range(self._first, self.manifest):
+        """Deletes the objects before the newest manifest, except claims. A crash may leave some; nobody reads them."""
+        with self._writing:
+            garbage = [number for number in self._garbage if number < self.manifest]
+            self._garbage = self._garbage[len(garbage) :]
+            leftovers, self._leftovers = self._leftovers, []
+        if leftovers:
+            claims = set(self.claims())
+            garbage += [number for number in leftovers if number not in claims]
+        if garbage:
+            self._create_identity(TRUNCATED)
+        for number in garbage:
             self._store.delete(name_of(number))
-        self._first = max(self._first, self.manifest)
+
+    def claims(self) -> Iterator[int]:
+        """Gives the tokens of all owners that there ever were, the newest first.
+
+        Raises:
+            DataError: `[MISSING_OBJECT]`, `[CORRUPT]` one of the claims is not as it was written.
+        """
+        token, predecessor = self.owner, self.predecessor
+        while token:
+            header = self._group(token).header
+            if not header.number == header.token == token > header.predecessor or (
+                token == self.owner and header.predecessor != predecessor
+            ):
+                raise _misplaced(token, "is not the claim that the log's owners rest on")
+            yield token
+            token = header.predecessor
 
     def groups(self) -> Iterator[Group]:
         """Reads the objects from the newest manifest on again, in order."""
@@ -166,7 +202,7 @@ class Log:
         number = self.last + 1
         manifest = number if any(isinstance(record, Snapshot) for record in records) else self.manifest
         try:
-            self._write(Header(self.dataflow, number, self._token, self._checksum, manifest), records)
+            self._write(Header(self.dataflow, number, self._token, self.predecessor, self._checksum, manifest), records)
         except FencedError as error:
             self._failure = FencedError(
                 "FENCED",
@@ -245,7 +281,7 @@ class Log:
         return [number_of(name) for name in self._store.list(LOG)]
 
     def _read(self, numbers: list[int]) -> None:
-        self._reset(numbers)
+        self._reset()
         if not numbers:
             self._check_that_new()
             return
@@ -253,30 +289,41 @@ class Log:
         present = set(numbers)
         newest = self._group(numbers[-1])
         self.manifest = newest.header.manifest
+        if self.manifest > numbers[-1]:
+            raise _misplaced(numbers[-1], f"names manifest {self.manifest}, which comes after it")
+        self._leftovers = [number for number in numbers if number < self.manifest]
         for number in range(self.manifest or FIRST, numbers[-1] + 1):
             if number not in present:
                 raise DataError(
                     "MISSING_OBJECT",
-                    f"{name_of(number)} is not there, though the log goes on to {name_of(numbers[-1])}: "
-                    "restore it from a copy",
+                    f"{name_of(number)} is not there, though the log goes on to {name_of(numbers[-1])}: {RESTORE}",
                 )
             group = newest if number == numbers[-1] else self._group(number)
             self._check_place(group, number)
             self._take(group)
         if self.manifest or not self._only_claims:
             self._check_identity(BEGUN)
+        if len(self._leftovers) < self.manifest - FIRST:
+            self._check_identity(TRUNCATED)
+        elif not self.manifest and self._store.size(TRUNCATED) is not None:
+            raise DataError(
+                "MISSING_OBJECT", f"the log's newest manifest is not there, though {TRUNCATED} is: {RESTORE}"
+            )
 
-    def _reset(self, numbers: Sequence[int]) -> None:
+    def _reset(self) -> None:
         self.history = History(self.dataflow)
-        self.last = self.manifest = self.owner = 0
+        self.last = self.manifest = self.owner = self.predecessor = 0
         self.sealed = False
         self._checksum = b""
-        self._first = numbers[0] if numbers else FIRST
         self._only_claims = True
+        self._garbage, self._leftovers = [], []
 
     def _take(self, group: Group) -> None:
         self.last, self._checksum = group.header.number, group.checksum
-        self.manifest, self.owner = group.header.manifest, group.header.token
+        self.manifest = group.header.manifest
+        self.owner, self.predecessor = group.header.token, group.header.predecessor
+        if self.last != self.owner:
+            self._garbage.append(self.last)
         self.sealed = not group.records
         for record in group.records:
             self._only_claims = self._only_claims and isinstance(record, Claim)
@@ -305,18 +352,20 @@ class Log:
             ),
             (header.previous == self._checksum or begins, "does not follow the object before it"),
             (header.token == (number if claims else self.owner) or begins, "is not by the log's owner"),
+            (
+                header.predecessor == (self.owner if claims else self.predecessor) or begins,
+                f"names owner {header.predecessor} as the one before",
+            ),
         ):
             if not holds:
-                raise DataError("CORRUPT", f"{name_of(number)} {what}: restore it from a copy")
+                raise _misplaced(number, what)
 
     def _check_identity(self, name: str) -> None:
         if self._store.size(name) is None:
-            raise DataError(
-                "MISSING_OBJECT", f"{name} is not there, though the store holds a log: restore it from a copy"
-            )
+            raise DataError("MISSING_OBJECT", f"{name} is not there, though the store holds a log: {RESTORE}")
         identity = decode_identity(self._store.read(name), name)
         if identity.role != name:
-            raise DataError("CORRUPT", f"{name} is a copy of {identity.role}: restore it from a copy")
+            raise DataError("CORRUPT", f"{name} is a copy of {identity.role}: {RESTORE}")
         if not self.dataflow:
             self.dataflow = self.history.dataflow = identity.dataflow
         if identity.dataflow != self.dataflow:
@@ -352,6 +401,10 @@ def number_of(name: str) -> int:
     if re.fullmatch(r"log/[0-9]{12}", name) is None:
         raise DataError("CORRUPT", f"{name} is no object of a log: move it away")
     return int(name.removeprefix(LOG))
+
+
+def _misplaced(number: int, what: str) -> DataError:
+    return DataError("CORRUPT", f"{name_of(number)} {what}: {RESTORE}")
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import xxhash
@@ -10,7 +10,7 @@ import xxhash
 from boatlift.errors import BoatliftError
 from boatlift.storage.codec import decode_group, decode_identity
 from boatlift.storage.history import History
-from boatlift.storage.log import BEGUN, IDENTITY, LOG, Log, name_of
+from boatlift.storage.log import IDENTITIES, LOG, Log, name_of
 from boatlift.storage.records import RunRef
 from boatlift.storage.store import Store
 
@@ -42,8 +42,8 @@ class Finding:
 def verify(store: Store) -> Iterator[Finding]:
     """Reads every object of a store and tells what is wrong, and what is there that nobody names.
 
-    It checks each log object by itself, then the log as a whole (numbers, chain, owners), then size and digest of every
-    run that a live checkpoint names. One loss cannot be seen by anyone: that of the newest object of a log whose owner
+    It checks each log object by itself, then the log as a whole (numbers, chain, owners and all their claims), then size
+    and digest of every run that a live checkpoint names. One loss cannot be seen by anyone: that of the newest object of a log whose owner
     did not stop in good order, for a crash just before it leaves the same bytes; the sinks, which know their last step,
     tell it at the next start.
 
@@ -51,18 +51,20 @@ def verify(store: Store) -> Iterator[Finding]:
     """
     damaged = set()
     for name in store.list(""):
-        if name in {IDENTITY, BEGUN} or name.startswith(LOG):
+        if name in IDENTITIES or name.startswith(LOG):
             for finding in _check_object(store, name):
                 damaged.add(finding.name)
                 yield finding
     try:
         log = Log.open(store, None)
+        claims = [*log.claims()]
     except BoatliftError as error:
         if not any(name in error.message for name in damaged):
             yield Finding("log", error.condition, error.message)
         return
     yield from _check_end(log)
     yield from _check_runs(store, log.history)
+    yield from _left_over(store, log, claims)
 
 
 def _check_object(store: Store, name: str) -> Iterator[Finding]:
@@ -93,10 +95,14 @@ def _check_runs(store: Store, history: History) -> Iterator[Finding]:
         wrong = _check_run(store, run)
         if wrong is not None and run.name in Log.open(store, None).history.live_runs():
             yield wrong
-    ours = {IDENTITY, BEGUN, *named}
+
+
+def _left_over(store: Store, log: Log, claims: Sequence[int]) -> Iterator[Finding]:
+    needed = {*IDENTITIES, *log.history.live_runs(), *(name_of(token) for token in claims)}
+    begin = name_of(log.manifest)
     for name in store.list(""):
-        if name not in ours and not name.startswith(LOG):
-            yield Finding(name, None, f"{name} is named by no checkpoint: it is left over")
+        if name not in needed and not (name.startswith(LOG) and name >= begin):
+            yield Finding(name, None, f"{name} is left over: nothing that is kept names it")
 
 
 def _live_runs(history: History) -> Iterator[RunRef]:

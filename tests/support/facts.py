@@ -1,0 +1,153 @@
+"""Records for tests of the log: plain ones, and well-formed sequences drawn by Hypothesis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import xxhash
+from hypothesis import strategies as st
+
+from boatlift.storage.filesystem import RealFileSystem
+from boatlift.storage.local import LocalStore
+from boatlift.storage.log import Log
+from boatlift.storage.records import (
+    Checkpoint,
+    Claim,
+    Committed,
+    Input,
+    Output,
+    Record,
+    RunRef,
+    Snapshot,
+    Stable,
+    Stopped,
+    Truncate,
+)
+from boatlift.storage.store import Store
+
+
+class Unsynced(RealFileSystem):
+    """A real file system that skips what only a power loss could tell: for tests that write thousands of objects."""
+
+    def write_new(self, path: Path, content: Iterable[bytes]) -> None:
+        with path.open("xb") as file:
+            file.writelines(content)
+
+    def sync_file(self, path: Path) -> None:
+        pass
+
+    def sync_folder(self, path: Path) -> None:
+        pass
+
+
+CLAIM = Claim("host", 1, 0, {"graph": "g"}, {"spark": "4.3.0"})
+
+
+def made(time: int, source: str = "numbers") -> Input:
+    """The determinants of a time."""
+    return Input(source, time, {"start": time * 10, "end": time * 10 + 10}, time * 1000, time)
+
+
+def gave(time: int, processor: str = "sums") -> Output:
+    """The output of a time."""
+    return Output(processor, time, 10, f"{time:032x}")
+
+
+def run_of(content: bytes, name: str) -> RunRef:
+    """Names a run with these bytes."""
+    return RunRef(name, 0, 1, 1, 0, 1, len(content), xxhash.xxh3_128_hexdigest(content))
+
+
+def advance(source: str, cursor: dict[str, Any] | None, position: dict[str, Any]) -> dict[str, Any]:
+    """A cursor that remembers every position it took, so that none can be lost, doubled or swapped unseen."""
+    return {"taken": [*(cursor or {"taken": []})["taken"], position["start"]], "source": source}
+
+
+def small_store(root: Path, *, stopped: bool) -> tuple[Store, list[Record]]:
+    """A store with every kind of object in it, and the records that a log opened on it must have applied.
+
+    Args:
+        root: Where to.
+        stopped: Whether the owner stopped in good order.
+    """
+    store = LocalStore.open(root, create=True)
+    log = Log.open(store, "small")
+    log.claim(CLAIM)
+    log.append([made(0), made(1)])
+    content = b"the rows of a run" * 3
+    store.create("runs/1", content)
+    log.append([gave(0), Checkpoint("sums", 0, (run_of(content, "runs/1"),)), Stable({"numbers": 0, "sums": 0})])
+    snapshot = log.history.snapshot(advance)
+    log.checkpoint(snapshot)
+    log.truncate()
+    records: list[Record] = [snapshot, made(2), Committed("table", 0), gave(1)]
+    log.append(records[1:2])
+    log.append(records[2:])
+    if stopped:
+        records.append(Stopped())
+        log.append([Stopped()])
+    return store, records
+
+
+_NAMES = st.sampled_from(["a", "b"])
+
+
+@st.composite
+def sequences(draw: st.DrawFn, longest: int = 40) -> list[Record]:
+    """What a log can hold: times in order, stable frontiers that only move forward, no rollback below them."""
+    history: list[Record] = [CLAIM]
+    next_input = dict.fromkeys("ab", 0)
+    next_output = dict.fromkeys("ab", 0)
+    stable = dict.fromkeys("ab", -1)
+    for _ in range(draw(st.integers(0, longest))):
+        name = draw(_NAMES)
+        kind = draw(
+            st.sampled_from(["input", "input", "output", "output", "checkpoint", "stable", "other", "truncate"])
+        )
+        match kind:
+            case "input":
+                history.append(made(next_input[name], name))
+                next_input[name] += 1
+            case "output" if next_output[name] < next_input[name]:
+                history.append(gave(next_output[name], name))
+                next_output[name] += 1
+            case "checkpoint" if next_output[name] > 0:
+                time = next_output[name] - 1
+                history.append(Checkpoint(name, time, (run_of(bytes([time]), f"runs/{name}{time}"),)))
+            case "stable":
+                stable[name] = draw(st.integers(stable[name], max(stable[name], next_output[name] - 1)))
+                history.append(Stable({name: stable[name]}))
+            case "truncate":
+                last = draw(st.integers(stable[name], max(stable[name], next_input[name] - 1)))
+                next_input[name] = min(next_input[name], last + 1)
+                next_output[name] = min(next_output[name], last + 1)
+                history.append(Truncate({name: last}))
+            case "other":
+                time = next_output[name] - 1
+                choices: list[Record] = [
+                    Committed(name, time),
+                    Stopped(),
+                    Claim("other", 2, 1, {"graph": "g"}, {"spark": draw(st.sampled_from(["4.3.0", "4.4.0"]))}),
+                ]
+                history.append(draw(st.sampled_from(choices)))
+            case _:
+                pass
+    return history
+
+
+def a_snapshot() -> Snapshot:
+    """A snapshot that has something in each field."""
+    run = run_of(b"x", "runs/x")
+    return Snapshot(
+        dataflow="small",
+        program={"graph": "g"},
+        environment={"spark": "4.3.0"},
+        cursors={"numbers": (3, {"taken": [1, 2]})},
+        inputs=(made(4),),
+        outputs=(gave(4),),
+        checkpoints=(Checkpoint("sums", 4, (run,)),),
+        stable={"sums": 3},
+        committed={"table": 3},
+    )
