@@ -1,0 +1,180 @@
+"""What Spark's analyser made of a DataFrame or a Column, read in one call to the JVM.
+
+The only module that knows PySpark's private doors and the shape of a plan's JSON. A plan is printed by Catalyst as a list of
+nodes, each before its children; expressions are such lists inside a node's fields.
+"""
+
+# ruff: noqa: SLF001
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from pyspark.sql import Column, DataFrame
+
+__all__ = ["INPUT", "Call", "Tree", "analysed", "analysed_text", "call_of", "is_input", "python_functions", "subplan"]
+
+INPUT = "__boatlift_input__"
+"""The alias that marks a transform's input in its plan."""
+
+_EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A node of a plan, or of an expression.
+
+    Attributes:
+        kind: Its class: the simple name for a logical node, the name below `catalyst.expressions.` for an expression.
+        fields: Its other fields as Catalyst prints them; expressions in them are lists.
+        children: Nodes of the same sort below it.
+    """
+
+    kind: str
+    fields: dict[str, Any]
+    children: tuple[Tree, ...]
+
+    def expressions(self) -> Iterator[Tree]:
+        """Gives the roots of all expressions in this node's fields, in order."""
+        for value in self.fields.values():
+            yield from _trees(value)
+
+    def walk(self) -> Iterator[Tree]:
+        """Gives this node and all nodes below it; an expression's subquery is a field, not a child."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+
+def is_input(node: Tree) -> bool:
+    """Tells whether a node marks the input of a transform."""
+    return node.kind == "SubqueryAlias" and node.fields["identifier"].get("name") == INPUT
+
+
+def analysed(frame: DataFrame) -> Tree:
+    """Gives the analysed plan: resolved and typed, before any optimisation."""
+    return _tree(json.loads(_plan(frame).toJSON()))
+
+
+def analysed_text(frame: DataFrame) -> str:
+    """Gives the analysed plan as text; it shows options that its JSON leaves out."""
+    verbose, suffix, all_fields, operator_id, node_id = True, False, 2**31 - 1, False, False
+    return str(_plan(frame).treeString(verbose, suffix, all_fields, operator_id, node_id))
+
+
+def subplan(frame: DataFrame, path: Sequence[int]) -> DataFrame:
+    """Gives the DataFrame of a node of the plan, by the child to take at each level."""
+    plan = _plan(frame)
+    for index in path:
+        plan = plan.children().apply(index)
+    spark = frame.sparkSession
+    jvm: Any = spark._jvm
+    dataset = getattr(getattr(jvm, "org.apache.spark.sql.classic.Dataset$"), "MODULE$")
+    return DataFrame(dataset.ofRows(spark._jsparkSession, plan), spark)
+
+
+def python_functions(frame: DataFrame) -> list[bytes]:
+    """Gives the pickled functions of all Python UDFs in a plan, in the order of the plan."""
+    found: list[bytes] = []
+
+    def visit_expression(expression: Any) -> None:
+        if expression.getClass().getSimpleName() == "PythonUDF":
+            # A Scala sequence of bytes: as text it crosses in one call.
+            signed = expression.func().command().mkString(",").split(",")
+            found.append(bytes(int(byte) & 0xFF for byte in signed))
+        for child in _items(expression.children()):
+            visit_expression(child)
+
+    def visit(plan: Any) -> None:
+        for expression in _items(plan.expressions()):
+            visit_expression(expression)
+        for child in _items(plan.children()):
+            visit(child)
+
+    visit(_plan(frame))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A Column that is one function call, as the user wrote it.
+
+    Attributes:
+        function: Its name; None if the Column is anything else.
+        arguments: Its arguments.
+        counts_rows: Whether its one argument is `*` or a constant other than NULL, so that a count of it counts rows.
+        distinct: Whether it says DISTINCT.
+        name: The alias, or None.
+        shape: What the Column is (`UnresolvedFunction`, `SqlExpression`, `Cast`, …), for messages.
+    """
+
+    function: str | None
+    arguments: tuple[Column, ...]
+    counts_rows: bool
+    distinct: bool
+    name: str | None
+    shape: str
+
+
+def call_of(column: Column) -> Call:
+    """Reads a Column as a function call with an alias."""
+    node: Any = cast("Any", column)._jc.node()
+    name = None
+    shape = node.getClass().getSimpleName()
+    while shape == "Alias":
+        if name is None:
+            names = node.name()
+            name = names.apply(0) if names.size() == 1 else None
+        node = node.child()
+        shape = node.getClass().getSimpleName()
+    if shape != "UnresolvedFunction":
+        return Call(None, (), False, False, name, shape)
+    written = [(argument.getClass().getSimpleName(), argument) for argument in _items(node.arguments())]
+    counts_rows = len(written) == 1 and (
+        written[0][0] == "UnresolvedStar" or (written[0][0] == "Literal" and written[0][1].value() is not None)
+    )
+    arguments = tuple(Column(_jvm().org.apache.spark.sql.Column(argument)) for _, argument in written)
+    return Call(node.functionName().lower(), arguments, counts_rows, node.isDistinct(), name, shape)
+
+
+def _jvm() -> Any:
+    from pyspark import SparkContext
+
+    return SparkContext._jvm
+
+
+def _plan(frame: DataFrame) -> Any:
+    return frame._jdf.queryExecution().analyzed()
+
+
+def _items(sequence: Any) -> list[Any]:
+    return [sequence.apply(index) for index in range(sequence.size())]
+
+
+def _tree(nodes: Sequence[dict[str, Any]]) -> Tree:
+    rest = iter(nodes)
+
+    def read() -> Tree:
+        node = dict(next(rest))
+        kind = node.pop("class")
+        count = node.pop("num-children")
+        is_expression = kind.startswith(_EXPRESSIONS)
+        short = kind.removeprefix(_EXPRESSIONS) if is_expression or "$" in kind else kind.rpartition(".")[2]
+        return Tree(short, node, tuple(read() for _ in range(count)))
+
+    return read()
+
+
+def _trees(value: Any) -> Iterator[Tree]:
+    if isinstance(value, list):
+        if value and isinstance(value[0], dict) and "class" in value[0]:
+            yield _tree(value)
+        else:
+            for item in value:
+                yield from _trees(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _trees(item)

@@ -1,0 +1,116 @@
+"""A JVM with a live Spark context that outlives the drivers that use it.
+
+A driver process that is killed and started again spends 5 to 10 s on a JVM, a Spark context, first jobs and Python
+workers. With a warm JVM it attaches to all of these, so that a test or a benchmark of recovery sees recovery alone.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from boatlift.engine.session import DEFAULT_MASTER, check_java, prepare_environment, settings_for
+
+__all__ = ["WarmJvm"]
+
+_WARM_UP = """
+from boatlift.engine.session import session
+spark = session()
+rows = spark.range(0, 1000, 1, numPartitions=2 * spark.sparkContext.defaultParallelism).selectExpr("id % 10 AS key")
+rows.repartition(2, "key").mapInArrow(lambda batches: batches, "key long").collect()
+"""
+
+
+class WarmJvm:
+    """A JVM with a live Spark context, for driver processes that come and go (a context manager).
+
+        with WarmJvm() as jvm:
+            subprocess.run([sys.executable, "driver.py"], env=jvm.environment())
+
+    In `driver.py`, `boatlift.session()` attaches in a fraction of a second. A driver may die of SIGKILL at any moment;
+    its successor cancels what it left running and drops its settings, views and caches. One driver at a time.
+
+    Args:
+        master: Spark's master URL.
+        conf: Spark settings, on top of Boatlift's own.
+        warm_up: Whether a first driver runs a small job, so that classes are loaded and Python workers stand ready.
+    """
+
+    def __init__(
+        self, master: str = DEFAULT_MASTER, conf: Mapping[str, str] | None = None, *, warm_up: bool = True
+    ) -> None:
+        self._master = master
+        self._conf = dict(conf or {})
+        self._warm_up = warm_up
+        self._gateway: Any = None
+
+    def __enter__(self) -> Self:
+        from pyspark import SparkConf
+        from pyspark.java_gateway import launch_gateway
+
+        check_java()
+        prepare_environment(self._master)
+        settings = settings_for(self._master, self._conf)
+        settings |= {"spark.master": self._master, "spark.app.name": "warm"}
+        # Its own gateway: a session of this process, if there is one, is left alone.
+        outer = {name: os.environ.pop(name) for name in _GATEWAY_NAMES if name in os.environ}
+        try:
+            start = SparkConf(loadDefaults=False)
+            for name, value in settings.items():
+                start.set(name, value)
+            self._gateway = launch_gateway(conf=start)  # type: ignore[no-untyped-call]
+        finally:
+            os.environ.update(outer)
+        try:
+            java_conf = self._gateway.jvm.SparkConf()
+            for name, value in settings.items():
+                java_conf.set(name, value)
+            self._gateway.jvm.JavaSparkContext(java_conf)
+            if self._warm_up:
+                subprocess.run([sys.executable, "-c", _WARM_UP], env=self.environment(), check=True)
+        except BaseException:
+            self._stop()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop()
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment variables with which a driver process attaches."""
+        parameters = self._gateway.java_parameters
+        return {
+            "PYSPARK_GATEWAY_PORT": str(parameters.port),
+            "PYSPARK_GATEWAY_SECRET": parameters.auth_token,
+            "PYSPARK_PYTHON": os.environ["PYSPARK_PYTHON"],
+        }
+
+    def environment(self) -> dict[str, str]:
+        """Gives this process's whole environment with `variables`, as `subprocess` takes it."""
+        return {**os.environ, **self.variables}
+
+    @property
+    def pid(self) -> int:
+        """The process id of the JVM."""
+        return int(self._gateway.proc.pid)
+
+    def _stop(self) -> None:
+        # The JVM ends when its standard input does, as it would if this process died.
+        process = self._gateway.proc
+        self._gateway.close()
+        process.stdin.close()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+_GATEWAY_NAMES = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")

@@ -1,0 +1,38 @@
+"""What all tests share: one Spark session, one warm JVM; tests that use either are marked `spark`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from boatlift.testing.warm_jvm import WarmJvm
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if {"spark", "warm_jvm"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.spark)
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The one Spark session of a test run."""
+    from boatlift.engine.session import session
+
+    made = session()
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="session")
+def warm_jvm() -> Iterator[WarmJvm]:
+    """A JVM that outlives the driver processes which tests kill."""
+    from boatlift.testing.warm_jvm import WarmJvm
+
+    with WarmJvm() as jvm:
+        yield jvm
