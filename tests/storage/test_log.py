@@ -177,6 +177,20 @@ def test_an_older_owner_is_fenced_also_when_the_newer_one_has_truncated(store: L
     assert Log.open(store, "flow").history == new.history
 
 
+def test_older_owners_are_fenced_however_many_came_and_truncated_after_them(store: LocalStore) -> None:
+    owners = []
+    for time in range(4):
+        owners.append(claimed(store))
+        owners[-1].append([made(time)])
+        owners[-1].checkpoint(owners[-1].history.snapshot(advance))
+        owners[-1].truncate()
+    for old in owners[:-1]:
+        with pytest.raises(FencedError, match=r"\[FENCED\] process 1 on host"):
+            old.append([made(9)])
+    assert list(owners[-1].claims()) == [10, 7, 4, 1]
+    assert Log.open(store, "flow").history == owners[-1].history
+
+
 @pytest.mark.parametrize("length", range(6))
 def test_whoever_was_paused_before_its_claim_is_not_taken_in_by_a_free_number(store: LocalStore, length: int) -> None:
     """Its next number was used and truncated meanwhile: it may create it, and must see that the log is beyond it."""
@@ -199,7 +213,7 @@ def test_whoever_was_paused_before_its_claim_is_not_taken_in_by_a_free_number(st
     assert list(store.list("log/")) == [name_of(number) for number in (1, slow.last - 2, slow.last)]
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(st.data())
 def test_of_any_owners_paused_anywhere_only_the_newest_writes(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

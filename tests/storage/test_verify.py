@@ -1,0 +1,145 @@
+"""Checking every durable byte: each single damage is found, and what is whole is left alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from boatlift.storage.codec import FORMAT_VERSION
+from boatlift.storage.local import LocalStore
+from boatlift.storage.log import Log, name_of
+from boatlift.storage.store import Store
+from boatlift.storage.verify import Finding, verify
+from support.facts import CLAIM, advance, gave, made, run_of, small_store
+
+
+def errors(store: Store) -> list[Finding]:
+    return [finding for finding in verify(store) if finding.is_error]
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_whole_store_has_nothing_wrong(tmp_path: Path, stopped: bool) -> None:
+    store, _ = small_store(tmp_path, stopped=stopped)
+    assert list(verify(store)) == []
+
+
+def test_a_new_store_has_nothing_wrong(tmp_path: Path) -> None:
+    store = LocalStore.open(tmp_path, create=True)
+    assert list(verify(store)) == []
+    Log.open(store, "flow").claim(CLAIM)
+    assert list(verify(store)) == []
+
+
+def test_every_flipped_byte_is_found_and_named(tmp_path: Path) -> None:
+    store, _ = small_store(tmp_path, stopped=True)
+    for name in store.list(""):
+        path = tmp_path / name
+        content = path.read_bytes()
+        for at in range(len(content)):
+            path.write_bytes(content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :])
+            assert [(finding.name, finding.condition) for finding in errors(store)] == [(name, "CORRUPT")], at
+        path.write_bytes(content)
+    assert list(verify(store)) == []
+
+
+def test_every_missing_or_added_byte_is_found_and_named(tmp_path: Path) -> None:
+    store, _ = small_store(tmp_path, stopped=True)
+    for name in store.list(""):
+        path = tmp_path / name
+        content = path.read_bytes()
+        for changed in (content[:-1], content[1:], content[: len(content) // 2], b"", content + b"\0", b"\0" + content):
+            path.write_bytes(changed)
+            assert [(finding.name, finding.condition) for finding in errors(store)] == [(name, "CORRUPT")]
+        path.write_bytes(content)
+
+
+def test_every_deleted_object_is_found_and_named(tmp_path: Path) -> None:
+    store, _ = small_store(tmp_path, stopped=True)
+    names = list(store.list(""))
+    assert len(names) == 3 + 6 + 1
+    for name in names:
+        content = store.read(name)
+        store.delete(name)
+        found = errors(store)
+        assert [finding.condition for finding in found] == ["MISSING_OBJECT"], name
+        assert name in found[0].message
+        store.create(name, content)
+
+
+def test_without_a_clean_stop_only_the_newest_object_can_be_lost_unseen(tmp_path: Path) -> None:
+    """For a crash just before it leaves the same bytes."""
+    store, _ = small_store(tmp_path, stopped=False)
+    unseen = []
+    for name in list(store.list("")):
+        content = store.read(name)
+        store.delete(name)
+        if not errors(store):
+            unseen.append(name)
+        store.create(name, content)
+    assert unseen == [list(store.list("log/"))[-1]]
+
+
+def test_two_damages_are_both_told(tmp_path: Path) -> None:
+    store, _ = small_store(tmp_path, stopped=True)
+    for name in ("dataflow", name_of(5)):
+        path = tmp_path / name
+        path.write_bytes(path.read_bytes()[:-1] + b"?")
+    assert [finding.name for finding in errors(store)] == ["dataflow", name_of(5)]
+
+
+def test_what_nobody_names_is_a_note_and_no_error(tmp_path: Path) -> None:
+    store, _ = small_store(tmp_path, stopped=True)
+    store.create("runs/orphan", b"saved, but its checkpoint never came")
+    store.create("README.txt", b"by hand")
+    assert [(finding.name, finding.condition) for finding in verify(store)] == [
+        ("README.txt", None),
+        ("runs/orphan", None),
+    ]
+
+
+def test_what_a_truncation_left_is_a_note(tmp_path: Path) -> None:
+    store = LocalStore.open(tmp_path, create=True)
+    log = Log.open(store, "flow")
+    log.claim(CLAIM)
+    log.append([made(0)])
+    left = store.read(name_of(2))
+    log.checkpoint(log.history.snapshot(advance))
+    log.truncate()
+    store.create(name_of(2), left)
+    assert [(finding.name, finding.condition) for finding in verify(store)] == [(name_of(2), None)]
+
+
+def test_a_newer_format_is_named(tmp_path: Path) -> None:
+    import xxhash
+
+    store, _ = small_store(tmp_path, stopped=True)
+    body = bytearray(store.read(name_of(5))[:-16])
+    body[4] = FORMAT_VERSION + 1
+    (tmp_path / name_of(5)).write_bytes(bytes(body) + xxhash.xxh3_128_digest(bytes(body)))
+    assert [(finding.name, finding.condition) for finding in errors(store)] == [(name_of(5), "NEWER_FORMAT")]
+
+
+def test_a_run_of_a_checkpoint_that_is_gone_meanwhile_is_no_loss(tmp_path: Path) -> None:
+    """The owner makes a newer checkpoint and deletes the old one's run just before `verify` reads it."""
+    from boatlift.storage.records import Checkpoint, Stable
+
+    store = LocalStore.open(tmp_path, create=True)
+    log = Log.open(store, "flow")
+    log.claim(CLAIM)
+    for time in (0, 1):
+        store.create(f"runs/{time}", b"rows")
+    log.append([made(0), gave(0), Checkpoint("sums", 0, (run_of(b"rows", "runs/0"),))])
+
+    class Moving(LocalStore):
+        def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
+            if name == "runs/0" and store.size(name) is not None:
+                log.append([Checkpoint("sums", 1, (run_of(b"rows", "runs/1"),)), Stable({"sums": 1})])
+                log.checkpoint(log.history.snapshot(advance))
+                log.truncate()
+                store.delete(name)
+            return super().read(name, start, length)
+
+    assert errors(Moving(tmp_path)) == []
+    store.delete("runs/1")
+    assert [(finding.name, finding.condition) for finding in errors(store)] == [("runs/1", "MISSING_OBJECT")]
