@@ -98,6 +98,21 @@ def test_rows_of_many_widths_round_side_by_side(rows: list[dict[int, int]]) -> N
             assert same(doubles[number], rounded(truth))
 
 
+limb = st.integers(-(2**31), 2**31 - 1) | st.integers(-3, 3) | st.sampled_from([-(2**31), 2**31 - 1, 2**21, 2**10])
+
+
+@settings(deadline=None)
+@given(st.sampled_from([-34, -2, 0, 29]), st.lists(st.tuples(limb, limb, limb), min_size=1, max_size=10))
+@example(0, [(2**30 + 1, 2**10, 0), (2**30 + 1, 2**10, 1), (2**30 + 1, 2**10, -1)])
+def test_three_limbs_round_once(lowest: int, rows: list[tuple[int, int, int]]) -> None:
+    limbs = {lowest + 2 - place: np.array([row[place] for row in rows], np.int64) for place in range(3)}
+    doubles = to_double(limbs, len(rows))
+    for number in range(len(rows)):
+        truth = value_of(limbs, number)
+        if truth.denominator <= 2**1074:
+            assert same(doubles[number], rounded(truth))
+
+
 @settings(deadline=None)
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=10))
 @example([2**63 - 1])

@@ -9,12 +9,14 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boatlift.engine.state import Aggregate, Layout, StepKernel, digest
+from boatlift.engine.state.layout import Function
 from boatlift.errors import DataError, FencedError, InternalError, InvalidError
 from boatlift.storage.records import RunRef
 from support.keyed_state import (
@@ -267,6 +269,38 @@ def test_sliced_input_is_read_at_its_offset(tmp_path: Path) -> None:
     batch = record_batch(EVERYTHING, rows, spread_hash).slice(7, 11)
     result = StepKernel(EVERYTHING, "p").run([batch], [], tmp_path / "run", time=0)
     assert counted(result.batches) == Oracle(EVERYTHING).step(rows[7:18])
+
+
+@pytest.mark.parametrize("kind", [F64, pa.float32()])
+def test_every_nan_and_every_zero_is_one_key(tmp_path: Path, kind: pa.DataType) -> None:
+    if kind == F64:
+        bits = np.array([0x7FF8 << 48, 0xFFF8 << 48 | 1, 0x7FF0 << 48 | 1, 0, 1 << 63], np.uint64).view(np.uint8)
+    else:
+        bits = np.array([0x7FC00000, 0xFFC00001, 0x7F800001, 0, 1 << 31], np.uint32).view(np.uint8)
+    layout = Layout((("k", kind),), (Aggregate("count_all", None, "n", None, I64),))
+    keys = pa.Array.from_buffers(kind, 5, [None, pa.py_buffer(bits)])
+    batch = pa.record_batch({"k": keys, "_hash": pa.array([5, 5, 5, 3, 3])})
+    result = StepKernel(layout, "p").run([batch], [], tmp_path / "run", time=0)
+    assert counted(result.batches) == {(canonical(0.0), 2, 1): 1, (canonical(float("nan")), 3, 1): 1}
+    with pa.ipc.open_file(tmp_path / "run") as file:
+        assert file.get_batch(0)["key.0"].buffers()[1].to_pybytes() == bits.reshape(5, -1)[[3, 0]].tobytes()
+
+
+def test_what_lies_under_a_null_counts_for_nothing(tmp_path: Path) -> None:
+    """Arrow leaves the bits under a NULL undefined, and Spark does leave some there."""
+    functions: tuple[Function, ...] = ("sum", "min", "max", "count")
+    layout = Layout((("k", I64),), tuple(Aggregate(name, "v", name, I64, I64) for name in functions))
+    mask = pa.array([True, False, False]).buffers()[1]
+    keys, values = ([7, 7, 8], [1, 2**62, -(2**62)])
+    batch = pa.record_batch(
+        {
+            "k": pa.Array.from_buffers(I64, 3, [mask, pa.py_buffer(np.array(keys))]),
+            "v": pa.Array.from_buffers(I64, 3, [mask, pa.py_buffer(np.array(values))]),
+            "_hash": pa.array([1, 1, 1]),
+        }
+    )
+    result = StepKernel(layout, "p").run([batch], [], tmp_path / "run", time=0)
+    assert counted(result.batches) == {(7, 1, 1, 1, 1, 1): 1, (None, None, None, None, 0, 1): 1}
 
 
 def test_the_kernel_travels_to_tasks() -> None:

@@ -74,7 +74,9 @@ def _aggregate_argument(layout: Layout, number: int, array: pa.Array, grouping: 
             state.extremes[which, number] = grouped_extreme(which, codes, absent, starts)
     if number in layout.summed:
         if pa.types.is_floating(kind):
-            _add_floats(number, column.values.view(f"<f{column.values.itemsize}").astype(np.float64), starts, state)
+            with np.errstate(invalid="ignore"):  # signalling NaNs
+                values = column.values.view(f"<f{column.values.itemsize}").astype(np.float64)
+            _add_floats(number, values, starts, state)
         else:
             _add_integers(number, column.values.astype(np.int64), starts, state)
 

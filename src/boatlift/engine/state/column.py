@@ -166,7 +166,8 @@ class Column:
 
 def canonical_bits(bits: Bits) -> Bits:
     """Makes one NaN of all NaNs, and 0.0 of -0.0, in the bits of float32 or float64 values."""
-    floats = bits.view(f"<f{bits.itemsize}") + np.zeros(1, f"<f{bits.itemsize}")  # -0.0 + 0.0 is 0.0
+    with np.errstate(invalid="ignore"):  # signalling NaNs
+        floats = bits.view(f"<f{bits.itemsize}") + np.zeros(1, f"<f{bits.itemsize}")  # -0.0 + 0.0 is 0.0
     nan = np.isnan(floats)
     result = floats.view(bits.dtype)
     if nan.any():

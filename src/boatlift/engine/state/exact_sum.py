@@ -157,7 +157,7 @@ def _wide_to_double(limbs: Limbs, top: int, bottom: int, length: int) -> Floats:
             found |= here
         if place + 3 < len(columns) - 2:
             lower = columns[place + 3]
-            undecided = found & (below == 0) & (base >= top - place)
+            undecided = found & (below == 0)  # all found so far have this limb below their three
             below[undecided] = np.sign(lower[undecided])
     scaled = first * 2.0**_BITS
     upper = scaled + second
