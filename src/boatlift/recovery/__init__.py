@@ -1,0 +1,50 @@
+"""Chooses frontiers: where each processor restarts, what is garbage, what may leave (design, section 4). Pure.
+
+In reading order: `graph` (vertices, edges), `xi` (Ξ), `available` (F*), `knowledge` (all of it, per processor), `constraints` (what a
+rollback must meet; what widens φ), `solver` (the greatest fixed point), `plan` (after a failure), `monitor` (record by record).
+"""
+
+from boatlift.recovery.available import Available, Chain, Choice, EveryEpoch
+from boatlift.recovery.constraints import (
+    Why,
+    delivered,
+    discarded,
+    notified,
+    promised,
+    reproducible,
+    waiting,
+    widen,
+)
+from boatlift.recovery.graph import Edge, Kind, RecoveryGraph, Vertex
+from boatlift.recovery.knowledge import Knowledge
+from boatlift.recovery.monitor import Monitor
+from boatlift.recovery.plan import ProcessorPlan, RecoveryPlan, plan_recovery
+from boatlift.recovery.solver import Assignment, solve
+from boatlift.recovery.xi import Xi
+
+__all__ = [
+    "Assignment",
+    "Available",
+    "Chain",
+    "Choice",
+    "Edge",
+    "EveryEpoch",
+    "Kind",
+    "Knowledge",
+    "Monitor",
+    "ProcessorPlan",
+    "RecoveryGraph",
+    "RecoveryPlan",
+    "Vertex",
+    "Why",
+    "Xi",
+    "delivered",
+    "discarded",
+    "notified",
+    "plan_recovery",
+    "promised",
+    "reproducible",
+    "solve",
+    "waiting",
+    "widen",
+]

@@ -1,0 +1,188 @@
+"""The constraints that a rollback must meet, one function each (design, section 4; seed 002, section 3.5).
+
+And what widens φ, joining Falkirk's frontiers, Feldera's input log and Clonos's determinants: `reproducible`, `widen`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from boatlift.recovery.graph import Edge, Kind
+from boatlift.recovery.xi import Xi
+from boatlift.times import AnyFrontier, TimeSet
+
+if TYPE_CHECKING:
+    from boatlift.recovery.knowledge import Knowledge
+
+__all__ = [
+    "Why",
+    "delivered",
+    "discarded",
+    "first_broken",
+    "notified",
+    "promised",
+    "reproducible",
+    "told",
+    "waiting",
+    "widen",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """Why a processor's frontier is not larger.
+
+    Attributes:
+        constraint: "waiting", "discarded", "delivered" or "notified".
+        processor: Whose frontier it is.
+        neighbour: The processor behind it.
+        edge: The edge between them.
+        refused: The frontier it cannot have.
+        limit: How far the neighbour reaches: f(q) for "discarded", else what is fixed at q.
+    """
+
+    constraint: str
+    processor: str
+    neighbour: str
+    edge: str
+    refused: AnyFrontier
+    limit: AnyFrontier
+
+    def __str__(self) -> str:
+        limit = told(self.limit)
+        match self.constraint:
+            case "discarded":
+                return f"{self.neighbour} keeps {limit}, and {self.processor} cannot send again what comes after"
+            case "waiting":
+                return f"{self.processor} has not taken all messages of {told(self.refused)} from {self.neighbour}"
+            case "notified":
+                return f"{self.neighbour} is certain to send nothing more at {limit} only"
+            case _:
+                return f"{self.neighbour} is certain to repeat {limit} only"
+
+
+def told(frontier: AnyFrontier) -> str:
+    """Tells a frontier to people."""
+    return f"times {frontier}" if frontier else "no times"
+
+
+def waiting(xi: Xi, queued: TimeSet) -> bool:
+    """Holds when no message with a time in f(p) waits on an input edge: f's times are complete.
+
+    Args:
+        xi: Ξ(p, f(p)).
+        queued: The times of the messages that wait on the edge.
+    """
+    return not any(xi.frontier.contains(t) for t in queued)
+
+
+def discarded(xi: Xi, edge: Edge, f_receiver: AnyFrontier) -> bool:
+    """Holds when D̄(e, f(p)) ⊆ f(q), for e from p to q: q must not need what p can no longer send."""
+    return xi.discarded[edge.name] <= f_receiver
+
+
+def delivered(xi: Xi, edge: Edge, fixed_sender: AnyFrontier) -> bool:
+    """Holds when M̄(d, f(p)) ⊆ φ(d)(f(q)), for d from q to p: what p has seen must be fixed at its sender.
+
+    Args:
+        xi: Ξ(p, f(p)).
+        edge: d.
+        fixed_sender: f(q), widened.
+    """
+    return xi.delivered[edge.name] <= edge.projection(fixed_sender)
+
+
+def notified(xi: Xi, f_n: AnyFrontier) -> bool:
+    """Holds when N̄(p, f(p)) ⊆ f_n(p): p has seen no notification that could yet prove wrong."""
+    return xi.notified <= f_n
+
+
+def promised(f_n: AnyFrontier, edge: Edge, fixed_n_sender: AnyFrontier) -> bool:
+    """Holds when f_n(p) ⊆ φ(d)(f_n(q)), for d from q to p: that nothing more comes is fixed at its sender, transitively.
+
+    Args:
+        f_n: f_n(p).
+        edge: d.
+        fixed_n_sender: f_n(q), widened.
+    """
+    return f_n <= edge.projection(fixed_n_sender)
+
+
+def reproducible(time: Any, known: Knowledge, inputs: AnyFrontier, survivors: AbstractSet[str]) -> bool:
+    """Tells whether re-execution is certain to repeat what p sends at a time beyond f(p).
+
+    Every message that p takes then must be fixed; and either p is deterministic given its determinants and those of
+    the time are durable, or p keeps no state and its messages of the time are durable, so that it does not run again.
+
+    A logged message of a *stateful* nondeterministic processor does not count: run again from an older state it would make other
+    choices, and its state would no longer fit the message that left. Nor does one whose own inputs may still come out
+    differently: it belongs to an execution that is gone.
+
+    Args:
+        time: A time of p.
+        known: What is known of p.
+        inputs: The times fixed on every input: ⋂ φ(d)(f(q)); for a source, every time.
+        survivors: Who has not failed: some determinants may live in the memory of peers.
+    """
+    if not inputs.contains(time):
+        return False
+    if known.deterministic or time in known.durable_determinants(survivors):
+        return True
+    return known.vertex.kind is Kind.STATELESS and time in known.durable_messages(survivors)
+
+
+def widen(f: AnyFrontier, known: Knowledge, inputs: AnyFrontier, survivors: AbstractSet[str]) -> AnyFrontier:
+    """Goes on from f(p) through the times that are reproducible without a gap: φ(e)(f(p)) is φ(e) of the result.
+
+    It starts from f(p) each time and not from the log alone: a time kept by a checkpoint is fixed though its
+    determinants are long collected.
+    """
+    if known.deterministic:
+        return f | inputs
+    repeatable = known.durable_determinants(survivors)
+    if known.vertex.kind is Kind.STATELESS:
+        logged = known.durable_messages(survivors)
+        repeatable = repeatable | logged if logged else repeatable
+    return f | (f.extend(repeatable) & inputs) if repeatable else f
+
+
+def first_broken(
+    xi: Xi,
+    known: Knowledge,
+    survivors: AbstractSet[str],
+    f: Mapping[str, AnyFrontier],
+    fixed: Mapping[str, AnyFrontier],
+    f_n: AnyFrontier,
+    fixed_n: Mapping[str, AnyFrontier],
+) -> Why | None:
+    """Gives the first constraint that a frontier of p would break, with the neighbour behind it, or None.
+
+    Args:
+        xi: Ξ(p, f(p)) of the frontier to be tried.
+        known: What is known of p.
+        survivors: Who has not failed; what waited at p is gone if it has.
+        f: f(q) of every receiver.
+        fixed: f(q), widened, of every sender.
+        f_n: f_n(p).
+        fixed_n: f_n(q), widened, of every sender.
+    """
+    name = known.vertex.name
+    queued = known.waiting if name in survivors else {}
+    for edge in known.inputs:
+        if edge.name in queued and not waiting(xi, queued[edge.name]):
+            return Why("waiting", name, edge.source, edge.name, xi.frontier, fixed[edge.source])
+        if not delivered(xi, edge, fixed[edge.source]):
+            return Why("delivered", name, edge.source, edge.name, xi.frontier, edge.projection(fixed[edge.source]))
+    for edge in known.outputs:
+        if not discarded(xi, edge, f[edge.target]):
+            return Why("discarded", name, edge.target, edge.name, xi.frontier, f[edge.target])
+    if not notified(xi, f_n):
+        for edge in known.inputs:
+            if not promised(xi.notified, edge, fixed_n[edge.source]):
+                limit = edge.projection(fixed_n[edge.source])
+                return Why("notified", name, edge.source, edge.name, xi.frontier, limit)
+        return Why("notified", name, name, "", xi.frontier, f_n)
+    return None

@@ -1,0 +1,103 @@
+"""The dataflow as the recovery rules see it: vertices and edges only (design, section 3; seed 002, section 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from boatlift.errors import InternalError
+from boatlift.times import IDENTITY, Projection
+
+__all__ = ["Edge", "Kind", "RecoveryGraph", "Vertex"]
+
+
+class Kind(Enum):
+    """What a processor keeps, which decides the frontiers it could be restored to, F*(p)."""
+
+    SOURCE = "source"
+    """Reads the outside: every frontier whose positions are known without a gap."""
+    STATELESS = "stateless"
+    """Keeps nothing between times (`Ephemeral`): every frontier, and nothing is stored."""
+    STATEFUL = "stateful"
+    """Keeps state (`Lazy`): its durable checkpoints, and the empty state."""
+    SINK = "sink"
+    """Writes to the outside: exactly what the outside holds. It cannot roll back."""
+
+
+@dataclass(frozen=True, slots=True)
+class Vertex:
+    """A processor: the unit of policy and rollback.
+
+    Attributes:
+        name: Its name.
+        kind: What it keeps.
+        deterministic: Whether its outputs at a time follow from its inputs and its state alone. If not, a time is
+            repeated only with that time's determinants, if they are recorded. (A source's positions are determinants
+            whatever stands here.)
+    """
+
+    name: str
+    kind: Kind
+    deterministic: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """An arc from a sender to a receiver, with its projection φ(e)."""
+
+    name: str
+    source: str
+    target: str
+    projection: Projection = IDENTITY
+
+
+class RecoveryGraph:
+    """Processors and edges, with what is asked of them again and again.
+
+    Attributes:
+        vertices: Processor to vertex.
+        edges: Edge to its ends.
+        inputs, outputs: Processor to its input edges, output edges.
+        order: All processors, senders before receivers as far as there is no cycle.
+
+    Raises:
+        InternalError: two have one name, an edge has no end, a source has inputs, a sink has outputs, or another
+            processor has no input. (Users meet such faults earlier, when they build the dataflow.)
+    """
+
+    def __init__(self, vertices: Sequence[Vertex], edges: Sequence[Edge]) -> None:
+        self.vertices = {v.name: v for v in vertices}
+        self.edges = {e.name: e for e in edges}
+        _require(len(self.vertices) == len(vertices), "two processors have one name")
+        _require(len(self.edges) == len(edges), "two edges have one name")
+        for edge in edges:
+            _require(edge.source in self.vertices and edge.target in self.vertices, f"edge {edge.name} lacks an end")
+        self.inputs = {p: tuple(e for e in edges if e.target == p) for p in self.vertices}
+        self.outputs = {p: tuple(e for e in edges if e.source == p) for p in self.vertices}
+        for name, vertex in self.vertices.items():
+            _require((vertex.kind is Kind.SOURCE) == (not self.inputs[name]), f"{vertex.kind.value} {name}'s inputs")
+            _require(vertex.kind is not Kind.SINK or not self.outputs[name], f"sink {name} has outputs")
+        self.order = self._ordered()
+
+    def _ordered(self) -> tuple[str, ...]:
+        order: list[str] = []
+        visited: set[str] = set()
+        for start in self.vertices:
+            path = [(start, iter(self.outputs[start]))]
+            while path:
+                name, receivers = path[-1]
+                visited.add(name)
+                ahead = next((e.target for e in receivers if e.target not in visited), None)
+                if ahead is not None:
+                    path.append((ahead, iter(self.outputs[ahead])))
+                else:
+                    path.pop()
+                    if name not in order:
+                        order.append(name)
+        return tuple(reversed(order))
+
+
+def _require(holds: bool, fault: str) -> None:
+    if not holds:
+        raise InternalError("INTERNAL", f"not a graph to recover: {fault}")

@@ -1,0 +1,144 @@
+"""What to do after a failure: who goes back to where, what replays, what is forgotten, and why (design, section 4).
+
+Seed 002, section 3.6: S'(p) = S(p, f(p)), and the queue of e from p to q is L(e, f(p)) without the times in f(q).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from boatlift.recovery.constraints import Why, told
+from boatlift.recovery.graph import Kind, RecoveryGraph
+from boatlift.recovery.knowledge import Knowledge
+from boatlift.recovery.solver import Assignment, solve
+from boatlift.times import AnyFrontier, last_of
+
+__all__ = ["ProcessorPlan", "RecoveryPlan", "plan_recovery"]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorPlan:
+    """What one processor does.
+
+    Attributes:
+        name, kind: Which it is.
+        restore: f(p): the times whose effects it keeps.
+        stays: It lives and keeps everything that it has done (⊤).
+        fixed: f(p), widened. The times beyond `restore` and within `fixed` replay: they come out as they did. Every log
+            of p (determinants, messages, digests, checkpoints) is truncated to `fixed`, durably, before anything resumes, also where p
+            has not failed: what lies beyond belongs to an execution that is gone.
+        why: What keeps `restore` from being larger; None if nothing larger is durable.
+    """
+
+    name: str
+    kind: Kind
+    restore: AnyFrontier
+    stays: bool
+    fixed: AnyFrontier
+    why: Why | None
+
+    @property
+    def checkpoint(self) -> int | None:
+        """The last time of the checkpoint to load; None if there is none to load."""
+        if self.kind is not Kind.STATEFUL or self.stays or not self.restore:
+            return None
+        return last_of(self.restore)
+
+    @property
+    def replay(self) -> range:
+        """The times that run again with the outcome they had; at a sink: that it is handed, and may hold."""
+        return range(last_of(self.restore) + 1, last_of(self.fixed) + 1)
+
+    def __str__(self) -> str:
+        again = _interval(self.replay)
+        after = f"{last_of(self.restore) + 1}" if self.restore else "the start"
+        match self.kind:
+            case Kind.SINK:
+                return (
+                    f"{self.name} holds {told(self.restore)}; what it is handed of them again is compared and dropped"
+                )
+            case _ if self.stays:
+                does = f"stays where it is, at {told(self.restore)}"
+            case Kind.SOURCE:
+                does = f"reads on from {after}" + (f", {again} as recorded" if again else "")
+            case Kind.STATEFUL:
+                does = (
+                    f"restores its checkpoint of time {self.checkpoint}" if self.restore else "starts with empty state"
+                )
+                does += f", replays {again}" if again else ""
+            case Kind.STATELESS:
+                does = f"runs on from {after}" + (f", replays {again}" if again else "")
+        return f"{self.name} {does}; no later, because {self.why}" if self.why else f"{self.name} {does}"
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryPlan:
+    """Rollback, replay, resume.
+
+    Attributes:
+        processors: Processor to what it does, senders before receivers.
+        queues: Edge to the times of the messages that are put back on it, in order.
+        failed: Who failed.
+        recorded: Whether anything durable is known at all; if not, there is nothing to truncate.
+    """
+
+    processors: Mapping[str, ProcessorPlan]
+    queues: Mapping[str, tuple[int, ...]]
+    failed: AbstractSet[str]
+    recorded: bool
+
+    def frontier(self, processor: str) -> int:
+        """Gives the last time a processor is restored to, -1 for none."""
+        return last_of(self.processors[processor].restore)
+
+    def fixed(self, processor: str) -> int:
+        """Gives the last time that is certain to come out as it did, -1 for none."""
+        return last_of(self.processors[processor].fixed)
+
+    def truncations(self) -> dict[str, int]:
+        """Gives processor to the last time of its logs that stays; empty if nothing was ever recorded."""
+        return {name: self.fixed(name) for name in self.processors} if self.recorded else {}
+
+    def describe(self) -> str:
+        """Tells people who goes back to where, and why no later: a line each, senders before receivers."""
+        queued = [
+            f"the messages of {_times(times)} are put back on {edge}" for edge, times in self.queues.items() if times
+        ]
+        return "\n".join([*map(str, self.processors.values()), *queued])
+
+
+def plan_recovery(graph: RecoveryGraph, knowledge: Mapping[str, Knowledge], failed: AbstractSet[str]) -> RecoveryPlan:
+    """Plans the recovery from a failure.
+
+    Raises:
+        DataError: `[NO_CONSISTENT_FRONTIER]`.
+    """
+    return plan_of(graph, knowledge, failed, solve(graph, knowledge, failed))
+
+
+def plan_of(
+    graph: RecoveryGraph, knowledge: Mapping[str, Knowledge], failed: AbstractSet[str], chosen: Assignment
+) -> RecoveryPlan:
+    """Turns the frontiers chosen into what each processor does."""
+    survivors = graph.vertices.keys() - failed
+    processors = {}
+    for p in graph.order:
+        kind = graph.vertices[p].kind
+        stays = p in survivors and kind is not Kind.SINK and knowledge[p].completed <= chosen.frontier[p]
+        processors[p] = ProcessorPlan(p, kind, chosen.frontier[p], stays, chosen.fixed[p], chosen.why[p])
+    queues = {}
+    for edge in graph.edges.values():
+        sent = knowledge[edge.source].resendable(edge, chosen.frontier[edge.source], survivors)
+        queues[edge.name] = tuple(t for t in sent if not chosen.frontier[edge.target].contains(t))
+    return RecoveryPlan(processors, queues, frozenset(failed), any(k.recorded for k in knowledge.values()))
+
+
+def _interval(times: range) -> str:
+    return "" if not times else f"{times[0]}" if len(times) == 1 else f"{times[0]}…{times[-1]}"
+
+
+def _times(times: tuple[int, ...]) -> str:
+    unbroken = times[-1] - times[0] == len(times) - 1
+    return _interval(range(times[0], times[-1] + 1)) if unbroken else ", ".join(map(str, times))
