@@ -99,13 +99,14 @@ class KeyedTable:
             InvalidError: `[DUPLICATE_KEY]` two rows of the step have one key, so that nobody could say which stays.
         """
         import pyarrow as pa
+        import pyarrow.compute as pc
 
         if not pieces:
             return
         rows = pa.concat_tables(pieces)
         if WEIGHT in rows.column_names:
-            weight = rows.column(WEIGHT).to_numpy()
-            gone, rows = rows.filter(pa.array(weight < 0)), rows.filter(pa.array(weight > 0))
+            weight = rows.column(WEIGHT)
+            gone, rows = rows.filter(pc.less(weight, 0)), rows.filter(pc.greater(weight, 0))
             self._delete(connection, gone)
         self._upsert(connection, rows)
 

@@ -1,0 +1,174 @@
+"""How the suites of `connectors.conformance` use each connector: importable, so that other processes find it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from connectors.conformance import Row, ordered
+
+import boatlift.connectors.parquet_file
+import boatlift.connectors.sqlite_table  # noqa: F401 - processes that are forked for tests have it all imported
+from boatlift.connectors import files, generator, parquet, sqlite
+from boatlift.dataflow.contracts import Json, Sink, Source
+
+pa.array([1])  # makes Arrow import what it needs for this, once and not in every process that is forked
+
+# --- sinks ---------------------------------------------------------------------------------------------------------------
+
+
+class ParquetCase:
+    """Read as anyone reads a folder of Parquet files."""
+
+    @staticmethod
+    def make(folder: Path) -> Sink:
+        return parquet(folder)
+
+    @staticmethod
+    def read(folder: Path) -> list[Row]:
+        # Every file as it is there, read by a reader that knows nothing of Boatlift.
+        if not folder.is_dir() or not any(folder.glob("*.parquet")):
+            return []
+        return ordered(tuple(row.values()) for row in pq.read_table(folder).to_pylist())
+
+    @staticmethod
+    def spoil(folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        table = {"k": [1], "name": ["x"], "value": [0.5], "_weight": [1]}
+        pq.write_table(pa.table(table), folder / "step-000000000000.parquet")
+
+
+class SqliteCase:
+    """Read by a connection of its own."""
+
+    nan = "refuse"
+
+    @classmethod
+    def make(cls, folder: Path) -> Sink:
+        return sqlite(folder / "out.db", table="results", key=["k"], nan=cls.nan, lock_timeout=0.1)  # type: ignore[arg-type]
+
+    @staticmethod
+    def read(folder: Path) -> list[Row]:
+        path = folder / "out.db"
+        if not path.exists():
+            return []
+        connection = sqlite3.connect(path)
+        try:
+            if not connection.execute("SELECT 1 FROM sqlite_schema WHERE name = 'results'").fetchone():
+                return []
+            return ordered(connection.execute("SELECT k, name, value FROM results").fetchall())
+        finally:
+            connection.close()
+
+    @staticmethod
+    def spoil(folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        connection = sqlite3.connect(folder / "out.db", isolation_level=None)
+        connection.execute("CREATE TABLE results (k INTEGER, name TEXT, value REAL)")
+        connection.execute("INSERT INTO results VALUES (1, 'by hand', 0.5)")
+        connection.close()
+
+
+class SqliteNanCase(SqliteCase):
+    """Keeps NaN as text."""
+
+    nan = "text"
+
+
+# --- sources -------------------------------------------------------------------------------------------------------------
+
+
+def _rows(number: int) -> list[Row]:
+    return [(number * 100 + i, f"file {number} row {i}") for i in range(20)]
+
+
+def _tampers() -> dict[str, tuple[str, Callable[[Path, Json], None]]]:
+    def first(folder: Path, position: Json) -> Path:
+        return folder / str(position["files"][0]["path"])
+
+    def flip(folder: Path, position: Json) -> None:
+        path = first(folder, position)
+        was = path.stat()
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+        os.utime(path, ns=(was.st_atime_ns, was.st_mtime_ns))
+
+    def cut(folder: Path, position: Json) -> None:
+        path = first(folder, position)
+        path.write_bytes(path.read_bytes()[:-1])
+
+    def grow(folder: Path, position: Json) -> None:
+        path = first(folder, position)
+        path.write_bytes(path.read_bytes() + b"\n")
+
+    def remove(folder: Path, position: Json) -> None:
+        first(folder, position).unlink()
+
+    return {
+        "one bit, same size and time": ("INPUT_CHANGED", flip),
+        "truncated": ("INPUT_CHANGED", cut),
+        "grown": ("INPUT_CHANGED", grow),
+        "gone": ("INPUT_MISSING", remove),
+    }
+
+
+class CsvCase:
+    """One file a step."""
+
+    endless = False
+    tampers = staticmethod(_tampers)
+
+    @staticmethod
+    def make(folder: Path) -> Source:
+        return files(folder, format="csv", schema="id BIGINT, text STRING")
+
+    @staticmethod
+    def add(folder: Path, number: int) -> list[Row]:
+        rows = _rows(number)
+        draft = folder / "_draft"
+        draft.write_text("id,text\n" + "".join(f"{key},{text}\n" for key, text in rows))
+        draft.rename(folder / f"part-{number}.csv")
+        return rows
+
+
+class ParquetFilesCase:
+    """Two files a step, several row groups a file."""
+
+    endless = False
+    tampers = staticmethod(_tampers)
+
+    @staticmethod
+    def make(folder: Path) -> Source:
+        return files(folder / "*.parquet", schema="id BIGINT, text STRING", max_files_per_step=2)
+
+    @staticmethod
+    def add(folder: Path, number: int) -> list[Row]:
+        rows = _rows(number)
+        draft = folder / "_draft"
+        table = pa.table({"id": [row[0] for row in rows], "text": [row[1] for row in rows]})
+        pq.write_table(table, draft, row_group_size=7)
+        draft.rename(folder / f"part-{number}.parquet")
+        return rows
+
+
+class GeneratorCase:
+    """Never changes, never ends."""
+
+    endless = True
+
+    @staticmethod
+    def make(folder: Path) -> Source:
+        return generator({"id": "id * 3", "text": "concat('row ', id)"}, rows_per_step=100)
+
+    @staticmethod
+    def add(folder: Path, number: int) -> list[Row]:
+        return []
+
+    @staticmethod
+    def tampers() -> dict[str, tuple[str, Callable[[Path, Json], None]]]:
+        return {}

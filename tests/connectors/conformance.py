@@ -1,0 +1,577 @@
+"""The laws of `boatlift.dataflow.contracts`, one suite for sources and one for sinks.
+
+A connector takes part by a *case* in `connectors.cases` (functions of a folder, so that other processes can use them)
+and a class that derives from `SourceLaws` or `SinkLaws`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import pyarrow as pa
+import pytest
+from connectors.interrupted import Child, Tracer
+
+from boatlift.dataflow.contracts import Committed, Delivery, Json, Outcome, Sink, SinkContext, Source, Staged
+from boatlift.errors import BoatliftError, DataError, DivergedError, FencedError, UnavailableError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Row = tuple[Any, ...]
+
+# --- sinks ---------------------------------------------------------------------------------------------------------------
+
+SCHEMA = pa.schema(
+    [
+        ("k", pa.int64()),
+        ("name", pa.string()),
+        ("value", pa.float64()),
+        pa.field("_weight", pa.int64(), nullable=False),
+    ]
+)
+
+
+class SinkCase(Protocol):
+    """A kind of sink, as the suite uses it. Its class is handed to other processes by name."""
+
+    @staticmethod
+    def make(folder: Path) -> Sink:
+        """Makes the sink in a folder; a keyed one by the column `k`; it waits for locks a moment at most."""
+
+    @staticmethod
+    def read(folder: Path) -> list[Row]:
+        """Reads what anyone would see: (k, name, value) of a keyed sink, else with `_weight`; [] if nothing is there."""
+
+    @staticmethod
+    def spoil(folder: Path) -> None:
+        """Makes the sink's place hold rows that no Boatlift wrote."""
+
+
+def context(token: int = 1, *, dataflow: str = "flow", sink: str = "out") -> SinkContext:
+    return SinkContext(dataflow, sink, token, SCHEMA, changes=True)
+
+
+def rows_of(step: int) -> list[Row]:
+    """A step's rows, at most one a key; NULL is a key; some are deletes."""
+    keys: list[int | None] = [None, *((step * 7 + i) % 97 for i in range(40))]
+    return [(key, f"step {step} row {i}", i / 4, -1 if step and i % 5 == 4 else 1) for i, key in enumerate(keys)]
+
+
+def visible(sink: Sink, steps: int) -> list[Row]:
+    """What must be seen once steps 0 … steps − 1 are committed."""
+    if sink.key is None:
+        return ordered([row for step in range(steps) for row in rows_of(step)])
+    held: dict[Any, Row] = {}
+    for step in range(steps):
+        for row in rows_of(step):
+            held.pop(row[0], None)
+            if row[3] > 0:
+                held[row[0]] = row[:3]
+    return ordered(held.values())
+
+
+def ordered(rows: Any) -> list[Row]:
+    return sorted(rows, key=repr)
+
+
+def batch_of(rows: Sequence[Row], schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema=schema)
+
+
+def stage(
+    sink: Sink, folder: Path, step: int, rows: Sequence[Row] | None = None, schema: pa.Schema = SCHEMA
+) -> list[Staged]:
+    """Stages a step's rows as three tasks would, one of which has no rows."""
+    rows = rows_of(step) if rows is None else rows
+    scratch = folder.parent / f"{folder.name}-scratch"
+    scratch.mkdir(exist_ok=True)
+    half = len(rows) // 2
+    receipts = []
+    for partition, part in enumerate((rows[:half], [], rows[half:])):
+        batches: Iterator[pa.RecordBatch] = iter(
+            [batch_of(part[:3], schema), batch_of(part[3:], schema)] if part else []
+        )
+        name = f"piece-{step}-{partition}-{time.monotonic_ns()}"
+        receipts.append(sink.stager().stage(str(scratch), name, partition, batches))
+    return receipts
+
+
+def put(sink: Sink, folder: Path, step: int) -> Outcome:
+    """Stages and commits a step."""
+    return sink.commit(step, len(rows_of(step)), f"digest {step}", stage(sink, folder, step))
+
+
+def commit_traced(tracer: Tracer, case: type[SinkCase], folder: Path, token: int, step: int) -> tuple[str, int]:
+    """In another process: opens the sink and commits one step, traced."""
+    sink = case.make(folder)
+    sink.open(context(token))
+    receipts = stage(sink, folder, step)
+    with tracer.on():
+        outcome = sink.commit(step, len(rows_of(step)), f"digest {step}", receipts)
+    sink.close()
+    return outcome.name, tracer.lines
+
+
+def commit_forever(tracer: Tracer, case: type[SinkCase], folder: Path, token: int) -> None:
+    """In another process: commits steps until it is killed, telling the number of each beforehand."""
+    sink = case.make(folder)
+    newest = sink.open(context(token))
+    step = 0 if newest is None else newest.step + 1
+    while True:
+        receipts = stage(sink, folder, step)
+        tracer.tell(step)
+        sink.commit(step, len(rows_of(step)), f"digest {step}", receipts)
+        step += 1
+
+
+class SinkLaws:
+    """What `Sink` promises, law by law."""
+
+    case: ClassVar[type[SinkCase]]
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        return tmp_path / "place"
+
+    @pytest.fixture
+    def sink(self, folder: Path) -> Iterator[Sink]:
+        sink = self.case.make(folder)
+        yield sink
+        sink.close()
+
+    @pytest.fixture
+    def successor(self, folder: Path) -> Iterator[Sink]:
+        sink = self.case.make(folder)
+        yield sink
+        sink.close()
+
+    # -- what it tells ------------------------------------------------------------------------------------------------
+
+    def test_describes_itself(self, sink: Sink) -> None:
+        assert sink.delivery in Delivery
+        assert json.loads(json.dumps(sink.describe())) == sink.describe()
+        assert sink.describe()["kind"]
+
+    def test_a_new_place_holds_nothing(self, sink: Sink, folder: Path) -> None:
+        assert sink.open(context()) is None
+        assert self.case.read(folder) == []
+
+    def test_open_tells_the_newest_step(self, sink: Sink, successor: Sink, folder: Path) -> None:
+        sink.open(context())
+        for step in range(3):
+            put(sink, folder, step)
+        sink.close()
+        assert successor.open(context(2)) == Committed(2, len(rows_of(2)), "digest 2")
+
+    # -- n = m + 1 ----------------------------------------------------------------------------------------------------
+
+    def test_the_next_step_becomes_visible_whole(self, sink: Sink, folder: Path) -> None:
+        sink.open(context())
+        for step in range(4):
+            assert put(sink, folder, step) is Outcome.APPENDED
+            assert self.case.read(folder) == visible(sink, step + 1)
+
+    def test_staging_shows_nothing(self, sink: Sink, folder: Path) -> None:
+        sink.open(context())
+        put(sink, folder, 0)
+        stage(sink, folder, 1)
+        assert self.case.read(folder) == visible(sink, 1)
+
+    def test_a_step_without_rows_counts(self, sink: Sink, successor: Sink, folder: Path) -> None:
+        sink.open(context())
+        assert sink.commit(0, 0, "none", []) is Outcome.APPENDED
+        assert sink.commit(0, 0, "none", []) is Outcome.DROPPED
+        assert put(sink, folder, 1) is Outcome.APPENDED
+        assert sink.commit(2, 0, "none", stage(sink, folder, 2, [])) is Outcome.APPENDED
+        sink.close()
+        assert successor.open(context(2)) == Committed(2, 0, "none")
+
+    def test_pieces_are_taken_in_order_of_partition_whatever_the_order_of_receipts(
+        self, sink: Sink, folder: Path
+    ) -> None:
+        sink.open(context())
+        receipts = stage(sink, folder, 0)
+        sink.commit(0, len(rows_of(0)), "digest 0", receipts[::-1])
+        assert self.case.read(folder) == visible(sink, 1)
+
+    def test_receipts_that_do_not_add_up_are_refused(self, sink: Sink, folder: Path) -> None:
+        sink.open(context())
+        receipts = stage(sink, folder, 0)
+        with pytest.raises(BoatliftError, match=r"\[INTERNAL\]"):
+            sink.commit(0, len(rows_of(0)), "digest 0", receipts[:1])
+        assert self.case.read(folder) == []
+
+    # -- n ≤ m --------------------------------------------------------------------------------------------------------
+
+    def test_an_earlier_step_with_the_same_content_is_dropped(self, sink: Sink, successor: Sink, folder: Path) -> None:
+        sink.open(context())
+        for step in range(3):
+            put(sink, folder, step)
+        for step in (2, 0, 1):
+            assert put(sink, folder, step) is Outcome.DROPPED
+        sink.close()
+        successor.open(context(2))
+        for step in range(3):
+            assert put(successor, folder, step) is Outcome.DROPPED
+        assert self.case.read(folder) == visible(sink, 3)
+        assert put(successor, folder, 3) is Outcome.APPENDED
+
+    @pytest.mark.parametrize(("rows", "digest"), [(41, "other"), (40, "digest 1")])
+    def test_an_earlier_step_with_other_content_has_diverged(
+        self, sink: Sink, folder: Path, rows: int, digest: str
+    ) -> None:
+        assert len(rows_of(1)) == 41
+        sink.open(context())
+        for step in range(3):
+            put(sink, folder, step)
+        with pytest.raises(DivergedError, match=r"\[DIVERGED\]"):
+            sink.commit(1, rows, digest, stage(sink, folder, 1, rows_of(1)[:rows]))
+        assert self.case.read(folder) == visible(sink, 3)
+        assert put(sink, folder, 3) is Outcome.APPENDED
+
+    # -- n > m + 1 ----------------------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("held", [0, 2])
+    def test_a_gap_is_refused(self, sink: Sink, folder: Path, held: int) -> None:
+        sink.open(context())
+        for step in range(held):
+            put(sink, folder, step)
+        with pytest.raises(DataError, match=r"\[SINK_GAP\]"):
+            put(sink, folder, held + 1)
+        assert self.case.read(folder) == visible(sink, held)
+        assert put(sink, folder, held) is Outcome.APPENDED
+
+    # -- whose it is --------------------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("step", [0, 1, 2])
+    def test_an_older_owner_is_fenced(self, sink: Sink, successor: Sink, folder: Path, step: int) -> None:
+        sink.open(context(1))
+        for earlier in range(2):
+            put(sink, folder, earlier)
+        assert successor.open(context(2)) == Committed(1, len(rows_of(1)), "digest 1")
+        with pytest.raises(FencedError, match=r"\[FENCED\]"):
+            put(sink, folder, step)
+        assert self.case.read(folder) == visible(sink, 2)
+        assert put(successor, folder, 2) is Outcome.APPENDED
+        with pytest.raises(FencedError, match=r"\[FENCED\]"):
+            put(sink, folder, 2)
+        with pytest.raises(FencedError, match=r"\[FENCED\]"):
+            sink.open(context(1))
+        assert put(successor, folder, 3) is Outcome.APPENDED
+        assert self.case.read(folder) == visible(sink, 4)
+
+    def test_the_same_owner_may_open_again(self, sink: Sink, folder: Path) -> None:
+        sink.open(context(1))
+        put(sink, folder, 0)
+        assert sink.open(context(1)) == Committed(0, len(rows_of(0)), "digest 0")
+        assert put(sink, folder, 1) is Outcome.APPENDED
+
+    @pytest.mark.parametrize("other", [{"dataflow": "other"}, {"sink": "other"}])
+    @pytest.mark.parametrize("steps", [0, 2])
+    def test_the_place_of_another_is_refused(
+        self, sink: Sink, successor: Sink, folder: Path, other: dict[str, str], steps: int
+    ) -> None:
+        sink.open(context(1))
+        for step in range(steps):
+            put(sink, folder, step)
+        with pytest.raises(DataError, match=r"\[SINK_OF_ANOTHER_DATAFLOW\]"):
+            successor.open(context(2, **other))
+        assert put(sink, folder, steps) is Outcome.APPENDED  # the refused one has fenced nobody
+        assert self.case.read(folder) == visible(sink, steps + 1)
+
+    def test_rows_of_a_stranger_are_refused(self, sink: Sink, folder: Path) -> None:
+        self.case.spoil(folder)
+        before = self.case.read(folder)
+        with pytest.raises(DataError, match=r"\[SINK_OF_ANOTHER_DATAFLOW\]"):
+            sink.open(context())
+        assert self.case.read(folder) == before
+
+    # -- values -------------------------------------------------------------------------------------------------------
+
+    def test_values_stay_what_they_are(self, sink: Sink, folder: Path) -> None:
+        rows = [
+            (-(2**63), "", -0.0, 1),
+            (2**63 - 1, None, math.inf, 1),
+            (2**53 + 1, "\0 ' \" é 🚲", -math.inf, 1),
+            (0, "zero", None, 1),
+            (None, "no key", 5e-324, 1),
+        ]
+        sink.open(context())
+        sink.commit(0, len(rows), "values", stage(sink, folder, 0, rows))
+        read = {row[0]: row for row in self.case.read(folder)}
+        assert read == {row[0]: row[: len(read[0])] for row in rows}
+        assert all(type(read[row[0]][2]) is type(row[2]) for row in rows)
+
+    def test_nan_never_becomes_null(self, sink: Sink, folder: Path) -> None:
+        sink.open(context())
+        rows = [(1, "nan", math.nan, 1), (2, "null", None, 1)]
+        try:
+            sink.commit(0, 2, "nan", stage(sink, folder, 0, rows))
+        except DataError as error:
+            assert error.condition == "NAN_REFUSED"
+            assert "value" in str(error)
+            assert self.case.read(folder) == []
+            assert put(sink, folder, 0) is Outcome.APPENDED
+            return
+        read = {row[0]: row[2] for row in self.case.read(folder)}
+        assert str(read[1]).lower() == "nan"
+        assert read[2] is None
+
+
+class SinkCrashLaws:
+    """What `Sink` promises when real processes are killed or stopped in the middle of `commit`."""
+
+    case: ClassVar[type[SinkCase]]
+
+    def lines_of_a_commit(self, tmp_path: Path) -> int:
+        """How many points there are to kill or stop a commit at."""
+        place = tmp_path / "counted"
+        for step in range(2):
+            answer = Child(commit_traced, self.case, place, 1 + step, step).answer()
+            assert answer is not None
+            assert answer[0] == "APPENDED"
+        return int(answer[1])
+
+    @pytest.mark.crash
+    def test_killed_at_any_line_of_a_commit_all_of_the_step_is_there_or_nothing(self, tmp_path: Path) -> None:
+        points = self.lines_of_a_commit(tmp_path)
+        seen = {1: 0, 2: 0}
+        for point in range(points):
+            folder = tmp_path / "place"
+            first = self.case.make(folder)
+            first.open(context(1))
+            put(first, folder, 0)
+            first.close()
+            child = Child(commit_traced, self.case, folder, 2, 1, point=point)
+            assert child.answer() is None
+            assert child.was_killed, f"at line {point} of {points}"
+            successor = self.case.make(folder)
+            there = self.case.read(folder)  # before anything mends it
+            newest = successor.open(context(3))
+            assert newest is not None
+            steps = newest.step + 1
+            assert there == visible(successor, steps) == self.case.read(folder), f"at line {point} of {points}"
+            seen[steps] += 1
+            assert put(successor, folder, 1) is (Outcome.DROPPED if steps == 2 else Outcome.APPENDED)
+            assert put(successor, folder, 2) is Outcome.APPENDED
+            assert self.case.read(folder) == visible(successor, 3)
+            successor.close()
+            shutil.rmtree(folder)
+        assert min(seen.values()) > 0, f"points before and after the act: {seen}"
+
+    @pytest.mark.crash
+    def test_killed_from_outside_at_any_time_steps_are_whole(self, tmp_path: Path) -> None:
+        folder = tmp_path / "place"
+        steps = 0
+        for token in range(1, 13):
+            child = Child(commit_forever, self.case, folder, token)
+            for _ in range(token % 3 + 1):
+                told = child.hear()
+            child.kill()  # falls wherever the process is by then: in the system, in C, between two lines
+            child.process.join()
+            assert child.was_killed
+            there = self.case.read(folder)
+            successor = self.case.make(folder)
+            newest = successor.open(context(token))
+            before, steps = steps, 0 if newest is None else newest.step + 1
+            assert there == visible(successor, steps)
+            assert steps >= told >= before, "what was committed before is still there"
+            successor.close()
+
+    @pytest.mark.crash
+    def test_stopped_at_any_line_of_a_commit_an_owner_is_fenced_and_nothing_is_lost_or_doubled(
+        self, tmp_path: Path
+    ) -> None:
+        points = self.lines_of_a_commit(tmp_path)
+        fenced = committed = 0
+        for point in range(0, points, 4):
+            folder = tmp_path / "place"
+            first = self.case.make(folder)
+            first.open(context(1))
+            put(first, folder, 0)
+            first.close()
+            child = Child(commit_traced, self.case, folder, 2, 1, point=point, number=signal.SIGSTOP)
+            assert child.stopped()
+            successor = self.case.make(folder)
+            try:
+                newest = successor.open(context(3))
+                locked = False
+            except UnavailableError as error:
+                assert error.condition == "SINK_LOCKED"
+                locked = True
+            if locked:  # it was stopped while it held a lock that nobody may break
+                child.go_on()
+                answer = child.answer()
+                newest = successor.open(context(3))
+            else:
+                held = newest.step if newest else None
+                assert put(successor, folder, 1) is (Outcome.DROPPED if held == 1 else Outcome.APPENDED)
+                child.go_on()
+                answer = child.answer()
+                # What it had not made visible before `open` returned it never will.
+                assert held == 1 or answer == "FENCED", f"at line {point}: {answer}"
+            fenced += answer == "FENCED"
+            committed += answer != "FENCED"
+            put(successor, folder, 1)
+            assert put(successor, folder, 2) is Outcome.APPENDED
+            assert self.case.read(folder) == visible(successor, 3), f"at line {point} of {points}"
+            successor.close()
+            shutil.rmtree(folder)
+        assert fenced
+        assert committed
+
+
+# --- sources -------------------------------------------------------------------------------------------------------------
+
+
+class SourceCase(Protocol):
+    """A kind of source, as the suite uses it: rows have the columns `id` (long) and `text`."""
+
+    endless: bool
+    """Whether there is always more, so that it cannot be exhausted."""
+
+    @staticmethod
+    def make(folder: Path) -> Source:
+        """Makes the source over a folder."""
+
+    @staticmethod
+    def add(folder: Path, number: int) -> list[Row]:
+        """Makes new rows available, and gives them; if the source makes its own rows, gives []."""
+
+    @staticmethod
+    def tampers() -> dict[str, tuple[str, Callable[[Path, Json], None]]]:
+        """Ways to change what a position names: name to (expected condition, what to do)."""
+
+
+def drain(source: Source, cursor: Json, limit: int = 1000) -> tuple[list[Json], Json]:
+    """Closes steps until nothing is new; everything through JSON, as the log keeps it."""
+    positions = []
+    while len(positions) < limit and (position := source.next(cursor)) is not None:
+        assert json.loads(json.dumps(position)) == position
+        positions.append(position)
+        cursor = json.loads(json.dumps(source.advance(cursor, position)))
+    return positions, cursor
+
+
+class SourceLaws:
+    """What `Source` promises, law by law."""
+
+    case: ClassVar[type[SourceCase]]
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        folder = tmp_path / "input"
+        folder.mkdir()
+        return folder
+
+    @pytest.fixture
+    def source(self, folder: Path) -> Source:
+        return self.case.make(folder)
+
+    def limit(self) -> int:
+        return 4 if self.case.endless else 1000
+
+    def test_describes_itself_the_same_each_time(self, source: Source, folder: Path) -> None:
+        self.case.add(folder, 1)
+        assert source.delivery in Delivery
+        assert json.loads(json.dumps(source.describe())) == source.describe() == self.case.make(folder).describe()
+
+    def test_nothing_there_is_no_step(self, source: Source) -> None:
+        assert self.case.endless or source.next(source.start()) is None
+
+    def test_next_and_advance_depend_on_the_cursor_alone(self, source: Source, folder: Path) -> None:
+        for number in range(3):
+            self.case.add(folder, number)
+        positions, cursor = drain(source, source.start(), self.limit())
+        again, same = drain(self.case.make(folder), self.case.make(folder).start(), self.limit())
+        assert (again, same) == (positions, cursor)
+
+    def test_nothing_is_taken_twice_and_everything_in_the_end(self, source: Source, folder: Path) -> None:
+        taken: list[str] = []
+        cursor = source.start()
+        for number in (5, 3, 9, 1, 7):  # later ones also sort before earlier ones
+            self.case.add(folder, number)
+            positions, cursor = drain(source, cursor, self.limit())
+            assert positions
+            taken += [json.dumps(position, sort_keys=True) for position in positions]
+            assert self.case.endless or source.next(cursor) is None
+        assert len(set(taken)) == len(taken)
+
+    def test_weighs_a_position(self, source: Source, folder: Path) -> None:
+        self.case.add(folder, 1)
+        (position, *_), _ = drain(source, source.start(), self.limit())
+        assert source.weigh(position) > 0
+
+    def test_an_unchanged_position_is_proved_also_after_more_has_come(self, source: Source, folder: Path) -> None:
+        self.case.add(folder, 1)
+        positions, _ = drain(source, source.start(), self.limit())
+        self.case.add(folder, 2)
+        for position in positions:
+            source.verify(position)
+            self.case.make(folder).verify(json.loads(json.dumps(position)))
+            source.acknowledge(position)
+
+    def test_a_changed_position_is_found(self, source: Source, folder: Path, tmp_path: Path) -> None:
+        self.case.add(folder, 1)
+        (position, *_), _ = drain(source, source.start(), self.limit())
+        for name, (condition, tamper) in self.case.tampers().items():
+            copy = tmp_path / f"kept {name}"
+            shutil.copytree(folder, copy)
+            tamper(folder, position)
+            with pytest.raises(DataError) as caught:
+                source.verify(position)
+            assert caught.value.condition == condition, name
+            shutil.rmtree(folder)
+            shutil.move(copy, folder)
+            source.verify(position)
+
+    def test_a_failure_of_others_is_not_explained(self, source: Source, folder: Path) -> None:
+        self.case.add(folder, 1)
+        (position, *_), _ = drain(source, source.start(), self.limit())
+        assert source.explain_failure(position, "java.lang.OutOfMemoryError: Java heap space") is None
+
+    @pytest.mark.spark
+    def test_the_same_position_gives_the_same_rows(self, source: Source, folder: Path, spark: SparkSession) -> None:
+        put_in = [*self.case.add(folder, 1), *self.case.add(folder, 2)]
+        positions, _ = drain(source, source.start(), self.limit())
+        first = [ordered(map(tuple, source.load(spark, position).collect())) for position in positions]
+        self.case.add(folder, 3)
+        self.case.add(folder, 0)
+        other = self.case.make(folder)
+        again = [ordered(map(tuple, other.load(spark, position).collect())) for position in positions]
+        assert again == first
+        assert all(first)
+        if put_in:
+            assert ordered(row[:2] for rows in first for row in rows) == ordered(put_in)
+
+    @pytest.mark.spark
+    def test_the_schema_is_that_of_the_rows(self, source: Source, folder: Path, spark: SparkSession) -> None:
+        self.case.add(folder, 1)
+        (position, *_), _ = drain(source, source.start(), self.limit())
+        rows = source.load(spark, position)
+        assert rows.drop("_position").schema == source.schema(spark)
+        assert ("_position" in rows.columns) == source.positioned  # type: ignore[attr-defined]
+
+    @pytest.mark.spark
+    def test_positions_of_rows_do_not_depend_on_splits(self, source: Source, folder: Path, spark: SparkSession) -> None:
+        self.case.add(folder, 1)
+        (position, *_), _ = drain(source, source.start(), self.limit())
+        if "_position" not in source.load(spark, position).columns:
+            return
+        whole = ordered(map(tuple, source.load(spark, position).collect()))
+        before = spark.conf.get("spark.sql.files.maxPartitionBytes")
+        spark.conf.set("spark.sql.files.maxPartitionBytes", "64")
+        try:
+            split = ordered(map(tuple, source.load(spark, position).collect()))
+        finally:
+            spark.conf.set("spark.sql.files.maxPartitionBytes", before)
+        assert split == whole
+        assert len({row[-1] for row in whole}) == len(whole)

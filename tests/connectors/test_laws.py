@@ -1,0 +1,37 @@
+"""Every connector under the laws of its contract."""
+
+from __future__ import annotations
+
+from connectors.cases import (
+    CsvCase,
+    GeneratorCase,
+    ParquetCase,
+    ParquetFilesCase,
+    SqliteCase,
+    SqliteNanCase,
+)
+from connectors.conformance import SinkCrashLaws, SinkLaws, SourceLaws
+
+
+class TestParquetSink(SinkLaws, SinkCrashLaws):
+    case = ParquetCase
+
+
+class TestSqliteSink(SinkLaws, SinkCrashLaws):
+    case = SqliteCase
+
+
+class TestSqliteSinkWithNanAsText(SinkLaws):
+    case = SqliteNanCase
+
+
+class TestCsvFiles(SourceLaws):
+    case = CsvCase
+
+
+class TestParquetFiles(SourceLaws):
+    case = ParquetFilesCase
+
+
+class TestGenerator(SourceLaws):
+    case = GeneratorCase
