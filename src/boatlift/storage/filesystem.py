@@ -49,6 +49,12 @@ class FileSystem(Protocol):
     def size(self, path: Path) -> int | None:
         """Gives the size of a regular file in bytes; None if there is none by this name."""
 
+    def is_folder(self, path: Path) -> bool:
+        """Tells whether there is a folder by this name."""
+
+    def may_list(self, path: Path) -> bool:
+        """Tells whether this user may list a folder, and so sync it."""
+
     def list_folder(self, path: Path) -> list[tuple[str, bool]]:
         """Names what is in a folder, each with whether it is a folder itself; nothing if there is no such folder."""
 
@@ -103,6 +109,14 @@ class RealFileSystem:
         if not path.is_file():
             return None
         return path.stat().st_size
+
+    def is_folder(self, path: Path) -> bool:
+        """Looks at the kind of a name."""
+        return path.is_dir()
+
+    def may_list(self, path: Path) -> bool:
+        """Asks for the permission."""
+        return os.access(path, os.R_OK)
 
     def list_folder(self, path: Path) -> list[tuple[str, bool]]:
         """Lists a folder."""

@@ -188,32 +188,24 @@ class LocalStore:
                 raise
 
     def _make_folder(self, folder: Path) -> None:
-        """Makes a folder with its parents, all of them durable.
+        """Makes a folder, and its name durable, before anything is put into it.
 
-        The first time this process uses a folder its name is synced also if it exists: who made it may have died
-        before syncing, and what is put into a folder that a power loss takes away is gone with it.
+        The first time that this process uses a folder its name is synced also if it exists: who made it may have died
+        before syncing. Since nothing is put into a folder before, one that has something in it needs no more than that
+        for itself: the names above it are durable.
         """
         if folder in self._durable_folders:
             return
-        inside = folder.is_relative_to(self.root)
-        if inside and folder != self.root:
+        if not self._files.is_folder(folder):
             self._make_folder(folder.parent)
-        made = self._make_missing(folder)
-        for parent in {each.parent: None for each in (*made, folder)}:
-            self._sync_folder(parent)
-        if inside:
-            self._durable_folders.add(folder)
-
-    def _make_missing(self, folder: Path) -> tuple[Path, ...]:
-        try:
-            self._files.make_folder(folder)
-        except FileExistsError:
-            if self._files.size(folder) is not None:
-                raise NotADirectoryError(errno.ENOTDIR, "is an object, not a folder", str(folder)) from None
-            return ()
-        except FileNotFoundError:
-            return (*self._make_missing(folder.parent), *self._make_missing(folder))
-        return (folder,)
+            with suppress(FileExistsError):
+                self._files.make_folder(folder)
+            if not self._files.is_folder(folder):
+                raise NotADirectoryError(errno.ENOTDIR, "is an object, not a folder", str(folder))
+        if folder.is_relative_to(self.root) or self._files.may_list(folder.parent):
+            # Above the store may be folders that this user may not even list: their names are not of our making.
+            self._sync_folder(folder.parent)
+        self._durable_folders.add(folder)
 
     def _temporary(self) -> Path:
         folder = self.root / TEMPORARY
