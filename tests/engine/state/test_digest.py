@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -106,13 +105,32 @@ def test_the_formula_is_that_of_the_format_page() -> None:
         x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & mask
         return x ^ (x >> 31)
 
+    def sequence(number: int) -> int:
+        return mix((0x9E3779B97F4A7C15 * number) & mask)
+
     def factor(place: int) -> int:
-        return mix((0x9E3779B97F4A7C15 * (place + 1)) & mask) | 1
+        return sequence(place + 1) | 1
+
+    def text(content: bytes) -> int:
+        base = 0x5851F42D4C957F2D
+        return sum(sequence(2**32 + byte) * pow(base, place, 2**64) for place, byte in enumerate(content)) & mask
 
     def row(*words: int) -> int:
         return mix(sum(((w ^ (w >> 32)) * factor(place)) & mask for place, w in enumerate(words)) & mask)
 
     half = int(np.float64(0.5).view(np.uint64))
-    content = pa.record_batch({"i": [-3, None], "x": [0.5, 0.5], "t": ["ab", None]})
-    expected = row(mask - 2, half, xxhash.xxh3_64_intdigest(b"ab")) + row(null, half, null)
-    assert digest(content) == expected % 2**64
+    long = b"".join(b"%d," % i for i in range(12_000))  # longer than what is taken at once, several times
+    texts = [b"ab", None, long, b"", b"z" * 16_384, b"y" * 16_383, b"x" * 16_385, b"end"]
+    content = pa.record_batch({"i": [-3, *[None] * 7], "x": [0.5] * 8, "t": pa.array(texts, pa.binary())})
+    rows_ = [
+        row(mask - 2 if i == 0 else null, half, null if value is None else text(value)) for i, value in enumerate(texts)
+    ]
+    assert digest(content) == sum(rows_) % 2**64
+    assert digest(content.slice(2)) == sum(rows_[2:]) % 2**64
+    large = content.set_column(2, "t", content["t"].cast(pa.large_binary()))
+    assert digest(large) == digest(content)
+
+
+def test_text_is_told_apart_by_order_and_length() -> None:
+    texts = ["", "a", "b", "ab", "ba", "aab", "aba", "baa", "a" * 16, "a" * 17, "ÿ", "\0", "\0\0"]
+    assert len({digest(pa.record_batch({"t": [text]})) for text in texts}) == len(texts)

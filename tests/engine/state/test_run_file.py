@@ -166,6 +166,17 @@ def test_the_oldest_are_closed_first(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert open_run(b.name, b, layout=LAYOUT) is not second
 
 
+def test_removed_runs_do_not_hold_their_space_for_ever(tmp_path: Path) -> None:
+    forget_runs()
+    driver = Driver(LAYOUT, tmp_path, spread_hash)
+    for _ in range(100):
+        driver.step(ROWS)
+        for ref in driver.runs[0][:-1]:
+            Path(ref.name).unlink()
+        driver.runs[0] = driver.runs[0][-1:]
+    assert len(opened_module._opened) < 70
+
+
 def test_a_full_or_missing_disk_is_said(tmp_path: Path) -> None:
     batch = record_batch(LAYOUT, ROWS, same_hash)
     with pytest.raises(UnavailableError, match="STORE_FAILED"):

@@ -7,12 +7,10 @@ the digests of the parts of an output add up to the digest of the whole. docs/fo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import xxhash
 
 from boatlift.engine.state.column import Column, canonical_bits
 
@@ -90,23 +88,62 @@ def _words_of(column: Column) -> Sequence[Words]:
 
 
 def _text_words(array: pa.Array) -> Words:
-    """Hashes each distinct string once, by xxh3-64 of its bytes."""
-    encoded = array.dictionary_encode()
-    distinct = encoded.dictionary.cast(pa.large_binary())
-    offsets = np.frombuffer(distinct.buffers()[1] or b"\0" * 8, np.int64)[distinct.offset :][
-        : len(distinct) + 1
-    ].tolist()
-    data = memoryview(distinct.buffers()[2] or b"")
-    hashed = [xxhash.xxh3_64_intdigest(data[a:b]) for a, b in pairwise(offsets)]
-    table = np.array([*hashed, int(_NULL)], np.uint64)
-    places = encoded.indices.fill_null(len(hashed)).to_numpy()
-    words: Words = table[places]
+    """Gives strings as one word each: a polynomial in the bytes' own words."""
+    wide = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
+    _, raw_offsets, raw_data = array.buffers()
+    places = np.frombuffer(raw_offsets or bytes(8), np.int64 if wide else np.int32)
+    offsets = places[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    data = np.frombuffer(raw_data or b"", np.uint8)
+    words = np.zeros(len(array), np.uint64)
+    row = 0
+    while row < len(array):
+        # as many strings as one stretch of bytes holds, or a stretch of one long string
+        start = int(offsets[row])
+        stop = int(offsets.searchsorted(start + _STRETCH, "right")) - 1
+        if stop > row:
+            words[row:stop] = _polynomials(data[start : offsets[stop]], offsets[row : stop + 1] - start)
+        else:
+            stop, end, word, factor = row + 1, int(offsets[row + 1]), 0, 1
+            for begin in range(start, end, _STRETCH):
+                piece = data[begin : min(begin + _STRETCH, end)]
+                word += int(_polynomials(piece, np.array([0, len(piece)]))[0]) * factor
+                factor = (factor * int(_POWERS[_STRETCH])) & _MASK
+            words[row] = word & _MASK
+        row = stop
+    if array.null_count:
+        words[array.is_null().to_numpy(zero_copy_only=False)] = _NULL
+    return words
+
+
+def _polynomials(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> Words:
+    """Gives, for each string, the sum over its bytes of the byte's word times base^position."""
+    running = np.zeros(len(data) + 1, np.uint64)
+    np.cumsum(_BYTES[data] * _POWERS[: len(data)], out=running[1:])
+    at = running[offsets]
+    words: Words = (at[1:] - at[:-1]) * _INVERSES[offsets[:-1]]
     return words
 
 
 def _multiplier(place: int) -> np.uint64:
-    """Gives the odd factor of a column: splitmix64 of its position."""
-    x = (0x9E3779B97F4A7C15 * (place + 1)) & _MASK
+    """Gives the odd factor of a column."""
+    return np.uint64(_splitmix(place + 1) | 1)
+
+
+def _splitmix(number: int) -> int:
+    """Gives a number of the splitmix64 sequence."""
+    x = (0x9E3779B97F4A7C15 * number) & _MASK
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
-    return np.uint64((x ^ (x >> 31)) | 1)
+    return x ^ (x >> 31)
+
+
+def _powers(base: int) -> Words:
+    powers = np.full(_STRETCH + 1, base, np.uint64)
+    powers[0] = 1
+    return np.cumprod(powers, dtype=np.uint64)
+
+
+_STRETCH = 1 << 14  # bytes of text whose words stay in the processor's cache
+_BASE = 0x5851F42D4C957F2D
+_POWERS, _INVERSES = _powers(_BASE), _powers(pow(_BASE, -1, 1 << 64))
+_BYTES = np.array([_splitmix(1 << 32 | byte) for byte in range(256)], np.uint64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,8 @@ from boatlift.storage.records import RunRef
 __all__ = ["OpenRun", "Segment", "forget_runs", "open_run"]
 
 _KEEP_OPEN = 1024
+_LOOK_EVERY = 64  # opens between two looks for runs that are removed
+_opens = 0
 _opened: OrderedDict[str, OpenRun] = OrderedDict()
 
 
@@ -113,8 +115,7 @@ def open_run(path: str | Path, expect: RunRef | None = None, *, layout: Layout, 
     if run is None or (expect is not None and run.size != expect.size):
         run = _open(name, expect, layout, verify)
         _opened[name] = run
-        while len(_opened) > _KEEP_OPEN:
-            _opened.popitem(last=False)
+        _close_some()
     else:
         _opened.move_to_end(name)
     if verify and expect is not None and run.digest != expect.digest:
@@ -125,10 +126,20 @@ def open_run(path: str | Path, expect: RunRef | None = None, *, layout: Layout, 
     return run
 
 
-def forget_runs(paths: Iterator[str] | Sequence[str] | None = None) -> None:
+def forget_runs(paths: Sequence[str] | None = None) -> None:
     """Closes runs (all, if none are named): their files may be removed at any time, but their space is held till then."""
     for path in list(_opened) if paths is None else paths:
         _opened.pop(str(path), None)
+
+
+def _close_some() -> None:
+    """Closes what is used least, and, now and then, what is removed: its space is held as long as it is mapped."""
+    global _opens
+    _opens += 1
+    if _opens % _LOOK_EVERY == 0:
+        forget_runs([path for path in _opened if not Path(path).exists()])
+    while len(_opened) > _KEEP_OPEN:
+        _opened.popitem(last=False)
 
 
 def _open(name: str, expect: RunRef | None, layout: Layout, verify: bool) -> OpenRun:
