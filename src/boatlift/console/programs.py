@@ -31,7 +31,7 @@ def load_flow(where: str) -> Dataflow:
         if error.name is None or not module_name.startswith(error.name):
             raise
         raise InvalidError(
-            "FLOW_NOT_FOUND", f"there is no module {module_name} in {str(Path.cwd())} or on the Python path"
+            "FLOW_NOT_FOUND", f"there is no module {module_name} in {Path.cwd()!s} or on the Python path"
         ) from None
     except InvalidError:
         raise

@@ -102,7 +102,7 @@ def show_status(path: Path, *, as_json: bool) -> None:
     units = {
         name: {
             "executed": max(history.outputs.get(name, {}), default=history.stable.get(name, -1)),
-            "checkpoint": max(history.checkpoints.get(name, {}), default=None),
+            "checkpoint": max(history.checkpoints.get(name, {}), default=-1),
             "stable": history.stable.get(name, -1),
         }
         for name in names
@@ -131,8 +131,8 @@ def show_status(path: Path, *, as_json: bool) -> None:
     for heading in ("processor", "executed", "checkpoint", "stable", "to replay after a failure"):
         table.add_column(heading)
     for name, at in units.items():
-        back = -1 if at["checkpoint"] is None else at["checkpoint"]
-        table.add_row(name, *(str(at[key]) for key in ("executed", "checkpoint", "stable")), str(at["executed"] - back))
+        told = ("none" if at[key] < 0 else str(at[key]) for key in ("executed", "checkpoint", "stable"))
+        table.add_row(name, *told, str(at["executed"] - at["checkpoint"]))
     Console().print(table)
     for sink, time in history.committed.items():
         print(f"{sink}: holds steps up to {time}, as far as the log knows")

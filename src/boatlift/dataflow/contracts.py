@@ -44,7 +44,13 @@ class Source(Protocol):
         * `advance` is pure: the cursor after positions p1…pn depends on them alone.
     """
 
-    delivery: Delivery
+    @property
+    def delivery(self) -> Delivery:
+        """What it can promise."""
+
+    @property
+    def positioned(self) -> bool:
+        """Whether `load` adds the column `_position`."""
 
     def describe(self) -> Json:
         """Tells kind, schema and options that results depend on: part of the program's identity."""
@@ -167,9 +173,16 @@ class Sink(Protocol):
         * NULL stays NULL, NaN stays NaN or is refused (`[NAN_REFUSED]`), −0.0 stays a zero.
     """
 
-    delivery: Delivery
-    key: Sequence[str] | None
-    """Key columns: then a step's rows are upserts (`_weight` +1) and deletes (−1), at most one a key. None: changes."""
+    @property
+    def delivery(self) -> Delivery:
+        """What it can promise."""
+
+    @property
+    def key(self) -> Sequence[str] | None:
+        """Key columns: then rows are upserts (`_weight` +1) and deletes (−1); a step's deletes come before its upserts.
+
+        None: rows are changes as they are.
+        """
 
     def describe(self) -> Json:
         """Tells kind, place and options, for `plan` and `status`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time as clocks
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -149,7 +149,7 @@ class SparkEngine:
         return self._result(compiled, order.time, receipts, clocks.perf_counter() - began)
 
     def _execute(self, compiled: CompiledUnit, frame: DataFrame, time: int, tasks: int) -> list[Receipt]:
-        task: Callable[[Iterable[Any]], Iterable[Any]]
+        task: StageTask | AggregateTask
         if compiled.layout is None:
             frame = row_hash(frame, ROW_HASH)
             task = StageTask(self._outlets(compiled), str(self._scratch))
@@ -171,7 +171,7 @@ class SparkEngine:
                 self._outlets(compiled),
                 str(self._scratch),
             )
-        rows = frame.mapInArrow(task, RECEIPT).collect()  # type: ignore[arg-type]
+        rows = frame.mapInArrow(task, RECEIPT).collect()
         receipts = [msgspec.msgpack.decode(bytes(row[0]), type=Receipt) for row in rows]
         return sorted(receipts, key=lambda receipt: receipt.partition)
 
@@ -210,7 +210,7 @@ class SparkEngine:
         slots = self._spark.range(0, max(1, len(files)), 1, max(1, len(files)))
         schema = compiled.schema.add("_weight", "long") if compiled.unit.changes_out else compiled.schema
         weight = sum(Path(file).stat().st_size for file in files)
-        return slots.mapInArrow(ReadTask(files), schema), weight  # type: ignore[arg-type]
+        return slots.mapInArrow(ReadTask(files), schema), weight
 
     def commit(self, order: Commit) -> Outcome:
         """Hands a step to its sink."""
@@ -244,7 +244,7 @@ class SparkEngine:
                 made = [task.run(0)]
             else:
                 self._join_group()
-                rows = self._spark.range(0, tasks, 1, tasks).mapInArrow(task, RECEIPT).collect()  # type: ignore[arg-type]
+                rows = self._spark.range(0, tasks, 1, tasks).mapInArrow(task, RECEIPT).collect()
                 made = [msgspec.msgpack.decode(bytes(row[0]), type=RunRef | None) for row in rows]
             return [(run, self._scratch / Path(run.name).name) for run in made if run is not None]
 

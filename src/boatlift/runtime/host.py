@@ -23,7 +23,7 @@ from boatlift.runtime.engine import Engine
 from boatlift.runtime.machine import Machine
 from boatlift.storage.group_writer import GroupWriter
 from boatlift.storage.log import Log
-from boatlift.storage.records import Checkpoint, Claim, RunRef
+from boatlift.storage.records import Checkpoint, Claim, Record, RunRef
 from boatlift.storage.store import Store
 
 __all__ = ["Host", "Progress"]
@@ -193,7 +193,7 @@ class Host:
         for order in instructions:
             match order:
                 case do.Append(records):
-                    self._writer.submit(records, lambda error, r=records: self._answer(error or ev.Durable(r)))
+                    self._append(records)
                 case do.Poll(source, at):
                     self._submit(self._poll, source, at)
                 case do.Run():
@@ -211,6 +211,9 @@ class Host:
                     self._engine.free(unit, at)
                 case do.Finish():
                     self._finished = True
+
+    def _append(self, records: tuple[Record, ...]) -> None:
+        self._writer.submit(records, lambda error: self._answer(error or ev.Durable(records)))
 
     def _submit(self, function: Callable[..., ev.Event], *arguments: Any) -> None:
         def work() -> None:

@@ -178,7 +178,9 @@ class Simulation:
         in_order = (do.Append, do.Manifest, do.Finish)
         choices = [i for i, order in enumerate(process.waiting) if not isinstance(order, in_order)]
         first = next((i for i, order in enumerate(process.waiting) if isinstance(order, in_order)), None)
-        if (first is not None and not isinstance(process.waiting[first], do.Finish)) or (first is not None and not choices):
+        if (first is not None and not isinstance(process.waiting[first], do.Finish)) or (
+            first is not None and not choices
+        ):
             choices.append(first)
         return process.waiting.pop(self.random.choice(choices))
 
