@@ -93,7 +93,7 @@ def to_double(limbs: Limbs, length: int) -> Floats:
         return np.zeros(length)
     top, bottom = max(limbs), min(limbs)
     if top - bottom > 2:
-        return _wide_to_double(limbs, top, bottom, length)
+        return _wide_to_double(limbs, length)
     middle, low = limbs.get(top - 1), limbs.get(top - 2)
     result = limbs[top].astype(np.float64)
     base = top
@@ -136,33 +136,35 @@ def _scale(values: Floats, exponent: int) -> Floats:
     return values * 2.0**half * 2.0 ** (exponent - half)
 
 
-def _wide_to_double(limbs: Limbs, top: int, bottom: int, length: int) -> Floats:
-    """Rounds from the three limbs that begin with a row's highest, and the sign of what is below them.
+def _wide_to_double(limbs: Limbs, length: int) -> Floats:
+    """Rounds each row from the three limbs that begin with its highest, and the sign of what is below them.
 
-    The three hold at least 63 bits, of which 53 count. What is below is less than one unit of the third limb; in
-    quarters of that unit its sign alone decides what its value would: no midpoint of 53 bits lies that close.
+    The three hold at least 63 bits, of which 53 count. What is below is little more than half a unit of the third limb;
+    in quarters of that unit its sign alone decides what its value would: no midpoint of 53 bits lies that close.
     """
+    result = np.zeros(length)
     zero = np.zeros(length, np.int64)
-    columns = [limbs.get(limb, zero) for limb in range(top, bottom - 1, -1)] + [zero, zero]
-    first, second, third, below = zero.copy(), zero.copy(), zero.copy(), zero.copy()
-    base = np.full(length, top, np.int64)
-    found = np.zeros(length, np.bool_)
-    for place, column in enumerate(columns[:-2]):
-        here = ~found & (column != 0)
-        if here.any():
-            first[here] = column[here]
-            second[here] = columns[place + 1][here]
-            third[here] = columns[place + 2][here]
-            base[here] = top - place
-            found |= here
-        if place + 3 < len(columns) - 2:
-            lower = columns[place + 3]
-            undecided = found & (below == 0)  # all found so far have this limb below their three
-            below[undecided] = np.sign(lower[undecided])
-    scaled = first * 2.0**_BITS
-    upper = scaled + second
-    error = second - (upper - scaled)
-    rest = error * 2.0 ** (_BITS + 2) + (4 * third + below)
-    with np.errstate(over="ignore"):
-        rounded: Floats = np.ldexp(upper * 2.0 ** (_BITS + 2) + rest, _BITS * (base - 2) - 2)
-    return rounded
+    rows = np.arange(length)
+    lowest_first = sorted(limbs)
+    for limb in range(lowest_first[-1], lowest_first[0] + 1, -1):
+        if limb == lowest_first[0] + 2:  # nothing is below these three, so a highest limb of zero does no harm
+            here, rows = rows, rows[:0]
+        elif limb in limbs:
+            leads = limbs[limb][rows] != 0
+            here, rows = rows[leads], rows[~leads]
+        else:
+            continue
+        if not len(here):
+            continue
+        first, second, third = (limbs.get(limb - place, zero)[here] for place in range(3))
+        below = zero[: len(here)]
+        for lower in lowest_first:
+            if lower < limb - 2:
+                sign = np.sign(limbs[lower][here])
+                below = np.where(sign == 0, below, sign)  # the highest that is not zero has the last word
+        scaled: Floats = first * 2.0**_BITS
+        upper: Floats = scaled + second
+        rest: Floats = (second - (upper - scaled)) * 2.0 ** (_BITS + 2) + (4 * third + below)
+        with np.errstate(over="ignore"):
+            result[here] = _scale(upper * 2.0 ** (_BITS + 2) + rest, _BITS * (limb - 2) - 2)
+    return result
