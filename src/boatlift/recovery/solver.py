@@ -130,9 +130,12 @@ class _Solving:
             return f"nothing that {p} could be restored to is left: restore the store from a copy"
         refused, limit = told(why.refused), told(why.limit)
         if self.graph.vertices[p].kind is Kind.SINK:
+            repeated, back = (
+                (f"only {limit}", f"take the sink back to {limit}") if why.limit else ("nothing", "empty the sink")
+            )
             return (
-                f"sink {p} holds {refused}, but only {limit} can be reproduced from what the store holds, because "
-                f"{self._reason(why.neighbour)}: restore the store that wrote this sink, or take the sink back to {limit}"
+                f"sink {p} holds {refused}, but {repeated} can be reproduced from what the store holds, because "
+                f"{self._reason(why.neighbour)}: restore the store that wrote this sink, or {back}"
             )
         behind = why
         while behind.constraint == "discarded" and self.why[behind.neighbour] is not None:

@@ -1,0 +1,268 @@
+"""The monitor along random executions: what is stable stays stable, and nothing depends on how it was told."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from boatlift.errors import DataError, InternalError
+from boatlift.recovery import Edge, Kind, Monitor, RecoveryGraph, Vertex
+
+GRAPH = RecoveryGraph(
+    [Vertex("input", Kind.SOURCE), Vertex("state", Kind.STATEFUL, False), Vertex("output", Kind.SINK)],
+    [Edge("input->state", "input", "state"), Edge("state->output", "state", "output")],
+)
+
+
+class Execution:
+    """A dataflow that runs, makes things durable in any order, releases, fails and recovers, as `seed` decides.
+
+    It knows what is durable by itself (`facts`), and forgets nothing but what recovery truncates.
+    """
+
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+        kinds = [Kind.SOURCE]
+        senders = {}
+        for i in range(1, self.random.randint(3, 6)):
+            kinds.append(self.random.choice([Kind.SOURCE, Kind.STATELESS, Kind.STATEFUL, Kind.STATEFUL, Kind.SINK]))
+            above = [j for j in range(i) if kinds[j] is not Kind.SINK]
+            if kinds[i] is not Kind.SOURCE:
+                senders[i] = self.random.sample(above, min(len(above), self.random.randint(1, 2)))
+        vertices = [Vertex(f"p{i}", kind, self.random.random() < 0.6) for i, kind in enumerate(kinds)]
+        self.graph = RecoveryGraph(
+            vertices, [Edge(f"p{j}-p{i}", f"p{j}", f"p{i}") for i, above in senders.items() for j in above]
+        )
+        self.records = {
+            v.name for v in vertices if v.kind is Kind.SOURCE or (not v.deterministic and self.random.random() < 0.6)
+        }
+        self.monitor = Monitor(self.graph)
+        self.completed = dict.fromkeys(self.graph.vertices, -1)
+        self.stable = dict.fromkeys(self.graph.vertices, -1)
+        self.released = dict.fromkeys(self.graph.vertices, -1)
+        self.facts = []
+        self.writing = []
+
+    def one_thing(self):
+        p = self.random.choice(self.graph.order)
+        match self.random.choices(["step", "write", "release", "ask", "fail"], [50, 25, 20, 15, 2])[0]:
+            case "step":
+                self.step(p)
+            case "write" if self.writing:
+                self.report(self.writing.pop(self.random.randrange(len(self.writing))))
+            case "release" if self.graph.vertices[p].kind is Kind.SINK:
+                self.release(p)
+            case "ask":
+                self.ask()
+            case "fail":
+                self.fail({p for p in self.graph.order if self.random.random() < 0.5})
+
+    def step(self, p):
+        time = self.completed[p] + 1
+        if time > 12 or any(self.completed[d.source] < time for d in self.graph.inputs[p]):
+            return
+        self.completed[p] = time
+        self.monitor.completed(p, time)
+        for edge in self.graph.outputs[p]:
+            self.monitor.sent(edge.name, time)
+        if p in self.records and ("choice", p, time) not in self.facts:
+            self.writing.append(("choice", p, time))
+        if self.graph.vertices[p].kind is Kind.STATEFUL and self.random.random() < 0.4:
+            self.writing.append(("checkpoint", p, time))
+
+    def report(self, fact):
+        self.facts.append(fact)
+        self.tell(self.monitor, fact)
+
+    def tell(self, monitor, fact):
+        kind, p, time = fact
+        match kind:
+            case "choice" if self.graph.vertices[p].kind is Kind.SOURCE:
+                monitor.durable_input(p, time)
+            case "choice":
+                monitor.durable_determinants(p, time)
+            case "checkpoint":
+                monitor.durable_checkpoint(p, time)
+            case "commit":
+                monitor.committed(p, time)
+
+    def release(self, p):
+        time = self.released[p] + 1
+        if time <= self.completed[p] and self.monitor.may_release(p, time):
+            self.released[p] = time
+            self.report(("commit", p, time))
+            self.plan_of(self.graph.vertices.keys())  # whatever fails after it
+
+    def ask(self):
+        for p, before in self.stable.items():
+            self.stable[p] = self.monitor.stable(p)
+            assert before <= self.stable[p] <= self.completed[p], p
+            assert self.stable[p] == self.monitor.stable_frontier(p).last
+
+    def plan_of(self, failed):
+        plan = self.monitor.plan(failed)
+        for p, stable in self.stable.items():
+            assert plan.frontier(p) >= stable, "it rolls back beyond a stable frontier"
+            if self.graph.vertices[p].kind is Kind.SINK:
+                assert plan.frontier(p) == self.released[p]
+        return plan
+
+    def fail(self, failed):
+        plan = self.plan_of(failed)
+        for p, part in plan.processors.items():
+            fixed = plan.fixed(p)
+            self.facts = [f for f in self.facts if f[1] != p or f[2] <= fixed]
+            if not part.stays:
+                self.completed[p] = plan.frontier(p)
+                keeps = p not in failed
+                self.writing = [
+                    f for f in self.writing if f[1] != p or (keeps and f[0] != "choice" and f[2] <= plan.frontier(p))
+                ]
+        self.monitor.recovered(plan)
+        for p in plan.processors:
+            for time in range(self.completed[p] + 1):
+                if p in self.records and time > self.stable[p] and ("choice", p, time) not in self.facts + self.writing:
+                    self.writing.append(("choice", p, time))
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(0, 2**32))
+def test_stable_frontiers_never_fall_and_no_plan_goes_behind_them(seed):
+    run = Execution(seed)
+    for _ in range(120):
+        run.one_thing()
+    run.ask()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32))
+def test_one_rebuilt_from_all_facts_in_any_order_answers_the_same(seed):
+    """So it forgets nothing that matters, and remembers nothing but facts."""
+    run = Execution(seed)
+    for _ in range(100):
+        run.one_thing()
+    run.ask()
+    rebuilt = Monitor(run.graph)
+    facts = run.facts * 2
+    run.random.shuffle(facts)
+    for fact in facts:
+        run.tell(rebuilt, fact)
+    for p, time in run.completed.items():
+        rebuilt.completed(p, time)
+    everyone = run.graph.vertices.keys()
+    mine, its = run.monitor.plan(everyone), rebuilt.plan(everyone)
+    assert {p: (mine.frontier(p), mine.fixed(p)) for p in everyone} == {
+        p: (its.frontier(p), its.fixed(p)) for p in everyone
+    }
+    assert {p: rebuilt.stable(p) for p in everyone} == run.stable
+    for p, vertex in run.graph.vertices.items():
+        if vertex.kind is Kind.SINK:
+            for time in range(13):
+                assert run.monitor.may_release(p, time) == rebuilt.may_release(p, time)
+
+
+def ready():
+    """Two times run, nothing durable."""
+    monitor = Monitor(GRAPH)
+    for name in GRAPH.vertices:
+        monitor.completed(name, 1)
+    return monitor
+
+
+class TestRelease:
+    """Design, section 4, question 3."""
+
+    def test_a_deterministic_pipeline_releases_as_soon_as_its_positions_are_durable(self):
+        graph = RecoveryGraph([Vertex(p, v.kind) for p, v in GRAPH.vertices.items()], list(GRAPH.edges.values()))
+        monitor = Monitor(graph)
+        assert not monitor.may_release("output", 0)
+        monitor.durable_input("input", 1)
+        assert not monitor.may_release("output", 0)
+        monitor.durable_input("input", 0)
+        assert monitor.may_release("output", 0)
+        assert monitor.may_release("output", 1)
+        assert not monitor.may_release("output", 2)
+
+    def test_recorded_choices_release_as_soon_as_they_are_durable(self):
+        monitor = ready()
+        monitor.durable_input("input", 0)
+        assert not monitor.may_release("output", 0)
+        monitor.durable_determinants("state", 0)
+        assert monitor.may_release("output", 0)
+
+    def test_unrecorded_ones_wait_for_the_checkpoint_and_leave_together(self):
+        monitor = ready()
+        for time in (0, 1):
+            monitor.durable_input("input", time)
+        assert not monitor.may_release("output", 1)
+        monitor.durable_checkpoint("state", 1)
+        assert monitor.may_release("output", 1)
+        assert not monitor.may_release("output", 0), "time 1 could not be sent again, and time 0 not be repeated"
+
+    def test_what_was_released_may_be(self):
+        monitor = ready()
+        for time in (0, 1):
+            monitor.durable_input("input", time)
+        monitor.durable_checkpoint("state", 1)
+        monitor.committed("output", 1)
+        assert monitor.may_release("output", 0)
+
+
+class TestCollection:
+    """Design, section 4, question 2."""
+
+    def test_inputs_are_acknowledged_once_nobody_reads_them_again(self):
+        monitor = ready()
+        for time in (0, 1):
+            monitor.durable_input("input", time)
+        monitor.durable_checkpoint("state", 0)
+        assert monitor.acknowledgeable("input") == -1
+        monitor.committed("output", 0)
+        assert monitor.acknowledgeable("input") == 0
+        assert (monitor.stable("state"), monitor.stable("output")) == (0, 0)
+
+    def test_what_is_collected_cannot_be_gone_back_to(self):
+        monitor = Monitor(GRAPH)
+        monitor.durable_input_below("input", 4)
+        for time in range(8):
+            monitor.durable_input("input", time)
+        with pytest.raises(
+            DataError, match=r"input can only be restored to times 0…4 or later, but state keeps no times"
+        ):
+            monitor.plan(GRAPH.vertices.keys())
+        monitor.durable_checkpoint("state", 5)
+        with pytest.raises(DataError, match=r"sink output holds no times, but input can only be restored to times 0…4"):
+            monitor.plan(GRAPH.vertices.keys())
+        monitor.committed("output", 5)
+        assert monitor.plan(GRAPH.vertices.keys()).frontier("input") == 5
+
+    def test_messages_are_dropped_when_their_receiver_is_stable(self):
+        monitor = ready()
+        for time in (0, 1):
+            monitor.durable_input("input", time)
+            monitor.sent("input->state", time)
+        monitor.durable_checkpoint("state", 0)
+        monitor.committed("output", 0)
+        assert monitor.stable("state") == 0
+        assert list(monitor.knowledge()["input"].in_flight["input->state"]) == [1]
+        monitor.sent("input->state", 0)
+        assert list(monitor.knowledge()["input"].in_flight["input->state"]) == [1]
+
+
+def test_a_sink_that_was_given_too_much_is_named():
+    monitor = ready()
+    monitor.committed("output", 1)
+    with pytest.raises(
+        DataError, match=r"sink output holds times 0…1, but nothing can be reproduced .* or empty the sink"
+    ):
+        monitor.stable("output")
+
+
+def test_reports_of_the_wrong_kind_are_refused():
+    monitor = Monitor(GRAPH)
+    for report in (monitor.durable_input, monitor.durable_checkpoint, monitor.durable_input_below):
+        with pytest.raises(InternalError):
+            report("output", 0)
+    with pytest.raises(InternalError):
+        monitor.committed("state", 0)

@@ -1,0 +1,111 @@
+"""What a recovery plan says, to machines and to people."""
+
+from boatlift.recovery import Edge, Kind, Monitor, RecoveryGraph, Vertex
+
+GRAPH = RecoveryGraph(
+    [
+        Vertex("flights", Kind.SOURCE),
+        Vertex("clean", Kind.STATELESS),
+        Vertex("delays", Kind.STATEFUL),
+        Vertex("answers", Kind.SINK),
+        Vertex("history", Kind.SINK),
+    ],
+    [
+        Edge("flights->clean", "flights", "clean"),
+        Edge("clean->delays", "clean", "delays"),
+        Edge("delays->answers", "delays", "answers"),
+        Edge("delays->history", "delays", "history"),
+    ],
+)
+ALL = GRAPH.vertices.keys()
+
+
+def monitored():
+    """Checkpoint at 100, positions up to 110, one sink at 107, one at 105."""
+    monitor = Monitor(GRAPH)
+    for time in range(111):
+        monitor.durable_input("flights", time)
+    monitor.durable_checkpoint("delays", 100)
+    monitor.committed("answers", 107)
+    monitor.committed("history", 105)
+    for name in ALL:
+        monitor.completed(name, 107)
+    return monitor
+
+
+def test_who_goes_back_to_where_and_what_replays():
+    plan = monitored().plan(ALL)
+    assert {p: plan.frontier(p) for p in ALL} == {
+        "flights": 100,
+        "clean": 100,
+        "delays": 100,
+        "answers": 107,
+        "history": 105,
+    }
+    assert plan.processors["delays"].checkpoint == 100
+    assert plan.processors["clean"].checkpoint is None
+    assert {p: plan.processors[p].replay for p in ("flights", "clean", "delays")} == dict.fromkeys(
+        ("flights", "clean", "delays"), range(101, 111)
+    )
+    assert plan.truncations() == dict.fromkeys(ALL, 110)
+    assert not any(plan.queues.values())
+    assert not any(part.stays for part in plan.processors.values())
+
+
+def test_it_is_told_with_the_reasons():
+    assert monitored().plan(ALL).describe().splitlines() == [
+        (
+            "flights reads on from 101, 101…110 as recorded; no later, because clean keeps times 0…100, and flights cannot "
+            "send again what comes after"
+        ),
+        (
+            "clean runs on from 101, replays 101…110; no later, because delays keeps times 0…100, and clean cannot send "
+            "again what comes after"
+        ),
+        "delays restores its checkpoint of time 100, replays 101…110",
+        "history holds times 0…105; what it is handed of them again is compared and dropped",
+        "answers holds times 0…107; what it is handed of them again is compared and dropped",
+    ]
+
+
+def test_a_fresh_start_truncates_nothing():
+    plan = Monitor(GRAPH).plan(ALL)
+    assert plan.truncations() == {}
+    assert {p: (plan.frontier(p), plan.fixed(p)) for p in ALL} == dict.fromkeys(ALL, (-1, -1))
+    assert plan.describe().splitlines()[0] == "flights reads on from the start"
+    assert "delays starts with empty state" in plan.describe()
+    assert "answers holds no times" in plan.describe()
+
+
+def test_the_sink_that_is_behind_gets_what_it_lacks():
+    monitor = monitored()
+    monitor.durable_checkpoint("delays", 106)
+    plan = monitor.plan(ALL)
+    assert plan.processors["delays"].checkpoint == 100
+    why = plan.processors["delays"].why
+    assert why is not None
+    assert (why.constraint, why.neighbour, str(why)) == (
+        "discarded",
+        "history",
+        "history keeps times 0…105, and delays cannot send again what comes after",
+    )
+
+
+def test_survivors_stay_and_put_back_what_they_hold():
+    monitor = monitored()
+    for time in range(95, 108):
+        monitor.sent("clean->delays", time)
+    plan = monitor.plan({"delays"})
+    assert plan.processors["clean"].stays
+    assert plan.processors["flights"].stays
+    assert plan.queues["clean->delays"] == tuple(range(101, 108))
+    assert "clean stays where it is, at times 0…107" in plan.describe()
+    assert "the messages of 101…107 are put back on clean->delays" in plan.describe()
+    assert plan.truncations()["clean"] == 110
+
+
+def test_planning_changes_nothing():
+    monitor = monitored()
+    before = monitor.plan(ALL)
+    monitor.plan({"delays"})
+    assert monitor.plan(ALL) == before
