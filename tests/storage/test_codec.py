@@ -88,9 +88,14 @@ def test_an_object_of_another_kind_is_refused() -> None:
         decode_group(encode_identity(Identity("flow", "begun")), "log/7")
 
 
-def reframed(version: int, payload: bytes, magic: bytes = b"BLFT", length: int | None = None) -> bytes:
+WHOLE = b"\x92\x96\xa4flow\x07\x03\x02\xc4\x00\x05\x91\x81\xa4type\xa7stopped"
+
+
+def reframed(
+    version: int, payload: bytes, magic: bytes = b"BLFT", length: int | None = None, kind: bytes = b"G"
+) -> bytes:
     """A frame as `docs/formats/log.md` describes it, made without the code under test."""
-    body = struct.pack("<4sHcBQ", magic, version, b"G", 0, len(payload) if length is None else length) + payload
+    body = struct.pack("<4sHcBQ", magic, version, kind, 0, len(payload) if length is None else length) + payload
     return body + xxhash.xxh3_128_digest(body)
 
 
@@ -100,7 +105,7 @@ def test_a_newer_format_is_told_from_damage() -> None:
 
 
 def test_a_frame_made_by_hand_is_read() -> None:
-    content = reframed(FORMAT_VERSION, b"\x92\x96\xa4flow\x07\x03\x02\xc4\x00\x05\x91\x81\xa4type\xa7stopped")
+    content = reframed(FORMAT_VERSION, WHOLE)
     assert decode_group(content, "log/7") == (Header("flow", 7, 3, 2, b"", 5), (Stopped(),))
 
 
@@ -110,10 +115,11 @@ def test_a_frame_made_by_hand_is_read() -> None:
         reframed(FORMAT_VERSION, b"\x92"),
         reframed(FORMAT_VERSION, b"\x92\x96\xa4flow\x07\x03\x02\xc4\x00\x05\x91\x81\xa4type\xa5alien"),
         reframed(FORMAT_VERSION, b"\x92\x96\xa4flow\x07\x03\x02\xc4\x00\x05\x91\x82\xa4type\xa7stopped\xa1x\x01"),
-        reframed(FORMAT_VERSION, b"", magic=b"BLFX"),
-        reframed(FORMAT_VERSION, b"abc", length=4),
+        reframed(FORMAT_VERSION, WHOLE, magic=b"BLFX"),
+        reframed(FORMAT_VERSION, WHOLE, length=len(WHOLE) + 1),
+        reframed(FORMAT_VERSION, WHOLE, kind=b"I"),
     ],
-    ids=["cut", "unknown kind", "unknown field", "magic", "length"],
+    ids=["cut", "unknown record", "unknown field", "magic", "length", "kind"],
 )
 def test_a_whole_frame_around_something_else_is_refused(content: bytes) -> None:
     with pytest.raises(DataError, match=r"\[CORRUPT\] log/7 "):

@@ -13,7 +13,7 @@ from boatlift.storage.filesystem import RealFileSystem
 from boatlift.storage.group_writer import GroupWriter
 from boatlift.storage.history import History
 from boatlift.storage.local import LocalStore
-from boatlift.storage.log import Log
+from boatlift.storage.log import Log, name_of
 from boatlift.storage.records import Record, Stable
 from support.facts import CLAIM, advance, gave, made
 
@@ -183,6 +183,8 @@ def test_a_manifest_holds_all_that_was_submitted_before_it_and_nothing_after(
     snapshot = History.of([CLAIM, made(0), made(1), Stable({"numbers": 0})], "flow").snapshot(advance)
     assert groups_of(tmp_path) == [[snapshot], [made(2)]]
     assert answers.told == [(0, None), (1, None), (2, None)]
+    objects = LocalStore.open(tmp_path, create=False).list("log/")
+    assert list(objects) == [name_of(1), name_of(4), name_of(5)], "what the manifest made garbage is deleted"
 
 
 def test_a_closed_writer_takes_nothing(log: Log) -> None:

@@ -347,6 +347,25 @@ def test_after_a_failed_write_the_log_refuses_all_others(tmp_path: Path) -> None
     assert sorted(again.history.inputs["numbers"]) in ([0], [0, 1])
 
 
+def test_after_a_write_of_unknown_outcome_the_log_refuses_though_the_store_would_not(store: LocalStore) -> None:
+    """Whether the object is there is not known before the store is opened again; a second try could write it twice."""
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    log = Log.open(Meanwhile(store, "create", name_of(3), interrupt), "flow")  # type: ignore[arg-type]
+    log.claim(CLAIM)
+    log.append([made(0)])
+    for write in (
+        lambda: log.append([made(1)]),
+        lambda: log.append([made(1)]),
+        lambda: log.checkpoint(log.history.snapshot(advance)),
+    ):
+        with pytest.raises(KeyboardInterrupt):
+            write()
+    assert Log.open(store, "flow").last == 2
+
+
 # --- reading beside a writer ---
 
 
