@@ -23,7 +23,7 @@ import pytest
 
 from boatlift.testing.crash import CrashPoint
 from boatlift.testing.warm_jvm import WarmJvm
-from support.crash_flow import FILES, make_data
+from support.crash_data import FILES, make_data
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(900)]
 

@@ -3,15 +3,11 @@
 It runs in the current folder, over `data/*.csv`.
 """
 
-import random
-from pathlib import Path
-
 from pyspark.sql import functions as F
 
 import boatlift as bl
 
 SCHEMA = "k STRING, g INT, v DOUBLE"
-FILES = 7
 
 flow = bl.Dataflow("crash")
 rows = flow.source("rows", bl.files("data/*.csv", schema=SCHEMA, null_value="NA", max_files_per_step=1))
@@ -26,15 +22,3 @@ extremes = clean.group_by("g").agg(
 )
 extremes.sink("range", bl.sqlite("answers.db", table="extremes", key=["g"]))
 
-
-def make_data(folder: Path) -> None:
-    """Writes the input: keys that are NULL now and then, values whose float sum depends on their order."""
-    folder.mkdir(parents=True)
-    draw = random.Random(11)
-    for number in range(FILES):
-        lines = ["k,g,v"]
-        for _ in range(60):
-            key = "NA" if draw.random() < 0.1 else f"key{draw.randrange(12)}"
-            value = "NA" if draw.random() < 0.05 else repr(draw.uniform(-1, 1) * 10 ** draw.randrange(-8, 9))
-            lines.append(f"{key},{draw.randrange(4)},{value}")
-        (folder / f"part-{number:02}.csv").write_text("\n".join(lines) + "\n")

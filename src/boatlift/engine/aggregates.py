@@ -121,15 +121,23 @@ def parse_aggregates(frame: DataFrame, key_names: Sequence[str], columns: Sequen
         raise InvalidError(
             "SCHEMA_MISMATCH", f"the result would have two columns {', '.join(doubled)}: give one another alias(…)"
         )
+    zone = frame.sparkSession.conf.get("spark.sql.session.timeZone")  # Arrow timestamps carry it
     found: dict[str, tuple[str, Column]] = {}
     specs = []
     for (function, argument), field in zip(read, results, strict=True):
         name, input_type = None, None
         if argument is not None:
             name, _ = found.setdefault(argument.identity, (f"_argument{len(found)}", argument.column))
-            input_type = to_arrow_type(argument.type)
+            input_type = to_arrow_type(argument.type, timezone=zone)
         specs.append(
-            AggregateSpec(function, name, field.name, input_type, to_arrow_type(field.dataType), field.dataType)
+            AggregateSpec(
+                function,
+                name,
+                field.name,
+                input_type,
+                to_arrow_type(field.dataType, timezone=zone),
+                field.dataType,
+            )
         )
     identity = [[s.function, s.argument, s.output, s.spark_type.simpleString()] for s in specs]
     return ParsedAggregates(tuple(found.values()), tuple(specs), json.dumps(identity))

@@ -111,10 +111,15 @@ def _compile(spark: SparkSession, unit: Unit, schema: StructType, positioned: bo
     if positioned:
         frame = frame.drop(POSITION)
     if unit.aggregate is None:
-        arrow = to_arrow_schema(frame.schema)
+        arrow = _arrow(frame.schema, frame.sparkSession)
         output = arrow.append(pa.field(WEIGHT, pa.int64(), nullable=False)) if unit.changes_out else arrow
         return CompiledUnit(unit, frame.schema, output, (), None, fingerprint(frame), positioned)
     return _compile_aggregate(unit, unit.aggregate, frame, positioned)
+
+
+def _arrow(schema: StructType, spark: SparkSession) -> pa.Schema:
+    """The schema that Spark hands to Python tasks, where a timestamp carries the session's time zone."""
+    return to_arrow_schema(schema, timezone=spark.conf.get("spark.sql.session.timeZone"))
 
 
 def _compile_aggregate(unit: Unit, aggregate: Aggregate, frame: DataFrame, positioned: bool) -> CompiledUnit:
@@ -129,7 +134,7 @@ def _compile_aggregate(unit: Unit, aggregate: Aggregate, frame: DataFrame, posit
     keys = tuple(canonical_key(frame, key) for key in aggregate.keys)
     arguments = tuple(column.alias(name) for name, column in parsed.arguments)
     selected = frame.select(*keys, *arguments)
-    arrow = to_arrow_schema(selected.schema)
+    arrow = _arrow(selected.schema, frame.sparkSession)
     layout = Layout(
         tuple((key, arrow.field(key).type) for key in aggregate.keys),
         tuple(
@@ -140,7 +145,7 @@ def _compile_aggregate(unit: Unit, aggregate: Aggregate, frame: DataFrame, posit
     output_schema = StructType(
         [frame.schema[key] for key in aggregate.keys] + [StructField(s.output, s.spark_type) for s in parsed.aggregates]
     )
-    output = to_arrow_schema(output_schema).append(pa.field(WEIGHT, pa.int64(), nullable=False))
+    output = _arrow(output_schema, frame.sparkSession).append(pa.field(WEIGHT, pa.int64(), nullable=False))
     return CompiledUnit(
         unit, output_schema, output, (*keys, *arguments), layout, fingerprint(selected) + parsed.fingerprint, positioned
     )

@@ -11,13 +11,14 @@ from typing import Any
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import LongType, StructField, StructType
 
 from boatlift.dataflow import Committed, Json, Outcome, Plan, SinkContext, Staged
 from boatlift.engine.aggregate_task import AggregateTask, MergeTask
 from boatlift.engine.edges import EDGE, ArrowStager, ReadTask
 from boatlift.engine.environment import environment
 from boatlift.engine.errors_of_jobs import explain
-from boatlift.engine.program import CompiledUnit, compile_program, hashed, row_hash
+from boatlift.engine.program import WEIGHT, CompiledUnit, compile_program, hashed, row_hash
 from boatlift.engine.stage_task import RECEIPT, ROW_HASH, Outlet, Receipt, StageTask
 from boatlift.engine.state_table import StateTable
 from boatlift.runtime.events import StepResult
@@ -208,7 +209,8 @@ class SparkEngine:
         compiled = self._compiled.units[unit]
         files = self._leftovers[unit, time].edge
         slots = self._spark.range(0, max(1, len(files)), 1, max(1, len(files)))
-        schema = compiled.schema.add("_weight", "long") if compiled.unit.changes_out else compiled.schema
+        weight_field = [StructField(WEIGHT, LongType())] if compiled.unit.changes_out else []
+        schema = StructType([*compiled.schema.fields, *weight_field])
         weight = sum(Path(file).stat().st_size for file in files)
         return slots.mapInArrow(ReadTask(files), schema), weight
 
