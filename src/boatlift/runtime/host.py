@@ -291,4 +291,6 @@ class Host:
             case ev.Saved(unit, at, _):
                 self._watch(Progress("checkpoint", unit, at))
             case ev.Nothing(source):
+                if not self._available_now:
+                    self._wakes[source] = time.monotonic() + self._poll_seconds
                 self._watch(Progress("idle", source, -1))
