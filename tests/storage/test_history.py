@@ -111,11 +111,11 @@ def test_a_claim_alone_does_not_change_the_recorded_environment() -> None:
 
 
 def test_after_a_clean_stop_the_next_owner_brings_its_environment() -> None:
-    history = History.of([claim("old"), made(0), Stopped()])
-    assert history.stopped
-    assert history.environment == {"spark": "old"}
-    history.apply(claim("new"))
-    assert not history.stopped
-    assert history.environment == {"spark": "new"}, "at once, for it may have an effect before its next record"
-    history.apply(claim("newest"))
-    assert history.environment == {"spark": "new"}
+    stopped: list[Record] = [claim("old"), made(0), Stopped()]
+    for records, is_stopped, environment in (
+        (stopped, True, "old"),
+        ([*stopped, claim("new")], False, "new"),  # at once, for it may have an effect before its next record
+        ([*stopped, claim("new"), claim("newest")], False, "new"),
+    ):
+        history = History.of(records)
+        assert (history.stopped, history.environment) == (is_stopped, {"spark": environment})

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -255,7 +256,7 @@ def killed_anywhere(make: Callable[[Path, Recorder], LocalStore], base: Path, tm
     return sum(goes_on(make, base, tmp_path, acts[:at]) for at in range(len(acts) + 1))
 
 
-def _moved(what: object, old: Path, new: Path) -> object:
+def _moved(what: Any, old: Path, new: Path) -> Any:
     if isinstance(what, Path) and what.is_relative_to(old):
         return new / what.relative_to(old)
     return what
