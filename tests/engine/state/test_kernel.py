@@ -188,6 +188,23 @@ def test_integers_may_pass_through_what_does_not_fit(tmp_path: Path) -> None:
         driver.step([{"k": 2, "i": 1}])
 
 
+def test_limbs_of_several_runs_carry_before_they_are_read(tmp_path: Path) -> None:
+    driver = integers(tmp_path)
+    for value in (2**62, 2**62 - 1):
+        driver.step([{"k": 1, "i": value}])
+    change, _ = driver.step([{"k": 1, "i": -1}])
+    third = canonical(float(2**63 - 2) / 3)
+    assert change == {(1, 2**63 - 1, canonical(2.0**62), -1): 1, (1, 2**63 - 2, third, 1): 1}
+
+
+@pytest.mark.parametrize("known", range(40))
+def test_many_needles_of_one_hash_in_a_small_run(tmp_path: Path, known: int) -> None:
+    """A run that has few rows is looked up in the needles, not they in it."""
+    driver, oracle = Driver(FEW, tmp_path, same_hash), Oracle(FEW)
+    for rows in ([{"a": known, "x": 1.0}], [{"a": i, "x": 2.0} for i in range(40)]):
+        assert driver.step(rows)[0] == oracle.step(rows)
+
+
 def test_a_key_whose_row_stays_the_same_gives_nothing(tmp_path: Path) -> None:
     driver = Driver(FEW, tmp_path, spread_hash)
     driver.step([{"a": 1, "x": 5.0}, {"a": 2, "x": 1.0}])

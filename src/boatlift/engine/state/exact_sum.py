@@ -162,9 +162,9 @@ def _wide_to_double(limbs: Limbs, length: int) -> Floats:
             if lower < limb - 2:
                 sign = np.sign(limbs[lower][here])
                 below = np.where(sign == 0, below, sign)  # the highest that is not zero has the last word
-        scaled: Floats = first * 2.0**_BITS
-        upper: Floats = scaled + second
-        rest: Floats = (second - (upper - scaled)) * 2.0 ** (_BITS + 2) + (4 * third + below)
+        scaled: Floats = first.astype(np.float64) * 2.0**_BITS
+        upper = scaled + second
+        rest = (second - (upper - scaled)) * 2.0 ** (_BITS + 2) + (4 * third + below)
         with np.errstate(over="ignore"):
             result[here] = _scale(upper * 2.0 ** (_BITS + 2) + rest, _BITS * (limb - 2) - 2)
     return result
