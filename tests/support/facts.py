@@ -72,7 +72,7 @@ def small_store(root: Path, *, stopped: bool) -> tuple[Store, list[Record]]:
         root: Where to.
         stopped: Whether the owner stopped in good order.
     """
-    store = LocalStore.open(root, create=True)
+    store = LocalStore.open(root, create=True, filesystem=Unsynced())
     log = Log.open(store, "small")
     log.claim(CLAIM)
     log.append([made(0), made(1)])

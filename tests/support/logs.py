@@ -1,0 +1,35 @@
+"""Logs that were claimed, and stores on which someone else acts just before a call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from boatlift.storage.local import LocalStore
+from boatlift.storage.log import Log
+from boatlift.storage.records import Claim
+from boatlift.storage.store import Store
+from support.facts import CLAIM
+
+
+def claimed(store: Store, claim: Claim = CLAIM) -> Log:
+    log = Log.open(store, "flow")
+    log.claim(claim)
+    return log
+
+
+class Meanwhile:
+    """A store that lets someone else act once, just before a call."""
+
+    def __init__(self, store: LocalStore, verb: str, prefix: str, act: Callable[[], object], times: int = 1) -> None:
+        self._store, self._verb, self._prefix, self._act, self._times = store, verb, prefix, act, times
+
+    def __getattr__(self, verb: str) -> object:
+        method = getattr(self._store, verb)
+
+        def call(name: str, *arguments: object) -> object:
+            if verb == self._verb and name.startswith(self._prefix) and self._times:
+                self._times -= 1
+                self._act()
+            return method(name, *arguments)
+
+        return call
