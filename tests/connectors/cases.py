@@ -9,20 +9,22 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from connectors.conformance import Row, ordered
 
 import boatlift.connectors.parquet_file
 import boatlift.connectors.sqlite_table  # noqa: F401 - processes that are forked for tests have it all imported
 from boatlift.connectors import files, generator, parquet, sqlite
 from boatlift.dataflow.contracts import Json, Sink, Source
+from connectors.conformance import Row, SinkCase, SourceCase, ordered
 
 pa.array([1])  # makes Arrow import what it needs for this, once and not in every process that is forked
 
 # --- sinks ---------------------------------------------------------------------------------------------------------------
 
 
-class ParquetCase:
+class ParquetCase(SinkCase):
     """Read as anyone reads a folder of Parquet files."""
+
+    refuses_nan = False
 
     @staticmethod
     def make(folder: Path) -> Sink:
@@ -42,10 +44,11 @@ class ParquetCase:
         pq.write_table(pa.table(table), folder / "step-000000000000.parquet")
 
 
-class SqliteCase:
+class SqliteCase(SinkCase):
     """Read by a connection of its own."""
 
     nan = "refuse"
+    refuses_nan = True
 
     @classmethod
     def make(cls, folder: Path) -> Sink:
@@ -77,6 +80,7 @@ class SqliteNanCase(SqliteCase):
     """Keeps NaN as text."""
 
     nan = "text"
+    refuses_nan = False
 
 
 # --- sources -------------------------------------------------------------------------------------------------------------
@@ -117,7 +121,7 @@ def _tampers() -> dict[str, tuple[str, Callable[[Path, Json], None]]]:
     }
 
 
-class CsvCase:
+class CsvCase(SourceCase):
     """One file a step."""
 
     endless = False
@@ -136,7 +140,7 @@ class CsvCase:
         return rows
 
 
-class ParquetFilesCase:
+class ParquetFilesCase(SourceCase):
     """Two files a step, several row groups a file."""
 
     endless = False
@@ -156,7 +160,7 @@ class ParquetFilesCase:
         return rows
 
 
-class GeneratorCase:
+class GeneratorCase(SourceCase):
     """Never changes, never ends."""
 
     endless = True

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from boatlift.connectors.file_columns import Columns
 from boatlift.errors import DataError, InvalidError
@@ -15,11 +16,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, Row, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["CsvFormat", "FileFormat", "ParquetFormat"]
+__all__ = ["CsvFormat", "FileFormat", "ParquetFormat", "columns_of_footer", "spark_path"]
 
 _CSV_TYPES = (
     "string int bigint smallint tinyint float double boolean decimal date timestamp timestamp_ntz".split()  # noqa: SIM905
 )
+_GLOB_CHARACTERS = re.compile(r"[\\\[\]{}*?^,]")
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9._=-]+")
 _BAD_ROW = "_boatlift_bad_row"
 
 
@@ -101,7 +104,7 @@ class CsvFormat:
         lenient = StructType([*schema.fields, StructField(_BAD_ROW, StringType())])
         reader = self._options(spark).schema(lenient)
         reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", _BAD_ROW)
-        bad = reader.load(str(path)).where(f"{_BAD_ROW} is not null").limit(1).collect()
+        bad = reader.load(spark_path(path)).where(f"{_BAD_ROW} is not null").limit(1).collect()
         if not bad:
             return None
         text = bad[0][_BAD_ROW]
@@ -130,7 +133,6 @@ class CsvFormat:
             escape=self.escape,
             columnPruning=False,  # a row with too few or too many fields is refused, whichever are used
             enforceSchema=False,
-            __globPaths__=False,  # names are names, also with brackets in them
         )
 
 
@@ -158,7 +160,7 @@ class ParquetFormat:
 
     def reader(self, spark: SparkSession, schema: StructType) -> DataFrameReader:
         """Reads with the declared schema, so that no job looks for one."""
-        return spark.read.format("parquet").schema(schema).option("__globPaths__", False)
+        return spark.read.format("parquet").schema(schema)
 
     def guard(self, rows: DataFrame, names: Sequence[str]) -> DataFrame:
         """Adds `_position`: the file's place in the step, in the upper bits, and the row's index in the file."""
@@ -169,7 +171,8 @@ class ParquetFormat:
         from pyspark.sql import functions as F
 
         # By data, not by a plan that differs from step to step; a name has no slash.
-        place = F.array_position(F.split(F.lit("/".join(names)), "/"), F.col("_metadata.file_name")) - 1
+        listed = F.lit("/".join(_as_in_uri(rows.sparkSession, name) for name in names))
+        place = F.array_position(F.split(listed, "/"), F.col("_metadata.file_name")) - 1
         return rows.select("*", (place * (1 << 40) + F.col("_metadata.row_index")).alias("_position"))
 
     def explain(
@@ -224,6 +227,19 @@ def columns_of_footer(path: Path) -> Columns:
             raise DataError("BAD_HEADER", f"{path}: Spark cannot read column {field.name}, {field.type}") from error
         columns.append((field.name, kind))
     return tuple(columns)
+
+
+def spark_path(path: Path) -> str:
+    r"""Writes a path so that Spark, which takes every path for a glob, means this file alone: `a[1]` as `a\[1\]`."""
+    return _GLOB_CHARACTERS.sub(r"\\\g<0>", str(path))
+
+
+def _as_in_uri(spark: SparkSession, name: str) -> str:
+    """Writes a name as `_metadata` has it: what has no place in a URI is escaped as Java escapes it."""
+    if _PLAIN_NAME.fullmatch(name):
+        return name
+    jvm: Any = spark._jvm
+    return str(jvm.org.apache.hadoop.fs.Path(f"/{name}").toUri().toString()).removeprefix("/")
 
 
 def _difference(found: Sequence[str], declared: Sequence[str]) -> str:

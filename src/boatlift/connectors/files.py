@@ -119,8 +119,10 @@ class FilesSource:
 
         if self._schema is None:
             if self._declared is None:
+                from boatlift.connectors.file_formats import spark_path
+
                 first = self._first_file()
-                schema = spark.read.option("__globPaths__", False).parquet(str(first)).schema
+                schema = spark.read.parquet(spark_path(first)).schema
             else:
                 schema = _parsed(self._declared) if isinstance(self._declared, str) else self._declared
             self._schema = StructType([StructField(field.name, field.dataType) for field in schema.fields])
@@ -186,10 +188,12 @@ class FilesSource:
 
     def load(self, spark: SparkSession, position: Json) -> DataFrame:
         """Reads the files of a position, strictly, in one or few calls into the JVM."""
+        from boatlift.connectors.file_formats import spark_path
+
         if self._reader is None or self._reader[0] is not spark:
             self._reader = (spark, self._format.reader(spark, self.schema(spark)))
         names = [file["path"] for file in position["files"]]
-        paths = [str(self._listing.path_of(name)) for name in names]
+        paths = [spark_path(self._listing.path_of(name)) for name in names]
         rows = self._reader[1].load(paths[0] if len(paths) == 1 else paths)
         return self._format.guard(rows, names)
 

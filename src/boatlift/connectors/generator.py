@@ -17,7 +17,7 @@ __all__ = ["GeneratorSource", "generator"]
 
 _SLICE = 1 << 16  # rows; each slice of a step can be another task's
 _ROW_BYTES = 32  # a guess, for the choice of how many tasks read a step
-_CHANGING = re.compile(r"\b(?:current_\w+|now|localtimestamp|unix_timestamp\s*\(\s*\))\b", re.IGNORECASE)
+_CHANGING = re.compile(r"\b(?:current_\w+|now|localtimestamp|curdate|unix_timestamp(?=\s*\(\s*\)))\b", re.IGNORECASE)
 
 
 def generator(columns: Mapping[str, str], *, rows_per_step: int, steps: int | None = None) -> GeneratorSource:
