@@ -34,7 +34,7 @@ CONDITIONS: dict[str, Condition] = {
     "NOT_DETERMINISTIC": Condition(
         "InvalidError",
         "a transform holds an expression whose value differs from run to run",
-        "use bl.now(), bl.rand() or bl.uuid(), or declare the transform deterministic=False",
+        "use bl.now(), bl.rand() or bl.uuid(); vouch for Python UDFs with deterministic=True",
     ),
     "OUTSIDE_STEP": Condition(
         "InvalidError", "bl.now(), bl.rand() or bl.uuid() called outside a transform", "call it inside the function"

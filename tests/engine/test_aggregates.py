@@ -62,6 +62,14 @@ def test_aggregates_of_one_expression_share_their_argument(frame: DataFrame) -> 
     assert [tuple(row) for row in selected.collect()] == [(1, 2)]
 
 
+def test_timestamps_carry_the_time_zone_of_the_session_as_batches_do(spark: SparkSession) -> None:
+    for zone in ("Asia/Tokyo", "UTC"):  # the shared session ends as it began
+        spark.conf.set("spark.sql.session.timeZone", zone)
+        frame = spark.createDataFrame([], "k string, t timestamp")
+        latest = parse_aggregates(frame, ["k"], [F.max("t")]).aggregates[0]
+        assert (latest.input_type, latest.output_type) == (pa.timestamp("us", zone), pa.timestamp("us", zone))
+
+
 def test_the_fingerprint_tells_aggregates_apart(frame: DataFrame) -> None:
     def of(*columns: Column) -> str:
         return parse_aggregates(frame, ["k"], columns).fingerprint

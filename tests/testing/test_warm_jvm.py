@@ -84,20 +84,15 @@ def test_python_workers_stay_warm_from_driver_to_driver(warm_jvm: WarmJvm) -> No
     assert old & new, (first.stderr, second.stderr)
 
 
-def test_a_driver_that_stops_the_context_leaves_a_jvm_that_can_start_another(tmp_path: Path) -> None:
+def test_a_stopped_context_can_be_started_again_and_the_jvm_ends_with_its_owner() -> None:
     with WarmJvm(warm_up=False) as jvm:
+        os.kill(jvm.pid, 0)
         stopped = drive(jvm, "from boatlift.engine.session import session; session().stop()")
         again = drive(jvm, SUCCESSOR)
     assert stopped.returncode == 0, stopped.stderr
     assert again.stdout.startswith("4950 0 UTC"), again.stderr
-
-
-def test_the_jvm_ends_with_its_owner() -> None:
-    with WarmJvm(warm_up=False) as jvm:
-        pid = jvm.pid
-        os.kill(pid, 0)
     with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
+        os.kill(jvm.pid, 0)
 
 
 def test_a_gateway_that_does_not_answer_is_said_to_be_dead(warm_jvm: WarmJvm) -> None:

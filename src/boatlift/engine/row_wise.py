@@ -114,7 +114,7 @@ def check_row_wise(
             raise InvalidError(
                 "NOT_DETERMINISTIC",
                 f"{name} builds another plan each time it is called, so a replay would differ: take clock and chance from "
-                "bl.now(), bl.rand() and bl.uuid(), or declare it deterministic=False",
+                "bl.now(), bl.rand() and bl.uuid()",
             )
     return result
 
@@ -210,12 +210,12 @@ class _Walk:
         if self.deterministic is False:
             return
         if expression.fields.get("udfDeterministic") is False:
-            raise self._not_deterministic(f"the UDF {name}, which says itself that it is not", "bl.rand() and bl.now()")
+            raise self._not_deterministic(f"the UDF {name} (asNondeterministic)", "bl.now(), bl.rand() and bl.uuid()")
         if self.deterministic is None:
             raise InvalidError(
                 "NOT_DETERMINISTIC",
                 f"{self.name} calls the UDF {name}, and Spark cannot tell whether it gives the same on replay: declare "
-                "transform(…, deterministic=True) if it does, deterministic=False if it does not",
+                "transform(…, deterministic=True) if it does",
             )
 
     def _not_row_wise(self, what: str, instead: str) -> InvalidError:
@@ -223,9 +223,7 @@ class _Walk:
 
     def _not_deterministic(self, what: str, instead: str) -> InvalidError:
         return InvalidError(
-            "NOT_DETERMINISTIC",
-            f"{self.name} holds {what}, which differs from run to run: use {instead}, or declare the transform "
-            "deterministic=False",
+            "NOT_DETERMINISTIC", f"{self.name} holds {what}, which differs from run to run: use {instead}"
         )
 
 

@@ -34,7 +34,7 @@ OLDEST_SPARK = (4, 3)
 # What a step's plan and result depend on and a running session lets us set.
 RUNTIME_SETTINGS: Mapping[str, str] = {
     "spark.sql.adaptive.enabled": "false",  # re-planning costs more than a step's job
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",  # the 10,000 of Spark costs a third more per row
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",  # our kernels work batch by batch
     "spark.sql.files.ignoreCorruptFiles": "false",  # a file that cannot be read must stop the step,
     "spark.sql.files.ignoreMissingFiles": "false",  # never shorten it
 }
