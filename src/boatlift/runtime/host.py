@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from boatlift.errors import DataError, InternalError
@@ -103,8 +104,9 @@ class Host:
             BoatliftError: what stopped it; everything done is durable, and the same call goes on from there.
         """
         self._log = Log.open(self._store, self._engine.plan.dataflow)
-        token = self._log.claim(self._claim())
+        self._token = token = self._log.claim(self._claim())
         history = self._log.history
+        self._delete_orphans()
         self._store.discard_scratch(keep=str(token))
         self._engine.start(self._store, self._store.scratch(str(token)), token)
         self._pool = ThreadPoolExecutor(max_workers=4 + 2 * len(self._engine.plan.processors))
@@ -257,11 +259,19 @@ class Host:
 
     def _manifest(self) -> ev.Event:
         self._writer.manifest(self._advance)
-        live = self._log.history.live_runs()
-        for name in sorted(self._durable_runs - live - self._unnamed_runs):
+        # Copied before the log is asked: a checkpoint that becomes durable in between is then in one of the two.
+        unnamed = set(self._unnamed_runs)
+        for name in sorted(self._durable_runs - unnamed - self._log.history.live_runs()):
             self._store.delete(name)
             self._durable_runs.discard(name)
         return ev.Manifested()
+
+    def _delete_orphans(self) -> None:
+        """Deletes runs that dead owners left and no checkpoint names; a newer owner's names have a larger token."""
+        live = self._log.history.live_runs()
+        for name in self._store.list("runs/"):
+            if name not in live and Path(name).name < f"{self._token:012d}":
+                self._store.delete(name)
 
     def _advance(self, source: str, cursor: Any, position: Any) -> Any:
         before = self._engine.first_cursor(source) if cursor is None else cursor

@@ -122,7 +122,8 @@ class Snapshot(_Fact, frozen=True, tag="snapshot"):
 
     Attributes:
         dataflow: The dataflow's name.
-        program, environment: As the last claim had them.
+        program: As the last claim had it.
+        environment: Under which the recorded work was done (`History.environment`).
         cursors: Source to (time, cursor): what all positions up to and including that time have taken.
         inputs: Determinants after those cursors.
         outputs: Digests that a replay may still need.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from boatlift.dataflow import Dataflow, Lazy, Outcome, Plan, Stream, Unit, plan
-from boatlift.errors import FencedError
+from boatlift.errors import DataError, FencedError
 from boatlift.runtime import events as ev
 from boatlift.runtime import instructions as do
 from boatlift.runtime.machine import Machine
@@ -60,6 +60,8 @@ class MemoryStore:
 
     def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
         """As `Store.read`."""
+        if name not in self.objects:
+            raise DataError("MISSING_OBJECT", f"{name} is not there: restore it from a copy")
         return self.objects[name][start : None if length is None else start + length]
 
     def size(self, name: str) -> int | None:
