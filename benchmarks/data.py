@@ -1,0 +1,73 @@
+"""The input: Parquet files of 64-bit keys and doubles, made once and kept in `artifacts/`.
+
+Key number i is a bijective mix of i, so keys are uniform over 64 bits, and n different numbers are n different keys.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+__all__ = ["ARTIFACTS", "all_keys", "drawn_keys", "keys"]
+
+Numbers = npt.NDArray[np.uint64]
+
+ARTIFACTS = Path(__file__).resolve().parent.parent / "artifacts" / "benchmarks"
+
+_SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.float64())])
+
+
+def keys(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    """Gives the keys of these numbers (the finaliser of SplitMix64)."""
+    z = numbers + np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return (z ^ (z >> np.uint64(31))).view(np.int64)
+
+
+def drawn_keys(rows: int, distinct: int, files: int, seed: int = 0) -> list[Path]:
+    """Gives files of rows whose keys are drawn uniformly from the first `distinct` ones."""
+
+    def draw(index: int) -> Numbers:
+        return np.random.default_rng((seed, 1, index)).integers(0, distinct, rows, np.uint64)
+
+    return [
+        _file(f"drawn-{rows}-of-{distinct}-{seed}-{index}", partial(draw, index), (seed, 2, index))
+        for index in range(files)
+    ]
+
+
+def all_keys(distinct: int, rows: int) -> list[Path]:
+    """Gives files of `rows` rows that hold each of the first `distinct` keys once, in no order."""
+
+    @cache
+    def order() -> Numbers:
+        return np.random.default_rng(distinct).permutation(distinct).astype(np.uint64)
+
+    def cut(start: int) -> Numbers:
+        return order()[start : start + rows]
+
+    return [
+        _file(f"all-{distinct}-by-{rows}-{index}", partial(cut, start), (distinct, 3, index))
+        for index, start in enumerate(range(0, distinct, rows))
+    ]
+
+
+def _file(name: str, make: Callable[[], Numbers], seed: tuple[int, ...]) -> Path:
+    path = ARTIFACTS / "data" / f"{name}.parquet"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        numbers = make()
+        values = np.random.default_rng(seed).normal(100.0, 15.0, len(numbers))
+        table = pa.table([keys(numbers), values], schema=_SCHEMA)
+        unfinished = path.with_suffix(f".{os.getpid()}.tmp")
+        pq.write_table(table, unfinished, compression="snappy", row_group_size=1 << 18)
+        unfinished.rename(path)
+    return path

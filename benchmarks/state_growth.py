@@ -1,0 +1,54 @@
+"""Whether small steps stay quick as state grows: 1,000 rows a step on 10M keys against 100k keys."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
+
+from benchmarks import data
+from benchmarks.harness import Effort, Figure, Result, cycled, intervals_ms, median_ratio, percentile, rounds
+from benchmarks.side import Side
+
+__all__ = ["measure"]
+
+WARM_UP, TURN = 20, 61  # each turn has three checkpoints and many compactions
+ROWS = 1000
+
+
+def measure(effort: Effort) -> Result:
+    """Measures steps on a small and on a large state, in turns."""
+    sizes = {"100k keys": effort.keys(100_000), "10M keys": effort.keys(10_000_000)}
+    small = {name: data.drawn_keys(ROWS, keys, 100) for name, keys in sizes.items()}
+    fed = dict.fromkeys(sizes, 0)
+
+    def turn(name: str, side: Side, count: int = TURN) -> list[float]:
+        answer = side.run(cycled(small[name], fed[name], count))
+        fed[name] += count
+        return intervals_ms(answer)
+
+    with ExitStack() as stack:
+        sides = {name: stack.enter_context(Side("benchmarks.boatlift_side", every=20)) for name in sizes}
+        for name, side in sides.items():
+            side.run(data.all_keys(sizes[name], min(sizes[name], 1_000_000)))
+            turn(name, side, WARM_UP)
+        steps = rounds(effort.rounds, sides, turn)
+    summaries: dict[str, Callable[[list[float]], float]] = {
+        "p50": statistics.median,
+        "p99": partial(percentile, share=0.99),
+        "total": sum,
+    }
+    values = {
+        (name, what): [summary(turn) for turn in turns]
+        for name, turns in steps.items()
+        for what, summary in summaries.items()
+    }
+    ratios = {what: median_ratio(values["10M keys", what], values["100k keys", what]) for what in summaries}
+    return Result(
+        name="state_growth",
+        target="10M keys over 100k keys: p50 at most 1.3, p99 at most 3",
+        met=ratios["p50"] <= 1.3 and ratios["p99"] <= 3,
+        ratios=ratios,
+        figures={f"{name} {what}": Figure.of("ms", found) for (name, what), found in values.items()},
+    )

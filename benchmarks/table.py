@@ -1,0 +1,31 @@
+"""Results as Markdown, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from benchmarks.harness import Result
+
+__all__ = ["markdown"]
+
+
+def markdown(results: Sequence[Result]) -> str:
+    """Gives a table of ratios, one of figures, and the machine."""
+    lines = ["| benchmark | target | ratio | |", "|---|---|---|---|"]
+    for result in results:
+        ratios = "; ".join(f"**{value:g}** ({name})" for name, value in result.ratios.items())
+        lines.append(f"| {result.name} | {result.target} | {ratios} | {'reached' if result.met else 'not reached'} |")
+    lines += ["", "| benchmark | figure | min | median | max | |", "|---|---|---|---|---|---|"]
+    for result in results:
+        lines += [
+            f"| {result.name} | {name} | {_show(figure.min)} | {_show(figure.median)} | {_show(figure.max)} "
+            f"| {figure.unit} |"
+            for name, figure in result.figures.items()
+        ]
+    machine = results[0].machine
+    lines += ["", "Measured on: " + ", ".join(f"{name} {value}" for name, value in machine.items()) + "."]
+    return "\n".join(lines)
+
+
+def _show(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}"
