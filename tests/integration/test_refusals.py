@@ -1,0 +1,240 @@
+"""What is wrong is refused with its condition, nothing is lost, and when it is put right the dataflow goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from support.crash_data import make_data
+
+import boatlift as bl
+from boatlift.dataflow import plan
+from boatlift.engine.spark_engine import SparkEngine
+from boatlift.runtime.host import Host
+from boatlift.storage.local import LocalStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "k STRING, g INT, v DOUBLE"
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    make_data(tmp_path / "data")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def keep(df: DataFrame) -> DataFrame:
+    return df.where("v IS NOT NULL")
+
+
+def flow(
+    name: str = "flow",
+    *,
+    function: Callable[[DataFrame], DataFrame] = keep,
+    key: str = "k",
+    every: int = 100,
+    deterministic: bool | None = None,
+) -> bl.Dataflow:
+    from pyspark.sql import functions as F
+
+    made = bl.Dataflow(name)
+    rows = made.source("rows", bl.files("data/*.csv", schema=SCHEMA, null_value="NA"))
+    clean = rows.transform("clean", function, deterministic=deterministic)  # type: ignore[arg-type]
+    sums = clean.group_by(key).agg("sums", F.sum("v").alias("total"), policy=bl.Lazy(every=every))
+    sums.sink("history", bl.parquet("history"))
+    return made
+
+
+def steps(here: Path) -> int:
+    return len(list((here / "history").glob("step-*.parquet")))
+
+
+class CrashedError(Exception):
+    """Stands for the end of the process, after a step was committed."""
+
+
+def run_and_crash_at(spark: SparkSession, made: bl.Dataflow, time: int) -> None:
+    def crash(progress: bl.Progress) -> None:
+        if progress.what == "commit" and progress.time == time:
+            raise CrashedError
+
+    with pytest.raises(CrashedError):
+        bl.run(made, "store", available_now=True, spark=spark, on_progress=crash)
+
+
+def test_a_changed_program_is_refused_and_the_old_one_goes_on(here: Path, spark: SparkSession) -> None:
+    run_and_crash_at(spark, flow(), 2)
+    held = steps(here)
+    for changed in (flow(function=lambda df: df.where("v > 0")), flow(key="g")):
+        with pytest.raises(bl.DataError, match=r"\[PROGRAM_CHANGED\]"):
+            bl.run(changed, "store", available_now=True, spark=spark)
+    with pytest.raises(bl.DataError, match=r"\[STORE_OF_ANOTHER_DATAFLOW\]"):
+        bl.run(flow("other"), "store", available_now=True, spark=spark)
+    assert steps(here) == held
+    bl.run(flow(every=2), "store", available_now=True, spark=spark)  # a changed policy is no changed program
+    assert steps(here) == 7
+
+
+@pytest.mark.parametrize("change", ["other bytes", "grown", "cut", "gone"])
+def test_a_changed_input_that_a_replay_needs_is_refused(here: Path, spark: SparkSession, change: str) -> None:
+    run_and_crash_at(spark, flow(), 3)
+    victim = here / "data" / "part-01.csv"
+    content, stat = victim.read_bytes(), victim.stat()
+    match change:
+        case "other bytes":
+            victim.write_bytes(content.replace(b"key1", b"key2", 1))
+            os.utime(victim, ns=(stat.st_atime_ns, stat.st_mtime_ns))  # same size, same time
+        case "grown":
+            victim.write_bytes(content + b"key1,1,1.0\n")
+        case "cut":
+            victim.write_bytes(content[:-5])
+        case "gone":
+            victim.unlink()
+    with pytest.raises(bl.DataError, match=r"\[INPUT_(CHANGED|MISSING)\] .*part-01.csv"):
+        bl.run(flow(), "store", available_now=True, spark=spark)
+    victim.write_bytes(content)
+    bl.run(flow(), "store", available_now=True, spark=spark)
+    assert steps(here) == 7
+
+
+def test_a_bad_row_names_file_and_line_and_loses_nothing(here: Path, spark: SparkSession) -> None:
+    victim = here / "data" / "part-04.csv"
+    good = victim.read_text()
+    lines = good.splitlines()
+    lines[10] = "key1,not-a-number,1.5"  # a column that nothing uses
+    victim.write_text("\n".join(lines) + "\n")
+    with pytest.raises(bl.DataError, match=r"\[BAD_ROW\].*part-04.csv.*11"):
+        bl.run(flow(), "store", available_now=True, spark=spark)
+    assert steps(here) == 4
+
+
+def test_a_function_that_raises_is_named_with_its_step(here: Path, spark: SparkSession) -> None:
+    from pyspark.sql import functions as F
+
+    def explode(df: DataFrame) -> DataFrame:
+        return df.withColumn("v", F.udf(lambda v: 1 / 0 if v is not None else v, "double")("v"))
+
+    with pytest.raises(bl.UserCodeError, match=r"(?s)\[USER_CODE\].*sums.*step 0.*ZeroDivisionError"):
+        bl.run(flow(function=explode, deterministic=True), "store", available_now=True, spark=spark)
+
+    def at_once(df: DataFrame) -> DataFrame:
+        raise RuntimeError("of the user")
+
+    with pytest.raises(bl.UserCodeError, match=r"\[USER_CODE\] clean raised .*of the user"):
+        bl.run(flow(function=at_once), "other", available_now=True, spark=spark)
+
+
+def test_a_replay_under_another_environment_is_refused_but_not_after_a_clean_stop(
+    here: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_and_crash_at(spark, flow(), 2)
+    real = SparkEngine.environment
+    with monkeypatch.context() as patched:
+        patched.setattr(SparkEngine, "environment", lambda self: {**real(self), "spark": "9.9"})
+        for _ in range(2):
+            with pytest.raises(bl.DataError, match=r"\[ENVIRONMENT_CHANGED\].*spark was .* and is 9.9"):
+                bl.run(flow(), "store", available_now=True, spark=spark)
+    bl.run(flow(), "store", available_now=True, spark=spark)
+    monkeypatch.setattr(SparkEngine, "environment", lambda self: {**real(self), "spark": "9.9"})
+    bl.run(flow(), "store", available_now=True, spark=spark)
+
+
+def test_a_lost_store_is_not_started_afresh(here: Path, spark: SparkSession) -> None:
+    bl.run(flow(), "store", available_now=True, spark=spark)
+    with pytest.raises(bl.DataError, match=r"\[NO_CONSISTENT_FRONTIER\] sink history holds"):
+        bl.run(flow(), "another", available_now=True, spark=spark)
+    for victim in sorted((here / "store" / "log").iterdir()):
+        victim.unlink()
+    with pytest.raises(bl.DataError, match=r"\[MISSING_OBJECT\]"):
+        bl.run(flow(), "store", available_now=True, spark=spark)
+    assert steps(here) == 7
+
+
+def test_a_processor_that_diverges_on_replay_is_named(here: Path, spark: SparkSession) -> None:
+    from pyspark.sql import functions as F
+
+    def chance(df: DataFrame) -> DataFrame:
+        import random
+
+        return df.where("v IS NOT NULL").withColumn("v", F.udf(lambda v: v + random.random(), "double")("v"))
+
+    run_and_crash_at(spark, flow(function=chance, deterministic=True), 3)
+    with pytest.raises(bl.DivergedError, match=r"\[DIVERGED\].*step 0|\[DIVERGED\].*0"):
+        bl.run(flow(function=chance, deterministic=True), "store", available_now=True, spark=spark)
+
+
+def test_a_second_process_fences_the_first(here: Path, spark: SparkSession) -> None:
+    """The first is held at a commit while the second takes over and finishes; then it is let go."""
+    import threading
+
+    held, go_on = threading.Event(), threading.Event()
+
+    def hold(progress: bl.Progress) -> None:
+        if progress.what == "commit" and progress.time == 1:
+            held.set()
+            go_on.wait(60)
+
+    first = bl.start(flow(every=2), "store", available_now=True, spark=spark, on_progress=hold)
+    assert held.wait(60)
+    bl.run(flow(every=2), "store", available_now=True, spark=spark)
+    go_on.set()
+    with pytest.raises(bl.FencedError, match=r"\[FENCED\]"):
+        first.wait()
+    assert steps(here) == 7
+
+
+def test_ctrl_c_is_a_clean_stop(here: Path) -> None:
+    module = here / "mine.py"
+    module.write_text(
+        "import boatlift as bl\n"
+        "from pyspark.sql import functions as F\n"
+        f"flow = bl.Dataflow('mine')\nrows = flow.source('rows', bl.files('data/*.csv', schema='{SCHEMA}', null_value='NA'))\n"
+        "rows.group_by('k').agg('sums', F.sum('v').alias('total')).sink('history', bl.parquet('history'))\n"
+    )
+    command = [sys.executable, "-m", "boatlift.console", "run", "mine:flow", "--store", "store"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    while steps(here) < 7:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert "mine: stopped cleanly after 7 steps" in out
+    status = subprocess.run(
+        [sys.executable, "-m", "boatlift.console", "status", "--store", "store"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "stopped in good order" in status.stdout
+    wrong = subprocess.run(
+        [sys.executable, "-m", "boatlift.console", "status", "--store", "nowhere"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert wrong.returncode == 2
+    assert "[STORE_NOT_FOUND]" in wrong.stderr
+
+
+def test_the_host_refuses_what_it_was_not_made_for(here: Path, spark: SparkSession) -> None:
+    made = flow()
+    made.source("rows2", bl.files("data/*.csv", schema=SCHEMA)).transform("loose", keep)
+    with pytest.raises(bl.InvalidError, match="nothing reads loose"):
+        plan(made)
+    with pytest.raises(bl.InvalidError, match=r"\[NO_INPUT\]|\[SCHEMA_MISMATCH\]"):
+        missing = bl.Dataflow("missing")
+        missing.source("rows", bl.files("nowhere/*.csv", schema=SCHEMA)).sink("out", bl.parquet("out"))
+        Host(SparkEngine(spark, plan(missing)), LocalStore.open(here / "s", create=True), available_now=True).run()
