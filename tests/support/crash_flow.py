@@ -21,4 +21,3 @@ extremes = clean.group_by("g").agg(
     "extremes", F.min("v").alias("low"), F.max("v").alias("high"), policy=bl.Lazy(every=2)
 )
 extremes.sink("range", bl.sqlite("answers.db", table="extremes", key=["g"]))
-
