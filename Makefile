@@ -1,7 +1,7 @@
 # Boatlift's tasks. `make` lists them; the text after ## is what it shows.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test demo bench lock docs clean
+.PHONY: help setup check format test crash demo bench lock docs clean
 SHELL := /bin/sh
 
 python := .venv/bin/python
@@ -26,6 +26,9 @@ format: setup ## Formats the code and mends what can be mended
 
 test: setup ## Runs all tests: first those without a JVM, two at a time, then those on Spark
 	@scripts/test.sh $(ARGS)
+
+crash: setup ## Kills real processes at every crash point there is, and prints the table (some 20 minutes)
+	BOATLIFT_CRASH_POINTS=all $(python) -m pytest tests/crash -s $(ARGS)
 
 demo: setup ## The main job: a pipeline over 336,776 real flights, killed again and again, comes out right
 	@$(python) examples/demo.py

@@ -1,6 +1,6 @@
 """A sink that is a folder of Parquet files, one a step, which plain readers read as it is.
 
-Why one file a step: `docs/decisions/0006-one-parquet-file-a-step.md`. Every byte: `docs/formats/parquet-sink.md`.
+Why one file a step: `docs/decisions/0007-one-parquet-file-a-step.md`. Every byte: `docs/formats/parquet-sink.md`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from boatlift.connectors.parquet_folder import StepFolder, io_errors
-from boatlift.connectors.staging import ArrowStager, read_pieces
 from boatlift.dataflow.contracts import Committed, Delivery, Json, Outcome, SinkContext, Staged, Stager
+from boatlift.engine.staging import ArrowStager, read_pieces
 from boatlift.errors import DataError, DivergedError, FencedError, InvalidError, UnavailableError
 
 if TYPE_CHECKING:

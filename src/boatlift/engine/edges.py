@@ -1,44 +1,22 @@
-"""Messages between units: runs in scratch, written by the tasks of one unit and read by those of the next."""
+"""Messages between units: runs in scratch, staged by the tasks of one unit and read by those of the next."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 from pyspark import TaskContext
 
-from boatlift.dataflow import Staged
-
-__all__ = ["EDGE", "ArrowStager", "ReadTask"]
+__all__ = ["EDGE", "ReadTask"]
 
 EDGE = ""
 """The name of the outlet that keeps a unit's output for the units that read it; no sink has this name."""
 
 
 @dataclass(frozen=True, slots=True)
-class ArrowStager:
-    """Keeps a task's rows as one Arrow file."""
-
-    def stage(self, folder: str, name: str, partition: int, batches: Iterator[pa.RecordBatch]) -> Staged:
-        """Writes the rows; no file if there are none."""
-        path = Path(folder) / f"{name}.edge"
-        rows = 0
-        writer = None
-        for batch in batches:
-            if writer is None:
-                writer = pa.ipc.new_file(str(path), batch.schema)
-            writer.write_batch(batch)
-            rows += batch.num_rows
-        if writer is not None:
-            writer.close()
-        return Staged(partition, rows, str(path) if writer is not None else "")
-
-
-@dataclass(frozen=True, slots=True)
 class ReadTask:
-    """Gives back what `ArrowStager` kept: partition i reads file i."""
+    """Gives back what `staging.ArrowStager` kept: partition i reads file i."""
 
     files: tuple[str, ...]
 

@@ -15,11 +15,12 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from boatlift.dataflow import Committed, Json, Outcome, Plan, SinkContext, Staged
 from boatlift.engine.aggregate_task import AggregateTask, MergeTask
-from boatlift.engine.edges import EDGE, ArrowStager, ReadTask
+from boatlift.engine.edges import EDGE, ReadTask
 from boatlift.engine.environment import environment
 from boatlift.engine.errors_of_jobs import explain
 from boatlift.engine.program import WEIGHT, CompiledUnit, compile_program, hashed, row_hash
 from boatlift.engine.stage_task import RECEIPT, ROW_HASH, Outlet, Receipt, StageTask
+from boatlift.engine.staging import ArrowStager
 from boatlift.engine.state_table import StateTable
 from boatlift.runtime.events import StepResult
 from boatlift.runtime.instructions import Commit, Run
@@ -201,7 +202,7 @@ class SparkEngine:
         held_now = unit.aggregate is not None
         outlets = [Outlet(s.name, s.sink.stager(), held_now and s.sink.key is not None) for s in unit.sinks]
         if unit.materialised:
-            outlets.append(Outlet(EDGE, ArrowStager(), False))
+            outlets.append(Outlet(EDGE, ArrowStager(compiled.output), False))
         return tuple(outlets)
 
     def _read_edge(self, unit: str, time: int) -> tuple[DataFrame, int]:

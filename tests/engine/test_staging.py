@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from boatlift.connectors.staging import ArrowStager, read_pieces
+from boatlift.engine.staging import ArrowStager, read_pieces
 from boatlift.dataflow.contracts import Staged
 from boatlift.errors import InternalError, UnavailableError
 

@@ -1,4 +1,4 @@
-"""Rows on their way to a sink: pieces that tasks put into scratch, where only `commit` looks.
+"""Rows on their way to a sink or to another unit: pieces that tasks put into scratch.
 
 A piece is an Arrow IPC file in the scratch folder. Scratch is volatile by contract (after a crash the step is staged
 again), so nothing is synced here; a piece is trusted only through its receipt: the driver hands over receipts of
