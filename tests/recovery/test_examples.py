@@ -223,8 +223,9 @@ class TestShortcuts:
         monitor.completed("middle", 0)
         for time in (0, 1):  # time 1 is being executed
             monitor.durable_determinants("middle", time)
+        monitor.committed("output", 0)
         failure = monitor.plan({"input"})
-        monitor.sent("input->middle", 0)
+        assert failure.processors["middle"].stays
         assert failure.processors["middle"].fixed == Frontier.up_to(0)
         monitor.recovered(failure)
         monitor.durable_input("input", 1)
@@ -277,6 +278,27 @@ class TestNotificationFrontiers:
         assert why is not None
         assert (why.constraint, why.neighbour) == ("notified", "s")
         assert last_of(chosen.notified["s"]) == -1
+
+    def test_so_is_one_behind_a_sender_that_must_go_back_for_another_receiver(self):
+        """`q` has a checkpoint at time 0, but the sink `k` needs its messages again: f_n(q) ⊆ f(q)."""
+        _, known = self.figure_5(Frontier.up_to(0))
+        vertices = [*(k.vertex for k in known.values()), Vertex("k", Kind.SINK)]
+        edges = [*(d for k in known.values() for d in k.inputs), Edge("q->k", "q", "k")]
+        graph = RecoveryGraph(vertices, edges)
+        none, zero = Frontier.up_to(-1), Frontier.up_to(0)
+        known["q"] = Knowledge(
+            vertex=graph.vertices["q"],
+            inputs=graph.inputs["q"],
+            outputs=graph.outputs["q"],
+            checkpoints=[
+                Xi(none, none, {"p->q": none}, {"q->s": none, "q->k": none}),
+                Xi(zero, zero, {"p->q": none}, {"q->s": none, "q->k": zero}),
+            ],
+        )
+        known["k"] = Knowledge.of(graph, "k", checkpoints=[-1])
+        assert frontiers(graph, known)[0] == {"p": -1, "q": -1, "s": 0, "r": -1, "k": -1}
+        known["k"] = Knowledge.of(graph, "k", checkpoints=[0])
+        assert frontiers(graph, known)[0] == {"p": 0, "q": 0, "s": 0, "r": 0, "k": 0}
 
     def test_without_one_nothing_is(self):
         graph, known = self.figure_5(Frontier.up_to(-1))
