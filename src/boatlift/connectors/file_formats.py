@@ -91,7 +91,7 @@ class CsvFormat:
         return self._options(spark).schema(schema).option("mode", "FAILFAST")
 
     def guard(self, rows: DataFrame, names: Sequence[str]) -> DataFrame:  # noqa: ARG002
-        """Makes Spark parse every column of every row: it would not look at those that are not used.
+        """Makes Spark parse every column of every row: it would look neither at unused columns nor count the fields.
 
         The condition holds for every row, and no rule of Spark's optimizer can tell.
         """
@@ -131,7 +131,6 @@ class CsvFormat:
             nullValue=self.null_value,
             sep=self.sep,
             escape=self.escape,
-            columnPruning=False,  # a row with too few or too many fields is refused, whichever are used
             enforceSchema=False,
         )
 
