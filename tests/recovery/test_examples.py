@@ -109,6 +109,9 @@ class TestASinkAheadOfItsCheckpoint:
         assert frontiers(graph, known)[0]["input"] == -1
         known["output"] = Knowledge.of(graph, "output", checkpoints=[1])
         assert frontiers(graph, known)[0] == {"input": 1, "middle": 1, "output": 1}
+        known["output"] = Knowledge.of(graph, "output", checkpoints=[5])
+        with pytest.raises(DataError, match=r"source input knows its positions of times 0…1 only"):
+            solve(graph, known, graph.vertices.keys())
 
 
 class TestSurvivors:
@@ -161,6 +164,31 @@ class TestFirewall:
         graph = row(Kind.STATELESS, deterministic=False)
         known = self.known(graph, range(6), range(3, 6), held=2)
         assert frontiers(graph, known)[0] == {"input": 5, "middle": 5, "output": 2}
+
+    def test_only_if_they_are_logged_for_every_receiver(self):
+        vertices = [
+            Vertex("input", Kind.SOURCE),
+            Vertex("middle", Kind.STATELESS, deterministic=False),
+            Vertex("a", Kind.SINK),
+            Vertex("b", Kind.SINK),
+        ]
+        graph = RecoveryGraph(
+            vertices, [Edge("1", "input", "middle"), Edge("2", "middle", "a"), Edge("3", "middle", "b")]
+        )
+        known = {
+            "input": Knowledge.of(graph, "input", determinants=TimeSet([0])),
+            "a": Knowledge.of(graph, "a", checkpoints=[0]),
+            "b": Knowledge.of(graph, "b", checkpoints=[-1]),
+        }
+        known["middle"] = Knowledge.of(graph, "middle", logged={"2": TimeSet([0]), "3": TimeSet([0])})
+        assert frontiers(graph, known)[0]["middle"] == 0
+        for edge in ("2", "3"):
+            known["middle"] = Knowledge.of(graph, "middle", logged={edge: TimeSet([0])})
+            if edge == "3":  # what it kept for b is all that is needed: it does not run again
+                assert frontiers(graph, known)[0]["middle"] == 0
+            else:
+                with pytest.raises(DataError, match="sink a holds"):
+                    solve(graph, known, graph.vertices.keys())
 
 
 class TestShortcuts:

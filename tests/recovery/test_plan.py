@@ -102,6 +102,36 @@ def test_survivors_stay_and_put_back_what_they_hold():
     assert "clean stays where it is, at times 0…107" in plan.describe()
     assert "the messages of 101…107 are put back on clean->delays" in plan.describe()
     assert plan.truncations()["clean"] == 110
+    assert not plan.processors["answers"].stays, "it is asked what it holds, whoever failed"
+
+
+def test_a_survivor_that_goes_back_sends_nothing_of_what_it_undoes():
+    monitor = monitored()
+    for time in (101, 102, 104, 105):
+        monitor.sent("clean->delays", time)
+        monitor.sent("flights->clean", time)
+    plan = monitor.plan({"delays"})
+    assert plan.frontier("clean") == 102
+    assert plan.queues["clean->delays"] == (101, 102)
+    monitor.recovered(plan)
+    assert list(monitor.knowledge()["clean"].in_flight["clean->delays"]) == [101, 102]
+    monitor.recovered(monitor.plan({"clean"}))
+    assert not monitor.knowledge()["clean"].in_flight
+
+
+def test_survivors_stay_where_they_have_come_to():
+    monitor = monitored()
+    monitor.plan(frozenset())
+    for name in ("flights", "clean", "delays"):
+        monitor.completed(name, 108)
+    assert monitor.plan(frozenset()).frontier("clean") == 100, "the sinks lack 108"
+    monitor.sent("delays->answers", 108)
+    for time in (106, 107, 108):
+        monitor.sent("delays->history", time)
+    plan = monitor.plan(frozenset())
+    assert {p: plan.frontier(p) for p in ("flights", "clean", "delays")} == dict.fromkeys(
+        ("flights", "clean", "delays"), 108
+    )
 
 
 def test_planning_changes_nothing():

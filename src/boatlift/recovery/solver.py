@@ -109,7 +109,7 @@ class _Solving:
         self.why[p] = why or self.why[p]
         if xi is None:
             raise DataError("NO_CONSISTENT_FRONTIER", self._inconsistent(p))
-        shrunk = xi.frontier != self.f[p] or self.xi[p] is None
+        shrunk = xi.frontier != self.f[p]
         self.f[p], self.xi[p] = xi.frontier, xi
         self.f_n[p] &= xi.frontier
         fixed = widen(xi.frontier, known, inputs, self.survivors)
