@@ -186,6 +186,16 @@ def test_integers_may_pass_through_what_does_not_fit(tmp_path: Path) -> None:
     driver.step([{"k": 2, "i": 2**63 - 1}])
     with pytest.raises(DataError, match=r"\[OVERFLOW\] sum\(i\) of 1 keys"):
         driver.step([{"k": 2, "i": 1}])
+    with pytest.raises(DataError, match=r"\[OVERFLOW\] sum\(i\) of 2 keys"):
+        driver.step([{"k": k, "i": sign * 2**62} for k, sign in ((3, 1), (4, -1)) for _ in range(3)])
+
+
+def test_an_average_never_overflows(tmp_path: Path) -> None:
+    layout = Layout((("k", I64),), (Aggregate("avg", "i", "m", I64, F64),))
+    driver, oracle = Driver(layout, tmp_path, spread_hash), Oracle(layout)
+    for _ in range(2):
+        rows = [{"k": k % 2, "i": (2**63 - 1) * (-1) ** k} for k in range(12)]
+        assert driver.step(rows)[0] == oracle.step(rows)
 
 
 def test_limbs_of_several_runs_carry_before_they_are_read(tmp_path: Path) -> None:
@@ -195,6 +205,15 @@ def test_limbs_of_several_runs_carry_before_they_are_read(tmp_path: Path) -> Non
     change, _ = driver.step([{"k": 1, "i": -1}])
     third = canonical(float(2**63 - 2) / 3)
     assert change == {(1, 2**63 - 1, canonical(2.0**62), -1): 1, (1, 2**63 - 2, third, 1): 1}
+
+
+def test_a_row_before_is_the_row_after_of_the_step_before(tmp_path: Path) -> None:
+    """Just below a midpoint by the upper limbs, above it by what three runs carry into them."""
+    driver = Driver(FEW, tmp_path, spread_hash)
+    driver.step([{"a": 1, "x": x} for x in (2.0**117, 2.0**64, -(2.0**32))])
+    for _ in range(3):
+        driver.step([{"a": 1, "x": 2.0**31 - 1}])
+    assert driver.step([{"a": 1, "x": 0.0}]) == ({}, 0)
 
 
 @pytest.mark.parametrize("known", range(40))

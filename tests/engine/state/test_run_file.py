@@ -87,6 +87,24 @@ def test_the_bytes_are_those_of_the_format_page(run: RunRef) -> None:
     assert (row["rows"], row["nulls.0"], sum_) == (1, 0, 0.1 * 8)
 
 
+def test_a_key_without_a_value_makes_no_column_wide(tmp_path: Path) -> None:
+    layout = Layout((("k", I64),), (Aggregate("min", "i", "low", I64, I64), Aggregate("max", "i", "high", I64, I64)))
+    batch = record_batch(layout, [{"k": 1, "i": None}, {"k": 2, "i": -100}, {"k": 2, "i": 100}], spread_hash)
+    StepKernel(layout, "p").run([batch], [], tmp_path / "run", time=0)
+    with pa.ipc.open_file(tmp_path / "run") as file:
+        assert [str(file.schema.field(name).type) for name in ("min.0", "max.0")] == ["int8", "int8"]
+
+
+def test_infinities_are_counted_not_summed(tmp_path: Path) -> None:
+    layout = Layout((("k", I64),), (Aggregate("sum", "x", "s", F64, F64),))
+    values = [1.0, float("inf"), float("-inf"), float("-inf"), float("nan")]
+    batch = record_batch(layout, [{"k": 1, "x": x} for x in values], spread_hash)
+    StepKernel(layout, "p").run([batch], [], tmp_path / "run", time=0)
+    with pa.ipc.open_file(tmp_path / "run") as file:
+        row = file.read_all().drop_columns(["hash", "key.0"]).to_pylist()
+    assert row == [{"-inf.0": 2, "inf.0": 1, "nan.0": 1, "rows": 5, "sum.0.0": 1}]
+
+
 def test_every_flipped_byte_is_found(run: RunRef) -> None:
     path = Path(run.name)
     content = bytearray(path.read_bytes())
