@@ -84,7 +84,9 @@ def run(folder: Path, *attack: str) -> int:
     environment = {**os.environ, "PYTHONPATH": str(HERE)}
     log = folder / "log.txt"
     with log.open("a") as out:
-        status = subprocess.run(command, cwd=folder, env=environment, stdout=out, stderr=subprocess.STDOUT, check=False).returncode
+        status = subprocess.run(
+            command, cwd=folder, env=environment, stdout=out, stderr=subprocess.STDOUT, check=False
+        ).returncode
     if status not in (0, -signal.SIGKILL):
         raise WrongError(f"a run ended with status {status}; its output is in {log}: {log.read_text()[-600:]}")
     return status

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from support.cluster_data import FILES, make_data
 
 from boatlift.testing.cluster import StandaloneCluster
+from support.cluster_data import FILES, make_data
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(400)]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from boatlift.engine.staging import ArrowStager, read_pieces
 from boatlift.dataflow.contracts import Staged
+from boatlift.engine.staging import ArrowStager, read_pieces
 from boatlift.errors import InternalError, UnavailableError
 
 SCHEMA = pa.schema([("k", pa.int64()), ("s", pa.string())])
