@@ -27,7 +27,7 @@ def digest(batch: pa.RecordBatch) -> int:
     """Gives the digest of a batch's rows: add those of several batches modulo 2^64."""
     words = np.zeros(batch.num_rows, np.uint64)
     for place, array in enumerate(batch.columns):
-        add_column(words, place, Column.from_arrow(array, array.type))
+        add_column(words, place, Column.from_arrow(array, array.type, canonical=False))
     return finish(words)
 
 
