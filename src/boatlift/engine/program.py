@@ -82,7 +82,9 @@ def compile_program(spark: SparkSession, plan: Plan) -> Program:
     schemas: dict[str, StructType] = {name: p.source.schema(spark) for name, p in plan.sources.items()}
     units: dict[str, CompiledUnit] = {}
     identity: dict[str, Any] = {
-        f"source {name}": dict(processor.source.describe()) for name, processor in plan.sources.items()
+        # Where input lies is no part of the program: it may be moved, as long as names and bytes stay.
+        f"source {name}": {key: value for key, value in processor.source.describe().items() if key != "path"}
+        for name, processor in plan.sources.items()
     }
     for name, unit in plan.units.items():
         from_source = unit.root in plan.sources

@@ -22,6 +22,7 @@ from boatlift.engine.program import WEIGHT, CompiledUnit, compile_program, hashe
 from boatlift.engine.stage_task import RECEIPT, ROW_HASH, Outlet, Receipt, StageTask
 from boatlift.engine.staging import ArrowStager
 from boatlift.engine.state_table import StateTable
+from boatlift.errors import InvalidError
 from boatlift.runtime.events import StepResult
 from boatlift.runtime.instructions import Commit, Run
 from boatlift.storage.records import Checkpoint, RunRef
@@ -92,7 +93,10 @@ class SparkEngine:
         runs = []
         for run in checkpoint.runs:
             path = self._store.local_path(run.name)
-            assert path is not None, "this engine maps runs into memory, so it needs a store with local files"
+            if path is None:
+                raise InvalidError(
+                    "BAD_OPTION", "runs are mapped into memory: use a store whose objects are local files"
+                )
             runs.append((run, path))
         self._tables[checkpoint.processor].restore(runs, checkpoint.time)
 

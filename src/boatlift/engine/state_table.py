@@ -15,8 +15,8 @@ from boatlift.storage.records import RunRef
 
 __all__ = ["StateTable"]
 
-MOST_RUNS = 64
-"""A step waits for merging rather than probe more runs than this."""
+MANY_RUNS = 64
+"""With more runs than this a step first waits for the merge under way, so that merging keeps up with adding."""
 
 SINGLE = 4
 """So many single-time runs above the last checkpoint are left alone, for rollbacks that reach no further."""
@@ -34,6 +34,9 @@ class StateTable:
         self._lock = threading.Lock()
         self._runs: dict[str, tuple[RunRef, Path]] = {}
         self._durable: set[str] = set()
+        self._inherited: set[str] = set()
+        self._captured: set[str] = set()
+        self._retired: list[tuple[str, Path]] = []
         self._stable = -1
         self._background = ThreadPoolExecutor(1, thread_name_prefix="compaction")
         self._merging: Future[None] | None = None
@@ -43,15 +46,25 @@ class StateTable:
         with self._lock:
             self._runs = {run.name: (run, path) for run, path in runs}
             self._durable = set(self._runs)
+            self._inherited = set(self._runs)
             self._stable = time
 
     def held(self) -> list[tuple[RunRef, Path]]:
-        """Gives the runs that make up the state now; waits while there are too many to probe."""
-        while len(self._runs) > MOST_RUNS and self._merging is not None:
+        """Gives the runs that make up the state now, to a step that begins.
+
+        With very many runs it waits for the merge under way. Files that were merged away before go now: the step before
+        this one has ended, so that nobody reads them but a checkpoint that is being made durable.
+        """
+        if len(self._runs) > MANY_RUNS and self._merging is not None:
             self._merging.result()
             self._consider_merging()
         with self._lock:
-            return list(self._runs.values())
+            free = [path for name, path in self._retired if name not in self._captured]
+            self._retired = [(name, path) for name, path in self._retired if name in self._captured]
+            held = list(self._runs.values())
+        for path in free:
+            path.unlink(missing_ok=True)
+        return held
 
     def add(self, runs: Sequence[tuple[RunRef, Path]]) -> None:
         """Adds what a step made, and merges if that pays."""
@@ -62,11 +75,13 @@ class StateTable:
     def capture(self) -> tuple[tuple[RunRef, Path | None], ...]:
         """Names the state's runs, with the file of those that are not durable."""
         with self._lock:
+            self._captured = set(self._runs)
             return tuple((run, None if run.name in self._durable else path) for run, path in self._runs.values())
 
     def saved(self, runs: Sequence[RunRef]) -> None:
         """Learns that runs are durable; what a checkpoint covers may be merged freely."""
         with self._lock:
+            self._captured.clear()
             self._durable.update(run.name for run in runs)
             self._stable = max([self._stable, *(run.last for run in runs)])
 
@@ -95,5 +110,7 @@ class StateTable:
             merged = self._merge(group, files)
             with self._lock:
                 for run in group:
-                    del self._runs[run.name]
+                    _, path = self._runs.pop(run.name)
+                    if run.name not in self._inherited:
+                        self._retired.append((run.name, path))
                 self._runs.update((run.name, (run, path)) for run, path in merged)
