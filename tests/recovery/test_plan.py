@@ -119,6 +119,14 @@ def test_a_survivor_that_goes_back_sends_nothing_of_what_it_undoes():
     assert not monitor.knowledge()["clean"].in_flight
 
 
+def test_a_survivor_is_where_it_has_come_to_since_the_last_plan():
+    monitor = Monitor(GRAPH)
+    monitor.sent("flights->clean", 0)
+    assert monitor.plan(frozenset()).frontier("flights") == -1
+    monitor.completed("flights", 0)
+    assert monitor.plan(frozenset()).frontier("flights") == 0
+
+
 def test_survivors_stay_where_they_have_come_to():
     monitor = monitored()
     monitor.plan(frozenset())

@@ -114,9 +114,8 @@ class World:
             n, m, d = facts.checkpoints[f]
         else:
             n, m, d = self._structured(p, f)
-        if lives:
-            at_hand = {e: facts.logged.get(e, set()) | facts.in_flight.get(e, set()) for e in d}
-            d = {e: max((t for t in range(top + 1) if t not in at_hand[e]), default=-1) for e, top in d.items()}
+        at_hand = {e: facts.logged.get(e, set()) | (facts.in_flight.get(e, set()) if lives else set()) for e in d}
+        d = {e: max((t for t in range(top + 1) if t not in at_hand[e]), default=-1) for e, top in d.items()}
         return n, m, d
 
     def _structured(self, p, f):

@@ -97,26 +97,30 @@ class Knowledge:
 
         A sink's is exactly what the outside holds, alive or not: what it has not handed over can be made again.
         """
-        lives = self.vertex.name in survivors
-        in_flight = self.in_flight if lives else {}
+        lives, at_hand = self.vertex.name in survivors, self.messages_at_hand(survivors)
         match self.vertex.kind:
             case Kind.SINK:
                 return Chain(self.checkpoints)
             case Kind.STATEFUL:
-                if not lives:
-                    return Chain(self.checkpoints)
-                top = Xi.structured(self.completed, self.inputs, self.outputs, self.logged)
-                kept = [xi for xi in self.checkpoints if xi.frontier <= top.frontier and xi.frontier != top.frontier]
-                return Chain([xi.also_logged(in_flight) for xi in (*kept, top)])
+                chain = [xi.also_logged(at_hand) for xi in self.checkpoints]
+                if lives:
+                    top = Xi.structured(self.completed, self.inputs, self.outputs, at_hand)
+                    chain = [xi for xi in chain if xi.frontier <= top.frontier and xi.frontier != top.frontier]
+                    chain.append(top)
+                return Chain(chain)
             case Kind.SOURCE:
                 known = self.collected.extend(self.determinants)
                 at_most = known | self.completed if lives else known
             case Kind.STATELESS:
                 at_most = Frontier.everything()
-        logged = self.logged
-        if in_flight:
-            logged = {e.name: logged.get(e.name, _NO_TIMES) | in_flight.get(e.name, ()) for e in self.outputs}
-        return EveryEpoch(self.inputs, self.outputs, logged, self.collected, at_most)
+        return EveryEpoch(self.inputs, self.outputs, at_hand, self.collected, at_most)
+
+    def messages_at_hand(self, survivors: AbstractSet[str]) -> Mapping[str, TimeSet]:
+        """Gives, by output edge, the times whose messages it can send again: logged, or in the memory of one that lives."""
+        if not self.in_flight or self.vertex.name not in survivors:
+            return self.logged
+        edges = self.logged.keys() | self.in_flight.keys()
+        return {e: self.logged.get(e, _NO_TIMES) | self.in_flight.get(e, _NO_TIMES) for e in edges}
 
     def durable_determinants(self, survivors: AbstractSet[str]) -> TimeSet:  # noqa: ARG002
         """Gives the times whose determinants are at hand: in the store, or with enough peers that survive."""
@@ -133,8 +137,6 @@ class Knowledge:
 
     def resendable(self, edge: Edge, f: AnyFrontier, survivors: AbstractSet[str]) -> list[int]:
         """Lists L(e, f): the times of the messages on an edge that it still has once it is at f, in order."""
-        logged = self.logged.get(edge.name, _NO_TIMES)
-        if self.vertex.name in survivors:
-            logged = logged | self.in_flight.get(edge.name, ())
+        at_hand = self.messages_at_hand(survivors).get(edge.name, _NO_TIMES)
         sent = edge.projection(f)
-        return [t for t in logged if sent.contains(t)]
+        return [t for t in at_hand if sent.contains(t)]

@@ -44,10 +44,13 @@ class Xi:
             discarded = {e: d.without(logged[e]) if e in logged else d for e, d in discarded.items()}
         return cls(f, f, {d.name: f for d in inputs}, discarded, logged)
 
-    def also_logged(self, kept: Mapping[str, TimeSet]) -> Xi:
-        """Gives the same with more messages at hand: those that a survivor holds in memory for its receivers."""
-        if not kept:
+    def also_logged(self, at_hand: Mapping[str, TimeSet]) -> Xi:
+        """Gives the same once more messages can be sent again: those that became durable later, or that a survivor holds.
+
+        Args:
+            at_hand: By output edge, the times of all messages that p still has.
+        """
+        if not at_hand:
             return self
-        logged = {e: self.logged.get(e, TimeSet()) | kept.get(e, ()) for e in self.discarded}
-        discarded = {e: d.without(logged[e]) for e, d in self.discarded.items()}
-        return Xi(self.frontier, self.notified, self.delivered, discarded, logged)
+        discarded = {e: d.without(at_hand[e]) if e in at_hand else d for e, d in self.discarded.items()}
+        return Xi(self.frontier, self.notified, self.delivered, discarded, at_hand)
