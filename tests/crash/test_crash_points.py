@@ -112,9 +112,16 @@ def test_every_crash_point_is_survived(
 ) -> None:
     expected, points = undisturbed
     table: list[str] = []
-    for point in _chosen(_visits(points)):
-        place = _place(tmp_path_factory.mktemp("crash"), warm_jvm)
-        assert place.run("--at", str(point)) == KILLED, f"the run was not killed at {point}"
+    for chosen in _chosen(_visits(points)):
+        point, status = chosen, 0
+        while status != KILLED:
+            place = _place(tmp_path_factory.mktemp("crash"), warm_jvm)
+            status = place.run("--at", str(point))
+            if status == 0:
+                # It ended before that visit: how often it collects and merges depends on how fast it is.
+                assert place.results() == expected
+                assert point.visit > 1, f"the run was not killed at {point}"
+                point = CrashPoint(point.call, point.when, point.visit // 2)
         assert place.run() == 0
         assert place.results() == expected, f"killed at {point}, the sinks hold something else"
         table.append(f"{point}: killed by signal 9, resumed, equal")
