@@ -14,7 +14,8 @@ import boatlift.connectors.parquet_file
 import boatlift.connectors.sqlite_table  # noqa: F401 - processes that are forked for tests have it all imported
 from boatlift.connectors import files, generator, parquet, sqlite
 from boatlift.dataflow.contracts import Json, Sink, Source
-from connectors.conformance import Row, SinkCase, SourceCase, ordered
+from connectors.conformance import Row, SinkCase, ordered
+from connectors.source_laws import SourceCase
 
 pa.array([1])  # makes Arrow import what it needs for this, once and not in every process that is forked
 

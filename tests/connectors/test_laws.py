@@ -10,7 +10,8 @@ from connectors.cases import (
     SqliteCase,
     SqliteNanCase,
 )
-from connectors.conformance import SinkCrashLaws, SinkLaws, SourceLaws
+from connectors.conformance import SinkCrashLaws, SinkLaws
+from connectors.source_laws import SourceLaws
 
 
 class TestParquetSink(SinkLaws, SinkCrashLaws):

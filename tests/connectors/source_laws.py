@@ -1,0 +1,167 @@
+"""The laws of sources, one test each: what `boatlift.dataflow.contracts.Source` promises.
+
+A connector's tests name a `SourceCase` and inherit `SourceLaws`; see `connectors.cases`.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+import pytest
+
+from boatlift.dataflow.contracts import Delivery, Json, Source
+from boatlift.errors import DataError
+from connectors.conformance import Row, ordered
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class SourceCase(Protocol):
+    """A kind of source, as the suite uses it: rows have the columns `id` (long) and `text`."""
+
+    endless: ClassVar[bool]
+    """Whether there is always more, so that it cannot be exhausted."""
+
+    @staticmethod
+    def make(folder: Path) -> Source:
+        """Makes the source over a folder."""
+
+    @staticmethod
+    def add(folder: Path, number: int) -> list[Row]:
+        """Makes new rows available, and gives them; if the source makes its own rows, gives []."""
+
+    @staticmethod
+    def tampers() -> dict[str, tuple[str, Callable[[Path, Json], None]]]:
+        """Ways to change what a position names: name to (expected condition, what to do)."""
+
+
+def drain(source: Source, cursor: Json, limit: int = 1000) -> tuple[list[Json], Json]:
+    """Closes steps until nothing is new; everything through JSON, as the log keeps it."""
+    positions: list[Json] = []
+    while len(positions) < limit and (position := source.next(cursor)) is not None:
+        assert json.loads(json.dumps(position)) == position
+        positions.append(position)
+        cursor = json.loads(json.dumps(source.advance(cursor, position)))
+    return positions, cursor
+
+
+class SourceLaws:
+    """What `Source` promises, law by law."""
+
+    case: ClassVar[type[SourceCase]]
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        folder = tmp_path / "input"
+        folder.mkdir()
+        return folder
+
+    @pytest.fixture
+    def source(self, folder: Path) -> Source:
+        return self.case.make(folder)
+
+    def limit(self) -> int:
+        return 4 if self.case.endless else 1000
+
+    def test_describes_itself_the_same_each_time(self, source: Source, folder: Path) -> None:
+        self.case.add(folder, 1)
+        assert source.delivery in Delivery
+        assert json.loads(json.dumps(source.describe())) == source.describe() == self.case.make(folder).describe()
+
+    def test_nothing_there_is_no_step(self, source: Source) -> None:
+        assert self.case.endless or source.next(source.start()) is None
+
+    def test_next_and_advance_depend_on_the_cursor_alone(self, source: Source, folder: Path) -> None:
+        for number in range(3):
+            self.case.add(folder, number)
+        positions, cursor = drain(source, source.start(), self.limit())
+        again, same = drain(self.case.make(folder), self.case.make(folder).start(), self.limit())
+        assert (again, same) == (positions, cursor)
+
+    def test_nothing_is_taken_twice_and_everything_in_the_end(self, source: Source, folder: Path) -> None:
+        taken: list[str] = []
+        cursor = source.start()
+        for number in (5, 3, 9, 1, 7):  # later ones also sort before earlier ones
+            self.case.add(folder, number)
+            positions, cursor = drain(source, cursor, self.limit())
+            assert positions
+            taken += [json.dumps(position, sort_keys=True) for position in positions]
+            assert self.case.endless or source.next(cursor) is None
+        assert len(set(taken)) == len(taken)
+
+    def test_weighs_a_position(self, source: Source, folder: Path) -> None:
+        self.case.add(folder, 1)
+        (position, *_), _ = drain(source, source.start(), self.limit())
+        assert source.weigh(position) > 0
+
+    def test_an_unchanged_position_is_proved_also_after_more_has_come(self, source: Source, folder: Path) -> None:
+        self.case.add(folder, 1)
+        positions, _ = drain(source, source.start(), self.limit())
+        self.case.add(folder, 2)
+        for position in positions:
+            source.verify(position)
+            self.case.make(folder).verify(json.loads(json.dumps(position)))
+            source.acknowledge(position)
+
+    def test_a_changed_position_is_found(self, source: Source, folder: Path, tmp_path: Path) -> None:
+        self.case.add(folder, 1)
+        (position, *_), _ = drain(source, source.start(), self.limit())
+        for name, (condition, tamper) in self.case.tampers().items():
+            copy = tmp_path / f"kept {name}"
+            shutil.copytree(folder, copy)
+            tamper(folder, position)
+            with pytest.raises(DataError) as caught:
+                source.verify(position)
+            assert caught.value.condition == condition, name
+            shutil.rmtree(folder)
+            shutil.move(copy, folder)
+            source.verify(position)
+
+    def test_a_failure_of_others_is_not_explained(self, source: Source, folder: Path) -> None:
+        self.case.add(folder, 1)
+        (position, *_), _ = drain(source, source.start(), self.limit())
+        assert source.explain_failure(position, "java.lang.OutOfMemoryError: Java heap space") is None
+
+    @pytest.mark.spark
+    def test_the_same_position_gives_the_same_rows(self, source: Source, folder: Path, spark: SparkSession) -> None:
+        put_in = [*self.case.add(folder, 1), *self.case.add(folder, 2)]
+        positions, _ = drain(source, source.start(), self.limit())
+        first = [ordered(map(tuple, source.load(spark, position).collect())) for position in positions]
+        self.case.add(folder, 3)
+        self.case.add(folder, 0)
+        other = self.case.make(folder)
+        again = [ordered(map(tuple, other.load(spark, position).collect())) for position in positions]
+        assert again == first
+        assert all(first)
+        if put_in:
+            assert ordered(row[:2] for rows in first for row in rows) == ordered(put_in)
+
+    @pytest.mark.spark
+    def test_the_schema_is_that_of_the_rows(self, source: Source, folder: Path, spark: SparkSession) -> None:
+        self.case.add(folder, 1)
+        (position, *_), _ = drain(source, source.start(), self.limit())
+        rows = source.load(spark, position)
+        assert rows.drop("_position").schema == source.schema(spark)
+        assert ("_position" in rows.columns) == source.positioned
+
+    @pytest.mark.spark
+    def test_positions_of_rows_do_not_depend_on_splits(self, source: Source, folder: Path, spark: SparkSession) -> None:
+        self.case.add(folder, 1)
+        (position, *_), _ = drain(source, source.start(), self.limit())
+        if "_position" not in source.load(spark, position).columns:
+            return
+        whole = ordered(map(tuple, source.load(spark, position).collect()))
+        before = spark.conf.get("spark.sql.files.maxPartitionBytes")
+        assert before is not None
+        spark.conf.set("spark.sql.files.maxPartitionBytes", "64")
+        try:
+            split = ordered(map(tuple, source.load(spark, position).collect()))
+        finally:
+            spark.conf.set("spark.sql.files.maxPartitionBytes", before)
+        assert split == whole
+        assert len({row[-1] for row in whole}) == len(whole)
