@@ -333,6 +333,36 @@ class TestNotificationFrontiers:
         assert frontiers(graph, known)[0] == {"p": -1, "q": -1, "s": 0, "r": 0}
 
 
+def test_what_a_processor_has_seen_must_be_fixed_at_its_sender_though_it_asked_for_no_notification():
+    graph = chain(("input", Kind.SOURCE), ("choice", Kind.STATELESS, False), ("state", Kind.STATEFUL))
+    none, zero = Frontier.up_to(-1), Frontier.up_to(0)
+
+    def known(determinants, delivered):
+        return {
+            "input": Knowledge.of(graph, "input", determinants=TimeSet([0])),
+            "choice": Knowledge.of(graph, "choice", determinants=TimeSet(determinants)),
+            "state": Knowledge(
+                vertex=graph.vertices["state"],
+                inputs=graph.inputs["state"],
+                outputs=(),
+                checkpoints=[
+                    Xi(none, none, {"choice->state": none}, {}),
+                    Xi(zero, none, {"choice->state": delivered}, {}),
+                ],
+            ),
+        }
+
+    def state(*arguments):
+        """Where `state` restarts if the source has lost the position of time 0, so that `choice` cannot be there."""
+        given = known(*arguments)
+        given["input"] = Knowledge.of(graph, "input")
+        return frontiers(graph, given)[0]["state"]
+
+    assert state([0], zero) == -1
+    assert state([0], none) == 0, "it has seen nothing of time 0"
+    assert frontiers(graph, known([], zero))[0] == {"input": 0, "choice": 0, "state": 0}
+
+
 def test_no_checkpoint_is_restored_while_a_message_of_its_times_waits():
     graph = row()
     known = {
