@@ -41,6 +41,33 @@ def test_an_older_owner_is_fenced_by_a_claim_and_stays_so(store: LocalStore) -> 
     assert Log.open(store, "flow").history == new.history
 
 
+def test_an_owner_can_look_whether_it_still_is_one(store: LocalStore) -> None:
+    older = claimed(store)
+    older.append([made(0)])
+    assert older.newer_owner() is None
+    newer = claimed(store)
+    for _ in range(2):
+        found = older.newer_owner()
+        assert found is not None
+        assert found.condition == "FENCED"
+        assert newer.newer_owner() is None
+        newer.checkpoint(newer.history.snapshot(advance))
+        newer.truncate()
+
+
+def test_a_write_of_ones_own_that_is_not_known_yet_is_no_newer_owner(store: LocalStore) -> None:
+    owner = claimed(store)
+    seen: list[object] = []
+
+    def look_after(name: str, content: bytes | Path) -> None:
+        create(name, content)
+        seen.append(owner.newer_owner())
+
+    create, store.create = store.create, look_after  # type: ignore[method-assign]
+    owner.append([made(0)])
+    assert seen == [None]
+
+
 def test_an_older_owner_is_fenced_also_when_the_newer_one_has_truncated(store: LocalStore) -> None:
     old = claimed(store)
     new = claimed(store)

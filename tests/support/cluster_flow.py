@@ -31,8 +31,8 @@ def held(step: Column, value: Column) -> Column:
     return F.udf(wait, DoubleType())(step, value)
 
 
-def make_flow() -> bl.Dataflow:
-    """Gives the dataflow, over `data/` in the folder that the environment names."""
+def make_flow(history: Path) -> bl.Dataflow:
+    """Gives the dataflow, from `data/` in the folder that the environment names into another folder."""
     folder = os.environ["BOATLIFT_TEST_FOLDER"]
     flow = bl.Dataflow("cluster")
     rows = flow.source("rows", bl.files(f"{folder}/data/*.csv", schema=SCHEMA))
@@ -40,5 +40,5 @@ def make_flow() -> bl.Dataflow:
     sums = gated.group_by("k").agg(
         "sums", F.sum("v").alias("total"), F.avg("v").alias("mean"), F.count("*").alias("n"), policy=bl.Lazy(every=2)
     )
-    sums.sink("history", bl.parquet(f"{folder}/history"))
+    sums.sink("history", bl.parquet(history))
     return flow

@@ -36,7 +36,7 @@ class ArrowStager:
 
         Raises:
             InternalError: a batch has other columns than the sink was opened with.
-            UnavailableError: `[SINK_FAILED]` the scratch folder cannot be written.
+            UnavailableError: `[STORE_FAILED]` the scratch folder cannot be written.
         """
         import pyarrow as pa
 
@@ -56,7 +56,7 @@ class ArrowStager:
             if writer is not None:
                 writer.close()
         except OSError as error:
-            raise UnavailableError("SINK_FAILED", f"cannot stage rows in {place}: {error}") from error
+            raise UnavailableError("STORE_FAILED", f"cannot stage rows in {place}: {error}") from error
         return Staged(partition, rows, place if rows else "")
 
 

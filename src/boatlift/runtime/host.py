@@ -13,11 +13,12 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from boatlift.errors import DataError, InternalError
+from boatlift.errors import BoatliftError, DataError, FencedError, InternalError
 from boatlift.runtime import events as ev
 from boatlift.runtime import instructions as do
 from boatlift.runtime.engine import Engine
@@ -118,14 +119,22 @@ class Host:
             self._restore(machine, history.checkpoints)
             self._cursors = self._fold_cursors(history)
             self._drive(machine)
-        except BaseException:
+        except BaseException as error:
             self._engine.cancel()
+            if isinstance(error, Exception) and (newer := self._newer_owner()):
+                raise newer from error
             raise
         finally:
             # Jobs end first: what they answer may still want to write.
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._writer.close()
             self._engine.close()
+
+    def _newer_owner(self) -> FencedError | None:
+        """What went wrong may come of a takeover, such as scratch files that are gone; then it is that which is told."""
+        with suppress(BoatliftError):  # of looking; the error at hand is the one to raise
+            return self._log.newer_owner()
+        return None
 
     # -- before the first step ----------------------------------------------------------------------------------------
 

@@ -155,6 +155,18 @@ class Log:
                 self._write_next(())
             return number
 
+    def newer_owner(self) -> FencedError | None:
+        """Tells whether another process has claimed the log since this one did; it writes nothing.
+
+        Whatever goes wrong in a process may be a successor's doing, which has taken its scratch files and sinks.
+        """
+        later = [number for number in self._numbers() if number > self.last]
+        if (
+            not later or self._group(later[-1]).header.token == self._token
+        ):  # ours, if we do not know yet of its success
+            return None
+        return self._taken_over(later[0])
+
     def checkpoint(self, snapshot: Snapshot) -> int:
         """Writes a manifest: from now on the log begins here. See `append`."""
         with self._writing:
@@ -204,11 +216,7 @@ class Log:
         try:
             self._write(Header(self.dataflow, number, self._token, self.predecessor, self._checksum, manifest), records)
         except FencedError as error:
-            self._failure = FencedError(
-                "FENCED",
-                f"{self._newer_owner(number)} has taken {self.dataflow} over from this process, which claimed it with "
-                f"token {self._token}: this one stops",
-            )
+            self._failure = self._taken_over(number)
             raise self._failure from error
         return number
 
@@ -253,13 +261,15 @@ class Log:
             case error:
                 raise error
 
-    def _newer_owner(self, number: int) -> str:
+    def _taken_over(self, number: int) -> FencedError:
         try:
             records = self._group(number).records
         except BoatliftError:  # the newer owner may have truncated it: then its name is not known
             records = ()
         claims = [record for record in records if isinstance(record, Claim)]
-        return f"process {claims[0].pid} on {claims[0].host}" if claims else "a newer process"
+        who = f"process {claims[0].pid} on {claims[0].host}" if claims else "a newer process"
+        message = f"{who} has taken {self.dataflow} over from this process, which claimed it with token {self._token}"
+        return FencedError("FENCED", f"{message}: this one stops")
 
     # -- reading ------------------------------------------------------------------------------------------------------
 

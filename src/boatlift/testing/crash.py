@@ -2,10 +2,11 @@
 
 No list of points is kept by hand: a wrapper counts the calls as they come. A first run records which calls there are;
 then, for any of them, a process is killed by `SIGKILL` right there, started again, and its results are compared with
-those of a run that was not disturbed. Users can do the same to their own dataflows:
+those of a run that was not disturbed. With `--pause` it is stopped by `SIGSTOP` instead, and may go on by `SIGCONT`
+when another process has taken over. Users can do the same to their own dataflows:
 
-    python -m boatlift.testing.crash flights:flow --store store --at 'store.create(log):before:3'
     python -m boatlift.testing.crash flights:flow --store store --record calls.txt
+    python -m boatlift.testing.crash flights:flow --store store --at 'store.create(log):before:3'
 """
 
 from __future__ import annotations
@@ -61,9 +62,16 @@ class Tracer:
     Args:
         target: Where to die; None to live.
         record: A file that gets a line for each moment passed.
+        blow: The signal that the process sends itself there.
     """
 
-    def __init__(self, target: CrashPoint | None = None, record: Path | None = None) -> None:
+    def __init__(
+        self,
+        target: CrashPoint | None = None,
+        record: Path | None = None,
+        blow: signal.Signals = signal.SIGKILL,
+    ) -> None:
+        self.blow = blow
         self._target = target
         self._record = record
         self._visits: Counter[tuple[str, str]] = Counter()
@@ -82,7 +90,7 @@ class Tracer:
     def pass_by(self, call: str, when: str) -> None:
         """As `is_due`, and dies."""
         if self.is_due(call, when):
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), self.blow)
 
     def around(self, call: str, function: Callable[..., T], *arguments: Any) -> T:
         """Makes a call with the moments before and after it."""
@@ -142,12 +150,14 @@ class _KillingStager:
     stager: Stager
     driver: int
     when: str
+    blow: signal.Signals
 
     def stage(self, folder: str, name: str, partition: int, batches: Iterator[pa.RecordBatch]) -> Staged:
         if self.when == "before":
-            os.kill(self.driver, signal.SIGKILL)
+            os.kill(self.driver, self.blow)
         staged = self.stager.stage(folder, name, partition, batches)
-        os.kill(self.driver, signal.SIGKILL)
+        if self.when == "after":
+            os.kill(self.driver, self.blow)
         return staged
 
 
@@ -182,7 +192,7 @@ class CrashingSink:
         stager = self._sink.stager()
         for when in ("before", "after"):
             if self._tracer.is_due(f"sink.stage({self._name})", when):
-                return _KillingStager(stager, os.getpid(), when)
+                return _KillingStager(stager, os.getpid(), when, self._tracer.blow)
         return stager
 
     def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
@@ -222,10 +232,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--available-now", action="store_true")
     parser.add_argument("--master", default="local[2,4]")
     parser.add_argument("--at", type=CrashPoint.parse, help="where to die, such as 'store.create(log):before:3'")
+    parser.add_argument("--pause", action="store_true", help="do not die there but stop, until told to go on")
     parser.add_argument("--record", type=Path, help="a file that gets a line for each crash point passed")
     chosen = parser.parse_args(arguments)
     spark = session(chosen.master, app_name=chosen.flow)
-    tracer = Tracer(chosen.at, chosen.record)
+    tracer = Tracer(chosen.at, chosen.record, signal.SIGSTOP if chosen.pause else signal.SIGKILL)
     planned = with_crashing_sinks(plan(load_flow(chosen.flow)), tracer)
     store = CrashingStore(LocalStore.open(chosen.store, create=True), tracer)
     run_plan(planned, store, spark, available_now=chosen.available_now)
