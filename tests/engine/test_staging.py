@@ -69,7 +69,7 @@ def test_pieces_are_held_against_their_receipts(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UnavailableError, match=r"\[SINK_FAILED\]"):
+    with pytest.raises(UnavailableError, match=r"\[STORE_FAILED\]"):
         ArrowStager(SCHEMA).stage(str(tmp_path / "no"), "a", 0, iter([batch(1)]))
 
 
