@@ -138,7 +138,7 @@ class StoreLaws:
             assert list(other.list(prefix)) == sorted(name for name in names if name.startswith(prefix)), prefix
 
     def test_neither_scratch_nor_what_is_unfinished_is_listed(self, store: Store) -> None:
-        (store.scratch("7") / "file").write_bytes(b"x")
+        (store.scratch(7) / "file").write_bytes(b"x")
         store.create("a", b"")
         assert list(store.list("")) == ["a"]
         assert list(store.list("scratch/")) == []
@@ -166,19 +166,21 @@ class StoreLaws:
 
     def test_scratch_is_one_folder_an_owner_and_goes_with_it(self, opener: Opener) -> None:
         store = opener()
-        assert store.scratch("7") == store.scratch("7") != store.scratch("8")
-        (store.scratch("7") / "folder").mkdir()
-        (store.scratch("7") / "folder" / "a").write_bytes(b"old")
-        (store.scratch("8") / "a").write_bytes(b"new")
-        opener().discard_scratch(keep="8")
-        assert (store.scratch("8") / "a").read_bytes() == b"new"
-        assert list(store.scratch("7").iterdir()) == []
+        assert store.scratch(7) == store.scratch(7) != store.scratch(8)
+        (store.scratch(7) / "folder").mkdir()
+        (store.scratch(7) / "folder" / "a").write_bytes(b"old")
+        (store.scratch(8) / "a").write_bytes(b"new")
+        opener().discard_scratch(before=7)
+        assert (store.scratch(7) / "folder" / "a").read_bytes() == b"old"
+        opener().discard_scratch(before=8)
+        assert (store.scratch(8) / "a").read_bytes() == b"new"
+        assert list(store.scratch(7).iterdir()) == []
 
     def test_an_object_made_from_scratch_outlives_it(self, store: Store) -> None:
-        file = store.scratch("7") / "run"
+        file = store.scratch(7) / "run"
         file.write_bytes(b"rows")
         store.create("runs/1", file)
-        store.discard_scratch(keep="8")
+        store.discard_scratch(before=8)
         assert store.read("runs/1") == b"rows"
 
     def test_a_local_path_if_there_is_one_holds_the_object(self, store: Store) -> None:

@@ -134,8 +134,8 @@ def test_after_a_failed_act_every_write_is_refused(tmp_path: Path, act: str, err
         lambda: store.create("log/3", b"later"),
         lambda: store.create("runs/3", run),
         lambda: store.delete("log/1"),
-        lambda: store.discard_scratch("1"),
-        lambda: store.scratch("1"),
+        lambda: store.discard_scratch(1),
+        lambda: store.scratch(1),
     ):
         with pytest.raises(UnavailableError, match=r"\[STORE_FAILED\].*takes no more writes.*" + os.strerror(error)):
             write()
@@ -294,7 +294,7 @@ def test_a_paused_owner_whose_files_were_discarded_is_fenced(tmp_path: Path) -> 
     def newer() -> None:
         store = LocalStore.open(tmp_path, create=True)
         store.create("log/2", b"newer")
-        store.discard_scratch(keep="2")
+        store.discard_scratch(before=2)
 
     old = LocalStore.open(tmp_path, create=True, filesystem=Paused("link", newer))
     with pytest.raises(FencedError, match=r"\[OBJECT_EXISTS\] log/2"):
@@ -304,19 +304,42 @@ def test_a_paused_owner_whose_files_were_discarded_is_fenced(tmp_path: Path) -> 
 
 def test_a_paused_owner_that_loses_its_scratch_is_fenced(tmp_path: Path) -> None:
     def newer() -> None:
-        LocalStore.open(tmp_path, create=True).discard_scratch(keep="2")
+        LocalStore.open(tmp_path, create=True).discard_scratch(before=2)
 
-    for act, content in (("sync_file", None), ("link", None), ("link", b"bytes")):
+    for act in ("sync_file", "link"):
         old = LocalStore.open(tmp_path, create=True, filesystem=Paused(act, newer))
-        file = old.scratch("1") / "run"
+        file = old.scratch(1) / "run"
         file.write_bytes(b"rows")
         with pytest.raises(FencedError, match=r"\[FENCED\]"):
-            old.create("runs/1", content or file)
+            old.create("runs/1", file)
+
+
+def test_a_temporary_file_that_another_process_tidied_away_is_written_again(tmp_path: Path) -> None:
+    def other() -> None:
+        LocalStore.open(tmp_path, create=True).discard_scratch(before=1)
+
+    store = LocalStore.open(tmp_path, create=True, filesystem=Paused("link", other))
+    store.create("log/3", b"newest")
+    assert store.read("log/3") == b"newest"
+
+
+def test_only_what_older_owners_left_is_discarded(tmp_path: Path) -> None:
+    store = LocalStore.open(tmp_path, create=True)
+    for owner in (3, 12, 20):
+        (store.scratch(owner) / "run").write_bytes(b"rows")
+    foreign = [tmp_path / "scratch" / "thesis" / "draft", tmp_path / "tmp" / "my notes.txt"]
+    for path in foreign:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("of the user")
+    store.discard_scratch(before=12)
+    left = sorted(path.name for path in (tmp_path / "scratch").iterdir())
+    assert left == ["12", "20", "thesis"]
+    assert all(path.exists() for path in foreign)
 
 
 def test_a_discarded_temporary_file_of_an_object_that_is_there_is_no_matter(tmp_path: Path) -> None:
     def newer() -> None:
-        LocalStore.open(tmp_path, create=True).discard_scratch(keep="2")
+        LocalStore.open(tmp_path, create=True).discard_scratch(before=2)
 
     old = LocalStore.open(tmp_path, create=True, filesystem=Paused("linked", newer))
     old.create("log/1", b"older")
@@ -326,7 +349,7 @@ def test_a_discarded_temporary_file_of_an_object_that_is_there_is_no_matter(tmp_
 def test_a_file_that_never_was_is_no_fence(tmp_path: Path) -> None:
     store = LocalStore.open(tmp_path, create=True)
     with pytest.raises(UnavailableError, match=r"\[STORE_FAILED\].*No such file"):
-        store.create("runs/1", store.scratch("1") / "forgotten")
+        store.create("runs/1", store.scratch(1) / "forgotten")
 
 
 def test_a_store_that_was_deleted_under_its_owner_is_no_fence(tmp_path: Path) -> None:

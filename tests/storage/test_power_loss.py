@@ -73,7 +73,7 @@ def live(base: Path) -> Session:
     note(session, log, files)
     for time in (0, 1):
         content = f"the rows of run {time}".encode()
-        file = store.scratch("1") / f"{time}.arrow"
+        file = store.scratch(1) / f"{time}.arrow"
         if time == 0:
             files.acts += [Act("make_folder", base / STORE / "scratch"), Act("make_folder", base / STORE / "scratch/1")]
         files.write_unsynced(file, content)

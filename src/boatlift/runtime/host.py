@@ -108,8 +108,8 @@ class Host:
         self._token = token = self._log.claim(self._claim())
         history = self._log.history
         self._delete_orphans()
-        self._store.discard_scratch(keep=str(token))
-        self._engine.start(self._store, self._store.scratch(str(token)), token)
+        self._store.discard_scratch(before=token)
+        self._engine.start(self._store, self._store.scratch(token), token)
         self._pool = ThreadPoolExecutor(max_workers=4 + 2 * len(self._engine.plan.processors))
         self._writer = GroupWriter(self._log)
         try:

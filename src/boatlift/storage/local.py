@@ -11,7 +11,7 @@ import errno
 import re
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -24,6 +24,9 @@ TEMPORARY = "tmp"
 SCRATCH = "scratch"
 COPY_BYTES = 8 << 20
 
+_OWNER = re.compile(r"[0-9]+\Z")
+_TEMPORARY = re.compile(r"[0-9a-f]{32}\Z")
+_LINK_ATTEMPTS = 5
 _PART = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,200}\Z")
 
 
@@ -74,12 +77,12 @@ class LocalStore:
         A file on another file system than the store is copied; on the same one it is linked.
         """
         target = self._path(name)
-        with self._durably(f"creating {name}", name):
+        with self._durably(f"creating {name}"):
             self._make_folder(target.parent)
             if isinstance(content, Path):
                 self._create_from_file(target, content)
             else:
-                self._create_from_parts(target, iter((content,)))
+                self._create_from_parts(target, lambda: iter((content,)))
 
     def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
         """Reads an object or a range of it; see `Store.read`."""
@@ -110,28 +113,29 @@ class LocalStore:
         """Gives an object's own file; it must not be written to."""
         return self._path(name)
 
-    def scratch(self, owner: str) -> Path:
+    def scratch(self, owner: int) -> Path:
         """Gives an owner's folder for files that need not survive; see `Store.scratch`."""
-        folder = self.root / SCRATCH / _checked_part(owner)
+        folder = self.root / SCRATCH / str(owner)
         with self._durably(f"making scratch for {owner}"):
             for each in (folder.parent, folder):
                 with suppress(FileExistsError):
                     self._files.make_folder(each)
         return folder
 
-    def discard_scratch(self, keep: str) -> None:
-        """Removes the scratch folders of all other owners, and the temporary files that died with their writers.
+    def discard_scratch(self, before: int) -> None:
+        """Removes the scratch of owners before this one, and temporary files, most of which died with their writers.
 
-        To be called by the newest owner only, after its claim: an older one that is merely paused finds its files gone
-        and is told that it is fenced.
+        An older owner that is merely paused finds its scratch gone and is told that it is fenced. Whoever finds a
+        temporary file gone writes it again; its link then tells who is fenced.
         """
         with self._durably("discarding scratch"):
             for owner, _ in self._files.list_folder(self.root / SCRATCH):
-                if owner != keep:
+                if _OWNER.match(owner) and int(owner) < before:
                     self._discard(self.root / SCRATCH / owner)
             for temporary, _ in self._files.list_folder(self.root / TEMPORARY):
-                with suppress(FileNotFoundError):
-                    self._files.unlink(self.root / TEMPORARY / temporary)
+                if _TEMPORARY.match(temporary):
+                    with suppress(FileNotFoundError):
+                        self._files.unlink(self.root / TEMPORARY / temporary)
 
     def _discard(self, folder: Path) -> None:
         try:
@@ -143,7 +147,18 @@ class LocalStore:
 
     # -- making names durable -----------------------------------------------------------------------------------------
 
-    def _create_from_parts(self, target: Path, parts: Iterator[bytes]) -> None:
+    def _create_from_parts(self, target: Path, parts: Callable[[], Iterator[bytes]]) -> None:
+        for attempts_left in reversed(range(_LINK_ATTEMPTS)):
+            try:
+                self._create_once(target, parts())
+            except FileNotFoundError as error:
+                # Another process, starting, has tidied the temporary file away: the link would have told who is newer.
+                if not attempts_left or Path(error.filename).parent != self.root / TEMPORARY:
+                    raise
+            else:
+                return
+
+    def _create_once(self, target: Path, parts: Iterator[bytes]) -> None:
         temporary = self._temporary()
         try:
             self._files.write_new(temporary, parts)
@@ -153,7 +168,7 @@ class LocalStore:
             with suppress(OSError):
                 self._files.unlink(temporary)
             raise
-        with suppress(FileNotFoundError):  # a newer owner may have tidied it away: the object has its own name by now
+        with suppress(FileNotFoundError):  # another process may have tidied it away: the object has its own name by now
             self._files.unlink(temporary)
 
     def _create_from_file(self, target: Path, source: Path) -> None:
@@ -163,7 +178,7 @@ class LocalStore:
         except OSError as error:
             if error.errno not in {errno.EXDEV, errno.EPERM, errno.EMLINK}:
                 raise
-            self._create_from_parts(target, self._parts_of(source))
+            self._create_from_parts(target, lambda: self._parts_of(source))
 
     def _parts_of(self, source: Path) -> Iterator[bytes]:
         start = 0
@@ -240,13 +255,13 @@ class LocalStore:
     # -- errors -------------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def _durably(self, act: str, name: str | None = None) -> Iterator[None]:
+    def _durably(self, act: str) -> Iterator[None]:
         """Turns an `OSError` into the store's own error; unless it tells of a newer owner, no write follows it."""
         self._refuse_after_failure()
         try:
             yield
         except OSError as error:
-            raise self._error(act, name, error) from error
+            raise self._error(act, error) from error
 
     def _refuse_after_failure(self) -> None:
         if self._failure is not None:
@@ -258,26 +273,18 @@ class LocalStore:
         name = target.relative_to(self.root).as_posix()
         return FencedError("OBJECT_EXISTS", f"{name} in {self.root} was created by another process: stop this one")
 
-    def _error(self, act: str, name: str | None, error: OSError) -> BoatliftError:
+    def _error(self, act: str, error: OSError) -> BoatliftError:
         if isinstance(error, NotADirectoryError):
             return InvalidError("BAD_NAME", f"{act}: a part of the name is taken by another object ({error})")
-        if (
-            name is not None
-            and isinstance(error, FileNotFoundError)
-            and self._was_discarded(Path(error.filename), name)
-        ):
-            if self.size(name) is not None:
-                return self._exists(self._path(name))
+        if isinstance(error, FileNotFoundError) and self._was_discarded(Path(error.filename)):
             return FencedError("FENCED", f"a newer process has discarded this one's files while {act}: stop this one")
         self._failure = self._failure or f"{act} failed: {error}"
         return UnavailableError(
             "STORE_FAILED", f"{act} in {self.root} failed: {error}: see to the disk, then run again"
         )
 
-    def _was_discarded(self, gone: Path, name: str) -> bool:
-        """Whether a file is gone as `discard_scratch` of a newer owner takes it away: its folders are still there."""
-        if gone.parent == self.root / TEMPORARY:
-            return gone.parent.is_dir() and self._path(name).parent.is_dir()
+    def _was_discarded(self, gone: Path) -> bool:
+        """Whether a file is gone as `discard_scratch` of a newer owner takes it away: with all of its owner's scratch."""
         scratch = self.root / SCRATCH
         return gone.is_relative_to(scratch) and not (scratch / gone.relative_to(scratch).parts[0]).is_dir()
 

@@ -59,11 +59,11 @@ class Store(Protocol):
     def local_path(self, name: str) -> Path | None:
         """Gives a local file for memory-mapping, or None if this store has none."""
 
-    def scratch(self, owner: str) -> Path:
+    def scratch(self, owner: int) -> Path:
         """Gives a folder that every task can write to, for files that need not survive; made if absent.
 
-        One folder an owner: a successor removes those of its predecessors with `discard_scratch`.
+        One folder an owner, which is known by its token.
         """
 
-    def discard_scratch(self, keep: str) -> None:
-        """Removes the scratch folders of all owners but one."""
+    def discard_scratch(self, before: int) -> None:
+        """Removes the scratch folders of owners with a smaller token; never those of a newer one."""

@@ -134,13 +134,13 @@ class CrashingStore:
         """As `Store.local_path`; it does nothing, so it is no crash point."""
         return self._store.local_path(name)
 
-    def scratch(self, owner: str) -> Path:
+    def scratch(self, owner: int) -> Path:
         """As `Store.scratch`."""
         return self._tracer.around("store.scratch", self._store.scratch, owner)
 
-    def discard_scratch(self, keep: str) -> None:
+    def discard_scratch(self, before: int) -> None:
         """As `Store.discard_scratch`."""
-        self._tracer.around("store.discard_scratch", self._store.discard_scratch, keep)
+        self._tracer.around("store.discard_scratch", self._store.discard_scratch, before)
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,11 +82,11 @@ class MemoryStore:
         """As `Store.local_path`."""
         return None
 
-    def scratch(self, owner: str) -> Path:
+    def scratch(self, owner: int) -> Path:
         """As `Store.scratch`; the simulation keeps scratch elsewhere."""
-        return Path(owner)
+        return Path(str(owner))
 
-    def discard_scratch(self, keep: str) -> None:
+    def discard_scratch(self, before: int) -> None:
         """As `Store.discard_scratch`."""
 
 
