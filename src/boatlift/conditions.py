@@ -48,6 +48,7 @@ CONDITIONS: dict[str, Condition] = {
     "AGGREGATE_OVER_CHANGES": Condition(
         "InvalidError", "an aggregate over the output of another aggregate", "aggregate the append-only stream"
     ),
+    "RESERVED_NAME": Condition("InvalidError", "a column has a name that Boatlift itself uses", "rename it"),
     "SCHEMA_MISMATCH": Condition("InvalidError", "columns or types are not what is declared", "correct the schema"),
     "NO_JAVA": Condition("InvalidError", "no Java 17 or newer was found", "install one or set JAVA_HOME"),
     "MISSING_EXTRA": Condition("InvalidError", "an optional package is not installed", "pip install the extra"),
@@ -101,7 +102,7 @@ CONDITIONS: dict[str, Condition] = {
         "UnavailableError", "the place a source reads from cannot be reached", "run again when it is back"
     ),
     "NAN_REFUSED": Condition("DataError", "a NaN would become NULL in this sink", "choose nan='text' or filter it"),
-    "TYPE_REFUSED": Condition("InvalidError", "a sink cannot hold a column's type", "cast it in a transform"),
+    "TYPE_REFUSED": Condition("InvalidError", "a column has a type that cannot be kept", "cast it in a transform"),
     # running
     "DIVERGED": Condition(
         "DivergedError",

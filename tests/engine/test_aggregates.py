@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from boatlift.engine.aggregates import canonical_key, key_hash_column, parse_aggregates
+from boatlift.engine.aggregates import canonical_key, key_hash, parse_aggregates
 from boatlift.errors import InvalidError
 
 pytestmark = pytest.mark.spark
@@ -157,7 +157,7 @@ def test_equal_float_keys_have_equal_bits_and_hashes(spark: SparkSession, kind: 
     frame = spark.createDataFrame(values).select(F.col("k").cast(kind))
     canonical = frame.select(canonical_key(frame, "k"))
     assert canonical.schema.simpleString() == f"struct<k:{kind}>"
-    rows = canonical.select("k", key_hash_column([F.col("k")]).alias("h"), F.hash("k").alias("s")).collect()
+    rows = canonical.selectExpr("k", f"{key_hash(['k'])} AS h", "hash(k) AS s").collect()
 
     zero, minus, *nans, null, plain = rows
     assert (math.copysign(1, zero.k), math.copysign(1, minus.k)) == (1, 1)
@@ -180,9 +180,9 @@ def test_spark_puts_key_group_g_into_partition_g_mod_n(spark: SparkSession, part
         F.concat(F.lit("key-"), (F.col("id") % 911).cast("string")).alias("b"),
         (F.col("id") / 3).alias("c"),
     )
-    columns = [F.col("a"), F.col("b"), F.col("c")]
-    placed = keys.repartition(partitions, *columns).select(
-        key_hash_column(columns).alias("h"), F.hash(*columns).alias("s"), F.spark_partition_id().alias("p")
+    columns = ["a", "b", "c"]
+    placed = keys.repartition(partitions, *columns).selectExpr(
+        f"{key_hash(columns)} AS h", "hash(a, b, c) AS s", "spark_partition_id() AS p"
     )
     rows = placed.collect()
     assert len({row.p for row in rows}) == partitions
@@ -193,5 +193,5 @@ def test_spark_puts_key_group_g_into_partition_g_mod_n(spark: SparkSession, part
 
 
 def test_the_low_bits_of_the_hash_are_those_of_another_hash(spark: SparkSession) -> None:
-    rows = spark.range(1000).select(key_hash_column([F.col("id")]).alias("h"), F.xxhash64("id").alias("x")).collect()
+    rows = spark.range(1000).selectExpr(f"{key_hash(['id'])} AS h", "xxhash64(id) AS x").collect()
     assert all(row.h & (2**52 - 1) == (row.x % 2**64) >> 12 for row in rows)

@@ -122,8 +122,7 @@ def test_bits_do_not_depend_on_the_number_of_tasks(
     shutil.rmtree(here / "store")
     shutil.rmtree(here / "history")
     (here / "answers.db").unlink()
-    monkeypatch.setattr("boatlift.engine.spark_engine.ONE_TASK_BYTES", 0)
-    monkeypatch.setattr("boatlift.engine.spark_engine._power_of_two", lambda _: tasks)
+    monkeypatch.setattr("boatlift.engine.step_plans.tasks_for", lambda _weight, _parallelism: tasks)
     bl.run(sums_flow(), store="store", available_now=True, spark=spark)
     assert history(here / "history") == expected
 

@@ -13,12 +13,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import boatlift as bl
-from boatlift.engine import spark_engine
+from boatlift.engine import step_plans
 from boatlift.engine.program import CompiledUnit
 
 master, folder, settings, tasks = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3]), int(sys.argv[4])
-spark_engine.ONE_TASK_BYTES = 0  # every step is shuffled, small as it is
-spark_engine._power_of_two = lambda _: tasks
+step_plans.tasks_for = lambda _weight, _parallelism: tasks  # every step is shuffled, small as it is
 
 build = CompiledUnit.build
 

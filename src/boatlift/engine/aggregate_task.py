@@ -35,7 +35,7 @@ class AggregateTask:
         output: The schema of the changes.
         processor, time, token: Whose step, which, and who runs it.
         tasks: How many partitions the step has; partition i takes key groups g with g % tasks == i.
-        runs: The whole state.
+        state: The file that lists the runs of the whole state.
         outlets: Where the changes go.
         folder: Where new files go.
     """
@@ -46,7 +46,7 @@ class AggregateTask:
     time: int
     token: int
     tasks: int
-    runs: tuple[HeldRun, ...]
+    state: str
     outlets: tuple[Outlet, ...]
     folder: str
 
@@ -58,12 +58,13 @@ class AggregateTask:
     def run(self, partition: int, batches: Iterator[pa.RecordBatch]) -> Receipt:
         """Takes a partition's rows; the partition's number decides which key groups they may be of."""
         taken = list(batches)
+        runs = msgspec.msgpack.decode(Path(self.state).read_bytes(), type=list[HeldRun])
         name = _fresh_run(self.token)
         upserts = all(outlet.upserts for outlet in self.outlets)
         kernel = StepKernel(self.layout, self.processor, upserts=upserts)
         made = kernel.run(
             taken,
-            [(path, run) for run, path in self.runs if _meets(run, self.tasks, partition)],
+            [(path, run) for run, path in runs if _meets(run, self.tasks, partition)],
             Path(self.folder) / name,
             time=self.time,
             modulus=self.tasks,

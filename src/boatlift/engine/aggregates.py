@@ -23,6 +23,7 @@ from pyspark.sql.types import (
     ShortType,
 )
 
+from boatlift.dataflow.columns import ARGUMENT, quoted
 from boatlift.engine.catalyst import analysed, call_of
 from boatlift.engine.fingerprint import canonical
 from boatlift.engine.row_wise import check_expressions
@@ -34,7 +35,7 @@ __all__ = [
     "Function",
     "ParsedAggregates",
     "canonical_key",
-    "key_hash_column",
+    "key_hash",
     "parse_aggregates",
 ]
 
@@ -127,7 +128,7 @@ def parse_aggregates(frame: DataFrame, key_names: Sequence[str], columns: Sequen
     for (function, argument), field in zip(read, results, strict=True):
         name, input_type = None, None
         if argument is not None:
-            name, _ = found.setdefault(argument.identity, (f"_argument{len(found)}", argument.column))
+            name, _ = found.setdefault(argument.identity, (f"{ARGUMENT}{len(found)}", argument.column))
             input_type = to_arrow_type(argument.type, timezone=zone)
         specs.append(
             AggregateSpec(
@@ -227,7 +228,7 @@ def canonical_key(frame: DataFrame, name: str) -> Column:
 
     Spark's own `groupBy` does this unseen; `repartition` and our hashes do not.
     """
-    column = F.col(f"`{name}`")
+    column = F.col(quoted(name))
     kind = frame.schema[name].dataType
     if not isinstance(kind, FloatType | DoubleType):
         return column
@@ -235,14 +236,15 @@ def canonical_key(frame: DataFrame, name: str) -> Column:
     return F.when(F.isnan(column), nan).otherwise(column + zero).alias(name)
 
 
-def key_hash_column(key_columns: Sequence[Column]) -> Column:
-    """Gives the 64-bit hash that keyed rows are sorted by within a run; its top 12 bits are the key group.
+def key_hash(names: Sequence[str]) -> str:
+    """Gives, as SQL, the 64-bit hash that keyed rows are sorted by within a run; its top 12 bits are the key group.
 
     The key group is `pmod(Spark's hash, 4096)`, so that `repartition(n, *keys)` puts key group g into partition g % n for
     every n that divides 4096; the other 52 bits are the top of `xxhash64`. As a signed long.
 
     Args:
-        key_columns: Canonical keys (`canonical_key`), in the order of the grouping.
+        names: Columns with canonical keys (`canonical_key`), in the order of the grouping.
     """
-    group = F.pmod(F.hash(*key_columns), F.lit(KEY_GROUPS)).cast("long")
-    return F.shiftleft(group, 52).bitwiseOR(F.shiftrightunsigned(F.xxhash64(*key_columns), 12))
+    keys = ", ".join(quoted(name) for name in names)
+    group = f"cast(pmod(hash({keys}), {KEY_GROUPS}) AS bigint)"
+    return f"shiftleft({group}, 52) | shiftrightunsigned(xxhash64({keys}), 12)"

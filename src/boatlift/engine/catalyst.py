@@ -13,9 +13,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["INPUT", "Call", "Tree", "analysed", "analysed_text", "call_of", "is_input", "python_functions", "subplan"]
+__all__ = [
+    "INPUT",
+    "Call",
+    "Tree",
+    "analysed",
+    "analysed_text",
+    "call_of",
+    "is_input",
+    "java_settings",
+    "optimise",
+    "python_functions",
+    "subplan",
+]
 
 INPUT = "__boatlift_input__"
 """The alias that marks a transform's input in its plan."""
@@ -63,6 +75,16 @@ def analysed_text(frame: DataFrame) -> str:
     """Gives the analysed plan as text; it shows options that its JSON leaves out."""
     verbose, suffix, all_fields, operator_id, node_id = True, False, 2**31 - 1, False, False
     return str(_plan(frame).treeString(verbose, suffix, all_fields, operator_id, node_id))
+
+
+def optimise(frame: DataFrame) -> None:
+    """Makes Spark plan a frame now; it keeps what it makes, so that running the frame later only runs it."""
+    frame._jdf.queryExecution().executedPlan()
+
+
+def java_settings(spark: SparkSession) -> Any:
+    """Gives Java's own map of what was set in a session."""
+    return cast("Any", spark)._jsparkSession.sessionState().conf().settings()
 
 
 def subplan(frame: DataFrame, path: Sequence[int]) -> DataFrame:

@@ -9,10 +9,13 @@ import platform
 import sys
 from typing import TYPE_CHECKING, Any
 
+from boatlift.engine.catalyst import java_settings
+from boatlift.errors import DataError
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SETTINGS", "environment"]
+__all__ = ["SETTINGS", "RunningSettings", "environment"]
 
 SETTINGS = (
     "spark.sql.session.timeZone",
@@ -70,12 +73,48 @@ def environment(spark: SparkSession) -> dict[str, str]:
         "numpy": np.__version__,
         "pyarrow": pa.__version__,
         "byteorder": sys.byteorder,
+        "processor": platform.machine(),
     }
     for name in SETTINGS:
         value = _setting(spark, name)
         if value is not None:
             found[name] = value
     return found
+
+
+class RunningSettings:
+    """The session's settings while a dataflow runs: a change of one that results depend on must stop it.
+
+    Else steps would be recorded under an environment that they did not have, and could not be replayed.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        # Java's own map of what was set: its hash tells of a change in one call.
+        self._java = java_settings(spark)
+        self._hash = self._java.hashCode()
+        self._begun = environment(spark)
+
+    def check(self) -> None:
+        """Looks whether anything changed since this object was made.
+
+        Raises:
+            DataError: `[ENVIRONMENT_CHANGED]`.
+        """
+        found = self._java.hashCode()
+        if found == self._hash:
+            return
+        now = environment(self._spark)
+        changed = [
+            f"{name} was {self._begun.get(name)} and is {now.get(name)}"
+            for name in sorted({*self._begun, *now})
+            if self._begun.get(name) != now.get(name)
+        ]
+        if changed:
+            raise DataError(
+                "ENVIRONMENT_CHANGED", f"while the dataflow runs, {', '.join(changed)}: set it back, then run again"
+            )
+        self._hash = found
 
 
 def _setting(spark: SparkSession, name: str) -> str | None:

@@ -5,10 +5,16 @@ An exception raised in a task reaches the driver as text only; ours carry their 
 
 from __future__ import annotations
 
+import re
+
 from boatlift.dataflow import Json, Source
 from boatlift.errors import BoatliftError, UnavailableError, UserCodeError, from_text
 
 __all__ = ["explain"]
+
+_SQLSTATE = re.compile(r"SQLSTATE: (\w{2})\w{3}")
+_FAULTS_OF_EXPRESSIONS = frozenset({"22", "42"})
+"""Classes of SQLSTATE that come again however often a step is tried: bad values, and what does not resolve."""
 
 
 def explain(error: Exception, unit: str, time: int, inputs: tuple[Source, Json] | None) -> BoatliftError:
@@ -32,7 +38,10 @@ def explain(error: Exception, unit: str, time: int, inputs: tuple[Source, Json] 
             return explained
     if "Traceback (most recent call last)" in text:
         return UserCodeError("USER_CODE", f"a function of {unit} raised at step {time}: {_traceback(text)}")
+    state = _SQLSTATE.search(text)
     first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
+    if state is not None and state[1] in _FAULTS_OF_EXPRESSIONS:
+        return UserCodeError("USER_CODE", f"an expression of {unit} failed at step {time}: {first}")
     return UnavailableError("STEP_FAILED", f"Spark could not run step {time} of {unit}: {first}")
 
 

@@ -17,6 +17,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import xxhash
+from pyspark import StorageLevel
 
 from boatlift.engine.allowed import STATIC_LEAVES
 from boatlift.engine.catalyst import INPUT, Tree, analysed, analysed_text, is_input, python_functions, subplan
@@ -25,7 +26,7 @@ from boatlift.engine.step_functions import MARK
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["canonical", "describe_function", "fingerprint"]
+__all__ = ["calls_python", "canonical", "describe_function", "fingerprint", "pin_static_tables", "shape"]
 
 # Differ from session to session and say nothing of what is computed.
 _IGNORED_FIELDS = frozenset(
@@ -49,11 +50,43 @@ def fingerprint(frame: DataFrame, *, content: bool = True) -> str:
     plan = analysed(frame)
     marked = any(is_input(node) for node in plan.walk())
     parts: list[Any] = [canonical(plan), _canonical_text(analysed_text(frame))]
-    if any(expression.kind == "PythonUDF" for expression in _all_expressions(plan)):
+    if calls_python(frame):
         parts.append([_describe_pickled(command) for command in python_functions(frame)])
     if content and marked:
         parts.append([_content(subplan(frame, path)) for path in _static_leaves(plan)])
     return xxhash.xxh3_128_hexdigest(json.dumps(parts, sort_keys=True).encode())
+
+
+def calls_python(frame: DataFrame) -> bool:
+    """Tells whether a plan has Python UDFs."""
+    return any(expression.kind == "PythonUDF" for expression in _all_expressions(analysed(frame)))
+
+
+def shape(frame: DataFrame, *, functions: bool) -> str:
+    """Gives a hash that tells, at the price of one call into the JVM, whether a step's plan is built as it always was.
+
+    Args:
+        frame: Built from input with the mark; what lies below that does not count, nor do the literals of a step.
+        functions: Whether the code of Python UDFs counts too, which takes many calls.
+
+    Returns:
+        32 hexadecimal digits (xxh3-128); comparable within one process.
+    """
+    parts: list[Any] = [_canonical_text(analysed_text(frame))]
+    if functions:
+        parts.append([_describe_pickled(command) for command in python_functions(frame)])
+    return xxhash.xxh3_128_hexdigest(json.dumps(parts).encode())
+
+
+def pin_static_tables(frame: DataFrame) -> list[DataFrame]:
+    """Lets the session keep the content of static tables, so that all steps of this process join with the same rows.
+
+    Returns:
+        What the caller unpersists in the end; tables that the user had cached are left alone.
+    """
+    plan = analysed(frame)
+    tables = [subplan(frame, path) for path in _static_leaves(plan)] if any(map(is_input, plan.walk())) else []
+    return [table.persist() for table in tables if table.storageLevel == StorageLevel.NONE]
 
 
 def canonical(plan: Tree) -> Any:

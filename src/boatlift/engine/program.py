@@ -6,7 +6,7 @@ Compiling runs the user's functions once, on empty frames. The plans that come o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -16,19 +16,18 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructField, StructType
 
 from boatlift.dataflow import Aggregate, Plan, Unit
-from boatlift.engine.aggregates import canonical_key, key_hash_column, parse_aggregates
-from boatlift.engine.fingerprint import fingerprint
+from boatlift.dataflow.columns import POSITION, WEIGHT
+from boatlift.engine.aggregates import canonical_key, parse_aggregates
+from boatlift.engine.catalyst import INPUT
+from boatlift.engine.column_rules import check_sink_key, refuse_maps, refuse_reserved
+from boatlift.engine.fingerprint import calls_python, fingerprint, pin_static_tables, shape
 from boatlift.engine.row_wise import apply, check_row_wise
 from boatlift.engine.state import Aggregate as StateAggregate
 from boatlift.engine.state import Layout
 from boatlift.engine.step_functions import StepContext, step_context
 from boatlift.errors import InvalidError
 
-__all__ = ["POSITION", "WEIGHT", "CompiledUnit", "Program", "compile_program", "hashed", "row_hash"]
-
-POSITION = "_position"
-WEIGHT = "_weight"
-HASH = "_hash"
+__all__ = ["CompiledUnit", "Program", "compile_program"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +37,12 @@ class CompiledUnit:
     Attributes:
         schema: Of its output rows, without weight.
         output: The same as Arrow, with `_weight` if its output is changes.
-        arrow_input: The columns handed to the state kernel.
         columns: What is selected for it: canonical keys and the arguments of its aggregates.
         layout: How its state is laid out; None without state.
         fingerprint: Canonical hash of its plan.
         positioned: Whether source rows carry `_position` through its chain.
+        python: Whether its plan has Python UDFs.
+        shape: What its plan looks like, whatever the step.
     """
 
     unit: Unit
@@ -52,24 +52,58 @@ class CompiledUnit:
     layout: Layout | None
     fingerprint: str
     positioned: bool
+    python: bool = False
+    shape: str = ""
 
     def build(self, rows: DataFrame, clock: int, seed: int) -> DataFrame:
-        """Applies the unit's transforms to the rows of a step."""
+        """Applies the unit's transforms to the rows of a step.
+
+        Raises:
+            InvalidError: `[NOT_DETERMINISTIC]` the user's functions build another plan than when the program was compiled.
+        """
+        frame = self._built(rows, clock, seed)
+        if shape(frame, functions=self.python) != self.shape:
+            raise InvalidError(
+                "NOT_DETERMINISTIC",
+                f"{self.unit.name} builds another plan now than when this process began, so a replay would differ: let its "
+                "functions depend on nothing that changes while it runs",
+            )
+        return frame
+
+    def with_shape(self, empty: DataFrame) -> CompiledUnit:
+        """The same, knowing the shape of its frame; `empty` has the columns of the unit's rows."""
+        frame = self._built(empty, 0, 0)
+        python = calls_python(frame)
+        return replace(self, python=python, shape=shape(frame, functions=python))
+
+    def _built(self, rows: DataFrame, clock: int, seed: int) -> DataFrame:
+        rows = rows.alias(INPUT)
         if self.unit.changes_in:
             return _on_changes(self.unit, rows, clock, seed)
         frame = _apply(self.unit, rows, clock, seed, self.positioned)
-        if POSITION in frame.columns:
-            frame = frame.drop(POSITION)
-        return frame.select(*self.columns) if self.columns else frame
+        if self.columns:
+            return frame.select(*self.columns)
+        return frame.drop(POSITION) if self.positioned else frame
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A compiled dataflow."""
+    """A compiled dataflow.
+
+    Attributes:
+        identity: What a store is only opened with again: names, keys, schemas, canonical hashes of plans.
+        pinned: Static tables whose content the session keeps for it.
+    """
 
     plan: Plan
     units: dict[str, CompiledUnit]
     identity: dict[str, Any]
+    pinned: list[DataFrame]
+
+    def close(self) -> None:
+        """Lets go of static tables."""
+        for table in self.pinned:
+            table.unpersist()
 
 
 def compile_program(spark: SparkSession, plan: Plan) -> Program:
@@ -81,6 +115,7 @@ def compile_program(spark: SparkSession, plan: Plan) -> Program:
     """
     schemas: dict[str, StructType] = {name: p.source.schema(spark) for name, p in plan.sources.items()}
     units: dict[str, CompiledUnit] = {}
+    pinned: list[DataFrame] = []
     identity: dict[str, Any] = {
         # Where input lies is no part of the program: it may be moved, as long as names and bytes stay.
         f"source {name}": {key: value for key, value in processor.source.describe().items() if key != "path"}
@@ -89,7 +124,8 @@ def compile_program(spark: SparkSession, plan: Plan) -> Program:
     for name, unit in plan.units.items():
         from_source = unit.root in plan.sources
         rows = units[unit.root].schema if not from_source else schemas[unit.root]
-        compiled = _compile(spark, unit, rows, from_source and plan.sources[unit.root].source.positioned)
+        positioned = from_source and plan.sources[unit.root].source.positioned
+        compiled = _compile(spark, unit, rows, positioned, pinned)
         units[name] = compiled
         identity[f"processor {name}"] = {
             "reads": unit.root,
@@ -98,25 +134,35 @@ def compile_program(spark: SparkSession, plan: Plan) -> Program:
             "plan": compiled.fingerprint,
         }
     for name, sink in plan.sinks.items():
-        identity[f"sink {name}"] = {"reads": sink.upstream}
-    return Program(plan, units, identity)
+        identity[f"sink {name}"] = {"reads": sink.upstream, "key": list(sink.sink.key or [])}
+    return Program(plan, units, identity, pinned)
 
 
-def _compile(spark: SparkSession, unit: Unit, schema: StructType, positioned: bool) -> CompiledUnit:
-    if positioned:
-        schema = StructType([*schema.fields, StructField(POSITION, LongType())])
-    frame = spark.createDataFrame([], schema)
+def _compile(
+    spark: SparkSession, unit: Unit, schema: StructType, positioned: bool, pinned: list[DataFrame]
+) -> CompiledUnit:
+    refuse_reserved(schema.fieldNames(), unit.root)
+    own = [StructField(POSITION, LongType())] if positioned else []
+    frame = spark.createDataFrame([], StructType([*schema.fields, *own]))
     for transform in unit.chain:
         with step_context(StepContext(0, 0, transform.name, POSITION in frame.columns, unit.changes_in)):
             frame = check_row_wise(frame, transform.function, transform.name, transform.deterministic)
     positioned = POSITION in frame.columns
     if positioned:
         frame = frame.drop(POSITION)
-    if unit.aggregate is None:
-        arrow = _arrow(frame.schema, frame.sparkSession)
+    pinned += pin_static_tables(frame)
+    if unit.aggregate is not None:
+        compiled = _compile_aggregate(unit, unit.aggregate, frame, positioned)
+    else:
+        refuse_maps(frame.schema, unit.name)
+        arrow = _arrow(frame.schema, spark)
         output = arrow.append(pa.field(WEIGHT, pa.int64(), nullable=False)) if unit.changes_out else arrow
-        return CompiledUnit(unit, frame.schema, output, (), None, fingerprint(frame), positioned)
-    return _compile_aggregate(unit, unit.aggregate, frame, positioned)
+        compiled = CompiledUnit(unit, frame.schema, output, (), None, fingerprint(frame), positioned)
+    refuse_reserved(compiled.schema.fieldNames(), unit.name)
+    for sink in unit.sinks:
+        check_sink_key(sink, unit, compiled.schema)
+    given = [*schema.fields, *own, *([StructField(WEIGHT, LongType())] if unit.changes_in else [])]
+    return compiled.with_shape(spark.createDataFrame([], StructType(given)))
 
 
 def _arrow(schema: StructType, spark: SparkSession) -> pa.Schema:
@@ -167,14 +213,3 @@ def _on_changes(unit: Unit, rows: DataFrame, clock: int, seed: int) -> DataFrame
         side = _apply(unit, rows.where(F.col(WEIGHT) == weight).drop(WEIGHT), clock, seed, False)
         sides.append(side.withColumn(WEIGHT, F.lit(weight).cast("long")))
     return sides[0].unionAll(sides[1])
-
-
-def hashed(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
-    """Adds the 64-bit hash that state is sorted by."""
-    return rows.withColumn(HASH, key_hash_column([F.col(key) for key in keys]))
-
-
-def row_hash(rows: DataFrame, name: str) -> DataFrame:
-    """Adds a hash of the whole row, telling NULL apart from its neighbours' values."""
-    columns = [part for column in rows.columns for part in (F.col(column).isNull(), F.col(column))]
-    return rows.withColumn(name, F.xxhash64(*columns))

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from boatlift.dataflow.columns import POSITION
 from boatlift.engine.allowed import (
     AGGREGATE,
     NODES,
@@ -31,7 +32,7 @@ from boatlift.engine.allowed import (
 )
 from boatlift.engine.catalyst import INPUT, Tree, analysed, is_input
 from boatlift.engine.fingerprint import fingerprint
-from boatlift.engine.step_functions import POSITION, current_context
+from boatlift.engine.step_functions import current_context
 from boatlift.errors import BoatliftError, InvalidError, UserCodeError
 
 if TYPE_CHECKING:

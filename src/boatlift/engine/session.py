@@ -37,6 +37,7 @@ RUNTIME_SETTINGS: Mapping[str, str] = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",  # our kernels work batch by batch
     "spark.sql.files.ignoreCorruptFiles": "false",  # a file that cannot be read must stop the step,
     "spark.sql.files.ignoreMissingFiles": "false",  # never shorten it
+    "spark.sql.csv.filterPushdown.enabled": "false",  # a filter in the parser would skip rows before they are checked
 }
 
 # What must stand before the context starts.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time as clocks
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
 from boatlift.dataflow import Committed, Json, Outcome, Plan, SinkContext, Staged
-from boatlift.engine.aggregate_task import AggregateTask, MergeTask
+from boatlift.dataflow.columns import WEIGHT
+from boatlift.engine.aggregate_task import MergeTask
 from boatlift.engine.edges import EDGE, ReadTask
-from boatlift.engine.environment import environment
+from boatlift.engine.environment import RunningSettings, environment
 from boatlift.engine.errors_of_jobs import explain
-from boatlift.engine.program import WEIGHT, CompiledUnit, compile_program, hashed, row_hash
-from boatlift.engine.stage_task import RECEIPT, ROW_HASH, Outlet, Receipt, StageTask
-from boatlift.engine.staging import ArrowStager
+from boatlift.engine.program import CompiledUnit, compile_program
+from boatlift.engine.stage_task import Receipt
 from boatlift.engine.state_table import StateTable
+from boatlift.engine.step_plans import RECEIPTS, StepPlan, StepPlanner, power_of_two
 from boatlift.errors import InvalidError
 from boatlift.runtime.events import StepResult
 from boatlift.runtime.instructions import Commit, Run
@@ -29,9 +31,6 @@ from boatlift.storage.records import Checkpoint, RunRef
 from boatlift.storage.store import Store
 
 __all__ = ["SparkEngine"]
-
-ONE_TASK_BYTES = 4 << 20
-"""A step with less input than this runs as one task: a shuffle would cost more than it saves."""
 
 MERGE_HERE_ROWS = 100_000
 """Runs with fewer rows than this in all are merged on the driver: a job would cost more than the merge."""
@@ -61,7 +60,8 @@ class SparkEngine:
         self._leftovers: dict[tuple[str, int], _Leftovers] = {}
         self._group = f"boatlift-{plan.dataflow}-{id(self)}"
         self._grouped = threading.local()
-        self._tasks = _power_of_two(spark.sparkContext.defaultParallelism)
+        self._ahead: dict[tuple[str, int], Future[StepPlan]] = {}
+        self._background = ThreadPoolExecutor(1, thread_name_prefix="plans")
         for name, compiled in self._compiled.units.items():
             if compiled.layout is not None:
                 self._tables[name] = StateTable(self._merger(name, compiled))
@@ -81,6 +81,8 @@ class SparkEngine:
     def start(self, store: Store, scratch: Path, token: int) -> None:
         """Learns where state is and where files that need not survive go."""
         self._store, self._scratch, self._token = store, scratch, token
+        self._planner = StepPlanner(scratch, token, self._spark.sparkContext.defaultParallelism)
+        self._settings = RunningSettings(self._spark)
 
     def open_sink(self, sink: str) -> Committed | None:
         """Takes a sink over."""
@@ -105,11 +107,13 @@ class SparkEngine:
         self._spark.sparkContext.cancelJobGroup(self._group)
 
     def close(self) -> None:
-        """Lets go of sinks and background work."""
+        """Lets go of sinks, background work and static tables."""
+        self._background.shutdown(wait=True, cancel_futures=True)
         for table in self._tables.values():
             table.close()
         for sink in self.plan.sinks.values():
             sink.sink.close()
+        self._compiled.close()
 
     # -- sources ------------------------------------------------------------------------------------------------------
 
@@ -131,22 +135,27 @@ class SparkEngine:
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
+    def prepare(self, source: str, time: int, position: Json, clock: int, seed: int) -> None:
+        """Begins to make the plans of the steps that read this input, in the background."""
+        for unit in self.plan.units.values():
+            if unit.root == source:
+                order = Run(unit.name, time, position, clock, seed, replay=False)
+                self._ahead[unit.name, time] = self._background.submit(self._plan, order)
+
     def run(self, order: Run) -> StepResult:
         """Executes a step as one Spark job."""
         began = clocks.perf_counter()
         compiled = self._compiled.units[order.unit]
-        unit = compiled.unit
-        source = self.plan.sources[unit.root].source if unit.root in self.plan.sources else None
+        source = self.plan.sources[compiled.unit.root].source if compiled.unit.root in self.plan.sources else None
+        self._settings.check()
         if source is not None and order.replay:
             source.verify(order.position)
         self._join_group()
         try:
-            if source is not None:
-                rows, weight = source.load(self._spark, order.position), source.weigh(order.position)
-            else:
-                rows, weight = self._read_edge(unit.root, order.time)
-            frame = compiled.build(rows, order.clock, order.seed)
-            receipts = self._execute(compiled, frame, order.time, 1 if weight <= ONE_TASK_BYTES else self._tasks)
+            ahead = self._ahead.pop((order.unit, order.time), None)
+            step = ahead.result() if ahead is not None else self._plan(order)
+            table = self._tables.get(order.unit)
+            receipts = step.run([(run, str(path)) for run, path in table.held()] if table is not None else [])
         except Exception as error:
             raise explain(error, order.unit, order.time, (source, order.position) if source else None) from error
         if source is not None:
@@ -154,32 +163,14 @@ class SparkEngine:
             source.verify(order.position)
         return self._result(compiled, order.time, receipts, clocks.perf_counter() - began)
 
-    def _execute(self, compiled: CompiledUnit, frame: DataFrame, time: int, tasks: int) -> list[Receipt]:
-        task: StageTask | AggregateTask
-        if compiled.layout is None:
-            frame = row_hash(frame, ROW_HASH)
-            task = StageTask(self._outlets(compiled), str(self._scratch))
+    def _plan(self, order: Run) -> StepPlan:
+        compiled = self._compiled.units[order.unit]
+        if compiled.unit.root in self.plan.sources:
+            source = self.plan.sources[compiled.unit.root].source
+            rows, weight = source.load(self._spark, order.position), source.weigh(order.position)
         else:
-            aggregate = compiled.unit.aggregate
-            assert aggregate is not None
-            keys = aggregate.keys
-            frame = frame.coalesce(1) if tasks == 1 else frame.repartition(tasks, *keys)
-            frame = hashed(frame, keys)
-            held = self._tables[compiled.unit.name].held()
-            task = AggregateTask(
-                compiled.layout,
-                compiled.output,
-                compiled.unit.name,
-                time,
-                self._token,
-                tasks,
-                tuple((run, str(path)) for run, path in held),
-                self._outlets(compiled),
-                str(self._scratch),
-            )
-        rows = frame.mapInArrow(task, RECEIPT).collect()
-        receipts = [msgspec.msgpack.decode(bytes(row[0]), type=Receipt) for row in rows]
-        return sorted(receipts, key=lambda receipt: receipt.partition)
+            rows, weight = self._read_edge(compiled.unit.root, order.time)
+        return self._planner.plan(compiled, rows, weight, order.time, order.clock, order.seed)
 
     def _result(self, compiled: CompiledUnit, time: int, receipts: Sequence[Receipt], seconds: float) -> StepResult:
         name = compiled.unit.name
@@ -200,14 +191,6 @@ class SparkEngine:
             staged,
             seconds,
         )
-
-    def _outlets(self, compiled: CompiledUnit) -> tuple[Outlet, ...]:
-        unit = compiled.unit
-        held_now = unit.aggregate is not None
-        outlets = [Outlet(s.name, s.sink.stager(), held_now and s.sink.key is not None) for s in unit.sinks]
-        if unit.materialised:
-            outlets.append(Outlet(EDGE, ArrowStager(compiled.output), False))
-        return tuple(outlets)
 
     def _read_edge(self, unit: str, time: int) -> tuple[DataFrame, int]:
         """Reads what another unit kept of a time; gives its bytes too."""
@@ -243,7 +226,8 @@ class SparkEngine:
         self, name: str, compiled: CompiledUnit
     ) -> Callable[[Sequence[RunRef], Sequence[Path]], list[tuple[RunRef, Path]]]:
         def merge(runs: Sequence[RunRef], paths: Sequence[Path]) -> list[tuple[RunRef, Path]]:
-            tasks = 1 if sum(run.rows for run in runs) <= MERGE_HERE_ROWS else self._tasks
+            here = sum(run.rows for run in runs) <= MERGE_HERE_ROWS
+            tasks = 1 if here else power_of_two(self._spark.sparkContext.defaultParallelism)
             assert compiled.layout is not None
             held = tuple((run, str(path)) for run, path in zip(runs, paths, strict=True))
             task = MergeTask(compiled.layout, name, self._token, tasks, held, str(self._scratch))
@@ -251,7 +235,7 @@ class SparkEngine:
                 made = [task.run(0)]
             else:
                 self._join_group()
-                rows = self._spark.range(0, tasks, 1, tasks).mapInArrow(task, RECEIPT).collect()
+                rows = self._spark.range(0, tasks, 1, tasks).mapInArrow(task, RECEIPTS).collect()
                 made = [msgspec.msgpack.decode(bytes(row[0]), type=RunRef | None) for row in rows]
             return [(run, self._scratch / Path(run.name).name) for run in made if run is not None]
 
@@ -262,8 +246,3 @@ class SparkEngine:
         if not getattr(self._grouped, "joined", False):
             self._spark.sparkContext.setJobGroup(self._group, f"dataflow {self.plan.dataflow}", interruptOnCancel=True)
             self._grouped.joined = True
-
-
-def _power_of_two(number: int) -> int:
-    """The largest power of two that is not larger: partition counts divide the 4096 key groups."""
-    return 1 << (max(1, min(number, 4096)).bit_length() - 1)

@@ -15,15 +15,10 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from boatlift.dataflow import Staged, Stager
+from boatlift.dataflow.columns import ROW_HASH, WEIGHT
 from boatlift.storage.records import RunRef
 
-__all__ = ["RECEIPT", "ROW_HASH", "Outlet", "Receipt", "StageTask", "stage_all"]
-
-RECEIPT = "receipt binary"
-"""The schema of what a job's tasks return, in Spark's words."""
-
-ROW_HASH = "_row_hash"
-"""The column with Spark's hash of a whole row, from which a stateless step's digest is made."""
+__all__ = ["Outlet", "Receipt", "StageTask", "stage_all"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +64,7 @@ def stage_all(
 
 
 def _held_now(batch: pa.RecordBatch) -> pa.RecordBatch:
-    weight = batch.column("_weight").to_numpy(zero_copy_only=True)
+    weight = batch.column(WEIGHT).to_numpy(zero_copy_only=True)
     return batch.filter(pa.array(weight > 0))
 
 

@@ -6,6 +6,7 @@ Runs are immutable, so a merge reads them while steps go on, and its result take
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -16,7 +17,7 @@ from boatlift.storage.records import RunRef
 __all__ = ["StateTable"]
 
 MANY_RUNS = 64
-"""With more runs than this a step first waits for the merge under way, so that merging keeps up with adding."""
+"""With more runs than this for any share of the key groups, a step first waits for the merge under way."""
 
 SINGLE = 4
 """So many single-time runs above the last checkpoint are left alone, for rollbacks that reach no further."""
@@ -37,7 +38,7 @@ class StateTable:
         self._inherited: set[str] = set()
         self._captured: set[str] = set()
         self._retired: list[tuple[str, Path]] = []
-        self._stable = -1
+        self._saved_to = -1
         self._background = ThreadPoolExecutor(1, thread_name_prefix="compaction")
         self._merging: Future[None] | None = None
 
@@ -47,7 +48,7 @@ class StateTable:
             self._runs = {run.name: (run, path) for run, path in runs}
             self._durable = set(self._runs)
             self._inherited = set(self._runs)
-            self._stable = time
+            self._saved_to = time
 
     def held(self) -> list[tuple[RunRef, Path]]:
         """Gives the runs that make up the state now, to a step that begins.
@@ -55,7 +56,7 @@ class StateTable:
         With very many runs it waits for the merge under way. Files that were merged away before go now: the step before
         this one has ended, so that nobody reads them but a checkpoint that is being made durable.
         """
-        if len(self._runs) > MANY_RUNS and self._merging is not None:
+        if self._merging is not None and self._deepest() > MANY_RUNS:
             self._merging.result()
             self._consider_merging()
         with self._lock:
@@ -83,11 +84,16 @@ class StateTable:
         with self._lock:
             self._captured.clear()
             self._durable.update(run.name for run in runs)
-            self._stable = max([self._stable, *(run.last for run in runs)])
+            self._saved_to = max([self._saved_to, *(run.last for run in runs)])
 
     def close(self) -> None:
         """Ends the background thread."""
         self._background.shutdown(wait=True, cancel_futures=True)
+
+    def _deepest(self) -> int:
+        """How many runs a task must look into: those of one share of the key groups."""
+        with self._lock:
+            return max(Counter((run.modulus, run.residue) for run, _ in self._runs.values()).values(), default=0)
 
     def _consider_merging(self) -> None:
         if self._merging is not None:
@@ -99,7 +105,7 @@ class StateTable:
             for run, _ in self._runs.values():
                 shares.setdefault((run.modulus, run.residue), []).append(run)
             chosen = [
-                group for share in shares.values() for group in plan_merges(share, self._stable, keep_single=SINGLE)
+                group for share in shares.values() for group in plan_merges(share, self._saved_to, keep_single=SINGLE)
             ]
             paths = [[self._runs[run.name][1] for run in group] for group in chosen]
         if chosen:

@@ -16,15 +16,13 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from boatlift.dataflow.columns import POSITION
 from boatlift.errors import InvalidError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-__all__ = ["MARK", "POSITION", "StepContext", "now", "rand", "step_context", "uuid"]
-
-POSITION = "_position"
-"""The column in which a source says where each row stands in its input."""
+__all__ = ["MARK", "StepContext", "now", "rand", "step_context", "uuid"]
 
 MARK = "boatlift:step:"
 """How a literal that changes from step to step begins; what follows up to the last colon does not change."""

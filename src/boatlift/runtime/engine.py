@@ -47,6 +47,9 @@ class Engine(Protocol):
     def advance(self, source: str, cursor: Json, position: Json) -> Json:
         """Gives the cursor after a position; pure."""
 
+    def prepare(self, source: str, time: int, position: Json, clock: int, seed: int) -> None:
+        """Learns of a closed input before its steps' turn comes; may get ready for them, and returns at once."""
+
     def run(self, order: Run) -> StepResult:
         """Executes a step as one Spark job.
 

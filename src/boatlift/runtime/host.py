@@ -288,6 +288,8 @@ class Host:
 
     def _report(self, event: ev.Event, machine: Machine) -> None:
         match event:
+            case ev.Proposed(source, at, position, clock, seed):
+                self._engine.prepare(source, at, position, clock, seed)
             case ev.Durable(records):
                 for record in records:
                     if isinstance(record, Checkpoint):

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from boatlift.engine.state.aggregate import HASH
 from boatlift.engine.state.digest import digest
 from boatlift.engine.state.kernel import StepKernel, StepResult
 from boatlift.engine.state.layout import Aggregate, Layout
@@ -14,7 +13,6 @@ from boatlift.engine.state.opened import OpenRun, forget_runs, open_run
 from boatlift.engine.state.tiers import plan_merges
 
 __all__ = [
-    "HASH",
     "Aggregate",
     "Layout",
     "OpenRun",

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from boatlift.dataflow.columns import HASH
 from boatlift.engine.state.column import Column
 from boatlift.engine.state.exact_sum import limbs_of_floats, limbs_of_integers, settle
 from boatlift.engine.state.group import Grouping, group, grouped_sum
@@ -16,10 +17,7 @@ from boatlift.engine.state.order_code import codes_of, grouped_extreme, grouped_
 from boatlift.engine.state.partials import Partials, State
 from boatlift.errors import InvalidError
 
-__all__ = ["HASH", "aggregate"]
-
-HASH = "_hash"
-"""The column of each input row's hash: int64, its bits are (key group, 52 bits of the key's hash)."""
+__all__ = ["aggregate"]
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

@@ -13,6 +13,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import pyarrow as pa
 
+from boatlift.dataflow.columns import WEIGHT
 from boatlift.engine.state.column import fits_codes, is_supported
 from boatlift.errors import InvalidError
 
@@ -114,7 +115,7 @@ class Layout:
         if not self.keys or not self.aggregates:
             raise InvalidError("UNSUPPORTED_AGGREGATE", "a keyed aggregation has at least one key and one aggregate")
         names = [name for name, _ in self.keys] + [a.name for a in self.aggregates]
-        if len(set(names)) != len(names) or "_weight" in names:
+        if len(set(names)) != len(names) or WEIGHT in names:
             raise InvalidError("SCHEMA_MISMATCH", f"result columns {names} must differ, and none is called _weight")
         for name, kind in self.keys:
             if not is_supported(kind):
@@ -146,7 +147,7 @@ class Layout:
         """The schema of what a step gives: keys, results, `_weight`."""
         fields = [pa.field(name, kind) for name, kind in self.keys]
         fields += [pa.field(a.name, a.output_type) for a in self.aggregates]
-        return pa.schema([*fields, pa.field("_weight", pa.int64(), nullable=False)])
+        return pa.schema([*fields, pa.field(WEIGHT, pa.int64(), nullable=False)])
 
     def number(self, argument: str | None) -> int:
         """Gives an argument's number."""

@@ -1,0 +1,34 @@
+"""Column names that Boatlift itself gives; a user's column may not have one of them."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = ["ARGUMENT", "HASH", "POSITION", "ROW_HASH", "WEIGHT", "is_reserved", "quoted"]
+
+WEIGHT = "_weight"
+"""In changes: +1 for a row that holds from now on, −1 for one that held until now."""
+
+POSITION = "_position"
+"""Where a source's row stands in its input."""
+
+HASH = "_hash"
+"""What keyed state is sorted by: int64, its bits are (key group, 52 bits of the key's hash)."""
+
+ROW_HASH = "_row_hash"
+"""Spark's hash of a whole row, from which a stateless step's digest is made."""
+
+ARGUMENT = "_argument"
+"""How the columns with the arguments of aggregates begin; a number follows."""
+
+_RESERVED = re.compile(rf"{WEIGHT}|{POSITION}|{HASH}|{ROW_HASH}|{ARGUMENT}\d+", re.IGNORECASE)
+
+
+def is_reserved(name: str) -> bool:
+    """Tells whether a column's name is one of ours; Spark's names are the same in capitals."""
+    return _RESERVED.fullmatch(name) is not None
+
+
+def quoted(name: str) -> str:
+    """Writes a column's name so that Spark takes it as it is, dots included."""
+    return "`" + name.replace("`", "``") + "`"

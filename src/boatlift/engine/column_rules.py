@@ -1,0 +1,72 @@
+"""What columns a unit may have: names that are not ours, types that can be digested, keys that tell its rows apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+
+from boatlift.dataflow import SinkProcessor, Unit
+from boatlift.dataflow.columns import is_reserved
+from boatlift.errors import InvalidError
+
+__all__ = ["check_sink_key", "refuse_maps", "refuse_reserved"]
+
+
+def refuse_reserved(names: Iterable[str], processor: str) -> None:
+    """Refuses columns whose names Boatlift gives itself.
+
+    Raises:
+        InvalidError: `[RESERVED_NAME]`.
+    """
+    for name in names:
+        if is_reserved(name):
+            raise InvalidError(
+                "RESERVED_NAME", f"{processor} has a column {name}, a name that Boatlift uses: rename it"
+            )
+
+
+def refuse_maps(schema: StructType, processor: str) -> None:
+    """Refuses maps, whose entries have no order, so that equal rows could have different digests.
+
+    Raises:
+        InvalidError: `[TYPE_REFUSED]`.
+    """
+    for field in schema.fields:
+        if _has_map(field.dataType):
+            raise InvalidError(
+                "TYPE_REFUSED",
+                f"column {field.name} of {processor} holds a map, whose entries have no order: keep F.array_sort("
+                "F.map_entries(…)) in its place",
+            )
+
+
+def check_sink_key(sink: SinkProcessor, unit: Unit, schema: StructType) -> None:
+    """Makes sure that a keyed sink's key names columns, and that no two groups of an aggregate share a row in it.
+
+    Raises:
+        InvalidError: `[SCHEMA_MISMATCH]`, `[BAD_OPTION]`.
+    """
+    key = sink.sink.key
+    if key is None:
+        return
+    missing = [name for name in key if name not in schema.fieldNames()]
+    if missing:
+        raise InvalidError(
+            "SCHEMA_MISMATCH",
+            f"sink {sink.name} has the key {', '.join(key)}, but {unit.name} has no column {', '.join(missing)}: it has "
+            f"{', '.join(schema.fieldNames())}",
+        )
+    grouping = unit.aggregate.keys if unit.aggregate is not None else ()
+    if not set(grouping) <= set(key):
+        raise InvalidError(
+            "BAD_OPTION",
+            f"sink {sink.name} has the key {', '.join(key)}, but {unit.name} groups by {', '.join(grouping)}, so that two "
+            f"of its groups would overwrite each other: give the sink all of them as its key",
+        )
+
+
+def _has_map(kind: DataType) -> bool:
+    if isinstance(kind, StructType):
+        return any(_has_map(field.dataType) for field in kind.fields)
+    return _has_map(kind.elementType) if isinstance(kind, ArrayType) else isinstance(kind, MapType)

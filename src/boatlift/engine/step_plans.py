@@ -1,0 +1,144 @@
+"""The Spark plan of a step: built, checked, optimised and planned before the step's turn comes.
+
+All that a plan depends on is known when the step's input is closed, but for the runs that make up the state: these the
+tasks read from a file that is written when the step begins. So the plan of the next step is made while this one runs.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from pyspark.sql import DataFrame
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from boatlift.dataflow.columns import HASH, ROW_HASH, quoted
+from boatlift.engine.aggregate_task import AggregateTask, HeldRun
+from boatlift.engine.aggregates import KEY_GROUPS, key_hash
+from boatlift.engine.catalyst import optimise
+from boatlift.engine.edges import EDGE
+from boatlift.engine.program import CompiledUnit
+from boatlift.engine.stage_task import Outlet, Receipt, StageTask
+from boatlift.engine.staging import ArrowStager
+
+__all__ = ["RECEIPTS", "StepPlan", "StepPlanner", "power_of_two", "tasks_for"]
+
+ONE_TASK_BYTES = 4 << 20
+"""A step with less input than this runs as one task: a shuffle would cost more than it saves."""
+
+TASK_BYTES = 128 << 20
+"""A step with more input than this for each core gets more tasks than cores: a task holds its rows in memory."""
+
+RECEIPTS = StructType([StructField("receipt", BinaryType())])
+"""What a job's tasks return."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlan:
+    """A step, ready to be run.
+
+    Attributes:
+        frame: Its rows are the receipts of its tasks.
+        state: The file in which the tasks look for the runs of the state; None without state.
+    """
+
+    frame: DataFrame
+    state: Path | None
+
+    def run(self, held: Sequence[HeldRun]) -> list[Receipt]:
+        """Runs the job over a state; gives the receipts in order of partition."""
+        if self.state is not None:
+            self.state.write_bytes(msgspec.msgpack.encode(held))
+        try:
+            rows = self.frame.collect()
+        finally:
+            if self.state is not None:
+                self.state.unlink(missing_ok=True)
+        receipts = [msgspec.msgpack.decode(bytes(row[0]), type=Receipt) for row in rows]
+        return sorted(receipts, key=lambda receipt: receipt.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class StepPlanner:
+    """Makes the plans of one owner's steps.
+
+    Attributes:
+        scratch: Where its tasks leave files.
+        token: The owner's.
+        parallelism: How many tasks run at once.
+    """
+
+    scratch: Path
+    token: int
+    parallelism: int
+
+    def plan(self, compiled: CompiledUnit, rows: DataFrame, weight: int, time: int, clock: int, seed: int) -> StepPlan:
+        """Makes the plan of a unit's step.
+
+        Args:
+            compiled: The unit.
+            rows: The step's input.
+            weight: Its bytes, more or less.
+            time, clock, seed: Which step, and its determinants.
+        """
+        frame = compiled.build(rows, clock, seed)
+        if compiled.layout is None:
+            parts = ", ".join(f"isnull({quoted(name)}), {quoted(name)}" for name in frame.columns)
+            frame = frame.selectExpr("*", f"xxhash64({parts}) AS {ROW_HASH}")
+            return _optimised(frame.mapInArrow(StageTask(_outlets(compiled), str(self.scratch)), RECEIPTS), None)
+        aggregate = compiled.unit.aggregate
+        assert aggregate is not None
+        tasks = tasks_for(weight, self.parallelism)
+        keys = [quoted(key) for key in aggregate.keys]
+        frame = frame.coalesce(1) if tasks == 1 else frame.repartition(tasks, *keys)
+        frame = frame.selectExpr("*", f"{key_hash(aggregate.keys)} AS {HASH}")
+        state = self.scratch / f"state-{uuid.uuid4().hex}"
+        task = AggregateTask(
+            compiled.layout,
+            compiled.output,
+            compiled.unit.name,
+            time,
+            self.token,
+            tasks,
+            str(state),
+            _outlets(compiled),
+            str(self.scratch),
+        )
+        return _optimised(frame.mapInArrow(task, RECEIPTS), state)
+
+
+def tasks_for(weight: int, parallelism: int) -> int:
+    """Decides how many tasks a stateful step has: a power of two, so that it divides the key groups.
+
+    Args:
+        weight: Bytes of its input.
+        parallelism: How many tasks run at once.
+    """
+    if weight <= ONE_TASK_BYTES:
+        return 1
+    return max(power_of_two(parallelism), power_of_two(weight // TASK_BYTES))
+
+
+def power_of_two(number: int) -> int:
+    """The largest power of two that is neither larger than a number nor than the number of key groups."""
+    return 1 << (max(1, min(number, KEY_GROUPS)).bit_length() - 1)
+
+
+def _optimised(frame: DataFrame, state: Path | None) -> StepPlan:
+    optimise(frame)
+    return StepPlan(frame, state)
+
+
+def _outlets(compiled: CompiledUnit) -> tuple[Outlet, ...]:
+    unit = compiled.unit
+    # A change is two rows of one group, before and after: whoever keeps one row a group needs only what holds now.
+    groups = set(unit.aggregate.keys) if unit.aggregate is not None else None
+    outlets = [
+        Outlet(s.name, s.sink.stager(), s.sink.key is not None and set(s.sink.key) == groups) for s in unit.sinks
+    ]
+    if unit.materialised:
+        outlets.append(Outlet(EDGE, ArrowStager(compiled.output), upserts=False))
+    return tuple(outlets)
