@@ -9,11 +9,16 @@ nodes, each before its children; expressions are such lists inside a node's fiel
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from boatlift.dataflow.columns import quoted
 
 __all__ = [
     "INPUT",
@@ -24,6 +29,7 @@ __all__ = [
     "call_of",
     "is_input",
     "java_settings",
+    "map_in_arrow",
     "optimise",
     "python_functions",
     "subplan",
@@ -75,6 +81,18 @@ def analysed_text(frame: DataFrame) -> str:
     """Gives the analysed plan as text; it shows options that its JSON leaves out."""
     verbose, suffix, all_fields, operator_id, node_id = True, False, 2**31 - 1, False, False
     return str(_plan(frame).treeString(verbose, suffix, all_fields, operator_id, node_id))
+
+
+def map_in_arrow(
+    frame: DataFrame, task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: StructType
+) -> DataFrame:
+    """As `DataFrame.mapInArrow`, which cannot be used where a column's name has a dot in it."""
+    from pyspark.sql.pandas.functions import pandas_udf
+    from pyspark.util import PythonEvalType
+
+    udf: Any = pandas_udf(task, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)  # type: ignore[call-overload]
+    column = udf(*[F.col(quoted(name)) for name in frame.columns])
+    return DataFrame(frame._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)
 
 
 def optimise(frame: DataFrame) -> None:

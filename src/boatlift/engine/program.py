@@ -30,6 +30,10 @@ from boatlift.errors import InvalidError
 __all__ = ["CompiledUnit", "Program", "compile_program"]
 
 
+_OWN = {"boatlift": "position"}
+"""Marks the column that a source adds."""
+
+
 @dataclass(frozen=True, slots=True)
 class CompiledUnit:
     """One unit, ready to build its frame for any step.
@@ -113,19 +117,27 @@ def compile_program(spark: SparkSession, plan: Plan) -> Program:
         InvalidError: a transform is not row-wise, an aggregate not supported, a column not there.
         UserCodeError: a function of the program raised.
     """
+    program = Program(plan, {}, {}, [])
+    try:
+        _compile_units(spark, program)
+    except BaseException:
+        program.close()
+        raise
+    return program
+
+
+def _compile_units(spark: SparkSession, program: Program) -> None:
+    plan, units, identity = program.plan, program.units, program.identity
     schemas: dict[str, StructType] = {name: p.source.schema(spark) for name, p in plan.sources.items()}
-    units: dict[str, CompiledUnit] = {}
-    pinned: list[DataFrame] = []
-    identity: dict[str, Any] = {
+    for name, processor in plan.sources.items():
         # Where input lies is no part of the program: it may be moved, as long as names and bytes stay.
-        f"source {name}": {key: value for key, value in processor.source.describe().items() if key != "path"}
-        for name, processor in plan.sources.items()
-    }
+        described = processor.source.describe()
+        identity[f"source {name}"] = {key: value for key, value in described.items() if key != "path"}
     for name, unit in plan.units.items():
         from_source = unit.root in plan.sources
         rows = units[unit.root].schema if not from_source else schemas[unit.root]
         positioned = from_source and plan.sources[unit.root].source.positioned
-        compiled = _compile(spark, unit, rows, positioned, pinned)
+        compiled = _compile(spark, unit, rows, positioned, program.pinned)
         units[name] = compiled
         identity[f"processor {name}"] = {
             "reads": unit.root,
@@ -135,20 +147,21 @@ def compile_program(spark: SparkSession, plan: Plan) -> Program:
         }
     for name, sink in plan.sinks.items():
         identity[f"sink {name}"] = {"reads": sink.upstream, "key": list(sink.sink.key or [])}
-    return Program(plan, units, identity, pinned)
 
 
 def _compile(
     spark: SparkSession, unit: Unit, schema: StructType, positioned: bool, pinned: list[DataFrame]
 ) -> CompiledUnit:
     refuse_reserved(schema.fieldNames(), unit.root)
-    own = [StructField(POSITION, LongType())] if positioned else []
+    own = [StructField(POSITION, LongType(), metadata=_OWN)] if positioned else []
     frame = spark.createDataFrame([], StructType([*schema.fields, *own]))
     for transform in unit.chain:
         with step_context(StepContext(0, 0, transform.name, POSITION in frame.columns, unit.changes_in)):
             frame = check_row_wise(frame, transform.function, transform.name, transform.deterministic)
     positioned = POSITION in frame.columns
     if positioned:
+        if frame.schema[POSITION].metadata != _OWN:  # an expression of the user's, which Spark gives no such mark
+            refuse_reserved([POSITION], unit.chain[-1].name)
         frame = frame.drop(POSITION)
     pinned += pin_static_tables(frame)
     if unit.aggregate is not None:

@@ -18,7 +18,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from boatlift.dataflow.columns import HASH, ROW_HASH, quoted
 from boatlift.engine.aggregate_task import AggregateTask, HeldRun
 from boatlift.engine.aggregates import KEY_GROUPS, key_hash
-from boatlift.engine.catalyst import optimise
+from boatlift.engine.catalyst import map_in_arrow, optimise
 from boatlift.engine.edges import EDGE
 from boatlift.engine.program import CompiledUnit
 from boatlift.engine.stage_task import Outlet, Receipt, StageTask
@@ -88,7 +88,7 @@ class StepPlanner:
         if compiled.layout is None:
             parts = ", ".join(f"isnull({quoted(name)}), {quoted(name)}" for name in frame.columns)
             frame = frame.selectExpr("*", f"xxhash64({parts}) AS {ROW_HASH}")
-            return _optimised(frame.mapInArrow(StageTask(_outlets(compiled), str(self.scratch)), RECEIPTS), None)
+            return _optimised(map_in_arrow(frame, StageTask(_outlets(compiled), str(self.scratch)), RECEIPTS), None)
         aggregate = compiled.unit.aggregate
         assert aggregate is not None
         tasks = tasks_for(weight, self.parallelism)
@@ -107,7 +107,7 @@ class StepPlanner:
             _outlets(compiled),
             str(self.scratch),
         )
-        return _optimised(frame.mapInArrow(task, RECEIPTS), state)
+        return _optimised(map_in_arrow(frame, task, RECEIPTS), state)
 
 
 def tasks_for(weight: int, parallelism: int) -> int:

@@ -104,6 +104,12 @@ class Host:
         Raises:
             BoatliftError: what stopped it; everything done is durable, and the same call goes on from there.
         """
+        try:
+            self._take_over_and_run()
+        finally:
+            self._engine.close()
+
+    def _take_over_and_run(self) -> None:
         self._log = Log.open(self._store, self._engine.plan.dataflow)
         self._token = token = self._log.claim(self._claim())
         history = self._log.history
@@ -128,7 +134,6 @@ class Host:
             # Jobs end first: what they answer may still want to write.
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._writer.close()
-            self._engine.close()
 
     def _newer_owner(self) -> FencedError | None:
         """What went wrong may come of a takeover, such as scratch files that are gone; then it is that which is told."""
