@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType
 
-from boatlift.engine.fingerprint import describe_function, fingerprint
+from boatlift.engine.fingerprint import describe_function, fingerprint, libraries
 from boatlift.engine.row_wise import check_row_wise
 from boatlift.engine.step_functions import StepContext, now, rand, step_context, uuid
 from boatlift.testing.warm_jvm import WarmJvm
@@ -233,3 +233,16 @@ def test_a_function_that_calls_itself_ends() -> None:
         return 1 if n < 2 else n * factorial(n - 1)
 
     assert describe_function(factorial) == describe_function(factorial)
+
+
+@pytest.mark.spark
+def test_packages_that_udfs_reach_are_told_apart_from_the_program(spark: SparkSession) -> None:
+    import msgspec
+
+    def encoded(value: int) -> bytes:
+        return msgspec.json.encode(value)
+
+    frame = spark.range(3).select(F.udf(encoded, "binary")("id"))
+    assert libraries(frame) == {"msgspec": msgspec.__version__}
+    assert libraries(spark.range(3).selectExpr("id + 1")) == {}
+    assert msgspec.__version__ not in str(describe_function(encoded))

@@ -26,7 +26,7 @@ from boatlift.engine.step_functions import MARK
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["calls_python", "canonical", "describe_function", "fingerprint", "pin_static_tables", "shape"]
+__all__ = ["calls_python", "canonical", "describe_function", "fingerprint", "libraries", "pin_static_tables", "shape"]
 
 # Differ from session to session and say nothing of what is computed.
 _IGNORED_FIELDS = frozenset(
@@ -181,7 +181,22 @@ def _content(table: DataFrame) -> list[str]:
     return [str(row[0]), str(row[1])]
 
 
+def libraries(frame: DataFrame) -> dict[str, str]:
+    """Tells the versions of installed packages that a plan's Python UDFs reach, by name; they are not part of its hash."""
+    describer = _Describer()
+    if calls_python(frame):
+        for command in python_functions(frame):
+            describer.value(_loaded(command))
+    tops = {module.partition(".")[0] for module in describer.libraries}
+    versions = {top: str(getattr(sys.modules.get(top), "__version__", "")) for top in tops}
+    return {name: version for name, version in sorted(versions.items()) if version}
+
+
 def _describe_pickled(command: bytes) -> Any:
+    return describe_function(_loaded(command))
+
+
+def _loaded(command: bytes) -> Any:
     from pyspark import Broadcast
     from pyspark.serializers import CPickleSerializer
 
@@ -189,7 +204,7 @@ def _describe_pickled(command: bytes) -> Any:
     loaded = serializer.loads(command)
     if isinstance(loaded, Broadcast):  # how PySpark sends a command of more than 1 MB
         loaded = serializer.loads(loaded.value)
-    return describe_function(loaded[0])
+    return loaded[0]
 
 
 def describe_function(function: Any) -> Any:
@@ -204,12 +219,14 @@ class _Describer:
     def __init__(self) -> None:
         # With the object itself: an id is given again once its object is gone.
         self._seen: dict[int, tuple[int, Any]] = {}
+        self.libraries: set[str] = set()
 
     def value(self, value: Any) -> Any:
         if value is None or isinstance(value, bool | int | float | str | bytes | complex):
             return f"{type(value).__name__} {value!r}"
         if isinstance(value, ModuleType):
-            return ["module", value.__name__, str(getattr(value, "__version__", ""))]
+            self._is_library(value.__name__)
+            return ["module", value.__name__]
         if id(value) in self._seen:
             return ["again", self._seen[id(value)][0]]
         self._seen[id(value)] = (len(self._seen), value)
@@ -226,7 +243,7 @@ class _Describer:
         return self._object(value)
 
     def _function(self, function: FunctionType) -> Any:
-        if _is_library(function.__module__):
+        if self._is_library(function.__module__):
             return ["library", function.__module__, function.__qualname__, self._closure(function)]
         code = function.__code__
         return [
@@ -237,6 +254,12 @@ class _Describer:
             self._closure(function),
             [[n, self.value(function.__globals__[n])] for n in sorted(_names(code)) if n in function.__globals__],
         ]
+
+    def _is_library(self, module: str | None) -> bool:
+        found = _is_library(module)
+        if found and module is not None:
+            self.libraries.add(module)
+        return found
 
     def _closure(self, function: FunctionType) -> Any:
         cells = []
@@ -262,7 +285,7 @@ class _Describer:
     def _object(self, value: Any) -> Any:
         kind = value if isinstance(value, type) else type(value)
         described = ["object", kind.__module__, kind.__qualname__]
-        if _is_library(kind.__module__):
+        if self._is_library(kind.__module__):
             return described
         methods = {name: member for name, member in vars(kind).items() if isinstance(member, FunctionType)}
         described.append(self.value(methods))

@@ -6,7 +6,8 @@ Compiling runs the user's functions once, on empty frames. The plans that come o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ from boatlift.dataflow.columns import POSITION, WEIGHT
 from boatlift.engine.aggregates import canonical_key, parse_aggregates
 from boatlift.engine.catalyst import INPUT
 from boatlift.engine.column_rules import check_sink_key, refuse_maps, refuse_reserved
-from boatlift.engine.fingerprint import calls_python, fingerprint, pin_static_tables, shape
+from boatlift.engine.fingerprint import calls_python, fingerprint, libraries, pin_static_tables, shape
 from boatlift.engine.row_wise import apply, check_row_wise
 from boatlift.engine.state import Aggregate as StateAggregate
 from boatlift.engine.state import Layout
@@ -45,6 +46,7 @@ class CompiledUnit:
         layout: How its state is laid out; None without state.
         fingerprint: Canonical hash of its plan.
         positioned: Whether source rows carry `_position` through its chain.
+        libraries: Installed packages that its Python UDFs reach, and their versions.
         python: Whether its plan has Python UDFs.
         shape: What its plan looks like, whatever the step.
     """
@@ -56,6 +58,7 @@ class CompiledUnit:
     layout: Layout | None
     fingerprint: str
     positioned: bool
+    libraries: Mapping[str, str] = field(default_factory=dict)
     python: bool = False
     shape: str = ""
 
@@ -78,7 +81,7 @@ class CompiledUnit:
         """The same, knowing the shape of its frame; `empty` has the columns of the unit's rows."""
         frame = self._built(empty, 0, 0)
         python = calls_python(frame)
-        return replace(self, python=python, shape=shape(frame, functions=python))
+        return replace(self, python=python, shape=shape(frame, functions=python), libraries=libraries(frame))
 
     def _built(self, rows: DataFrame, clock: int, seed: int) -> DataFrame:
         rows = rows.alias(INPUT)

@@ -74,7 +74,12 @@ class SparkEngine:
 
     def environment(self) -> dict[str, Any]:
         """Tells versions and settings that results depend on."""
-        return dict(environment(self._spark))
+        used = {
+            f"library {name}": version
+            for compiled in self._compiled.units.values()
+            for name, version in compiled.libraries.items()
+        }
+        return environment(self._spark) | used
 
     # -- beginning and end --------------------------------------------------------------------------------------------
 
