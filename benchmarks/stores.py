@@ -44,13 +44,13 @@ class CountingStore:
         """As the other store."""
         return self._inner.local_path(name)
 
-    def scratch(self, owner: str) -> Path:
+    def scratch(self, owner: int) -> Path:
         """As the other store."""
         return self._inner.scratch(owner)
 
-    def discard_scratch(self, keep: str) -> None:
+    def discard_scratch(self, before: int) -> None:
         """As the other store."""
-        self._inner.discard_scratch(keep)
+        self._inner.discard_scratch(before)
 
 
 class VolatileStore:
@@ -91,11 +91,11 @@ class VolatileStore:
         """There is no file."""
         return None
 
-    def scratch(self, owner: str) -> Path:
+    def scratch(self, owner: int) -> Path:
         """Gives a folder on disk, as a local store does."""
-        folder = self._folder / owner
+        folder = self._folder / str(owner)
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
-    def discard_scratch(self, keep: str) -> None:
+    def discard_scratch(self, before: int) -> None:
         """There is one owner only."""

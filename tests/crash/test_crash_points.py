@@ -2,7 +2,8 @@
 
 The points are not listed anywhere: a first, undisturbed run records every call on the store and on the sinks, and so
 does a run that recovers. Each call is then a place to die: before and after it, on its first, on a later, and on a
-during-recovery visit. `make crash` dies at all of them and prints the table; `make test` at a part.
+during-recovery visit. `make crash` dies at all of them and keeps the table in `docs/crash-points.md`; `make test` dies
+at a part of them. Both print the table.
 """
 
 from __future__ import annotations
@@ -88,6 +89,23 @@ def _points(record: Path) -> list[CrashPoint]:
     return [CrashPoint.parse(line) for line in record.read_text().splitlines()]
 
 
+def _show(when: str, survived: list[CrashPoint]) -> None:
+    """Prints the table of points and outcomes, and adds it to the file that the environment names."""
+    died: dict[str, dict[str, list[int]]] = {}
+    for point in survived:
+        died.setdefault(point.call, {"before": [], "after": []})[point.when].append(point.visit)
+    lines = [f"\n## {when}: {len(survived)} points\n", "| call | killed before its visits | after its visits | then |"]
+    lines += ["|---|---|---|---|"]
+    for call, visits in sorted(died.items()):
+        before, after = (", ".join(map(str, sorted(visits[which]))) or "–" for which in ("before", "after"))
+        lines.append(f"| `{call}` | {before} | {after} | died of signal 9, resumed, bit for bit equal |")
+    text = "\n".join([*lines, ""])
+    print(text)
+    if "BOATLIFT_CRASH_TABLE" in os.environ:
+        with Path(os.environ["BOATLIFT_CRASH_TABLE"]).open("a") as file:
+            file.write(text)
+
+
 def _visits(points: list[CrashPoint]) -> dict[tuple[str, str], int]:
     return {(point.call, point.when): point.visit for point in points}
 
@@ -111,7 +129,7 @@ def test_every_crash_point_is_survived(
     undisturbed: tuple[dict[str, Any], list[CrashPoint]], tmp_path_factory: pytest.TempPathFactory, warm_jvm: WarmJvm
 ) -> None:
     expected, points = undisturbed
-    table: list[str] = []
+    survived: list[CrashPoint] = []
     for chosen in _chosen(_visits(points)):
         point, status = chosen, 0
         while status != KILLED:
@@ -124,9 +142,9 @@ def test_every_crash_point_is_survived(
                 point = CrashPoint(point.call, point.when, point.visit // 2)
         assert place.run() == 0
         assert place.results() == expected, f"killed at {point}, the sinks hold something else"
-        table.append(f"{point}: killed by signal 9, resumed, equal")
-    assert len(table) > 20
-    print("\n".join(table))
+        survived.append(point)
+    assert len(survived) > 20
+    _show("In a run", survived)
 
 
 def test_every_crash_point_of_a_recovery_is_survived(
@@ -155,4 +173,4 @@ def test_every_crash_point_of_a_recovery_is_survived(
             assert place.run("--at", str(point)) == KILLED, f"the recovery was not killed at {point}"
     assert place.run() == 0
     assert place.results() == expected
-    print("\n".join(f"{point}: killed in recovery, resumed, equal" for point in points))
+    _show("In a recovery", points)
