@@ -150,7 +150,7 @@ class Machine:
                 self._sources[source].idle = False
             case ev.Durable(records):
                 self._appending -= 1
-                urgent = self._note_durable(records)
+                self._note_durable(records)
             case ev.Ran(unit, time, result):
                 given += self._note_ran(self.plan.units[unit], time, result, event)
             case ev.Placed(sink, time, outcome):
@@ -168,7 +168,7 @@ class Machine:
 
     # -- what an event means ------------------------------------------------------------------------------------------
 
-    def _note_durable(self, records: Iterable[Record]) -> bool:
+    def _note_durable(self, records: Iterable[Record]) -> None:
         for record in records:
             match record:
                 case Input(source, time):
@@ -178,7 +178,6 @@ class Machine:
                     self._units[unit].saved = time
                 case Stopped():
                     self._stopped = True
-        return False
 
     def _note_ran(self, unit: Unit, time: int, result: ev.StepResult, event: ev.Event) -> list[do.Instruction]:
         progress = self._units[unit.name]
