@@ -23,6 +23,7 @@ from boatlift.runtime import events as ev
 from boatlift.runtime import instructions as do
 from boatlift.runtime.engine import Engine
 from boatlift.runtime.machine import Machine
+from boatlift.runtime.saved_runs import SavedRuns
 from boatlift.storage.group_writer import GroupWriter
 from boatlift.storage.log import Log
 from boatlift.storage.records import Checkpoint, Claim, Record, RunRef
@@ -90,8 +91,7 @@ class Host:
         self._clock = clock
         self._events: queue.SimpleQueue[ev.Event | _Failed] = queue.SimpleQueue()
         self._wakes: dict[str, float] = {}
-        self._durable_runs: set[str] = set()
-        self._unnamed_runs: set[str] = set()
+        self._saved_runs = SavedRuns()
         self._finished = False
 
     def stop(self) -> None:
@@ -114,6 +114,7 @@ class Host:
         self._token = token = self._log.claim(self._claim())
         history = self._log.history
         self._delete_orphans()
+        self._saved_runs.saved(history.live_runs())
         self._store.discard_scratch(before=token)
         self._engine.start(self._store, self._store.scratch(token), token)
         self._pool = ThreadPoolExecutor(max_workers=4 + 2 * len(self._engine.plan.processors))
@@ -170,9 +171,7 @@ class Host:
 
     def _restore(self, machine: Machine, checkpoints: Mapping[str, Mapping[int, Any]]) -> None:
         for unit, at in machine.checkpoints().items():
-            checkpoint = checkpoints[unit][at]
-            self._durable_runs.update(run.name for run in checkpoint.runs)
-            self._engine.restore(checkpoint)
+            self._engine.restore(checkpoints[unit][at])
             self._watch(Progress("restore", unit, at))
 
     def _fold_cursors(self, history: Any) -> dict[str, Any]:
@@ -259,25 +258,21 @@ class Host:
         return ev.Placed(order.sink, order.time, self._engine.commit(order))
 
     def _save(self, unit: str, at: int, runs: tuple[tuple[RunRef, Any], ...]) -> ev.Event:
-        # Until a durable checkpoint names them, nothing but this set keeps them from being collected.
-        self._unnamed_runs.update(run.name for run, _ in runs)
+        self._saved_runs.save(run.name for run, _ in runs)
         for run, path in runs:
-            if run.name not in self._durable_runs:
+            if run.name not in self._saved_runs:
                 if path is None:
                     raise InternalError("INTERNAL", f"run {run.name} of {unit} is neither durable nor in scratch")
                 self._store.create(run.name, path)
-                self._durable_runs.add(run.name)
+                self._saved_runs.saved([run.name])
         refs = tuple(run for run, _ in runs)
         self._engine.saved(unit, refs)
         return ev.Saved(unit, at, refs)
 
     def _manifest(self) -> ev.Event:
         self._writer.manifest(self._advance)
-        # Copied before the log is asked: a checkpoint that becomes durable in between is then in one of the two.
-        unnamed = set(self._unnamed_runs)
-        for name in sorted(self._durable_runs - unnamed - self._log.history.live_runs()):
+        for name in self._saved_runs.take_garbage(self._log.history.live_runs):
             self._store.delete(name)
-            self._durable_runs.discard(name)
         return ev.Manifested()
 
     def _delete_orphans(self) -> None:
@@ -298,7 +293,7 @@ class Host:
             case ev.Durable(records):
                 for record in records:
                     if isinstance(record, Checkpoint):
-                        self._unnamed_runs.difference_update(run.name for run in record.runs)
+                        self._saved_runs.named(run.name for run in record.runs)
             case ev.Ran(unit, at, result):
                 self._watch(
                     Progress(

@@ -1,0 +1,261 @@
+"""The shell around the state machine, without Spark: a real store, a real log, an engine in memory.
+
+Whatever write it dies at, whatever fails, whoever takes over: the sinks end with every step once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from boatlift.dataflow import Outcome
+from boatlift.errors import FencedError, UnavailableError
+from boatlift.runtime import events as ev
+from boatlift.runtime.events import StepResult
+from boatlift.runtime.host import Host, Progress
+from boatlift.runtime.instructions import Commit, Run
+from boatlift.storage.local import LocalStore
+from boatlift.storage.log import Log
+from boatlift.storage.records import RunRef
+from boatlift.storage.store import Store
+from support.facts import Unsynced
+from support.memory_engine import MemoryEngine, World
+
+PATIENCE = 60
+
+
+def silent(progress: Progress) -> None:
+    pass
+
+
+def run(engine: MemoryEngine, store: Store, watch: Callable[[Progress], None] = silent) -> None:
+    Host(engine, store, available_now=True, watch=watch).run()
+
+
+def open_store(root: Path) -> LocalStore:
+    return LocalStore.open(root, create=True, filesystem=Unsynced())
+
+
+def check_store(root: Path) -> None:
+    """Every run that a checkpoint names is there, and no other; the log ends in good order."""
+    store = open_store(root)
+    history = Log.open(store, "flow").history
+    assert history.stopped
+    assert set(store.list("runs/")) == history.live_runs()
+
+
+# -- a whole run ------------------------------------------------------------------------------------------------------
+
+
+def test_every_step_is_committed_once_and_another_run_adds_only_what_is_new(tmp_path: Path) -> None:
+    world = World(rows=20)
+    seen: list[Progress] = []
+    run(MemoryEngine(world), open_store(tmp_path), seen.append)
+    world.check()
+    check_store(tmp_path)
+    assert [p.time for p in seen if p.what == "step" and p.processor == "sums"] == list(range(7))
+    world.rows = 23
+    engine = MemoryEngine(world)
+    run(engine, open_store(tmp_path))
+    world.check()
+    assert engine.calls == [("restore", "sums", 6), ("run", "clean", 7), ("run", "sums", 7)]
+
+
+def test_it_runs_on_until_it_is_stopped(tmp_path: Path) -> None:
+    world = World(rows=6)
+
+    def watch(progress: Progress) -> None:
+        if progress.what == "idle" and world.rows == 6:
+            world.rows = 9  # comes after the source had nothing
+        if progress.what == "commit" and progress.processor == "totals" and progress.time == 2:
+            host.stop()
+
+    host = Host(MemoryEngine(world), open_store(tmp_path), available_now=False, poll_seconds=0.01, watch=watch)
+    host.run()
+    world.check()
+    check_store(tmp_path)
+
+
+# -- killed at any write ----------------------------------------------------------------------------------------------
+
+
+class KilledError(Exception):
+    """The process is dead from here on."""
+
+
+class MortalStore(LocalStore):
+    """A store whose process dies at one of its writes, before or after it: none succeeds from then on."""
+
+    writes_left = 10**9
+    after = False
+    dying = threading.Lock()
+
+    def create(self, name: str, content: bytes | Path) -> None:
+        self._write(lambda: super(MortalStore, self).create(name, content))
+
+    def delete(self, name: str) -> None:
+        self._write(lambda: super(MortalStore, self).delete(name))
+
+    def _write(self, act: Callable[[], None]) -> None:
+        with self.dying:
+            self.writes_left -= 1
+            if self.writes_left > 0 or (self.writes_left == 0 and self.after):
+                act()
+            if self.writes_left <= 0:
+                raise KilledError
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_killed_at_any_write_and_run_again(tmp_path: Path, after: bool) -> None:
+    deaths = 0
+    while True:
+        root, world = tmp_path / str(deaths), World(rows=15)
+        store = MortalStore.open(root, create=True, filesystem=Unsynced())
+        store.writes_left, store.after = deaths + 1, after
+        try:
+            run(MemoryEngine(world), store)
+        except KilledError:
+            deaths += 1
+        else:
+            break
+        run(MemoryEngine(world), open_store(root))
+        world.check()
+        check_store(root)
+    assert deaths > 20, "there are more writes than that"
+
+
+def test_killed_again_and_again(tmp_path: Path) -> None:
+    world, lives = World(rows=60), 0
+    while True:
+        store = MortalStore.open(tmp_path, create=True, filesystem=Unsynced())
+        store.writes_left, store.after = 12 + lives % 7, lives % 2 == 1
+        lives += 1
+        try:
+            run(MemoryEngine(world, every=3), store)
+        except KilledError:
+            continue
+        break
+    assert lives > 5
+    world.check()
+    check_store(tmp_path)
+
+
+# -- what fails -------------------------------------------------------------------------------------------------------
+
+
+class FullStore(LocalStore):
+    """A store that has room for its log and not for state."""
+
+    def create(self, name: str, content: bytes | Path) -> None:
+        if name.startswith("runs/"):
+            raise UnavailableError("STORE_FAILED", f"creating {name} failed: the disk is full")
+        super().create(name, content)
+
+
+def test_a_save_that_fails_stops_the_process_and_names_no_checkpoint(tmp_path: Path) -> None:
+    world, engine = World(rows=20), None
+    for _ in range(2):
+        engine = MemoryEngine(world)
+        with pytest.raises(UnavailableError, match=r"\[STORE_FAILED\] creating runs/"):
+            run(engine, FullStore.open(tmp_path, create=True, filesystem=Unsynced()))
+        assert engine.cancelled
+        assert not Log.open(open_store(tmp_path), "flow").history.checkpoints
+    engine = MemoryEngine(world)
+    run(engine, open_store(tmp_path))
+    assert engine.calls[0] == ("run", "clean", 0), "without a checkpoint everything is replayed"
+    world.check()
+    check_store(tmp_path)
+
+
+class RaisingEngine(MemoryEngine):
+    """An engine that cannot run the only step, and lets something else happen first.
+
+    By then the step's determinants are durable, and nothing else is under way that would fail before it does.
+    """
+
+    def __init__(self, world: World, before: Callable[[], object] = lambda: None) -> None:
+        super().__init__(world)
+        self._before = before
+        self._committed = threading.Event()
+
+    def run(self, order: Run) -> StepResult:
+        if order.unit == "sums":
+            assert self._committed.wait(PATIENCE)
+            self._before()
+            raise ZeroDivisionError("of the engine")
+        return super().run(order)
+
+    def commit(self, order: Commit) -> Outcome:
+        outcome = super().commit(order)
+        self._committed.set()
+        return outcome
+
+
+def test_a_step_that_fails_is_told_as_it_failed(tmp_path: Path) -> None:
+    world = World(rows=3)
+    with pytest.raises(ZeroDivisionError):
+        run(RaisingEngine(world), open_store(tmp_path))
+    run(MemoryEngine(world), open_store(tmp_path))
+    world.check()
+
+
+def test_a_step_that_fails_after_a_takeover_is_told_as_the_takeover(tmp_path: Path) -> None:
+    world = World(rows=3)
+    with pytest.raises(FencedError, match=r"\[FENCED\] process .* has taken flow over") as raised:
+        run(RaisingEngine(world, lambda: run(MemoryEngine(world), open_store(tmp_path))), open_store(tmp_path))
+    assert isinstance(raised.value.__cause__, ZeroDivisionError)
+    world.check()
+    check_store(tmp_path)
+
+
+# -- collecting runs while others are saved ---------------------------------------------------------------------------
+
+
+class HeldStore(LocalStore):
+    """A store whose first deletion of a log object, which a manifest made garbage, waits."""
+
+    begun, go_on = threading.Event(), threading.Event()
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def delete(self, name: str) -> None:
+        if name.startswith("log/") and not self.begun.is_set():
+            self.begun.set()
+            assert self.go_on.wait(PATIENCE)
+        super().delete(name)
+
+
+def test_a_run_that_no_durable_checkpoint_names_yet_is_not_collected(tmp_path: Path) -> None:
+    """A manifest is held before it collects; a run is saved meanwhile, and its checkpoint held until it has collected."""
+    store = HeldStore.open(tmp_path, create=True, filesystem=Unsynced())
+    collected = threading.Event()
+
+    class SavingEngine(MemoryEngine):
+        saves = 0
+
+        def saved(self, unit: str, runs: tuple[RunRef, ...]) -> None:
+            self.saves += 1
+            if self.saves > 1 and not collected.is_set():
+                assert store.begun.wait(PATIENCE)
+                store.go_on.set()
+                assert collected.wait(PATIENCE)
+                assert all(store.size(run.name) is not None for run in runs), "it was collected as garbage"
+            super().saved(unit, runs)
+
+    class CollectingHost(Host):
+        def _manifest(self) -> ev.Event:
+            done = super()._manifest()
+            collected.set()
+            return done
+
+    world = World()
+    CollectingHost(SavingEngine(world, every=1), store, available_now=True).run()
+    assert collected.is_set()
+    world.check()
+    check_store(tmp_path)
