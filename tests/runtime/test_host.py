@@ -8,45 +8,16 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from boatlift.dataflow import Outcome
-from boatlift.errors import FencedError, UnavailableError
-from boatlift.runtime import events as ev
-from boatlift.runtime.events import StepResult
+from boatlift.errors import UnavailableError
 from boatlift.runtime.host import Host, Progress
-from boatlift.runtime.instructions import Commit, Run
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
-from boatlift.storage.records import RunRef
-from boatlift.storage.store import Store
 from support.facts import Unsynced
+from support.hosts import RaisingEngine, check_store, open_store, run
 from support.memory_engine import MemoryEngine, World
-
-PATIENCE = 60
-
-
-def silent(progress: Progress) -> None:
-    pass
-
-
-def run(engine: MemoryEngine, store: Store, watch: Callable[[Progress], None] = silent) -> None:
-    Host(engine, store, available_now=True, watch=watch).run()
-
-
-def open_store(root: Path) -> LocalStore:
-    return LocalStore.open(root, create=True, filesystem=Unsynced())
-
-
-def check_store(root: Path) -> None:
-    """Every run that a checkpoint names is there, and no other; the log ends in good order."""
-    store = open_store(root)
-    history = Log.open(store, "flow").history
-    assert history.stopped
-    assert set(store.list("runs/")) == history.live_runs()
-
 
 # -- a whole run ------------------------------------------------------------------------------------------------------
 
@@ -171,91 +142,9 @@ def test_a_save_that_fails_stops_the_process_and_names_no_checkpoint(tmp_path: P
     check_store(tmp_path)
 
 
-class RaisingEngine(MemoryEngine):
-    """An engine that cannot run the only step, and lets something else happen first.
-
-    By then the step's determinants are durable, and nothing else is under way that would fail before it does.
-    """
-
-    def __init__(self, world: World, before: Callable[[], object] = lambda: None) -> None:
-        super().__init__(world)
-        self._before = before
-        self._committed = threading.Event()
-
-    def run(self, order: Run) -> StepResult:
-        if order.unit == "sums":
-            assert self._committed.wait(PATIENCE)
-            self._before()
-            raise ZeroDivisionError("of the engine")
-        return super().run(order)
-
-    def commit(self, order: Commit) -> Outcome:
-        outcome = super().commit(order)
-        self._committed.set()
-        return outcome
-
-
 def test_a_step_that_fails_is_told_as_it_failed(tmp_path: Path) -> None:
     world = World(rows=3)
     with pytest.raises(ZeroDivisionError):
         run(RaisingEngine(world), open_store(tmp_path))
     run(MemoryEngine(world), open_store(tmp_path))
     world.check()
-
-
-def test_a_step_that_fails_after_a_takeover_is_told_as_the_takeover(tmp_path: Path) -> None:
-    world = World(rows=3)
-    with pytest.raises(FencedError, match=r"\[FENCED\] process .* has taken flow over") as raised:
-        run(RaisingEngine(world, lambda: run(MemoryEngine(world), open_store(tmp_path))), open_store(tmp_path))
-    assert isinstance(raised.value.__cause__, ZeroDivisionError)
-    world.check()
-    check_store(tmp_path)
-
-
-# -- collecting runs while others are saved ---------------------------------------------------------------------------
-
-
-class HeldStore(LocalStore):
-    """A store whose first deletion of a log object, which a manifest made garbage, waits."""
-
-    begun, go_on = threading.Event(), threading.Event()
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.begun, self.go_on = threading.Event(), threading.Event()
-
-    def delete(self, name: str) -> None:
-        if name.startswith("log/") and not self.begun.is_set():
-            self.begun.set()
-            assert self.go_on.wait(PATIENCE)
-        super().delete(name)
-
-
-def test_a_run_that_no_durable_checkpoint_names_yet_is_not_collected(tmp_path: Path) -> None:
-    """A manifest is held before it collects; a run is saved meanwhile, and its checkpoint held until it has collected."""
-    store = HeldStore.open(tmp_path, create=True, filesystem=Unsynced())
-    collected = threading.Event()
-
-    class SavingEngine(MemoryEngine):
-        saves = 0
-
-        def saved(self, unit: str, runs: tuple[RunRef, ...]) -> None:
-            self.saves += 1
-            if self.saves > 1 and not collected.is_set():
-                assert store.begun.wait(PATIENCE)
-                store.go_on.set()
-                assert collected.wait(PATIENCE)
-                assert all(store.size(run.name) is not None for run in runs), "it was collected as garbage"
-            super().saved(unit, runs)
-
-    class CollectingHost(Host):
-        def _manifest(self) -> ev.Event:
-            done = super()._manifest()
-            collected.set()
-            return done
-
-    world = World()
-    CollectingHost(SavingEngine(world, every=1), store, available_now=True).run()
-    assert collected.is_set()
-    world.check()
-    check_store(tmp_path)

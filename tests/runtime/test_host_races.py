@@ -1,0 +1,119 @@
+"""What happens at the same time, in one process or in two: collecting and saving, a takeover and all else."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from boatlift.dataflow import Outcome
+from boatlift.errors import FencedError
+from boatlift.runtime import events as ev
+from boatlift.runtime.host import Host
+from boatlift.runtime.instructions import Commit
+from boatlift.storage.local import LocalStore
+from boatlift.storage.records import RunRef
+from support.facts import Unsynced
+from support.hosts import PATIENCE, Background, RaisingEngine, check_store, open_store, run
+from support.memory_engine import MemoryEngine, World
+
+# -- collecting runs while others are saved ---------------------------------------------------------------------------
+
+
+class HeldStore(LocalStore):
+    """A store whose first deletion of a log object, which a manifest made garbage, waits."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def delete(self, name: str) -> None:
+        if name.startswith("log/") and not self.begun.is_set():
+            self.begun.set()
+            assert self.go_on.wait(PATIENCE)
+        super().delete(name)
+
+
+def test_a_run_that_no_durable_checkpoint_names_yet_is_not_collected(tmp_path: Path) -> None:
+    """A manifest is held before it collects; a run is saved meanwhile, and its checkpoint held until it has collected."""
+    store = HeldStore.open(tmp_path, create=True, filesystem=Unsynced())
+    collected = threading.Event()
+
+    class SavingEngine(MemoryEngine):
+        saves = 0
+
+        def saved(self, unit: str, runs: tuple[RunRef, ...]) -> None:
+            self.saves += 1
+            if self.saves > 1 and not collected.is_set():
+                assert store.begun.wait(PATIENCE)
+                store.go_on.set()
+                assert collected.wait(PATIENCE)
+                assert all(store.size(run.name) is not None for run in runs), "it was collected as garbage"
+            super().saved(unit, runs)
+
+    class CollectingHost(Host):
+        def _manifest(self) -> ev.Event:
+            done = super()._manifest()
+            collected.set()
+            return done
+
+    world = World()
+    CollectingHost(SavingEngine(world, every=1), store, available_now=True).run()
+    assert collected.is_set()
+    world.check()
+    check_store(tmp_path)
+
+
+# -- a takeover before the first step ---------------------------------------------------------------------------------
+
+
+class PausedStore(LocalStore):
+    """A store whose user is held between its claim and discarding scratch."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.paused, self.go_on = threading.Event(), threading.Event()
+
+    def discard_scratch(self, before: int) -> None:
+        self.paused.set()
+        assert self.go_on.wait(PATIENCE)
+        super().discard_scratch(before)
+
+
+def test_an_owner_held_before_its_first_step_harms_no_newer_one(tmp_path: Path) -> None:
+    """B claims and is held; C claims, runs, and is held with rows staged; B goes on and ends; then C goes on."""
+    world = World(rows=20)
+    with pytest.raises(ZeroDivisionError):  # A, so that there is something to recover
+        run(RaisingEngine(world), open_store(tmp_path))
+    store = PausedStore.open(tmp_path, create=True, filesystem=Unsynced())
+    older = Background(lambda: run(MemoryEngine(world), store))
+    assert store.paused.wait(PATIENCE)
+    staged, go_on = threading.Event(), threading.Event()
+
+    class HeldEngine(MemoryEngine):
+        def commit(self, order: Commit) -> Outcome:
+            if (order.sink, order.time) == ("totals", 2):
+                staged.set()
+                assert go_on.wait(PATIENCE)
+            return super().commit(order)
+
+    newer = Background(lambda: run(HeldEngine(world), open_store(tmp_path)))
+    assert staged.wait(PATIENCE)
+    store.go_on.set()
+    assert isinstance(older.result(), FencedError)
+    assert "[FENCED]" in str(older.result())
+    go_on.set()
+    assert newer.result() is None
+    world.check()
+    check_store(tmp_path)
+
+
+def test_a_step_that_fails_after_a_takeover_is_told_as_the_takeover(tmp_path: Path) -> None:
+    world = World(rows=3)
+    with pytest.raises(FencedError, match=r"\[FENCED\] process .* has taken flow over") as raised:
+        run(RaisingEngine(world, lambda: run(MemoryEngine(world), open_store(tmp_path))), open_store(tmp_path))
+    assert isinstance(raised.value.__cause__, ZeroDivisionError)
+    world.check()
+    check_store(tmp_path)

@@ -1,0 +1,84 @@
+"""Hosts over a real store and an engine in memory."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from boatlift.dataflow import Outcome
+from boatlift.runtime.events import StepResult
+from boatlift.runtime.host import Host, Progress
+from boatlift.runtime.instructions import Commit, Run
+from boatlift.storage.local import LocalStore
+from boatlift.storage.log import Log
+from boatlift.storage.store import Store
+from support.facts import Unsynced
+from support.memory_engine import MemoryEngine, World
+
+PATIENCE = 60
+
+
+def silent(progress: Progress) -> None:
+    pass
+
+
+def run(engine: MemoryEngine, store: Store, watch: Callable[[Progress], None] = silent) -> None:
+    Host(engine, store, available_now=True, watch=watch).run()
+
+
+def open_store(root: Path) -> LocalStore:
+    return LocalStore.open(root, create=True, filesystem=Unsynced())
+
+
+def check_store(root: Path) -> None:
+    """Every run that a checkpoint names is there, and no other; the log ends in good order."""
+    store = open_store(root)
+    history = Log.open(store, "flow").history
+    assert history.stopped
+    assert set(store.list("runs/")) == history.live_runs()
+
+
+class RaisingEngine(MemoryEngine):
+    """An engine that cannot run the only step, and lets something else happen first.
+
+    By then the step's determinants are durable, and nothing else is under way that would fail before it does.
+    """
+
+    def __init__(self, world: World, before: Callable[[], object] = lambda: None) -> None:
+        super().__init__(world)
+        self._before = before
+        self._committed = threading.Event()
+
+    def run(self, order: Run) -> StepResult:
+        if order.unit == "sums":
+            assert self._committed.wait(PATIENCE)
+            self._before()
+            raise ZeroDivisionError("of the engine")
+        return super().run(order)
+
+    def commit(self, order: Commit) -> Outcome:
+        outcome = super().commit(order)
+        self._committed.set()
+        return outcome
+
+
+class Background:
+    """A process's work on a thread; gives what stopped it."""
+
+    def __init__(self, work: Callable[[], None]) -> None:
+        self._work = work
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:  # noqa: BLE001 - given by `result`
+            self._error = error
+
+    def result(self) -> BaseException | None:
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive()
+        return self._error
