@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -193,40 +189,6 @@ def test_a_second_process_fences_the_first(here: Path, spark: SparkSession) -> N
     with pytest.raises(bl.FencedError, match=r"\[FENCED\]"):
         first.wait()
     assert steps(here) == 7
-
-
-def test_ctrl_c_is_a_clean_stop(here: Path) -> None:
-    module = here / "mine.py"
-    module.write_text(
-        "import boatlift as bl\n"
-        "from pyspark.sql import functions as F\n"
-        f"flow = bl.Dataflow('mine')\nrows = flow.source('rows', bl.files('data/*.csv', schema='{SCHEMA}', null_value='NA'))\n"
-        "rows.group_by('k').agg('sums', F.sum('v').alias('total')).sink('history', bl.parquet('history'))\n"
-    )
-    command = [sys.executable, "-m", "boatlift.console", "run", "mine:flow", "--store", "store"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    while steps(here) < 7:
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == 0, err
-    assert "mine: stopped cleanly after 7 steps" in out
-    status = subprocess.run(
-        [sys.executable, "-m", "boatlift.console", "status", "--store", "store"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "stopped in good order" in status.stdout
-    wrong = subprocess.run(
-        [sys.executable, "-m", "boatlift.console", "status", "--store", "nowhere"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert wrong.returncode == 2
-    assert "[STORE_NOT_FOUND]" in wrong.stderr
 
 
 def test_the_host_refuses_what_it_was_not_made_for(here: Path, spark: SparkSession) -> None:

@@ -15,7 +15,7 @@ def meaning(records: list[Record]) -> History:
     history = History.of(records, "flow")
     snapshot = history.snapshot(advance)
     kept = History.of([snapshot], "flow")
-    kept.stopped = history.stopped
+    kept.stopped, kept.resumed = history.stopped, history.resumed
     return kept
 
 
@@ -112,10 +112,12 @@ def test_a_claim_alone_does_not_change_the_recorded_environment() -> None:
 
 def test_after_a_clean_stop_the_next_owner_brings_its_environment() -> None:
     stopped: list[Record] = [claim("old"), made(0), Stopped()]
-    for records, is_stopped, environment in (
-        (stopped, True, "old"),
-        ([*stopped, claim("new")], False, "new"),  # at once, for it may have an effect before its next record
-        ([*stopped, claim("new"), claim("newest")], False, "new"),
+    for records, is_stopped, is_resumed, environment in (
+        (stopped, True, False, "old"),
+        ([*stopped, claim("new")], False, True, "new"),  # at once, for it may have an effect before its next record
+        ([*stopped, claim("new"), claim("newest")], False, False, "new"),
+        ([*stopped, claim("new"), made(1)], False, False, "new"),
     ):
         history = History.of(records)
-        assert (history.stopped, history.environment) == (is_stopped, {"spark": environment})
+        assert (history.stopped, history.resumed) == (is_stopped, is_resumed)
+        assert history.environment == {"spark": environment}

@@ -21,6 +21,7 @@ app = App(
     name="boatlift",
     version=__version__,
     help="Exactly-once, rollback-recoverable streaming dataflows on Apache Spark.",
+    suppress_keyboard_interrupt=False,  # `main` says what a second Ctrl-C means
 )
 
 StorePath = Annotated[Path, Parameter(name=["--store", "-s"], env_var="BOATLIFT_STORE")]

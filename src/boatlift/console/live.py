@@ -56,6 +56,8 @@ class Live:
         if progress.what == "step":
             self._taken += progress.numInputRows
             self._steps += 1
+        if progress.what == "stopping":
+            print(f"{progress.processor}: finishing the steps under way; Ctrl-C again stops at once", flush=True)
         if self._live is not None:
             self._live.update(self._draw())
         elif not self._quiet:

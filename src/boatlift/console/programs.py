@@ -7,6 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from pyspark import cloudpickle
+
 from boatlift.dataflow import Dataflow
 from boatlift.errors import InvalidError, UserCodeError
 
@@ -37,6 +39,8 @@ def load_flow(where: str) -> Dataflow:
         raise
     except Exception as error:
         raise UserCodeError("USER_CODE", f"importing {module_name} raised {error!r}") from error
+    # Tasks get the module's functions as they are: to import it they would need a Spark session, as the driver has.
+    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     found = getattr(module, attribute, None)
     if not isinstance(found, Dataflow):
         flows = [name for name, value in vars(module).items() if isinstance(value, Dataflow)]

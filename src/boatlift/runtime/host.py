@@ -37,8 +37,8 @@ class Progress:
     """One thing that was done, for people and programs that watch.
 
     Attributes:
-        what: `step`, `commit`, `checkpoint`, `restore` or `idle`.
-        processor: Whose.
+        what: `step`, `commit`, `checkpoint`, `restore`, `idle` or `stopping`.
+        processor: Whose; the dataflow's name when it is stopping.
         time: At which logical time.
         numInputRows, numOutputRows: Rows in and out of a step.
         durationMs: How long it took, in milliseconds.
@@ -311,6 +311,8 @@ class Host:
                 self._watch(Progress("commit", sink, at))
             case ev.Saved(unit, at, _):
                 self._watch(Progress("checkpoint", unit, at))
+            case ev.StopRequested():
+                self._watch(Progress("stopping", machine.plan.dataflow, -1))
             case ev.Nothing(source):
                 if not self._available_now:
                     self._wakes[source] = time.monotonic() + self._poll_seconds

@@ -87,6 +87,7 @@ class Machine:
             if time <= self.recovery.fixed(unit)
         }
         self._stable = dict(history.stable)
+        self._resumed = history.resumed
         self._pending: list[Record] = []
         self._appending = 0
         self._groups = 0
@@ -112,8 +113,8 @@ class Machine:
         }
 
     def is_replay(self, unit: str, time: int) -> bool:
-        """Whether a time was recorded before this process began."""
-        return time <= self._sources[self.plan.source_of(unit)].replay_until
+        """Whether a time may have been executed before this process began."""
+        return not self._resumed and time <= self._sources[self.plan.source_of(unit)].replay_until
 
     def behind(self, unit: str, time: int) -> int:
         """How many times a unit has still to run of those its source has closed."""

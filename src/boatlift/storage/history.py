@@ -48,6 +48,7 @@ class History:
         stable: Processor to the last time that no failure can take back.
         committed: Sink to the last time it is known to hold.
         stopped: Nothing was recorded since an owner stopped in good order.
+        resumed: Nothing was but one claim: the claimant begins where all that was executed is kept.
     """
 
     dataflow: str = ""
@@ -60,6 +61,7 @@ class History:
     stable: dict[str, int] = field(default_factory=dict)
     committed: dict[str, int] = field(default_factory=dict)
     stopped: bool = False
+    resumed: bool = False
     _claimed: dict[str, Any] | None = None
 
     @classmethod
@@ -77,7 +79,7 @@ class History:
             return
         if self._claimed is not None:
             self.environment, self._claimed = self._claimed, None
-        self.stopped = isinstance(record, Stopped)
+        self.stopped, self.resumed = isinstance(record, Stopped), False
         match record:
             case Input(source, time):
                 self.inputs.setdefault(source, {})[time] = record
@@ -150,7 +152,7 @@ class History:
         else:
             self._claimed = claim.environment
         self.program = claim.program
-        self.stopped = False
+        self.stopped, self.resumed = False, self.stopped
 
     def _become(self, snapshot: Snapshot) -> None:
         self.dataflow = snapshot.dataflow
