@@ -56,7 +56,9 @@ CONDITIONS: dict[str, Condition] = {
     "STORE_NOT_FOUND": Condition("InvalidError", "no store at this path", "give the path that run was given"),
     "STORE_OF_ANOTHER_DATAFLOW": Condition("DataError", "the store belongs to another dataflow", "use its own store"),
     "PROGRAM_CHANGED": Condition(
-        "DataError", "the store was written by another version of the program", "run that version, or a new store"
+        "DataError",
+        "the store was written by another version of the program",
+        "run that version, or begin with a new store and new sinks",
     ),
     "ENVIRONMENT_CHANGED": Condition(
         "DataError",
@@ -107,9 +109,13 @@ CONDITIONS: dict[str, Condition] = {
     "DIVERGED": Condition(
         "DivergedError",
         "a step gave another result on replay than was recorded",
-        "find what is not deterministic in the processor, or declare it",
+        "find what is not deterministic in the processor and take it out: bl.now(), bl.rand(), bl.uuid()",
     ),
-    "USER_CODE": Condition("UserCodeError", "a function of the program raised", "see its traceback"),
+    "USER_CODE": Condition(
+        "UserCodeError",
+        "the program's module, or a function of it, raised",
+        "see its own traceback, which is shown with it",
+    ),
     "OVERFLOW": Condition("DataError", "a sum does not fit its type", "cast the column to a wider type"),
     "STEP_FAILED": Condition("UnavailableError", "Spark could not run a step", "see the cause, then run again"),
     "INTERNAL": Condition("InternalError", "an invariant of Boatlift does not hold", "report it with the story"),

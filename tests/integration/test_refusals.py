@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+import sys
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import boatlift as bl
+from boatlift.console.app import main
 from boatlift.dataflow import plan
 from boatlift.engine.spark_engine import SparkEngine
 from boatlift.runtime.host import Host
@@ -19,7 +23,7 @@ from support.crash_data import make_data
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore:Cyclopts application invoked without tokens")]
 
 SCHEMA = "k STRING, g INT, v DOUBLE"
 
@@ -128,8 +132,35 @@ def test_a_function_that_raises_is_named_with_its_step(here: Path, spark: SparkS
     def at_once(df: DataFrame) -> DataFrame:
         raise RuntimeError("of the user")
 
-    with pytest.raises(bl.UserCodeError, match=r"\[USER_CODE\] clean raised .*of the user"):
+    with pytest.raises(bl.UserCodeError, match=r"\[USER_CODE\] clean raised .*of the user") as raised:
         bl.run(flow(function=at_once), "other", available_now=True, spark=spark)
+    assert [frame.name for frame in traceback.extract_tb(raised.value.__cause__.__traceback__)] == ["at_once"]
+
+
+def test_a_function_that_raises_later_is_shown_with_its_lines_and_its_step(
+    here: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (here / "raises_later.py").write_text(
+        "from pathlib import Path\n"
+        "import boatlift as bl\n\n\n"
+        "def fail(df):\n"
+        "    if Path('history/step-000000000002.parquet').exists():\n"
+        "        raise KeyError('of the user')\n"
+        "    return df\n\n\n"
+        "flow = bl.Dataflow('later')\n"
+        f"rows = flow.source('rows', bl.files('data/*.csv', schema='{SCHEMA}', null_value='NA'))\n"
+        "rows.transform('clean', fail).sink('history', bl.parquet('history'))\n"
+    )
+    monkeypatch.setattr(sys, "argv", ["boatlift", "run", "raises_later:flow", "--store", "store", "--available-now"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 7
+    told = capfd.readouterr().err.splitlines()
+    assert f'  File "{here}/raises_later.py", line 7, in fail' in told
+    assert sum(line.startswith("  File ") for line in told) == 1
+    assert re.match(
+        r"boatlift: \[USER_CODE\] at step [34] of clean, clean raised KeyError: 'of the user' \(line 7 of ", told[-1]
+    )
 
 
 def test_a_replay_under_another_environment_is_refused_but_not_after_a_clean_stop(

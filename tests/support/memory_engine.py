@@ -144,6 +144,9 @@ class MemoryEngine:
     def acknowledge(self, source: str, position: Json) -> None:
         pass
 
+    def prepare(self, source: str, time: int, position: Json, clock: int, seed: int) -> None:
+        pass
+
     # -- steps --------------------------------------------------------------------------------------------------------
 
     def run(self, order: Run) -> StepResult:

@@ -7,13 +7,14 @@ them, so that `boatlift --help` is quick.
 from __future__ import annotations
 
 import sys
+import traceback
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
 
 from boatlift import __version__
-from boatlift.errors import BoatliftError
+from boatlift.errors import BoatliftError, UserCodeError
 
 __all__ = ["main"]
 
@@ -52,9 +53,10 @@ def run(
         quiet: Show no progress.
     """
     from boatlift.console.live import Live
-    from boatlift.console.programs import load_flow, settings
+    from boatlift.console.programs import check_flow, load_flow, settings
     from boatlift.engine.session import session
 
+    check_flow(flow)
     spark = session(master, app_name=flow, **settings(conf))
     dataflow = load_flow(flow)
     from boatlift.running import run as run_dataflow
@@ -72,10 +74,11 @@ def plan(flow: str, *, master: Master = "local[1]", as_json: Json = False) -> No
         master: Spark's master URL; only for checking the transformations.
         as_json: Print JSON.
     """
-    from boatlift.console.programs import load_flow
+    from boatlift.console.programs import check_flow, load_flow
     from boatlift.console.shows import show_plan
     from boatlift.engine.session import session
 
+    check_flow(flow)
     session(master, app_name=flow)
     show_plan(load_flow(flow), as_json=as_json)
 
@@ -133,10 +136,15 @@ def verify(*, store: StorePath, as_json: Json = False) -> None:
 
 
 def main() -> None:
-    """Runs a command; an error of ours becomes one line and an exit status by its kind."""
+    """Runs a command; an error of ours becomes one line and an exit status by its kind.
+
+    What the user's own code raised is shown before it, with its own traceback.
+    """
     try:
         app()
     except BoatliftError as error:
+        if isinstance(error, UserCodeError) and error.__cause__ is not None:
+            _print_own_traceback(error.__cause__)
         print(f"boatlift: {error}", file=sys.stderr)
         if error.__cause__ is not None and error.condition == "INTERNAL":
             raise
@@ -144,3 +152,12 @@ def main() -> None:
     except KeyboardInterrupt:
         print("boatlift: stopped at once; run the same command again to go on", file=sys.stderr)
         sys.exit(130)
+
+
+def _print_own_traceback(error: BaseException) -> None:
+    """Prints the user's part of a traceback; a failure in a task has none here, for its message holds it."""
+    from boatlift.engine.tracebacks import own_frames
+
+    own = own_frames(error.__traceback__)
+    if own is not None or isinstance(error, SyntaxError):
+        traceback.print_exception(type(error), error, own)

@@ -5,48 +5,86 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
+from importlib.abc import InspectLoader
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
-from pyspark import cloudpickle
-
 from boatlift.dataflow import Dataflow
-from boatlift.errors import InvalidError, UserCodeError
+from boatlift.engine.tracebacks import own_frames, place
+from boatlift.errors import BoatliftError, InvalidError, UserCodeError
 
-__all__ = ["load_flow", "settings"]
+__all__ = ["check_flow", "load_flow", "settings"]
+
+
+def check_flow(where: str) -> None:
+    """Finds out what can be told of a dataflow's module without importing it, and so without a Spark session.
+
+    The current folder is on the path from now on.
+
+    Raises:
+        InvalidError: `[FLOW_NOT_FOUND]` there is no such module.
+        UserCodeError: it is no Python that can be compiled; the cause says where.
+    """
+    name, _, attribute = where.partition(":")
+    if not name or not attribute:
+        raise InvalidError("FLOW_NOT_FOUND", f"{where!r} names no dataflow: write module:attribute, like flights:flow")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    spec = _find(name)
+    if spec is None:
+        raise InvalidError(
+            "FLOW_NOT_FOUND",
+            f"there is no module {name} in {Path.cwd()} or on the Python path: name the file without .py, or change to "
+            "its folder",
+        )
+    if isinstance(spec.loader, InspectLoader):
+        try:
+            spec.loader.get_code(spec.name)
+        except SyntaxError as error:
+            raise UserCodeError("USER_CODE", f"{name} is no valid Python: {error}") from error
 
 
 def load_flow(where: str) -> Dataflow:
     """Imports a dataflow; the current folder is on the path.
 
     Raises:
-        InvalidError: `[FLOW_NOT_FOUND]`.
-        UserCodeError: the module itself raised.
+        InvalidError: `[FLOW_NOT_FOUND]`, or what the module's own calls of Boatlift raise.
+        UserCodeError: as `check_flow`, or the module itself raised; the cause is what it raised.
     """
-    module_name, _, attribute = where.partition(":")
-    if not attribute:
-        raise InvalidError("FLOW_NOT_FOUND", f"{where!r} names no dataflow: write module:attribute, like flights:flow")
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
+    from pyspark import cloudpickle
+
+    check_flow(where)
+    name, _, attribute = where.partition(":")
     try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not module_name.startswith(error.name):
-            raise
-        raise InvalidError(
-            "FLOW_NOT_FOUND", f"there is no module {module_name} in {Path.cwd()!s} or on the Python path"
-        ) from None
-    except InvalidError:
+        module = importlib.import_module(name)
+    except BoatliftError:
         raise
     except Exception as error:
-        raise UserCodeError("USER_CODE", f"importing {module_name} raised {error!r}") from error
+        line = place(own_frames(error.__traceback__))
+        raise UserCodeError("USER_CODE", f"importing {name} raised {error!r}{line}") from error
     # Tasks get the module's functions as they are: to import it they would need a Spark session, as the driver has.
     cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     found = getattr(module, attribute, None)
     if not isinstance(found, Dataflow):
         flows = [name for name, value in vars(module).items() if isinstance(value, Dataflow)]
         hint = f"it has {', '.join(flows)}" if flows else "it has none"
-        raise InvalidError("FLOW_NOT_FOUND", f"{module_name} has no Dataflow named {attribute}: {hint}")
+        raise InvalidError("FLOW_NOT_FOUND", f"{name} has no Dataflow named {attribute}: {hint}")
     return found
+
+
+def _find(name: str) -> ModuleSpec | None:
+    """Finds a module without importing the packages that it is in, as `importlib.util.find_spec` would."""
+    parts = name.split(".")
+    path = None
+    spec = None
+    for last in range(1, len(parts) + 1):
+        full = ".".join(parts[:last])
+        found = (finder.find_spec(full, path) for finder in sys.meta_path)
+        spec = next((each for each in found if each is not None), None)
+        if spec is None or (last < len(parts) and spec.submodule_search_locations is None):
+            return None
+        path = spec.submodule_search_locations
+    return spec
 
 
 def settings(pairs: Sequence[str]) -> dict[str, str]:

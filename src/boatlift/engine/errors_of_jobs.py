@@ -25,8 +25,6 @@ def explain(error: Exception, unit: str, time: int, inputs: tuple[Source, Json] 
         unit, time: Which step.
         inputs: The source and position that it read, if it read from outside.
     """
-    if isinstance(error, BoatliftError):
-        return error
     text = str(error)
     ours = from_text(text)
     if ours is not None:

@@ -12,11 +12,8 @@ A step may be divided anyhow, run again, and handed changes; only what gives eac
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from boatlift.dataflow.columns import POSITION
@@ -33,6 +30,7 @@ from boatlift.engine.allowed import (
 from boatlift.engine.catalyst import INPUT, Tree, analysed, is_input
 from boatlift.engine.fingerprint import fingerprint
 from boatlift.engine.step_functions import current_context
+from boatlift.engine.tracebacks import own_frames, place
 from boatlift.errors import BoatliftError, InvalidError, UserCodeError
 
 if TYPE_CHECKING:
@@ -73,8 +71,8 @@ def apply(rows: DataFrame, function: Callable[[DataFrame], DataFrame], name: str
                 f"{name} draws from {POSITION}, which it did not keep: name the columns that tell rows apart, or draw before "
                 "select(…)",
             ) from error
-        own = _own_frames(error.__traceback__)
-        raise UserCodeError("USER_CODE", f"{name} raised {_summary(error)}{_place(own)}") from error.with_traceback(own)
+        own = own_frames(error.__traceback__)
+        raise UserCodeError("USER_CODE", f"{name} raised {_summary(error)}{place(own)}") from error.with_traceback(own)
     if not isinstance(result, DataFrame):
         raise UserCodeError("USER_CODE", f"{name} gave a {type(result).__name__}: return the transformed DataFrame")
     return result
@@ -240,34 +238,3 @@ def _readable(kind: str) -> str:
 def _summary(error: Exception) -> str:
     first = next(iter(str(error).splitlines()), "")
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
-
-
-def _own_frames(trace: TracebackType | None) -> TracebackType | None:
-    """Leaves out the frames of the framework: ours at the beginning, PySpark's and py4j's at the end."""
-    kept = []
-    while trace is not None:
-        if not _is_framework(trace.tb_frame.f_code.co_filename):
-            kept.append(trace)
-        trace = trace.tb_next
-    own: TracebackType | None = None
-    for frame in reversed(kept):
-        own = TracebackType(own, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
-    return own
-
-
-def _is_framework(filename: str) -> bool:
-    return any(Path(filename).is_relative_to(folder) for folder in _framework_folders())
-
-
-def _framework_folders() -> list[Path]:
-    names = ("boatlift.engine", "pyspark", "py4j")
-    files = [sys.modules[name].__file__ for name in names if name in sys.modules]
-    return [Path(file).parent for file in files if file]
-
-
-def _place(own: TracebackType | None) -> str:
-    if own is None:
-        return ""
-    while own.tb_next is not None:
-        own = own.tb_next
-    return f" (line {own.tb_lineno} of {own.tb_frame.f_code.co_filename})"

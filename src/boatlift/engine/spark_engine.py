@@ -24,7 +24,7 @@ from boatlift.engine.program import CompiledUnit, compile_program
 from boatlift.engine.stage_task import Receipt
 from boatlift.engine.state_table import StateTable
 from boatlift.engine.step_plans import RECEIPTS, StepPlan, StepPlanner, power_of_two
-from boatlift.errors import InvalidError
+from boatlift.errors import BoatliftError, InvalidError, UserCodeError
 from boatlift.runtime.events import StepResult
 from boatlift.runtime.instructions import Commit, Run
 from boatlift.storage.records import Checkpoint, RunRef
@@ -161,6 +161,12 @@ class SparkEngine:
             step = ahead.result() if ahead is not None else self._plan(order)
             table = self._tables.get(order.unit)
             receipts = step.run([(run, str(path)) for run, path in table.held()] if table is not None else [])
+        except UserCodeError as error:
+            raise UserCodeError(
+                "USER_CODE", f"at step {order.time} of {order.unit}, {error.message}"
+            ) from error.__cause__
+        except BoatliftError:
+            raise
         except Exception as error:
             raise explain(error, order.unit, order.time, (source, order.position) if source else None) from error
         if source is not None:

@@ -1,0 +1,40 @@
+"""The user's part of a traceback: what stands between our frames and Spark's."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import TracebackType
+
+__all__ = ["own_frames", "place"]
+
+
+def own_frames(trace: TracebackType | None) -> TracebackType | None:
+    """Leaves out the frames of Boatlift, PySpark, py4j and Python's import machinery; None if nothing is left."""
+    kept = []
+    while trace is not None:
+        if not _is_framework(trace.tb_frame.f_code.co_filename):
+            kept.append(trace)
+        trace = trace.tb_next
+    own: TracebackType | None = None
+    for frame in reversed(kept):
+        own = TracebackType(own, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    return own
+
+
+def place(own: TracebackType | None) -> str:
+    """Tells the line that a traceback ends at, in brackets, to end a message with."""
+    if own is None:
+        return ""
+    while own.tb_next is not None:
+        own = own.tb_next
+    return f" (line {own.tb_lineno} of {own.tb_frame.f_code.co_filename})"
+
+
+def _is_framework(filename: str) -> bool:
+    return filename.startswith("<frozen ") or any(Path(filename).is_relative_to(folder) for folder in _folders())
+
+
+def _folders() -> list[Path]:
+    files = [sys.modules[name].__file__ for name in ("boatlift", "importlib", "pyspark", "py4j") if name in sys.modules]
+    return [Path(file).parent for file in files if file]

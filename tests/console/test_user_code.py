@@ -1,0 +1,98 @@
+"""What is wrong with the user's own file is shown with the user's own lines, before a JVM starts if that can be."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from boatlift.console.app import main
+
+pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts application invoked without tokens")
+
+RUN = ("run", "--store", "store")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr("boatlift.engine.session.session", lambda *_, **__: None)
+    return tmp_path
+
+
+@pytest.fixture
+def no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a JVM is started for nothing")
+
+    monkeypatch.setattr("boatlift.engine.session.session", refuse)
+
+
+def boatlift(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """Runs a command in this process and gives its exit status."""
+    monkeypatch.setattr(sys, "argv", ["boatlift", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+@pytest.mark.usefixtures("no_session")
+@pytest.mark.parametrize("command", [RUN, ("plan",)])
+@pytest.mark.parametrize("where", ["nowhere:flow", "package.nowhere:flow", "single.nowhere:flow", "single", ":flow"])
+def test_a_module_that_is_not_there(
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: tuple[str, ...],
+    where: str,
+) -> None:
+    (here / "package").mkdir()
+    (here / "package" / "__init__.py").write_text("raise AssertionError('imported')\n")
+    (here / "single.py").write_text("raise AssertionError('imported')\n")
+    assert boatlift(monkeypatch, *command, where) == 2
+    told = capsys.readouterr().err
+    assert "[FLOW_NOT_FOUND]" in told
+    if "nowhere" in where:
+        assert f"there is no module {where.partition(':')[0]} in {here}" in told
+    assert told.count("\n") == 1
+
+
+@pytest.mark.usefixtures("no_session")
+def test_a_module_that_is_no_python(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "broken_syntax.py").write_text("import boatlift\n\nflow = (\n")
+    assert boatlift(monkeypatch, *RUN, "broken_syntax:flow") == 7
+    told = capsys.readouterr().err
+    assert f'File "{here}/broken_syntax.py", line 3' in told
+    assert "flow = (" in told
+    assert told.splitlines()[-1].startswith("boatlift: [USER_CODE] broken_syntax is no valid Python")
+
+
+@pytest.mark.parametrize("raising", ['{}["nothing"]', "import no_such_package_at_all"])
+def test_a_module_that_raises(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], raising: str
+) -> None:
+    (here / "raising.py").write_text(f"def look_up():\n    {raising}\n\n\nlook_up()\n")
+    monkeypatch.delitem(sys.modules, "raising", raising=False)
+    assert boatlift(monkeypatch, *RUN, "raising:flow") == 7
+    told = capsys.readouterr().err.splitlines()
+    files = [line for line in told if line.startswith("  File ")]
+    assert files == [
+        f'  File "{here}/raising.py", line 5, in <module>',
+        f'  File "{here}/raising.py", line 2, in look_up',
+    ]
+    assert told[-1].startswith("boatlift: [USER_CODE] importing raising raised")
+    assert told[-1].endswith(f"(line 2 of {here}/raising.py)")
+    assert told.count("Traceback (most recent call last):") == 1
+
+
+def test_a_module_without_the_flow(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "other_flow.py").write_text("import boatlift as bl\nmine = bl.Dataflow('mine')\n")
+    assert boatlift(monkeypatch, *RUN, "other_flow:flow") == 2
+    assert "other_flow has no Dataflow named flow: it has mine" in capsys.readouterr().err
