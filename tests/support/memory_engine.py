@@ -27,6 +27,15 @@ from support.facts import run_of
 
 ROWS_A_STEP = 3
 
+PROGRAM: dict[str, Any] = {
+    "source rows": {},
+    "processor clean": {"reads": "rows", "keys": []},
+    "processor sums": {"reads": "clean", "keys": ["k"]},
+    "sink all": {"reads": "clean"},
+    "sink totals": {"reads": "sums"},
+}
+"""The identity of `make_plan`'s dataflow, in the form that the Spark engine gives it."""
+
 
 def make_plan(*, every: int = 2) -> Plan:
     """A transform with a sink of its own, and keyed state behind it."""
@@ -98,7 +107,7 @@ class MemoryEngine:
     # -- beginning and end --------------------------------------------------------------------------------------------
 
     def program(self) -> dict[str, Any]:
-        return {"graph": "of the test"}
+        return PROGRAM
 
     def environment(self) -> dict[str, Any]:
         return {"python": "3"}

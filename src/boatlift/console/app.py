@@ -91,7 +91,7 @@ def status(*, store: StorePath, as_json: Json = False) -> None:
         store: The folder of the dataflow's durable state.
         as_json: Print JSON.
     """
-    from boatlift.console.shows import show_status
+    from boatlift.console.status import show_status
 
     show_status(store, as_json=as_json)
 

@@ -18,7 +18,7 @@ from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.verify import verify
 
-__all__ = ["show_checkpoints", "show_log", "show_plan", "show_status", "show_verification"]
+__all__ = ["show_checkpoints", "show_log", "show_plan", "show_verification"]
 
 
 def show_plan(flow: Dataflow, *, as_json: bool) -> None:
@@ -91,51 +91,6 @@ def _grow(tree: Tree, planned: Plan, name: str, described: dict[str, dict[str, A
     for other, processor in planned.processors.items():
         if upstream_of(processor) == name:
             _grow(tree.add(f"[bold]{other}[/bold]  {_words(described[other])}"), planned, other, described)
-
-
-def show_status(path: Path, *, as_json: bool) -> None:
-    """Shows where each processor is, as the store knows it."""
-    log = _open(path)
-    history = log.history
-    closed = {source: history.last_input(source) for source in sorted({*history.inputs, *history.cursors})}
-    names = sorted({*history.outputs, *history.checkpoints})
-    units = {
-        name: {
-            "executed": max(history.outputs.get(name, {}), default=history.stable.get(name, -1)),
-            "checkpoint": max(history.checkpoints.get(name, {}), default=-1),
-            "stable": history.stable.get(name, -1),
-        }
-        for name in names
-    }
-    claims = [record for _, record in _records(path) if type(record).__name__ == "Claim"]
-    owner = claims[-1] if claims else None
-    state = {
-        "dataflow": log.dataflow,
-        "stopped_cleanly": history.stopped,
-        "closed": closed,
-        "processors": units,
-        "sinks": dict(history.committed),
-        "owner": None if owner is None else {"host": owner.host, "pid": owner.pid, "since": owner.at},
-        "environment": history.environment,
-    }
-    if as_json:
-        _print_json(state)
-        return
-    stopped = "stopped in good order" if history.stopped else "running, or ended without a clean stop"
-    print(f"{log.dataflow}: {stopped}")
-    if owner is not None:
-        print(f"last owner: process {owner.pid} on {owner.host}")
-    for source, time in closed.items():
-        print(f"{source}: steps up to {time} are closed and recorded")
-    table = Table()
-    for heading in ("processor", "executed", "checkpoint", "stable", "to replay after a failure"):
-        table.add_column(heading)
-    for name, at in units.items():
-        told = ("none" if at[key] < 0 else str(at[key]) for key in ("executed", "checkpoint", "stable"))
-        table.add_row(name, *told, str(at["executed"] - at["checkpoint"]))
-    Console().print(table)
-    for sink, time in history.committed.items():
-        print(f"{sink}: holds steps up to {time}, as far as the log knows")
 
 
 def show_log(path: Path, *, as_json: bool) -> None:

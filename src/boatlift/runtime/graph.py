@@ -1,12 +1,15 @@
-"""The dataflow as the recovery rules see it: vertices and edges only."""
+"""The dataflow as the recovery rules see it: vertices and edges, and what the log and the sinks hold of each."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from boatlift.dataflow import Aggregate, Plan, SinkProcessor, SourceProcessor
 from boatlift.dataflow.processors import upstream_of
-from boatlift.recovery import Edge, Kind, RecoveryGraph, Vertex
+from boatlift.recovery import Edge, Kind, Monitor, RecoveryGraph, Vertex
+from boatlift.storage.history import History
 
-__all__ = ["recovery_graph"]
+__all__ = ["monitor_of", "recovery_graph"]
 
 
 def recovery_graph(plan: Plan) -> RecoveryGraph:
@@ -28,3 +31,25 @@ def recovery_graph(plan: Plan) -> RecoveryGraph:
         if upstream is not None:
             edges.append(Edge(f"{upstream}->{name}", upstream, name))
     return RecoveryGraph(tuple(vertices), tuple(edges))
+
+
+def monitor_of(graph: RecoveryGraph, history: History, held: Mapping[str, int]) -> Monitor:
+    """Gives a monitor that knows all that is durable.
+
+    Args:
+        graph: The dataflow.
+        history: What the log says.
+        held: Sink to the last time it holds, -1 for none.
+    """
+    monitor = Monitor(graph)
+    for name, vertex in graph.vertices.items():
+        if vertex.kind is Kind.SOURCE:
+            monitor.durable_input_below(name, history.cursors.get(name, (-1, {}))[0])
+            for time in history.inputs.get(name, {}):
+                monitor.durable_input(name, time)
+    for unit, checkpoints in history.checkpoints.items():
+        for time in checkpoints:
+            monitor.durable_checkpoint(unit, time)
+    for sink, time in held.items():
+        monitor.committed(sink, time)
+    return monitor

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Mapping
 
 from boatlift.dataflow import Outcome, Plan, Unit
 from boatlift.errors import DivergedError, InternalError
-from boatlift.recovery import Monitor, RecoveryPlan
+from boatlift.recovery import RecoveryPlan
 from boatlift.runtime import events as ev
 from boatlift.runtime import instructions as do
-from boatlift.runtime.graph import recovery_graph
+from boatlift.runtime.graph import monitor_of, recovery_graph
 from boatlift.runtime.progress import SinkProgress, SourceProgress, Story, UnitProgress
 from boatlift.storage.history import History
 from boatlift.storage.records import Checkpoint, Committed, Input, Output, Record, Stable, Stopped, Truncate
@@ -51,16 +51,7 @@ class Machine:
         self.plan = plan
         self.available_now = available_now
         self.story = Story()
-        self.monitor = Monitor(recovery_graph(plan))
-        for source in plan.sources:
-            self.monitor.durable_input_below(source, history.cursors.get(source, (-1, {}))[0])
-            for time in history.inputs.get(source, {}):
-                self.monitor.durable_input(source, time)
-        for unit, checkpoints in history.checkpoints.items():
-            for time in checkpoints:
-                self.monitor.durable_checkpoint(unit, time)
-        for sink, time in held.items():
-            self.monitor.committed(sink, time)
+        self.monitor = monitor_of(recovery_graph(plan), history, held)
         self.recovery: RecoveryPlan = self.monitor.plan(frozenset(plan.processors))
         self.monitor.recovered(self.recovery)
         restored = {name: self.recovery.frontier(name) for name in plan.processors}

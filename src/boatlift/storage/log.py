@@ -202,6 +202,16 @@ class Log:
             yield token
             token = header.predecessor
 
+    def last_claim(self) -> Claim | None:
+        """Tells who owns the log, or owned it last; None if nobody ever did. Claims outlive manifests."""
+        token = next(self.claims(), None)
+        if token is None:
+            return None
+        (record,) = self._group(token).records
+        if not isinstance(record, Claim):
+            raise _misplaced(token, "is not the claim that the log's owners rest on")
+        return record
+
     def groups(self) -> Iterator[Group]:
         """Reads the objects from the newest manifest on again, in order."""
         for number in range(self.manifest or FIRST, self.last + 1):

@@ -1,0 +1,80 @@
+"""`boatlift status`: where each processor is, who runs it, and what a failure now would cost."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from boatlift.engine.identity import recorded_graph
+from boatlift.recovery import Kind, RecoveryPlan
+from boatlift.runtime.graph import monitor_of
+from boatlift.storage.history import History
+from boatlift.storage.local import LocalStore
+from boatlift.storage.log import Log
+
+__all__ = ["show_status", "status_of"]
+
+
+def show_status(path: Path, *, as_json: bool) -> None:
+    """Shows where each processor is, as the store knows it."""
+    state = status_of(Log.open(LocalStore.open(path, create=False), None))
+    if as_json:
+        print(json.dumps(state, indent=2, default=str))
+        return
+    stopped = "stopped in good order" if state["stopped_cleanly"] else "running, or ended without a clean stop"
+    print(f"{state['dataflow']}: {stopped}")
+    if state["owner"] is not None:
+        owner = state["owner"]
+        since = datetime.fromtimestamp(owner["at"] / 1000, UTC)
+        print(f"last owner: process {owner['pid']} on {owner['host']}, since {since:%Y-%m-%d %H:%M:%S} UTC")
+    for source, time in state["closed"].items():
+        print(f"{source}: steps up to {time} are closed and recorded")
+    table = Table()
+    for heading in ("processor", "executed", "checkpoint", "stable", "steps to replay if it failed now"):
+        table.add_column(heading)
+    for name, at in state["processors"].items():
+        told = ("none" if at[key] < 0 else str(at[key]) for key in ("executed", "checkpoint", "stable"))
+        table.add_row(name, *told, str(at["to_replay"]))
+    Console().print(table)
+    for sink, time in state["sinks"].items():
+        print(f"{sink}: holds steps up to {time}, as far as the log knows")
+    if state["after_a_failure"]:
+        print("\nIf everything failed now:")
+    for line in state["after_a_failure"]:
+        print(f"  {line}")
+
+
+def status_of(log: Log) -> dict[str, Any]:
+    """Gives all that `boatlift status` tells, as JSON."""
+    history = log.history
+    graph = recorded_graph(history.program)
+    kinds = {name: vertex.kind for name, vertex in graph.vertices.items()}
+    after = monitor_of(graph, history, history.committed).plan(graph.vertices.keys())
+    units = [name for name in graph.order if kinds[name] in (Kind.STATELESS, Kind.STATEFUL)]
+    owner = log.last_claim()
+    return {
+        "dataflow": log.dataflow,
+        "stopped_cleanly": history.stopped,
+        "closed": {name: history.last_input(name) for name in graph.order if kinds[name] is Kind.SOURCE},
+        "processors": {name: _unit(history, after, name) for name in units},
+        "sinks": dict(history.committed),
+        # Whoever stopped in good order has executed nothing that is not kept.
+        "after_a_failure": [] if history.stopped else after.describe().splitlines(),
+        "owner": None if owner is None else {key: msgspec.to_builtins(owner)[key] for key in ("host", "pid", "at")},
+        "environment": history.environment,
+    }
+
+
+def _unit(history: History, after: RecoveryPlan, name: str) -> dict[str, int]:
+    return {
+        "executed": max(history.outputs.get(name, {}), default=history.stable.get(name, -1)),
+        "checkpoint": max(history.checkpoints.get(name, {}), default=-1),
+        "stable": history.stable.get(name, -1),
+        "to_replay": 0 if history.stopped else len(after.processors[name].replay),
+    }

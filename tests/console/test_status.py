@@ -1,0 +1,108 @@
+"""`boatlift status` of stores in known states."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from boatlift.console.status import show_status, status_of
+from boatlift.engine.identity import recorded_graph
+from boatlift.runtime.graph import recovery_graph
+from boatlift.storage.log import Log
+from boatlift.storage.records import Checkpoint, Claim, Committed, Stable, Stopped
+from support.facts import advance, gave, made, run_of
+from support.hosts import open_store, run
+from support.logs import claimed
+from support.memory_engine import PROGRAM, MemoryEngine, World, make_plan
+
+STATELESS = {name: about for name, about in PROGRAM.items() if name not in ("processor sums", "sink totals")}
+
+
+def claim(program: dict[str, Any], pid: int = 1) -> Claim:
+    return Claim("host", pid, 1_700_000_000_000, program, {"spark": "4.3.0"})
+
+
+def crashed(root: Path, program: dict[str, Any]) -> Log:
+    """Steps 0…6 are recorded and executed, a checkpoint is of step 3, the sinks hold all but the newest of `totals`."""
+    log = claimed(open_store(root), claim(program))
+    log.append([*(made(time, "rows") for time in range(7)), *(gave(time, "clean") for time in range(7))])
+    log.append([Committed("all", 6)])
+    if "processor sums" in program:
+        log.append([*(gave(time, "sums") for time in range(7)), Committed("totals", 5)])
+        log.append([Checkpoint("sums", 3, (run_of(b"state", "runs/1"),))])
+    return log
+
+
+def test_a_stateful_unit_goes_back_to_its_checkpoint_and_what_feeds_it_too(tmp_path: Path) -> None:
+    state = status_of(crashed(tmp_path, PROGRAM))
+    assert state["closed"] == {"rows": 6}
+    assert state["processors"] == {
+        "clean": {"executed": 6, "checkpoint": -1, "stable": -1, "to_replay": 3},
+        "sums": {"executed": 6, "checkpoint": 3, "stable": -1, "to_replay": 3},
+    }
+    assert "sums restores its checkpoint of time 3, replays 4…6" in state["after_a_failure"]
+    (clean,) = (line for line in state["after_a_failure"] if line.startswith("clean "))
+    assert clean.startswith("clean runs on from 4, replays 4…6; no later, because sums keeps times 0…3")
+
+
+def test_a_stateless_unit_whose_sink_holds_everything_replays_nothing(tmp_path: Path) -> None:
+    state = status_of(crashed(tmp_path, STATELESS))
+    assert state["processors"] == {"clean": {"executed": 6, "checkpoint": -1, "stable": -1, "to_replay": 0}}
+    assert state["after_a_failure"][0] == "rows reads on from 7"
+    assert "replays" not in "".join(state["after_a_failure"])
+
+
+def test_after_a_clean_stop_nothing_is_replayed_though_more_is_recorded(tmp_path: Path) -> None:
+    log = crashed(tmp_path, PROGRAM)
+    log.append([Checkpoint("sums", 5, (run_of(b"more", "runs/2"),)), Stopped()])
+    state = status_of(log)
+    assert state["stopped_cleanly"]
+    assert {at["to_replay"] for at in state["processors"].values()} == {0}
+    assert state["after_a_failure"] == []
+
+
+def test_the_owner_is_told_after_manifests_too(tmp_path: Path) -> None:
+    log = crashed(tmp_path, PROGRAM)
+    log.append([Stable({"rows": 3, "clean": 3, "sums": 3})])
+    log.checkpoint(log.history.snapshot(advance))
+    log.truncate()
+    before = status_of(log)
+    assert before["owner"] == {"host": "host", "pid": 1, "at": 1_700_000_000_000}
+    assert before["processors"]["sums"] == {"executed": 6, "checkpoint": 3, "stable": 3, "to_replay": 3}
+    claimed(open_store(tmp_path), claim(PROGRAM, pid=2))
+    assert status_of(Log.open(open_store(tmp_path), None))["owner"]["pid"] == 2
+
+
+def test_what_a_whole_run_leaves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(MemoryEngine(World(rows=20)), open_store(tmp_path))
+    show_status(tmp_path, as_json=True)
+    state = json.loads(capsys.readouterr().out)
+    assert state["closed"] == {"rows": 6}
+    assert state["processors"]["sums"] == {"executed": 6, "checkpoint": 6, "stable": 6, "to_replay": 0}
+    assert state["sinks"] == {"all": 6, "totals": 6}
+    show_status(tmp_path, as_json=False)
+    told = capsys.readouterr().out
+    assert "flow: stopped in good order\nlast owner: process " in told
+    assert "If everything failed now" not in told
+
+
+def test_a_store_that_nobody_claimed(tmp_path: Path) -> None:
+    log = Log.open(open_store(tmp_path), "flow")
+    state = status_of(log)
+    assert (state["owner"], state["processors"], state["after_a_failure"]) == (None, {}, [])
+
+
+def test_the_recorded_graph_is_that_of_the_plan() -> None:
+    graph, planned = recorded_graph(PROGRAM), recovery_graph(make_plan())
+    assert graph.vertices == planned.vertices
+    assert graph.edges == planned.edges
+
+
+def test_a_source_that_is_staged_as_it_is_stands_in_the_graph_once() -> None:
+    graph = recorded_graph(
+        {"source rows": {}, "processor rows": {"reads": "rows", "keys": []}, "sink all": {"reads": "rows"}}
+    )
+    assert graph.order == ("rows", "all")
