@@ -55,11 +55,12 @@ def show_plan(flow: Dataflow, *, as_json: bool) -> None:
         sinks = f", staging for {', '.join(s.name for s in unit.sinks)}" if unit.sinks else ""
         kept = ", its output kept as runs for its readers" if unit.materialised else ""
         console.print(f"  {unit.root} → {' → '.join(units[name])}{sinks}{kept}")
-    console.print("\nLogged for each step, before anything of it can be seen:")
+    console.print("\nDurable in the log before anything of a step can be seen:")
     for source in planned.sources:
         console.print(f"  {source}: position, clock, seed")
+    console.print("\nLogged after it, perhaps when sinks show the step already, to compare a replay with:")
     for name in planned.units:
-        console.print(f"  {name}: rows and digest, to be compared on replay")
+        console.print(f"  {name}: rows and digest (a sink keeps its own, and compares too)")
     console.print(f"\nAt least once: {', '.join(loose) if loose else 'nothing; every source and sink is exactly-once'}")
 
 
