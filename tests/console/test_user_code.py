@@ -61,6 +61,12 @@ def test_a_module_that_is_not_there(
 
 
 @pytest.mark.usefixtures("no_session")
+def test_a_store_that_is_a_url(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert boatlift(monkeypatch, "run", "mine:flow", "--store", "s3://bucket/store") == 2
+    assert "[BAD_OPTION] a store cannot be at s3://bucket/store: give a path" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("no_session")
 def test_a_module_that_is_no_python(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

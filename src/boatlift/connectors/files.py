@@ -11,6 +11,7 @@ from boatlift.connectors.file_columns import Columns, columns_of
 from boatlift.connectors.file_listing import Listing, digest_of
 from boatlift.dataflow.contracts import Delivery, Json
 from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError
+from boatlift.paths import refuse_url
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
@@ -57,6 +58,7 @@ def files(
     """
     from boatlift.connectors.file_formats import CsvFormat, ParquetFormat
 
+    refuse_url(path, "a source's files")
     listing = Listing(path)
     name = format or Path(path).suffix.removeprefix(".").lower()
     if name not in ("csv", "parquet"):

@@ -13,6 +13,7 @@ from boatlift.connectors.parquet_folder import StepFolder, io_errors
 from boatlift.dataflow.contracts import Committed, Delivery, Json, Outcome, SinkContext, Staged, Stager
 from boatlift.engine.staging import ArrowStager, read_pieces
 from boatlift.errors import DataError, DivergedError, FencedError, InvalidError, UnavailableError
+from boatlift.paths import refuse_url
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,6 +38,7 @@ def parquet(path: str | Path, *, key: Sequence[str] | None = None, compression: 
     Raises:
         InvalidError: `[BAD_OPTION]`.
     """
+    refuse_url(path, "a parquet sink")
     if compression not in _COMPRESSIONS:
         raise InvalidError("BAD_OPTION", f"compression is {compression!r}: choose one of {', '.join(_COMPRESSIONS)}")
     if key is not None and (isinstance(key, str) or not key):

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from boatlift.dataflow.contracts import Committed, Delivery, Json, Outcome, SinkContext, Staged, Stager
 from boatlift.engine.staging import ArrowStager, read_pieces
 from boatlift.errors import DataError, DivergedError, FencedError, InvalidError, UnavailableError
+from boatlift.paths import refuse_url
 
 if TYPE_CHECKING:
     from boatlift.connectors.sqlite_table import KeyedTable
@@ -59,6 +60,7 @@ def sqlite(
     Raises:
         InvalidError: `[BAD_OPTION]`.
     """
+    refuse_url(path, "a database")
     if isinstance(key, str) or not key or len(set(key)) != len(key):
         raise InvalidError("BAD_OPTION", f"key is {key!r}: give a list of different column names")
     if nan not in ("refuse", "text"):

@@ -15,6 +15,7 @@ from cyclopts import App, Parameter
 
 from boatlift import __version__
 from boatlift.errors import BoatliftError, UserCodeError
+from boatlift.paths import refuse_url
 
 __all__ = ["main"]
 
@@ -56,6 +57,7 @@ def run(
     from boatlift.console.programs import check_flow, load_flow, settings
     from boatlift.engine.session import session
 
+    refuse_url(store, "a store")  # before a JVM starts, as all that can be told without one
     check_flow(flow)
     spark = session(master, app_name=flow, **settings(conf))
     dataflow = load_flow(flow)

@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from boatlift.errors import BoatliftError, DataError, FencedError, InvalidError, UnavailableError
+from boatlift.paths import refuse_url
 from boatlift.storage.filesystem import FileSystem, RealFileSystem
 
 __all__ = ["LocalStore"]
@@ -58,9 +59,10 @@ class LocalStore:
             filesystem: See the class.
 
         Raises:
-            InvalidError: `[STORE_NOT_FOUND]` the folder is absent, or holds nothing, and is not to be made.
+            InvalidError: `[BAD_OPTION]` it is a URL; `[STORE_NOT_FOUND]` the folder is absent, or holds nothing, and is not to be made.
             UnavailableError: `[STORE_FAILED]` it could not be made.
         """
+        refuse_url(root, "a store")
         store = cls(root, filesystem)
         if create:
             with store._durably("making the store"):

@@ -1,0 +1,31 @@
+"""Paths that users give: of folders and files, not of object stores."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from boatlift.errors import InvalidError
+
+__all__ = ["refuse_url"]
+
+# `Path` has made one slash of two by the time that some callers see it. One letter would be a drive of Windows.
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)")
+
+
+def refuse_url(path: str | Path, whose: str) -> None:
+    """Refuses what would silently become a folder called `s3:` otherwise.
+
+    Args:
+        path: What the user gave.
+        whose: What it is the path of, for the message.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]` it is a URL.
+    """
+    url = _URL.fullmatch(str(path))
+    if url is not None:
+        raise InvalidError(
+            "BAD_OPTION",
+            f"{whose} cannot be at {url[1]}://{url[2]}: give a path of a local disk, or of one that all machines mount",
+        )
