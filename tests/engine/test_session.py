@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from boatlift.engine.environment import environment
-from boatlift.engine.session import check_java, check_session, session, settings_for
+from boatlift.engine.session import RUNTIME_SETTINGS, START_SETTINGS, check_java, check_session, session, settings_for
 from boatlift.errors import InvalidError
 
 
@@ -74,6 +74,16 @@ def test_the_users_settings_win() -> None:
     assert settings["spark.executor.memory"] == "2g"
     assert settings["spark.driver.host"] == "127.0.0.1"
     assert "spark.driver.host" not in settings_for("yarn")
+
+
+def test_the_page_tells_every_setting_that_is_changed() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "session.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| `spark.")]
+    for name, value in {**START_SETTINGS, **RUNTIME_SETTINGS}.items():
+        (row,) = [line for line in rows if f"`{name}`" in line]
+        assert f"| `{value}` |" in row or "| bounded |" in row
+    told = page[page.index("yours too") : page.index("## What `bl.session`")]
+    assert all(f"| `{name}` |" in told for name in RUNTIME_SETTINGS)
 
 
 def test_a_log_configuration_of_the_users_own_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
