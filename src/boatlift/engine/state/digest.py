@@ -19,7 +19,6 @@ __all__ = ["add_column", "add_constant", "digest", "finish"]
 Words = npt.NDArray[np.uint64]
 
 _MASK = (1 << 64) - 1
-_NULL = np.uint64(0x6E756C6C9E3779B9)
 _BLOCK = 1 << 14  # rows whose words stay in the processor's cache
 
 
@@ -40,7 +39,7 @@ def add_column(words: Words, place: int, column: Column) -> None:
         column: Its values.
     """
     multiplier = _multiplier(place)
-    for values in _words_of(column):
+    for values in _words_of(column, _null(place)):
         for start in range(0, len(words), _BLOCK):
             block = values[start : start + _BLOCK]
             mixed = block >> np.uint64(32)
@@ -70,11 +69,11 @@ def finish(words: Words) -> int:
     return total & _MASK
 
 
-def _words_of(column: Column) -> Sequence[Words]:
+def _words_of(column: Column, null: np.uint64) -> Sequence[Words]:
     """Gives a column as one 64-bit word a row (decimals: two); equal values have equal words."""
     kind = column.type
     if isinstance(column.values, pa.Array):
-        return [_text_words(column.values)]
+        return [_text_words(column.values, null)]
     bits = column.values
     if pa.types.is_decimal(kind):
         found = [np.ascontiguousarray(bits["low"]), np.ascontiguousarray(bits["high"]).view(np.uint64)]
@@ -83,11 +82,11 @@ def _words_of(column: Column) -> Sequence[Words]:
     else:
         found = [bits.astype(np.int64, copy=False).view(np.uint64)]
     if column.valid is not None:
-        found = [np.where(column.valid, words, _NULL) for words in found]
+        found = [np.where(column.valid, words, null) for words in found]
     return found
 
 
-def _text_words(array: pa.Array) -> Words:
+def _text_words(array: pa.Array, null: np.uint64) -> Words:
     """Gives strings as one word each: a polynomial in the bytes' own words."""
     wide = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
     _, raw_offsets, raw_data = array.buffers()
@@ -111,7 +110,7 @@ def _text_words(array: pa.Array) -> Words:
             words[row] = word & _MASK
         row = stop
     if array.null_count:
-        words[array.is_null().to_numpy(zero_copy_only=False)] = _NULL
+        words[array.is_null().to_numpy(zero_copy_only=False)] = null
     return words
 
 
@@ -127,6 +126,11 @@ def _polynomials(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) ->
 def _multiplier(place: int) -> np.uint64:
     """Gives the odd factor of a column."""
     return np.uint64(_splitmix(place + 1) | 1)
+
+
+def _null(place: int) -> np.uint64:
+    """Gives the word of NULL in a column: another one in each, so that no one value is NULL's twin everywhere."""
+    return np.uint64(_splitmix(1 << 33 | place))
 
 
 def _splitmix(number: int) -> int:
