@@ -84,14 +84,23 @@ def analysed_text(frame: DataFrame) -> str:
 
 
 def map_in_arrow(
-    frame: DataFrame, task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], schema: StructType
+    frame: DataFrame,
+    columns: Sequence[str],
+    task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    schema: StructType,
 ) -> DataFrame:
-    """As `DataFrame.mapInArrow`, which cannot be used where a column's name has a dot in it."""
+    """As `DataFrame.mapInArrow`, which cannot be used where a column's name has a dot in it.
+
+    Args:
+        frame: What to map; `columns` are all of its columns, which it would have to ask the JVM for.
+        task: What maps its batches.
+        schema: Of the result.
+    """
     from pyspark.sql.pandas.functions import pandas_udf
     from pyspark.util import PythonEvalType
 
     udf: Any = pandas_udf(task, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)  # type: ignore[call-overload]
-    column = udf(*[F.col(quoted(name)) for name in frame.columns])
+    column = udf(*[F.col(quoted(name)) for name in columns])
     return DataFrame(frame._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)
 
 

@@ -44,6 +44,8 @@ RUNTIME_SETTINGS: Mapping[str, str] = {
 START_SETTINGS: Mapping[str, str] = {
     "spark.python.unix.domain.socket.enabled": "true",  # TCP loopback waits 40 ms for a delayed ACK
     "spark.sql.session.timeZone": "UTC",
+    # PySpark asks the JVM where each of its functions was called from: a third of all calls that build a step's plan.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.speculation": "false",  # two attempts of one task would both have effects
     "spark.scheduler.mode": "FAIR",  # a minutes-long batch must not hold back the steps beside it
     "spark.ui.enabled": "false",

@@ -86,9 +86,11 @@ class StepPlanner:
         """
         frame = compiled.build(rows, clock, seed)
         if compiled.layout is None:
-            parts = ", ".join(f"isnull({quoted(name)}), {quoted(name)}" for name in frame.columns)
+            columns = compiled.output.names
+            parts = ", ".join(f"isnull({quoted(name)}), {quoted(name)}" for name in columns)
             frame = frame.selectExpr("*", f"xxhash64({parts}) AS {ROW_HASH}")
-            return _optimised(map_in_arrow(frame, StageTask(_outlets(compiled), str(self.scratch)), RECEIPTS), None)
+            stage = StageTask(_outlets(compiled), str(self.scratch))
+            return _optimised(map_in_arrow(frame, [*columns, ROW_HASH], stage, RECEIPTS), None)
         aggregate = compiled.unit.aggregate
         assert aggregate is not None
         tasks = tasks_for(weight, self.parallelism)
@@ -107,7 +109,8 @@ class StepPlanner:
             _outlets(compiled),
             str(self.scratch),
         )
-        return _optimised(map_in_arrow(frame, task, RECEIPTS), state)
+        columns = [*aggregate.keys, *(name for name, _ in compiled.layout.arguments), HASH]
+        return _optimised(map_in_arrow(frame, columns, task, RECEIPTS), state)
 
 
 def tasks_for(weight: int, parallelism: int) -> int:
