@@ -19,7 +19,8 @@ from boatlift.connectors import parquet
 from boatlift.connectors.parquet import ParquetSink
 from boatlift.dataflow.contracts import Outcome, SinkContext
 from boatlift.errors import DataError, FencedError, InvalidError, UnavailableError
-from connectors.conformance import SCHEMA, context, ordered, put, rows_of, stage, visible
+from boatlift.storage.filesystem import RealFileSystem
+from connectors.conformance import SCHEMA, context, ordered, put, rows_of, visible
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -257,19 +258,23 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
 # --- owners --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_late_file_of_a_fenced_owner_is_absorbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_file_of_a_fenced_owner_is_absorbed(tmp_path: Path) -> None:
     """The one race that is left: the kernel links the loser's file after the successor has looked which there are."""
+
+    class Late(RealFileSystem):
+        content = b""
+
+        def link(self, source: Path, target: Path) -> None:
+            self.content = source.read_bytes()
+
     folder = tmp_path / "history"
-    loser, successor = filled(folder, 1), parquet(folder)
-    draft = folder / "late"
-    receipts = stage(loser, folder, 1)
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "hardlink_to", lambda self, target: draft.write_bytes(Path(target).read_bytes()))
-        loser.commit(1, len(rows_of(1)), "digest 1", receipts)
-    content = draft.read_bytes()
-    draft.unlink()
+    filled(folder, 1)
+    late = Late()
+    loser, successor = ParquetSink(folder, None, "zstd", late), parquet(folder)
+    loser.open(context())
+    put(loser, folder, 1)
     successor.open(context(2))
-    (folder / "step-000000000001.parquet").write_bytes(content)
+    (folder / "step-000000000001.parquet").write_bytes(late.content)
     assert put(successor, folder, 1) is Outcome.DROPPED
     assert put(successor, folder, 2) is Outcome.APPENDED
     assert ordered(tuple(row.values()) for row in pq.read_table(folder).to_pylist()) == visible(successor, 3)
@@ -295,27 +300,6 @@ def test_what_fenced_owners_left_is_cleared_away(tmp_path: Path) -> None:
 
 
 # --- durable -------------------------------------------------------------------------------------------------------------
-
-
-def test_bytes_then_name_are_synced_before_commit_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tmp_path / "history"
-    sink = filled(folder, 1)
-    acts: list[str] = []
-    fsync, link = os.fsync, Path.hardlink_to
-
-    def noted_fsync(descriptor: int) -> None:
-        acts.append("sync " + Path(f"/proc/self/fd/{descriptor}").readlink().name)
-        fsync(descriptor)
-
-    def noted_link(self: Path, target: Path) -> None:
-        acts.append(f"link {self.name}")
-        link(self, target)
-
-    monkeypatch.setattr(os, "fsync", noted_fsync)
-    monkeypatch.setattr(Path, "hardlink_to", noted_link)
-    put(sink, folder, 1)
-    name = "step-000000000001.parquet"
-    assert acts == [f"sync {name}", f"link {name}", "sync history"]
 
 
 @pytest.mark.parametrize("failing", [1, 2])

@@ -6,6 +6,7 @@ Why one file a step: `docs/decisions/0007-one-parquet-file-a-step.md`. Every byt
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from boatlift.connectors.parquet_folder import StepFolder, io_errors
 from boatlift.dataflow.contracts import Committed, Delivery, Json, Outcome, SinkContext, Staged, Stager
 from boatlift.engine.staging import ArrowStager, read_pieces
 from boatlift.errors import DataError, DivergedError, FencedError, InvalidError, UnavailableError
+from boatlift.storage.filesystem import FileSystem, RealFileSystem
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,14 +47,22 @@ def parquet(path: str | Path, *, key: Sequence[str] | None = None, compression: 
 
 
 class ParquetSink:
-    """One Parquet file a step, made by create-if-absent; `parquet_folder` says how older owners are fenced."""
+    """One Parquet file a step, made by create-if-absent; `parquet_folder` says how older owners are fenced.
+
+    Args:
+        path, key, compression: As `parquet` takes them, checked.
+        filesystem: The acts that everything rests on; a parameter so that they can be recorded and made to fail.
+    """
 
     delivery = Delivery.EXACTLY_ONCE
 
-    def __init__(self, path: Path, key: Sequence[str] | None, compression: str) -> None:
+    def __init__(
+        self, path: Path, key: Sequence[str] | None, compression: str, filesystem: FileSystem | None = None
+    ) -> None:
         self.key = key
         self._path = path
         self._compression = compression
+        self._files = filesystem or RealFileSystem()
         self._context: SinkContext | None = None
         self._held = -1
         self._failed: str | None = None
@@ -84,8 +94,7 @@ class ParquetSink:
         self._context, self._failed = context, None
         folder = self._folder
         with io_errors(self._path):
-            folder.take_over()
-            self._held = folder.steps() - 1
+            self._held = folder.take_over() - 1
             newest = None
             for step in range(self._held + 1):
                 newest = self._read(step)
@@ -118,7 +127,8 @@ class ParquetSink:
         pieces = read_pieces(rows, staged)
         try:
             draft = folder.draft_path(step)
-            draft.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):  # what a failed attempt left
+                self._files.unlink(draft)
             try:
                 write_step(draft, context.schema, pieces, record, self._compression)
             except FileNotFoundError:
@@ -161,7 +171,7 @@ class ParquetSink:
 
     @property
     def _folder(self) -> StepFolder:
-        return StepFolder(self._path, self._opened)
+        return StepFolder(self._path, self._opened, self._files)
 
     def _read(self, step: int) -> StepRecord:
         from boatlift.connectors.parquet_file import read_record

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import mmap
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -53,7 +52,7 @@ def check_types(schema: pa.Schema) -> None:
 
 
 def write_step(path: Path, schema: pa.Schema, pieces: Sequence[pa.Table], record: StepRecord, compression: str) -> None:
-    """Writes a step's file and makes its bytes durable (its name becomes so when it is published).
+    """Writes a step's file; it becomes durable when it is published.
 
     Args:
         path: A file that nobody reads yet.
@@ -75,11 +74,9 @@ def write_step(path: Path, schema: pa.Schema, pieces: Sequence[pa.Table], record
         for piece in pieces:
             writer.write_table(piece.cast(writable), row_group_size=min(piece.num_rows, _ROWS_A_GROUP))
         writer.add_key_value_metadata({_KEY: json.dumps({"format": FORMAT, **asdict(record), "check": _BLANK})})
-    with path.open("r+b") as file:
-        with mmap.mmap(file.fileno(), 0) as content:
-            at = _find_check(path, content)
-            content[at : at + len(_BLANK)] = _digest(content, at).encode()
-        os.fsync(file.fileno())
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as content:
+        at = _find_check(path, content)
+        content[at : at + len(_BLANK)] = _digest(content, at).encode()
 
 
 def read_record(path: Path) -> StepRecord:

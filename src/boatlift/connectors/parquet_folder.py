@@ -15,23 +15,26 @@ of while the successor renames. That late file is absorbed: it rests on determin
 successor took over, so the successor's step has the same rows and digest, its own `link` finds the name taken, and it
 compares and drops. A step is therefore never there twice, and never in two versions.
 
+**What is told is durable.** Whoever was here before may have died between an act and its sync, so a successor syncs what
+it finds before it says a word of it: the name of the folder, of the identity, and of every step that it counts.
+
 `docs/formats/parquet-sink.md` describes every byte.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from boatlift.dataflow.contracts import SinkContext
 from boatlift.errors import DataError, FencedError, UnavailableError
+from boatlift.storage.filesystem import FileSystem
+from boatlift.storage.folders import DurableFolders
 
-__all__ = ["FORMAT", "StepFolder", "io_errors", "sync"]
+__all__ = ["FORMAT", "StepFolder", "io_errors"]
 
 FORMAT = 1
 _HIDDEN = ("_", ".")
@@ -45,43 +48,59 @@ class StepFolder:
     Args:
         path: The folder.
         context: Whose it is to be, and the owner's token.
+        files: The acts that everything rests on; a parameter so that they can be recorded and made to fail.
     """
 
-    def __init__(self, path: Path, context: SinkContext) -> None:
+    def __init__(self, path: Path, context: SinkContext, files: FileSystem) -> None:
         self.path = path
         self._context = context
+        self._files = files
         self._hidden = path / "_boatlift"
         self._mine = self._hidden / f"owner-{context.token:012d}"
 
     # -- whose it is --------------------------------------------------------------------------------------------------
 
-    def take_over(self) -> None:
+    def take_over(self) -> int:
         """Makes the folder this owner's: nobody with a smaller token can add a step from here on.
 
+        Returns:
+            How many steps there are, 0 to m without a gap; all are durable.
+
         Raises:
-            DataError: `[SINK_OF_ANOTHER_DATAFLOW]`, `[SINK_DAMAGED]`.
+            DataError: `[SINK_OF_ANOTHER_DATAFLOW]`, `[SINK_DAMAGED]`, `[SINK_GAP]`.
             FencedError: a newer owner has it.
         """
-        self._refuse_foreign_names()
-        _make(self.path)
-        _make(self._hidden)
-        self._check_identity()
-        _make(self._mine)
+        held = self.steps()
+        DurableFolders(self.path, self._files).make(self.path)
+        self._make(self._hidden)
+        self._check_identity(is_new=not held)
+        self._fence()
+        held = self.steps()
+        # After the steps were counted, so that no name among them is one that a dead owner never synced. And before this
+        # owner links any: where a step is, the identity must be.
+        self._files.sync_folder(self.path)
+        return held
+
+    def _fence(self) -> None:
+        """Renames the folders of older owners away. Nothing is synced: no owner outlives a power loss."""
+        self._make(self._mine)
         owners = self._owners()
         newest = max(owners, default=self._context.token)
         if newest > self._context.token:
             # An owner folder of a loser means nothing; it goes so that nobody wonders.
-            shutil.rmtree(self._mine, ignore_errors=True)
+            self._remove(self._mine)
             raise self._fenced(newest)
         for token in owners:
             if token < self._context.token:
-                old = self._hidden / f"owner-{token:012d}"
+                fenced = self._hidden / f"fenced-{token:012d}-by-{self._context.token:012d}"
                 # Another successor may have been quicker; then it is gone, which is all that is wanted.
                 with suppress(FileNotFoundError):
-                    old.rename(self._hidden / f"fenced-{token:012d}-by-{self._context.token:012d}")
-        sync(self._hidden)
-        for left in (*self._hidden.glob("fenced-*"), *self._mine.glob("*")):
-            shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
+                    self._files.rename(self._hidden / f"owner-{token:012d}", fenced)
+        for name, _ in self._files.list_folder(self._hidden):
+            if name.startswith("fenced-"):
+                self._remove(self._hidden / name)
+        for name, _ in self._files.list_folder(self._mine):
+            self._unlink(self._mine / name)
         self.check_owner()
 
     def check_owner(self) -> None:
@@ -90,7 +109,7 @@ class StepFolder:
         Raises:
             FencedError: one has.
         """
-        if not self._mine.is_dir():
+        if not self._files.is_folder(self._mine):
             raise self._fenced(max(self._owners(), default=None))
 
     def _fenced(self, newest: int | None) -> FencedError:
@@ -102,24 +121,28 @@ class StepFolder:
         )
 
     def _owners(self) -> list[int]:
-        matches = (_OWNER.fullmatch(entry.name) for entry in self._hidden.iterdir())
+        matches = (_OWNER.fullmatch(name) for name, _ in self._files.list_folder(self._hidden))
         return [int(match[1]) for match in matches if match]
 
-    def _check_identity(self) -> None:
+    def _check_identity(self, *, is_new: bool) -> None:
         path = self._hidden / "identity.json"
+        if self._files.size(path) is None and not is_new:
+            raise DataError(
+                "SINK_OF_ANOTHER_DATAFLOW",
+                f"{self.path} holds steps but no {path.name}: they are another's, or it was lost: restore it, or give the "
+                "sink a folder of its own",
+            )
         mine = {"format": FORMAT, "dataflow": self._context.dataflow, "sink": self._context.sink}
-        if not path.exists():
+        if self._files.size(path) is None:
             draft = self._hidden / f"identity-{self._context.token:012d}"
-            with draft.open("w") as file:
-                file.write(json.dumps(mine))
-                file.flush()
-                os.fsync(file.fileno())
+            self._unlink(draft)
+            self._files.write_new(draft, [json.dumps(mine).encode()])
             with suppress(FileExistsError):  # another opener may be quicker: what it wrote is checked below
-                path.hardlink_to(draft)
-            draft.unlink()
-            sync(self._hidden)
+                self._files.link(draft, path)
+            self._unlink(draft)
+        self._files.sync_folder(self._hidden)
         try:
-            found = json.loads(path.read_text())
+            found = json.loads(self._files.read(path, 0, None))
             version, theirs = int(found["format"]), (str(found["dataflow"]), str(found["sink"]))
         except (ValueError, KeyError, TypeError) as error:
             raise DataError("SINK_DAMAGED", f"{path} cannot be read: restore the folder from a copy") from error
@@ -154,8 +177,17 @@ class StepFolder:
         Raises:
             DataError: `[SINK_GAP]` one is missing, `[SINK_OF_ANOTHER_DATAFLOW]` a file has another name.
         """
-        self._refuse_foreign_names()
-        found = sorted(int(match[1]) for match in map(_STEP.fullmatch, self._names()) if match)
+        found = []
+        for name, _ in self._files.list_folder(self.path):
+            match = _STEP.fullmatch(name)
+            if match:
+                found.append(int(match[1]))
+            elif not name.startswith(_HIDDEN):
+                raise DataError(
+                    "SINK_OF_ANOTHER_DATAFLOW",
+                    f"{self.path / name} was not written by this sink: move it away, or give the sink a folder of its own",
+                )
+        found.sort()
         for expected, step in enumerate(found):
             if step != expected:
                 raise DataError(
@@ -176,28 +208,31 @@ class StepFolder:
         """
         draft = self.draft_path(step)
         try:
-            self.step_path(step).hardlink_to(draft)
+            self._files.sync_file(draft)
+            self._files.link(draft, self.step_path(step))
             mine = True
         except FileExistsError:
             mine = False
         except FileNotFoundError:
             self.check_owner()
             raise
-        sync(self.path)
-        draft.unlink(missing_ok=True)
+        self._files.sync_folder(self.path)
+        self._unlink(draft)
         return mine
 
-    def _names(self) -> Iterator[str]:
-        if self.path.is_dir():
-            yield from (entry.name for entry in self.path.iterdir() if not entry.name.startswith(_HIDDEN))
+    # -- acts whose failure means nothing -----------------------------------------------------------------------------
 
-    def _refuse_foreign_names(self) -> None:
-        for name in self._names():
-            if not _STEP.fullmatch(name):
-                raise DataError(
-                    "SINK_OF_ANOTHER_DATAFLOW",
-                    f"{self.path / name} was not written by this sink: move it away, or give the sink a folder of its own",
-                )
+    def _make(self, folder: Path) -> None:
+        with suppress(FileExistsError):
+            self._files.make_folder(folder)
+
+    def _unlink(self, path: Path) -> None:
+        with suppress(FileNotFoundError):
+            self._files.unlink(path)
+
+    def _remove(self, folder: Path) -> None:
+        with suppress(OSError):
+            self._files.remove_tree(folder)
 
 
 @contextmanager
@@ -207,20 +242,3 @@ def io_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise UnavailableError("SINK_FAILED", f"{path}: {error}; mend that, then run again") from error
-
-
-def sync(path: Path) -> None:
-    """Makes a file's bytes, or a folder's names, durable."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _make(folder: Path) -> None:
-    if not folder.is_dir():
-        if not folder.parent.is_dir():
-            _make(folder.parent)
-        folder.mkdir(exist_ok=True)
-        sync(folder.parent)
