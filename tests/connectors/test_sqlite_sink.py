@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import signal
 import sqlite3
 import subprocess
@@ -25,6 +26,7 @@ from boatlift.errors import DataError, InvalidError, UnavailableError
 from connectors.cases import SqliteCase
 from connectors.conformance import SCHEMA, commit_traced, context, put, visible
 from connectors.interrupted import Child
+from support.power_loss import Recorder
 
 
 def query(path: Path, sql: str, *values: Any) -> list[tuple[Any, ...]]:
@@ -339,6 +341,28 @@ def test_each_commit_is_synced(tmp_path: Path) -> None:
     sink = opened(tmp_path)
     assert sink._db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert sink._db.execute("PRAGMA synchronous").fetchone() == (2,)
+
+
+def syncs_of_open(tmp_path: Path) -> list[str]:
+    """Opens a sink two new folders down, and names what of the disk was made and synced, in order."""
+    files = Recorder()
+    sink = SqliteSink(tmp_path / "a" / "b" / "out.db", "t", ["k"], False, 0.1, files)
+    sink.open(context())
+    sink.close()
+    return [f"{act.verb} {os.path.relpath(act.path, tmp_path)}" for act in files.acts]
+
+
+def test_the_names_above_a_new_database_are_synced_each_before_the_next(tmp_path: Path) -> None:
+    assert syncs_of_open(tmp_path) == [
+        *("sync_folder ..", "make_folder a", "sync_folder .", "make_folder a/b", "sync_folder a"),
+        "sync_folder a/b",  # for the name of the database
+    ]
+
+
+def test_a_name_that_is_there_may_never_have_been_synced_by_who_made_it(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    assert syncs_of_open(tmp_path) == ["sync_folder a", "sync_folder a/b"]
+    assert syncs_of_open(tmp_path) == ["sync_folder a", "sync_folder a/b"]
 
 
 # --- locks ---------------------------------------------------------------------------------------------------------------

@@ -11,12 +11,12 @@ may break it, so the successor waits, and says whom to end.
 **Durable when `commit` returns.** `synchronous=FULL` with a write-ahead log syncs each transaction. With a rollback
 journal it would not be enough: a transaction ends there when the journal's name is removed, and FULL does not sync the
 folder, so a power loss could take a committed step back. The write-ahead log also lets people read while a step is
-written. Its price: the database must be on a disk of this machine.
+written. Its price: the database must be on a disk of this machine. `open` syncs the names above the log: those of the
+database and of the folders made for it, also if they are there, for who made them may have died before syncing.
 """
 
 from __future__ import annotations
 
-import os
 import sqlite3 as driver
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -27,6 +27,8 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 from boatlift.dataflow.contracts import Committed, Delivery, Json, Outcome, SinkContext, Staged, Stager
 from boatlift.engine.staging import ArrowStager, read_pieces
 from boatlift.errors import DataError, DivergedError, FencedError, InvalidError, UnavailableError
+from boatlift.storage.filesystem import FileSystem, RealFileSystem
+from boatlift.storage.folders import DurableFolders
 
 if TYPE_CHECKING:
     from boatlift.connectors.sqlite_table import KeyedTable
@@ -71,17 +73,31 @@ def sqlite(
 
 
 class SqliteSink:
-    """One row a key; the step's number is checked and recorded in the transaction of its rows."""
+    """One row a key; the step's number is checked and recorded in the transaction of its rows.
+
+    Args:
+        path, table, key, nan_as_text, lock_timeout: As `sqlite` takes them, checked.
+        filesystem: The acts by which the database's own name is made to last; a parameter so that they can be recorded.
+    """
 
     delivery = Delivery.EXACTLY_ONCE
 
-    def __init__(self, path: Path, table: str, key: Sequence[str], nan_as_text: bool, lock_timeout: float) -> None:
+    def __init__(
+        self,
+        path: Path,
+        table: str,
+        key: Sequence[str],
+        nan_as_text: bool,
+        lock_timeout: float,
+        filesystem: FileSystem | None = None,
+    ) -> None:
         self.key: Sequence[str] | None = key
         self._path = path
         self._table_name = table
         self._key = key
         self._nan_as_text = nan_as_text
         self._lock_timeout = lock_timeout
+        self._files = filesystem or RealFileSystem()
         self._connection: driver.Connection | None = None
         self._context: SinkContext | None = None
         self._table: KeyedTable | None = None
@@ -233,16 +249,15 @@ class SqliteSink:
     # -- the connection -----------------------------------------------------------------------------------------------
 
     def _connect(self) -> None:
-        is_new = not self._path.exists()
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        DurableFolders(self._path.parent, self._files).make(self._path.parent)
         self._connection = driver.connect(self._path, isolation_level=None, check_same_thread=False)
         self._connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
         (mode,) = self._waiting(lambda: self._db.execute("PRAGMA journal_mode = WAL").fetchone())
         if mode != "wal":
             raise driver.OperationalError(f"it cannot have a write-ahead log here (journal mode {mode})")
         self._db.execute("PRAGMA synchronous = FULL")
-        if is_new:
-            _sync_folder(self._path.parent)
+        # SQLite syncs the name of its log, not that of a new database; nor does who made this one and died at once.
+        self._files.sync_folder(self._path.parent)
 
     @property
     def _db(self) -> driver.Connection:
@@ -298,11 +313,3 @@ class SqliteSink:
 def _code(error: driver.Error) -> int:
     """SQLite's primary error code: the lowest byte of the extended one."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
