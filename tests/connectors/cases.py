@@ -32,6 +32,10 @@ class ParquetCase(SinkCase):
         return parquet(folder)
 
     @staticmethod
+    def make_with_another_key(folder: Path) -> Sink:
+        return parquet(folder, key=["k"])
+
+    @staticmethod
     def read(folder: Path) -> list[Row]:
         # Every file as it is there, read by a reader that knows nothing of Boatlift.
         if not folder.is_dir() or not any(folder.glob("*.parquet")):
@@ -54,6 +58,10 @@ class SqliteCase(SinkCase):
     @classmethod
     def make(cls, folder: Path) -> Sink:
         return sqlite(folder / "out.db", table="results", key=["k"], nan=cls.nan, lock_timeout=0.1)  # type: ignore[arg-type]
+
+    @staticmethod
+    def make_with_another_key(folder: Path) -> Sink:
+        return sqlite(folder / "out.db", table="results", key=["k", "name"], lock_timeout=0.1)
 
     @staticmethod
     def read(folder: Path) -> list[Row]:

@@ -46,6 +46,10 @@ class SinkCase(Protocol):
         """Makes the sink in a folder; a keyed one by the column `k`; it waits for locks a moment at most."""
 
     @staticmethod
+    def make_with_another_key(folder: Path) -> Sink:
+        """Makes it with a key that the other one does not have."""
+
+    @staticmethod
     def read(folder: Path) -> list[Row]:
         """Reads what anyone would see: (k, name, value) of a keyed sink, else with `_weight`; [] if nothing is there."""
 
@@ -54,8 +58,11 @@ class SinkCase(Protocol):
         """Makes the sink's place hold rows that no Boatlift wrote."""
 
 
-def context(token: int = 1, *, dataflow: str = "flow", sink: str = "out") -> SinkContext:
-    return SinkContext(dataflow, sink, token, SCHEMA, changes=True)
+STORE = "5" * 32
+
+
+def context(token: int = 1, *, dataflow: str = "flow", sink: str = "out", store: str = STORE) -> SinkContext:
+    return SinkContext(dataflow, sink, store, token, SCHEMA, changes=True)
 
 
 def rows_of(step: int) -> list[Row]:
@@ -75,6 +82,10 @@ def visible(sink: Sink, steps: int) -> list[Row]:
             if row[3] > 0:
                 held[row[0]] = row[:3]
     return ordered(held.values())
+
+
+def _files_in(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
 def ordered(rows: Any) -> list[Row]:
@@ -294,6 +305,35 @@ class SinkLaws:
         with pytest.raises(DataError, match=r"\[SINK_OF_ANOTHER_DATAFLOW\]"):
             successor.open(context(2, **other))
         assert put(sink, folder, steps) is Outcome.APPENDED  # the refused one has fenced nobody
+        assert self.case.read(folder) == visible(sink, steps + 1)
+
+    @pytest.mark.parametrize("token", [1, 2, 9])
+    @pytest.mark.parametrize("steps", [0, 2])
+    def test_the_place_of_another_store_is_refused_whatever_the_tokens_are(
+        self, sink: Sink, successor: Sink, folder: Path, token: int, steps: int
+    ) -> None:
+        sink.open(context(2))
+        for step in range(steps):
+            put(sink, folder, step)
+        before = _files_in(folder)
+        for _ in range(2):
+            with pytest.raises(DataError, match=r"\[SINK_OF_ANOTHER_STORE\].* another store of dataflow flow"):
+                successor.open(context(token, store="7" * 32))
+        successor.close()
+        assert _files_in(folder) == before, "no owner folder either"
+        assert put(sink, folder, steps) is Outcome.APPENDED  # the refused one has fenced nobody
+        assert self.case.read(folder) == visible(sink, steps + 1)
+
+    @pytest.mark.parametrize("steps", [0, 2])
+    def test_another_key_is_refused(self, sink: Sink, folder: Path, steps: int) -> None:
+        sink.open(context(1))
+        for step in range(steps):
+            put(sink, folder, step)
+        other = self.case.make_with_another_key(folder)
+        with pytest.raises(DataError, match=r"\[SINK_OF_ANOTHER_DATAFLOW\].* key "):
+            other.open(context(2))
+        other.close()
+        assert put(sink, folder, steps) is Outcome.APPENDED
         assert self.case.read(folder) == visible(sink, steps + 1)
 
     def test_rows_of_a_stranger_are_refused(self, sink: Sink, folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -20,7 +21,7 @@ from boatlift.connectors.parquet import ParquetSink
 from boatlift.dataflow.contracts import Outcome, SinkContext
 from boatlift.errors import DataError, FencedError, InvalidError, UnavailableError
 from boatlift.storage.filesystem import RealFileSystem
-from connectors.conformance import SCHEMA, context, ordered, put, rows_of, visible
+from connectors.conformance import SCHEMA, STORE, context, ordered, put, rows_of, visible
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -117,7 +118,7 @@ def test_values_of_every_type_come_back_in_both_readers(tmp_path: Path, spark: S
     table = pa.table(rows, schema=schema)
     folder = tmp_path / "history"
     sink = parquet(folder)
-    sink.open(SinkContext("flow", "out", 1, schema, False))
+    sink.open(SinkContext("flow", "out", STORE, 1, schema, False))
     receipt = sink.stager().stage(str(tmp_path), "piece", 0, iter(table.to_batches()))
     sink.commit(0, 2, "d", [receipt])
     assert pq.read_table(folder).equals(table)
@@ -187,13 +188,42 @@ def test_verify_finds_every_flipped_byte(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("keep", [0, 3, 50, -4, -1])
-def test_a_file_cut_short_is_found_when_the_sink_is_opened(tmp_path: Path, keep: int) -> None:
+def test_a_file_cut_short_is_found_where_it_is_read(tmp_path: Path, keep: int) -> None:
+    folder = tmp_path / "history"
+    sink = filled(folder)
+    for step in (1, 2):
+        path = folder / f"step-{step:012d}.parquet"
+        path.write_bytes(path.read_bytes()[:keep])
+        damage = rf"\[SINK_DAMAGED\].*step-{step:012d}"
+        with pytest.raises(DataError, match=damage):
+            put(sink, folder, step)
+    with pytest.raises(DataError, match=damage):
+        parquet(folder).open(context(2))
+
+
+def test_of_old_steps_open_reads_only_the_names(tmp_path: Path) -> None:
+    """There may be hundreds of thousands. What is in them is read when they are compared or verified."""
     folder = tmp_path / "history"
     filled(folder)
-    path = folder / "step-000000000001.parquet"
-    path.write_bytes(path.read_bytes()[:keep])
+    for step in (0, 1):
+        (folder / f"step-{step:012d}.parquet").write_bytes(b"")
+    sink = parquet(folder)
+    held = sink.open(context(2))
+    assert held is not None
+    assert held.step == 2
+    assert put(sink, folder, 3) is Outcome.APPENDED
     with pytest.raises(DataError, match=r"\[SINK_DAMAGED\].*step-000000000001"):
-        parquet(folder).open(context(2))
+        put(sink, folder, 1)
+
+
+def test_steps_without_an_identity_are_refused(tmp_path: Path) -> None:
+    """As after a copy of what can be seen: nobody could say which store they belong to."""
+    folder = tmp_path / "history"
+    filled(folder)
+    shutil.rmtree(folder / "_boatlift")
+    for _ in range(2):
+        with pytest.raises(DataError, match=r"\[SINK_OF_ANOTHER_DATAFLOW\].*no identity.json"):
+            parquet(folder).open(context(2))
 
 
 def test_a_missing_step_is_a_gap(tmp_path: Path) -> None:
@@ -234,7 +264,7 @@ def test_other_columns_are_refused(tmp_path: Path) -> None:
     filled(folder)
     schema = pa.schema([("k", pa.int32()), *list(SCHEMA)[1:]])
     with pytest.raises(DataError, match=r"\[SINK_OF_ANOTHER_DATAFLOW\].*int32"):
-        parquet(folder).open(SinkContext("flow", "out", 2, schema, True))
+        parquet(folder).open(SinkContext("flow", "out", STORE, 2, schema, True))
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"format": 1}'])
@@ -350,7 +380,9 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None
 )
 def test_columns_that_would_not_come_back_are_refused(tmp_path: Path, column: pa.Field, condition: str) -> None:
     with pytest.raises(InvalidError, match=rf"\[{condition}\]"):
-        parquet(tmp_path / "h").open(SinkContext("flow", "out", 1, pa.schema([("k", pa.int64()), column]), False))
+        parquet(tmp_path / "h").open(
+            SinkContext("flow", "out", STORE, 1, pa.schema([("k", pa.int64()), column]), False)
+        )
 
 
 def test_a_key_that_is_no_column_is_refused(tmp_path: Path) -> None:

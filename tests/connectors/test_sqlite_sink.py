@@ -24,7 +24,7 @@ from boatlift.connectors.sqlite import SqliteSink
 from boatlift.dataflow.contracts import Outcome, SinkContext
 from boatlift.errors import DataError, InvalidError, UnavailableError
 from connectors.cases import SqliteCase
-from connectors.conformance import SCHEMA, commit_traced, context, put, visible
+from connectors.conformance import SCHEMA, STORE, commit_traced, context, put, visible
 from connectors.interrupted import Child
 from support.power_loss import Recorder
 
@@ -46,7 +46,7 @@ class Table:
         self._schema = schema
         self._step = -1
         self.sink = sqlite(self.path, table="t", key=key, **options)
-        self.sink.open(SinkContext("flow", "out", 1, schema, "_weight" in schema.names))
+        self.sink.open(SinkContext("flow", "out", STORE, 1, schema, "_weight" in schema.names))
 
     def put(self, *rows: tuple[Any, ...]) -> None:
         self._step += 1
@@ -120,7 +120,7 @@ def test_lookups_by_key_use_the_index_also_for_null(tmp_path: Path) -> None:
 def test_names_are_quoted(tmp_path: Path) -> None:
     schema = pa.schema([('order by "x', pa.int64()), ("select", pa.string()), ("_weight", pa.int64())])
     sink = sqlite(tmp_path / "out.db", table='ta"ble; --', key=['order by "x'])
-    sink.open(SinkContext("flow'", 'o"ut', 1, schema, True))
+    sink.open(SinkContext("flow'", 'o"ut', STORE, 1, schema, True))
     batch = pa.record_batch([pa.array([1]), pa.array(["x"]), pa.array([1])], schema=schema)
     sink.commit(0, 1, "d", [sink.stager().stage(str(tmp_path), "p", 0, iter([batch]))])
     assert query(tmp_path / "out.db", 'SELECT * FROM "ta""ble; --"') == [(1, "x")]
@@ -188,7 +188,7 @@ def test_what_values_are_kept_as(tmp_path: Path, kind: pa.DataType, values: list
 def test_types_that_it_cannot_hold_are_refused(tmp_path: Path, kind: pa.DataType) -> None:
     schema = pa.schema([("k", pa.int64()), ("v", kind)])
     with pytest.raises(InvalidError, match=r"\[TYPE_REFUSED\].*v"):
-        sqlite(tmp_path / "out.db", table="t", key=["k"]).open(SinkContext("flow", "out", 1, schema, False))
+        sqlite(tmp_path / "out.db", table="t", key=["k"]).open(SinkContext("flow", "out", STORE, 1, schema, False))
     assert not (tmp_path / "out.db").exists()
 
 
@@ -213,7 +213,7 @@ def test_columns_that_it_cannot_have_are_refused(
 ) -> None:
     schema = pa.schema([(name, pa.int64()) for name in columns])
     with pytest.raises(InvalidError, match=rf"\[{condition}\]"):
-        sqlite(tmp_path / "out.db", table="t", key=key).open(SinkContext("flow", "out", 1, schema, False))
+        sqlite(tmp_path / "out.db", table="t", key=key).open(SinkContext("flow", "out", STORE, 1, schema, False))
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_other_columns_or_another_key_are_refused(tmp_path: Path) -> None:
     fewer = pa.schema([SCHEMA.field("k"), SCHEMA.field("name"), SCHEMA.field("_weight")])
     for key, schema in ((["k"], fewer), (["name"], SCHEMA), (["k", "name"], SCHEMA)):
         with pytest.raises(DataError, match=r"\[SINK_OF_ANOTHER_DATAFLOW\]"):
-            sqlite(tmp_path / "out.db", table="t", key=key).open(SinkContext("flow", "out", 2, schema, True))
+            sqlite(tmp_path / "out.db", table="t", key=key).open(SinkContext("flow", "out", STORE, 2, schema, True))
 
 
 def test_a_sink_that_wrote_to_another_table_is_refused(tmp_path: Path) -> None:

@@ -10,7 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from boatlift.connectors.parquet_folder import StepFolder, io_errors
+from boatlift.connectors.parquet_folder import io_errors
+from boatlift.connectors.parquet_identity import Identity
+from boatlift.connectors.parquet_owner import OwnedFolder
 from boatlift.dataflow.contracts import Committed, Delivery, Json, Outcome, SinkContext, Staged, Stager
 from boatlift.engine.staging import ArrowStager, read_pieces
 from boatlift.errors import DataError, DivergedError, FencedError, InvalidError, UnavailableError
@@ -77,10 +79,10 @@ class ParquetSink:
         }
 
     def open(self, context: SinkContext) -> Committed | None:
-        """Takes the folder over, reads the record of every step in it, and tells the newest.
+        """Takes the folder over and tells the newest step. Of the others it reads only the names: there may be many.
 
         Raises:
-            DataError: `[SINK_OF_ANOTHER_DATAFLOW]`, `[SINK_GAP]`, `[SINK_DAMAGED]`.
+            DataError: `[SINK_OF_ANOTHER_DATAFLOW]`, `[SINK_OF_ANOTHER_STORE]`, `[SINK_GAP]`, `[SINK_DAMAGED]`.
             InvalidError: `[TYPE_REFUSED]`, `[SCHEMA_MISMATCH]` a key column is not there.
             FencedError: a newer owner has it.
             UnavailableError: `[SINK_FAILED]` the folder cannot be used.
@@ -95,12 +97,10 @@ class ParquetSink:
         folder = self._folder
         with io_errors(self._path):
             self._held = folder.take_over() - 1
-            newest = None
-            for step in range(self._held + 1):
-                newest = self._read(step)
-        if newest is None:
-            return None
-        self._check_columns(newest)
+            if self._held < 0:
+                return None
+            newest = self._read(self._held)
+            self._check_columns(newest)
         return Committed(newest.step, newest.rows, newest.digest)
 
     def stager(self) -> Stager:
@@ -170,15 +170,20 @@ class ParquetSink:
         return self._context
 
     @property
-    def _folder(self) -> StepFolder:
-        return StepFolder(self._path, self._opened, self._files)
+    def _folder(self) -> OwnedFolder:
+        return OwnedFolder(self._path, self._files, self._identity, self._opened.token)
+
+    @property
+    def _identity(self) -> Identity:
+        context = self._opened
+        return Identity(context.dataflow, context.sink, context.store, None if self.key is None else tuple(self.key))
 
     def _read(self, step: int) -> StepRecord:
         from boatlift.connectors.parquet_file import read_record
 
         path = self._folder.step_path(step)
         record = read_record(path)
-        self._folder.check_identity(path, record.dataflow, record.sink)
+        self._identity.refuse_stranger(record.dataflow, record.sink, path)
         if record.step != step:
             raise DataError("SINK_DAMAGED", f"{path} holds step {record.step}: restore the folder from a copy")
         return record

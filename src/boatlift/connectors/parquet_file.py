@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from boatlift.connectors.parquet_folder import FORMAT
+from boatlift.connectors.parquet_identity import FORMAT
 from boatlift.errors import DataError, InvalidError
 
 __all__ = ["StepRecord", "check_types", "read_columns", "read_record", "verify_step", "write_step"]

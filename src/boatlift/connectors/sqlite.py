@@ -117,7 +117,7 @@ class SqliteSink:
         """Takes the table over, making it if there is none, and tells its newest step.
 
         Raises:
-            DataError: `[SINK_OF_ANOTHER_DATAFLOW]`, `[SINK_GAP]`, `[SINK_DAMAGED]`, `[NEWER_FORMAT]`.
+            DataError: `[SINK_OF_ANOTHER_DATAFLOW]`, `[SINK_OF_ANOTHER_STORE]`, `[SINK_DAMAGED]`, `[NEWER_FORMAT]`.
             InvalidError: `[TYPE_REFUSED]`, `[SCHEMA_MISMATCH]`.
             FencedError: a newer owner has it.
             UnavailableError: `[SINK_LOCKED]`, `[SINK_FAILED]`.
@@ -196,8 +196,8 @@ class SqliteSink:
                 )
             table.create(self._db)
             self._db.execute(
-                'INSERT INTO _boatlift_sinks (dataflow, sink, "table", token, format) VALUES (?, ?, ?, ?, ?)',
-                (*name, table.name, context.token, FORMAT),
+                'INSERT INTO _boatlift_sinks (dataflow, sink, "table", store, token, format) VALUES (?, ?, ?, ?, ?, ?)',
+                (*name, table.name, context.store, context.token, FORMAT),
             )
             return
         if owner[2] > FORMAT:
@@ -214,15 +214,23 @@ class SqliteSink:
 
     def _check_owner(self, context: SinkContext) -> None:
         found = self._db.execute(
-            "SELECT token FROM _boatlift_sinks WHERE dataflow = ? AND sink = ?", (context.dataflow, context.sink)
+            "SELECT store, token FROM _boatlift_sinks WHERE dataflow = ? AND sink = ?", (context.dataflow, context.sink)
         ).fetchone()
         if found is None:
             raise DataError(
                 "SINK_DAMAGED", f"{self._place} has lost its entry in _boatlift_sinks: restore the database"
             )
-        if found[0] > context.token:
-            message = f"owner {found[0]} has taken over {self._place}, and this is owner {context.token}: stop it"
-            raise FencedError("FENCED", f"{message}, or give the sink a table of its own if another store wrote there")
+        store, token = found
+        if store != context.store:
+            raise DataError(
+                "SINK_OF_ANOTHER_STORE",
+                f"{self._place} was written by another store of dataflow {context.dataflow}: run with that store, or give "
+                "the sink a table of its own",
+            )
+        if token > context.token:
+            raise FencedError(
+                "FENCED", f"owner {token} has taken over {self._place}, and this is owner {context.token}: stop it"
+            )
 
     def _newest(self, context: SinkContext) -> Committed | None:
         row = self._db.execute(

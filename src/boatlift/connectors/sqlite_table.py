@@ -27,7 +27,8 @@ _AT_ONCE = 100_000  # rows that are Python objects at a time
 LEDGER = (
     """CREATE TABLE IF NOT EXISTS _boatlift_sinks (
         dataflow TEXT NOT NULL, sink TEXT NOT NULL, "table" TEXT NOT NULL UNIQUE COLLATE NOCASE,
-        token INTEGER NOT NULL, format INTEGER NOT NULL, PRIMARY KEY (dataflow, sink)) WITHOUT ROWID""",
+        store TEXT NOT NULL, token INTEGER NOT NULL, format INTEGER NOT NULL,
+        PRIMARY KEY (dataflow, sink)) WITHOUT ROWID""",
     """CREATE TABLE IF NOT EXISTS _boatlift_ledger (
         dataflow TEXT NOT NULL, sink TEXT NOT NULL, step INTEGER NOT NULL,
         rows INTEGER NOT NULL, digest TEXT NOT NULL, token INTEGER NOT NULL,

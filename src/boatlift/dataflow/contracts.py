@@ -103,13 +103,15 @@ class SinkContext:
     Attributes:
         dataflow: The dataflow's name; with `sink` it is the key of all that the sink records.
         sink: The sink's name.
-        token: The owner's number; a newer owner has a larger one.
+        store: The id of the store that the dataflow runs from: another store's rows are not this sink's.
+        token: The owner's number in that store; a newer owner has a larger one.
         schema: What a step's batches have: the user's columns; then `_weight` (int64) if `changes`.
         changes: Whether rows are changes (weight −1 and +1) or all appended (no `_weight`).
     """
 
     dataflow: str
     sink: str
+    store: str
     token: int
     schema: pa.Schema
     changes: bool
@@ -169,7 +171,10 @@ class Sink(Protocol):
         * n ≤ m: nothing changes. Same rows and digest: `DROPPED`; else `DivergedError [DIVERGED]`.
         * n > m + 1: `DataError [SINK_GAP]`.
         * once `open` was called with a larger token, an older owner's commit raises `FencedError [FENCED]`.
-        * rows that anyone but this dataflow and sink wrote into its place are refused: `[SINK_OF_ANOTHER_DATAFLOW]`.
+        * rows that anyone but this dataflow and sink wrote into its place are refused, also rows under another key:
+          `[SINK_OF_ANOTHER_DATAFLOW]`.
+        * rows that this sink wrote for another store are refused: `[SINK_OF_ANOTHER_STORE]`. Tokens are numbers of one
+          store, so none is looked at before. Nothing refused has fenced anyone.
         * NULL stays NULL, NaN stays NaN or is refused (`[NAN_REFUSED]`), −0.0 stays a zero.
     """
 
@@ -191,7 +196,7 @@ class Sink(Protocol):
         """Takes the sink over: makes its place if there is none, fences older owners, tells what it holds.
 
         Raises:
-            DataError: `[SINK_OF_ANOTHER_DATAFLOW]`, `[SINK_DAMAGED]`.
+            DataError: `[SINK_OF_ANOTHER_DATAFLOW]`, `[SINK_OF_ANOTHER_STORE]`, `[SINK_DAMAGED]`.
             InvalidError: `[TYPE_REFUSED]` a column's type cannot be held.
             FencedError: a newer owner has it.
         """

@@ -109,7 +109,7 @@ class Host:
         history = self._log.history
         self._delete_orphans()
         self._store.discard_scratch(keep=str(token))
-        self._engine.start(self._store, self._store.scratch(str(token)), token)
+        self._engine.start(self._store, self._store.scratch(str(token)), self._log.store_id, token)
         self._pool = ThreadPoolExecutor(max_workers=4 + 2 * len(self._engine.plan.processors))
         self._writer = GroupWriter(self._log)
         try:
