@@ -11,7 +11,7 @@ import math
 import shutil
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -57,6 +57,10 @@ class SinkCase(Protocol):
     def spoil(folder: Path) -> None:
         """Makes the sink's place hold rows that no Boatlift wrote."""
 
+    @staticmethod
+    def damages() -> dict[str, tuple[str, Callable[[Path], None]]]:
+        """What can happen to a place with three steps: name to (the condition that `verify` tells, what does it)."""
+
 
 STORE = "5" * 32
 
@@ -86,6 +90,12 @@ def visible(sink: Sink, steps: int) -> list[Row]:
 
 def _files_in(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def _contents_of(folder: Path) -> dict[str, bytes]:
+    """All that is durable; SQLite's shared memory (`-shm`) is not."""
+    paths = [path for path in folder.rglob("*") if path.is_file() and not path.name.endswith("-shm")]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
 def ordered(rows: Any) -> list[Row]:
@@ -342,6 +352,48 @@ class SinkLaws:
         with pytest.raises(DataError, match=r"\[SINK_OF_ANOTHER_DATAFLOW\]"):
             sink.open(context())
         assert self.case.read(folder) == before
+
+    # -- verify -------------------------------------------------------------------------------------------------------
+
+    def test_in_a_sink_that_was_never_written_nothing_is_wrong(self, sink: Sink, folder: Path) -> None:
+        assert list(sink.verify()) == []
+        assert not folder.exists()
+        folder.mkdir()
+        assert list(sink.verify()) == []
+        assert _files_in(folder) == []
+
+    def test_verify_finds_nothing_wrong_and_changes_nothing_beside_the_owner_or_without_one(
+        self, sink: Sink, successor: Sink, folder: Path
+    ) -> None:
+        sink.open(context())
+        for step in range(3):
+            put(sink, folder, step)
+            before = _contents_of(folder)
+            assert list(successor.verify()) == list(sink.verify()) == []
+            assert _contents_of(folder) == before
+        sink.close()
+        before = _contents_of(folder)
+        assert list(successor.verify()) == []
+        assert _contents_of(folder) == before
+        assert successor.open(context(1)) == Committed(2, len(rows_of(2)), "digest 2"), "nobody was fenced"
+
+    def test_verify_finds_each_damage(self, folder: Path) -> None:
+        damages = self.case.damages()
+        assert damages
+        for what, (condition, damage) in damages.items():
+            sink = self.case.make(folder)
+            sink.open(context())
+            for step in range(3):
+                put(sink, folder, step)
+            sink.close()
+            damage(folder)
+            before = _contents_of(folder)
+            found = list(self.case.make(folder).verify())
+            assert {finding.condition for finding in found} == {condition}, what
+            assert all(str(folder) in finding.name for finding in found), "it says where"
+            assert all(str(finding).startswith(f"{finding.name}: [{condition}] ") for finding in found)
+            assert _contents_of(folder) == before
+            shutil.rmtree(folder)
 
     # -- values -------------------------------------------------------------------------------------------------------
 

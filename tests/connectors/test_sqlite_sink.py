@@ -379,7 +379,7 @@ def test_an_owner_stopped_inside_its_transaction_blocks_and_is_named_and_then_fe
     child = Child(commit_traced, SqliteCase, folder, 2, 1, point=point, number=signal.SIGSTOP)
     assert child.stopped()
     successor = SqliteCase.make(folder)
-    with pytest.raises(UnavailableError, match=r"\[SINK_LOCKED\].*0\.1 s: end that process"):
+    with pytest.raises(UnavailableError, match=r"\[SINK_LOCKED\].*0\.1 s \(`fuser -v .*out.db`.*: end that process"):
         successor.open(context(3))
     child.go_on()
     assert child.answer()[0] == "APPENDED"

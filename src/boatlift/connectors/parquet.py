@@ -5,17 +5,17 @@ Why one file a step: `docs/decisions/0007-one-parquet-file-a-step.md`. Every byt
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from boatlift.connectors.parquet_folder import io_errors
+from boatlift.connectors.parquet_folder import StepFolder, io_errors
 from boatlift.connectors.parquet_identity import Identity
 from boatlift.connectors.parquet_owner import OwnedFolder
 from boatlift.dataflow.contracts import Committed, Delivery, Json, Outcome, SinkContext, Staged, Stager
 from boatlift.engine.staging import ArrowStager, read_pieces
-from boatlift.errors import DataError, DivergedError, FencedError, InvalidError, UnavailableError
+from boatlift.errors import DataError, DivergedError, FencedError, Finding, InvalidError, UnavailableError
 from boatlift.storage.filesystem import FileSystem, RealFileSystem
 
 if TYPE_CHECKING:
@@ -145,22 +145,12 @@ class ParquetSink:
     def close(self) -> None:
         """Has nothing to let go of."""
 
-    def verify(self) -> int:
-        """Proves every byte of every step by the checksum that each file carries.
-
-        Returns:
-            How many steps were proved.
-
-        Raises:
-            DataError: `[SINK_DAMAGED]` naming the first file that differs from what was written, `[SINK_GAP]`.
-        """
-        from boatlift.connectors.parquet_file import verify_step
+    def verify(self) -> Iterator[Finding]:
+        """Proves every byte of every step by the checksum that each file carries."""
+        from boatlift.connectors.parquet_verify import verify_folder
 
         with io_errors(self._path):
-            steps = self._folder.steps()
-            for step in range(steps):
-                verify_step(self._folder.step_path(step))
-        return steps
+            yield from verify_folder(StepFolder(self._path, self._files))
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
@@ -182,10 +172,8 @@ class ParquetSink:
         from boatlift.connectors.parquet_file import read_record
 
         path = self._folder.step_path(step)
-        record = read_record(path)
+        record = read_record(path, step)
         self._identity.refuse_stranger(record.dataflow, record.sink, path)
-        if record.step != step:
-            raise DataError("SINK_DAMAGED", f"{path} holds step {record.step}: restore the folder from a copy")
         return record
 
     def _compare(self, step: int, rows: int, digest: str) -> Outcome:

@@ -79,8 +79,8 @@ def write_step(path: Path, schema: pa.Schema, pieces: Sequence[pa.Table], record
         content[at : at + len(_BLANK)] = _digest(content, at).encode()
 
 
-def read_record(path: Path) -> StepRecord:
-    """Reads what a step's file says of itself.
+def read_record(path: Path, step: int) -> StepRecord:
+    """Reads what the file of a step says of itself.
 
     Raises:
         DataError: `[SINK_OF_ANOTHER_DATAFLOW]` it is Parquet, but not from a sink like this; `[SINK_DAMAGED]`.
@@ -105,6 +105,8 @@ def read_record(path: Path) -> StepRecord:
         raise _damaged(path, "its record cannot be read") from error
     if record.rows != metadata.num_rows:
         raise _damaged(path, f"it has {metadata.num_rows} rows and its record says {record.rows}")
+    if record.step != step:
+        raise _damaged(path, f"it holds step {record.step}")
     return record
 
 
@@ -113,17 +115,18 @@ def read_columns(path: Path) -> list[tuple[str, str]]:
     return [(field.name, str(field.type)) for field in _footer(path).schema_arrow]
 
 
-def verify_step(path: Path) -> None:
-    """Proves all bytes of a step's file by the checksum in its footer.
+def verify_step(path: Path, step: int) -> StepRecord:
+    """Reads what the file of a step says of itself, and proves all its bytes by the checksum in its footer.
 
     Raises:
         DataError: `[SINK_DAMAGED]`.
     """
-    read_record(path)
+    record = read_record(path, step)
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         at = _find_check(path, content)
         if content[at : at + len(_BLANK)] != _digest(content, at).encode():
             raise _damaged(path, "its bytes are not those that were written")
+    return record
 
 
 def _footer(path: Path) -> pq.ParquetFile:

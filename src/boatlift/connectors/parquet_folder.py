@@ -15,16 +15,25 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from boatlift.connectors.parquet_identity import Identity
 from boatlift.errors import DataError, UnavailableError
 from boatlift.storage.filesystem import FileSystem
 
-__all__ = ["StepFolder", "io_errors"]
+__all__ = ["Listed", "StepFolder", "io_errors"]
 
 _HIDDEN = ("_", ".")
 _STEP = re.compile(r"step-(\d{12})\.parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The visible names in a folder: numbers of steps, and names that are none."""
+
+    steps: list[int]
+    strangers: list[str]
 
 
 class StepFolder:
@@ -72,25 +81,31 @@ class StepFolder:
         Raises:
             DataError: `[SINK_GAP]` one is missing, `[SINK_OF_ANOTHER_DATAFLOW]` a file has another name.
         """
-        found = []
-        for name, _ in self._files.list_folder(self.path):
-            match = _STEP.fullmatch(name)
-            if match:
-                found.append(int(match[1]))
-            elif not name.startswith(_HIDDEN):
-                raise DataError(
-                    "SINK_OF_ANOTHER_DATAFLOW",
-                    f"{self.path / name} was not written by this sink: move it away, or give the sink a folder of its own",
-                )
-        found.sort()
-        for expected, step in enumerate(found):
+        listed = self.listed()
+        for name in listed.strangers:
+            raise DataError(
+                "SINK_OF_ANOTHER_DATAFLOW",
+                f"{self.path / name} was not written by this sink: move it away, or give the sink a folder of its own",
+            )
+        for expected, step in enumerate(listed.steps):
             if step != expected:
                 raise DataError(
                     "SINK_GAP",
                     f"{self.path} has {self.step_path(step).name} but not {self.step_path(expected).name}: restore it "
                     "from a copy",
                 )
-        return len(found)
+        return len(listed.steps)
+
+    def listed(self) -> Listed:
+        """Looks which visible names there are."""
+        steps, strangers = [], []
+        for name, _ in self._files.list_folder(self.path):
+            match = _STEP.fullmatch(name)
+            if match:
+                steps.append(int(match[1]))
+            elif not name.startswith(_HIDDEN):
+                strangers.append(name)
+        return Listed(sorted(steps), sorted(strangers))
 
 
 @contextmanager

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
+from boatlift.errors import Finding
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -206,6 +208,16 @@ class Sink(Protocol):
 
     def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
         """Makes a step visible, atomically, under the laws above."""
+
+    def verify(self) -> Iterator[Finding]:
+        """Checks every durable byte that this sink wrote, and tells what is wrong.
+
+        It needs no `open`, no store and no JVM; it takes nothing over and writes nothing, and it may run beside the
+        owner. In a sink that was never written there is nothing wrong.
+
+        Raises:
+            UnavailableError: `[SINK_FAILED]` the place cannot be read.
+        """
 
     def close(self) -> None:
         """Lets go of connections."""
