@@ -12,6 +12,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -19,7 +20,7 @@ import pyarrow as pa
 import pytest
 
 from boatlift.dataflow.contracts import Committed, Delivery, Outcome, Sink, SinkContext, Staged
-from boatlift.errors import BoatliftError, DataError, DivergedError, FencedError, UnavailableError
+from boatlift.errors import BoatliftError, DataError, DivergedError, FencedError, InvalidError, UnavailableError
 from connectors.interrupted import Child, Tracer
 
 Row = tuple[Any, ...]
@@ -352,6 +353,25 @@ class SinkLaws:
         with pytest.raises(DataError, match=r"\[SINK_OF_ANOTHER_DATAFLOW\]"):
             sink.open(context())
         assert self.case.read(folder) == before
+
+    # -- columns ------------------------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("name", ["_weight", "_WEIGHT"])
+    @pytest.mark.parametrize("changes", [False, True])
+    def test_a_column_of_the_users_is_not_taken_for_the_weight(
+        self, sink: Sink, folder: Path, name: str, changes: bool
+    ) -> None:
+        fields = [*list(SCHEMA)[:-1], pa.field(name, pa.int64()), *(list(SCHEMA)[-1:] if changes else [])]
+        with pytest.raises(InvalidError, match=rf"\[SCHEMA_MISMATCH\].*{name}"):
+            sink.open(replace(context(), schema=pa.schema(fields), changes=changes))
+        assert not folder.exists()
+
+    def test_rows_that_are_no_changes_have_no_weight(self, sink: Sink, folder: Path) -> None:
+        schema = pa.schema(list(SCHEMA)[:-1])
+        sink.open(replace(context(), schema=schema, changes=False))
+        rows = [row[:3] for row in rows_of(0)]
+        sink.commit(0, len(rows), "d", stage(sink, folder, 0, rows, schema))
+        assert self.case.read(folder) == ordered(rows)
 
     # -- verify -------------------------------------------------------------------------------------------------------
 

@@ -385,9 +385,10 @@ def test_columns_that_would_not_come_back_are_refused(tmp_path: Path, column: pa
         )
 
 
-def test_a_key_that_is_no_column_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidError, match=r"\[SCHEMA_MISMATCH\].*nope"):
-        parquet(tmp_path / "h", key=["nope"]).open(context())
+@pytest.mark.parametrize("name", ["nope", "_weight"])
+def test_a_key_that_is_no_column_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidError, match=rf"\[SCHEMA_MISMATCH\].*{name}"):
+        parquet(tmp_path / "h", key=[name]).open(context())
 
 
 def test_a_place_that_is_a_file_is_refused(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from boatlift.connectors.parquet_folder import StepFolder, io_errors
 from boatlift.connectors.parquet_identity import Identity
 from boatlift.connectors.parquet_owner import OwnedFolder
+from boatlift.connectors.sink_columns import WEIGHT, user_columns
 from boatlift.dataflow.contracts import Committed, Delivery, Json, Outcome, SinkContext, Staged, Stager
 from boatlift.engine.staging import ArrowStager, read_pieces
 from boatlift.errors import DataError, DivergedError, FencedError, Finding, InvalidError, UnavailableError
@@ -83,16 +84,14 @@ class ParquetSink:
 
         Raises:
             DataError: `[SINK_OF_ANOTHER_DATAFLOW]`, `[SINK_OF_ANOTHER_STORE]`, `[SINK_GAP]`, `[SINK_DAMAGED]`.
-            InvalidError: `[TYPE_REFUSED]`, `[SCHEMA_MISMATCH]` a key column is not there.
+            InvalidError: `[TYPE_REFUSED]`, `[SCHEMA_MISMATCH]`.
             FencedError: a newer owner has it.
             UnavailableError: `[SINK_FAILED]` the folder cannot be used.
         """
         from boatlift.connectors.parquet_file import check_types
 
         check_types(context.schema)
-        missing = [name for name in self.key or () if name not in context.schema.names]
-        if missing:
-            raise InvalidError("SCHEMA_MISMATCH", f"key columns {missing} are not among {context.schema.names}")
+        user_columns(context, self.key or ())
         self._context, self._failed = context, None
         folder = self._folder
         with io_errors(self._path):
@@ -130,7 +129,7 @@ class ParquetSink:
             with suppress(FileNotFoundError):  # what a failed attempt left
                 self._files.unlink(draft)
             try:
-                write_step(draft, context.schema, pieces, record, self._compression)
+                write_step(draft, _written(context), pieces, record, self._compression)
             except FileNotFoundError:
                 folder.check_owner()
                 raise
@@ -200,6 +199,13 @@ class ParquetSink:
                 "SINK_OF_ANOTHER_DATAFLOW",
                 f"{path} has columns {found}, but this sink writes {wanted}: give it a folder of its own",
             )
+
+
+def _written(context: SinkContext) -> pa.Schema:
+    """The schema of a step's file: every column of the user's may hold NULLs, the weight of changes holds none."""
+    import pyarrow as pa
+
+    return pa.schema([field.with_nullable(field.name != WEIGHT) for field in context.schema])
 
 
 def _columns(schema: pa.Schema) -> list[tuple[str, str]]:

@@ -56,15 +56,14 @@ def write_step(path: Path, schema: pa.Schema, pieces: Sequence[pa.Table], record
 
     Args:
         path: A file that nobody reads yet.
-        schema: The columns; also of a step without rows.
+        schema: The columns as the file is to have them; also of a step without rows.
         pieces: The rows; a row group each.
         record: What the file says of itself.
         compression: As `parquet` takes it.
     """
-    writable = pa.schema([field.with_nullable(field.name != "_weight") for field in schema])
     writer = pq.ParquetWriter(
         path,
-        writable,
+        schema,
         compression=compression,
         compression_level=1 if compression == "zstd" else None,
         # Numbers are mostly distinct: a dictionary would be built, found too large and thrown away (twice the time).
@@ -72,7 +71,7 @@ def write_step(path: Path, schema: pa.Schema, pieces: Sequence[pa.Table], record
     )
     with writer:
         for piece in pieces:
-            writer.write_table(piece.cast(writable), row_group_size=min(piece.num_rows, _ROWS_A_GROUP))
+            writer.write_table(piece.cast(schema), row_group_size=min(piece.num_rows, _ROWS_A_GROUP))
         writer.add_key_value_metadata({_KEY: json.dumps({"format": FORMAT, **asdict(record), "check": _BLANK})})
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as content:
         at = _find_check(path, content)

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from boatlift.connectors.sink_columns import user_columns
 from boatlift.connectors.sqlite_database import Database
 from boatlift.dataflow.contracts import Committed, Delivery, Json, Outcome, SinkContext, Staged, Stager
 from boatlift.engine.staging import ArrowStager, read_pieces
@@ -113,7 +114,8 @@ class SqliteSink:
 
         self.close()
         self._context = context
-        self._table = KeyedTable(self._table_name, self._key, context.schema, self._nan_as_text)
+        fields = user_columns(context, self._key)
+        self._table = KeyedTable(self._table_name, self._key, fields, context.changes, self._nan_as_text)
         try:
             with self._database.errors():
                 self._database.connect()
