@@ -181,6 +181,21 @@ def test_what_a_killed_owner_never_synced_is_durable_once_its_successor_tells_of
     assert killed_anywhere(base, survivors) > 1000
 
 
+def test_a_step_that_appears_after_the_sync_is_not_told_of(base: Path) -> None:
+    """A fenced owner's link that the kernel was in the middle of; nobody has synced it yet."""
+
+    class Late(Unsynced):
+        def sync_folder(self, path: Path) -> None:
+            if path == base / PLACE:
+                first = path / "step-000000000000.parquet"
+                first.with_name("step-000000000001.parquet").write_bytes(first.read_bytes())
+
+    go_on(base, 1, 1)
+    newest = sink_in(base, Late()).open(context(2))
+    assert newest is not None
+    assert newest.step == 0
+
+
 @pytest.mark.parametrize("left_out", [Path(), PLACE.parent, PLACE, PLACE / "_boatlift"], ids=str)
 def test_a_successor_needs_each_sync_of_what_it_finds(base: Path, survivors: Survivors, left_out: Path) -> None:
     with pytest.raises(LostError):

@@ -61,8 +61,8 @@ class Identity:
         if found.store != self.store:
             raise DataError(
                 "SINK_OF_ANOTHER_STORE",
-                f"{path.parent.parent} was written by another store of dataflow {self.dataflow}: run with that store, or "
-                "give the sink a folder of its own",
+                f"{path.parent.parent} was written by another store of dataflow {self.dataflow}, with id {found.store} as "
+                "`boatlift status` shows it: run with that store, or give the sink a folder of its own",
             )
         if found.key != self.key:
             raise DataError(

@@ -217,8 +217,8 @@ class SqliteSink:
         if store != context.store:
             raise DataError(
                 "SINK_OF_ANOTHER_STORE",
-                f"{self._place} was written by another store of dataflow {context.dataflow}: run with that store, or give "
-                "the sink a table of its own",
+                f"{self._place} was written by another store of dataflow {context.dataflow}, with id {store} as `boatlift "
+                "status` shows it: run with that store, or give the sink a table of its own",
             )
         if token > context.token:
             raise FencedError(

@@ -56,7 +56,7 @@ class Database:
 
     def connect(self) -> None:
         """Opens the file, making it and the folders above it if there are none, all of it durable."""
-        DurableFolders(self.path.parent, self._files).make(self.path.parent)
+        DurableFolders(self.path, self._files).make(self.path.parent)
         self._connection = driver.connect(self.path, isolation_level=None, check_same_thread=False)
         self._connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
         (mode,) = self._waiting(lambda: self.connection.execute("PRAGMA journal_mode = WAL").fetchone())

@@ -111,6 +111,7 @@ def show_status(path: Path, *, as_json: bool) -> None:
     owner = claims[-1] if claims else None
     state = {
         "dataflow": log.dataflow,
+        "store": log.store_id,
         "stopped_cleanly": history.stopped,
         "closed": closed,
         "processors": units,
@@ -123,6 +124,7 @@ def show_status(path: Path, *, as_json: bool) -> None:
         return
     stopped = "stopped in good order" if history.stopped else "running, or ended without a clean stop"
     print(f"{log.dataflow}: {stopped}")
+    print(f"store: {log.store_id}")
     if owner is not None:
         print(f"last owner: process {owner.pid} on {owner.host}")
     for source, time in closed.items():

@@ -1,4 +1,4 @@
-"""`boatlift verify`: a store, and with its dataflow the sinks too."""
+"""What the commands show of a store, and with its dataflow of the sinks too."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import pytest
 
 import boatlift as bl
 from boatlift.connectors.parquet import ParquetSink
-from boatlift.console.shows import show_verification
-from boatlift.storage.log import name_of
+from boatlift.console.shows import show_status, show_verification
+from boatlift.storage.local import LocalStore
+from boatlift.storage.log import Log, name_of
 from connectors.conformance import context, put
 from support.crash_data import make_data
 from support.facts import small_store
@@ -57,6 +58,15 @@ def test_what_is_wrong_is_told_in_sentences_about_store_and_sinks(
     said = json.loads(capsys.readouterr().out)
     assert [finding["condition"] for finding in said["findings"]] == ["CORRUPT", "SINK_DAMAGED"]
     assert (said["ok"], said["sinks"]) == (False, ["history"])
+
+
+def test_the_status_shows_the_id_that_sinks_name(
+    tmp_path: Path, sink: ParquetSink, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show_status(tmp_path / "store", as_json=True)
+    assert json.loads(capsys.readouterr().out)["store"] == Log.open(LocalStore(tmp_path / "store"), None).store_id
+    show_status(tmp_path / "store", as_json=False)
+    assert "\nstore: " in capsys.readouterr().out
 
 
 def test_a_note_is_no_fault(tmp_path: Path, sink: ParquetSink, capsys: pytest.CaptureFixture[str]) -> None:
