@@ -9,7 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -22,7 +22,7 @@ import pytest
 from boatlift.connectors import sqlite
 from boatlift.connectors.sqlite import SqliteSink
 from boatlift.dataflow.contracts import Outcome, SinkContext
-from boatlift.errors import DataError, InvalidError, UnavailableError
+from boatlift.errors import DataError, Finding, InvalidError, UnavailableError
 from connectors.cases import SqliteCase
 from connectors.conformance import SCHEMA, STORE, commit_traced, context, put, visible
 from connectors.interrupted import Child
@@ -314,6 +314,29 @@ def test_a_place_that_cannot_be_used_is_said_so(tmp_path: Path) -> None:
     (tmp_path / "out.db").mkdir()
     with pytest.raises(UnavailableError, match=r"\[SINK_FAILED\]"):
         opened(tmp_path)
+
+
+def test_verify_says_so_of_a_place_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "out.db").mkdir()
+    with pytest.raises(UnavailableError, match=r"\[SINK_FAILED\]"):
+        list(sqlite(tmp_path / "out.db", table="results", key=["k"]).verify())
+
+
+def test_verify_looks_again_if_somebody_wrote_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read as if nobody wrote, a file that changes looks damaged."""
+    opened(tmp_path).close()
+    ways, owners = [], []
+
+    def findings(path: Path, how: str, table: str) -> Iterator[Finding]:
+        ways.append(how)
+        if how == "immutable=1":
+            owners.append(opened(tmp_path, 3))
+            yield Finding(str(path), "SINK_DAMAGED", "half of one state and half of another")
+
+    monkeypatch.setattr("boatlift.connectors.sqlite_verify._findings", findings)
+    assert list(sqlite(tmp_path / "out.db", table="results", key=["k"]).verify()) == []
+    assert ways == ["immutable=1", "mode=ro"]
+    owners[0].close()
 
 
 def test_a_full_disk_leaves_the_steps_before_and_the_sink_goes_on_after(tmp_path: Path) -> None:

@@ -23,21 +23,27 @@ def verify_table(path: Path, table: str) -> Iterator[Finding]:
     Raises:
         UnavailableError: `[SINK_FAILED]` the database cannot be read.
     """
+    try:
+        yield from _undisturbed(path, table)
+    except OSError as error:
+        raise error_of(error, path) from error
+
+
+def _undisturbed(path: Path, table: str) -> list[Finding]:
+    log = Path(f"{path}-wal")
     while path.exists():
-        log = Path(f"{path}-wal")
         # With a log there is an owner, or one has died, and SQLite must read both. Without one it need make no files of
         # its own to read; but then it does not see that somebody begins to write meanwhile.
-        alone = not log.exists()
+        if log.exists():
+            return list(_findings(path, "mode=ro", table))
         before = path.stat()
-        findings = list(_findings(path, "immutable=1" if alone else "mode=ro", table))
+        findings = list(_findings(path, "immutable=1", table))
         now = path.stat()
-        if not (
-            findings
-            and alone
-            and (log.exists() or (before.st_mtime_ns, before.st_size) != (now.st_mtime_ns, now.st_size))
+        if not findings or (
+            not log.exists() and (before.st_mtime_ns, before.st_size) == (now.st_mtime_ns, now.st_size)
         ):
-            yield from findings
-            return
+            return findings
+    return []
 
 
 def _findings(path: Path, how: str, table: str) -> Iterator[Finding]:
