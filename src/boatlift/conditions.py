@@ -74,7 +74,7 @@ CONDITIONS: dict[str, Condition] = {
         "UnavailableError", "the store could not write durably (disk full, I/O error)", "free space, then run again"
     ),
     "NO_CONSISTENT_FRONTIER": Condition(
-        "DataError", "nothing the store holds fits what the sinks have", "restore the store that wrote these sinks"
+        "DataError", "nothing the store holds fits what the sinks have; it may be an old copy", "restore the newest"
     ),
     # sources
     "INPUT_CHANGED": Condition(
@@ -87,7 +87,14 @@ CONDITIONS: dict[str, Condition] = {
     "NO_INPUT": Condition("InvalidError", "a source's path can never match anything", "correct the path"),
     # sinks
     "SINK_OF_ANOTHER_DATAFLOW": Condition(
-        "DataError", "a sink holds rows written by another dataflow or by hand", "give it a place of its own"
+        "DataError",
+        "a sink holds rows written by another dataflow, by hand, or with other columns or another key",
+        "give it a place of its own",
+    ),
+    "SINK_OF_ANOTHER_STORE": Condition(
+        "DataError",
+        "a sink holds rows that this dataflow wrote from another store",
+        "run with the store that wrote them, or give it a place of its own",
     ),
     "SINK_GAP": Condition("DataError", "a sink lacks a step before the one handed to it", "restore the sink"),
     "SINK_LOCKED": Condition(

@@ -16,6 +16,7 @@ carried as text (out of a Spark task, through a log file). `CONDITIONS` lists al
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from boatlift.conditions import CONDITIONS
 
@@ -25,6 +26,7 @@ __all__ = [
     "DataError",
     "DivergedError",
     "FencedError",
+    "Finding",
     "InternalError",
     "InvalidError",
     "UnavailableError",
@@ -95,6 +97,30 @@ class InternalError(BoatliftError):
     """A fault of Boatlift itself."""
 
     exit_code = 70
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that a check of what is durable has to say; unlike an error it does not end the check.
+
+    Attributes:
+        name: Of what: an object of a store, a sink's file or table.
+        condition: What is wrong with it, from `CONDITIONS`; None for a mere note.
+        message: One sentence.
+    """
+
+    name: str
+    condition: str | None
+    message: str
+
+    @property
+    def is_error(self) -> bool:
+        """Whether something is damaged, rather than untidy."""
+        return self.condition is not None
+
+    def __str__(self) -> str:
+        said = self.message.removeprefix(f"{self.name} ")
+        return f"{self.name}: {said}" if self.condition is None else f"{self.name}: [{self.condition}] {said}"
 
 
 _BY_NAME = {

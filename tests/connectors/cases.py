@@ -32,6 +32,10 @@ class ParquetCase(SinkCase):
         return parquet(folder)
 
     @staticmethod
+    def make_with_another_key(folder: Path) -> Sink:
+        return parquet(folder, key=["k"])
+
+    @staticmethod
     def read(folder: Path) -> list[Row]:
         # Every file as it is there, read by a reader that knows nothing of Boatlift.
         if not folder.is_dir() or not any(folder.glob("*.parquet")):
@@ -44,6 +48,37 @@ class ParquetCase(SinkCase):
         table = {"k": [1], "name": ["x"], "value": [0.5], "_weight": [1]}
         pq.write_table(pa.table(table), folder / "step-000000000000.parquet")
 
+    @staticmethod
+    def damages() -> dict[str, tuple[str, Callable[[Path], None]]]:
+        def step(folder: Path, number: int) -> Path:
+            return folder / f"step-{number:012d}.parquet"
+
+        return {
+            "a flipped byte in an old step": ("SINK_DAMAGED", lambda folder: _flip(step(folder, 0), 40)),
+            "a cut step": ("SINK_DAMAGED", lambda folder: os.truncate(step(folder, 1), 200)),
+            "a step gone": ("SINK_GAP", lambda folder: step(folder, 1).unlink()),
+            "a step under another's name": ("SINK_DAMAGED", lambda folder: _copy(step(folder, 1), step(folder, 2))),
+            "a file of somebody else": ("SINK_OF_ANOTHER_DATAFLOW", lambda folder: (folder / "x.parquet").touch()),
+            "no identity": (
+                "SINK_OF_ANOTHER_DATAFLOW",
+                lambda folder: (folder / "_boatlift" / "identity.json").unlink(),
+            ),
+            "a flipped byte in the identity": (
+                "SINK_DAMAGED",
+                lambda folder: _flip(folder / "_boatlift" / "identity.json", 0),
+            ),
+        }
+
+
+def _flip(path: Path, at: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1
+    path.write_bytes(content)
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.write_bytes(source.read_bytes())
+
 
 class SqliteCase(SinkCase):
     """Read by a connection of its own."""
@@ -54,6 +89,10 @@ class SqliteCase(SinkCase):
     @classmethod
     def make(cls, folder: Path) -> Sink:
         return sqlite(folder / "out.db", table="results", key=["k"], nan=cls.nan, lock_timeout=0.1)  # type: ignore[arg-type]
+
+    @staticmethod
+    def make_with_another_key(folder: Path) -> Sink:
+        return sqlite(folder / "out.db", table="results", key=["k", "name"], lock_timeout=0.1)
 
     @staticmethod
     def read(folder: Path) -> list[Row]:
@@ -75,6 +114,32 @@ class SqliteCase(SinkCase):
         connection.execute("CREATE TABLE results (k INTEGER, name TEXT, value REAL)")
         connection.execute("INSERT INTO results VALUES (1, 'by hand', 0.5)")
         connection.close()
+
+    @staticmethod
+    def damages() -> dict[str, tuple[str, Callable[[Path], None]]]:
+        def by(sql: str) -> Callable[[Path], None]:
+            def damage(folder: Path) -> None:
+                connection = sqlite3.connect(folder / "out.db", isolation_level=None)
+                connection.execute(sql)
+                connection.close()
+
+            return damage
+
+        def overwrite(folder: Path) -> None:
+            path = folder / "out.db"
+            content = path.read_bytes()
+            path.write_bytes(content[:4096] + b"\xff" * (len(content) - 4096))
+
+        return {
+            "the table is gone": ("SINK_DAMAGED", by("DROP TABLE results")),
+            "its entry is gone": ("SINK_DAMAGED", by("DELETE FROM _boatlift_sinks")),
+            "a step is not in the ledger": ("SINK_GAP", by("DELETE FROM _boatlift_ledger WHERE step = 1")),
+            "the first step is not in the ledger": ("SINK_GAP", by("DELETE FROM _boatlift_ledger WHERE step = 0")),
+            "a newer format": ("NEWER_FORMAT", by("UPDATE _boatlift_sinks SET format = 2")),
+            "pages are overwritten": ("SINK_DAMAGED", overwrite),
+            "the file is cut": ("SINK_DAMAGED", lambda folder: os.truncate(folder / "out.db", 6000)),
+            "no database": ("SINK_DAMAGED", lambda folder: _flip(folder / "out.db", 0)),
+        }
 
 
 class SqliteNanCase(SqliteCase):

@@ -11,7 +11,8 @@ import math
 import shutil
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -19,7 +20,7 @@ import pyarrow as pa
 import pytest
 
 from boatlift.dataflow.contracts import Committed, Delivery, Outcome, Sink, SinkContext, Staged
-from boatlift.errors import BoatliftError, DataError, DivergedError, FencedError, UnavailableError
+from boatlift.errors import BoatliftError, DataError, DivergedError, FencedError, InvalidError, UnavailableError
 from connectors.interrupted import Child, Tracer
 
 Row = tuple[Any, ...]
@@ -46,6 +47,10 @@ class SinkCase(Protocol):
         """Makes the sink in a folder; a keyed one by the column `k`; it waits for locks a moment at most."""
 
     @staticmethod
+    def make_with_another_key(folder: Path) -> Sink:
+        """Makes it with a key that the other one does not have."""
+
+    @staticmethod
     def read(folder: Path) -> list[Row]:
         """Reads what anyone would see: (k, name, value) of a keyed sink, else with `_weight`; [] if nothing is there."""
 
@@ -53,9 +58,16 @@ class SinkCase(Protocol):
     def spoil(folder: Path) -> None:
         """Makes the sink's place hold rows that no Boatlift wrote."""
 
+    @staticmethod
+    def damages() -> dict[str, tuple[str, Callable[[Path], None]]]:
+        """What can happen to a place with three steps: name to (the condition that `verify` tells, what does it)."""
 
-def context(token: int = 1, *, dataflow: str = "flow", sink: str = "out") -> SinkContext:
-    return SinkContext(dataflow, sink, token, SCHEMA, changes=True)
+
+STORE = "5" * 32
+
+
+def context(token: int = 1, *, dataflow: str = "flow", sink: str = "out", store: str = STORE) -> SinkContext:
+    return SinkContext(dataflow, sink, store, token, SCHEMA, changes=True)
 
 
 def rows_of(step: int) -> list[Row]:
@@ -75,6 +87,16 @@ def visible(sink: Sink, steps: int) -> list[Row]:
             if row[3] > 0:
                 held[row[0]] = row[:3]
     return ordered(held.values())
+
+
+def _files_in(folder: Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def _contents_of(folder: Path) -> dict[str, bytes]:
+    """All that is durable; SQLite's shared memory (`-shm`) is not."""
+    paths = [path for path in folder.rglob("*") if path.is_file() and not path.name.endswith("-shm")]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
 
 
 def ordered(rows: Any) -> list[Row]:
@@ -296,12 +318,102 @@ class SinkLaws:
         assert put(sink, folder, steps) is Outcome.APPENDED  # the refused one has fenced nobody
         assert self.case.read(folder) == visible(sink, steps + 1)
 
+    @pytest.mark.parametrize("token", [1, 2, 9])
+    @pytest.mark.parametrize("steps", [0, 2])
+    def test_the_place_of_another_store_is_refused_whatever_the_tokens_are(
+        self, sink: Sink, successor: Sink, folder: Path, token: int, steps: int
+    ) -> None:
+        sink.open(context(2))
+        for step in range(steps):
+            put(sink, folder, step)
+        before = _files_in(folder)
+        for _ in range(2):
+            with pytest.raises(DataError, match=r"\[SINK_OF_ANOTHER_STORE\].* another store of dataflow flow"):
+                successor.open(context(token, store="7" * 32))
+        successor.close()
+        assert _files_in(folder) == before, "no owner folder either"
+        assert put(sink, folder, steps) is Outcome.APPENDED  # the refused one has fenced nobody
+        assert self.case.read(folder) == visible(sink, steps + 1)
+
+    @pytest.mark.parametrize("steps", [0, 2])
+    def test_another_key_is_refused(self, sink: Sink, folder: Path, steps: int) -> None:
+        sink.open(context(1))
+        for step in range(steps):
+            put(sink, folder, step)
+        other = self.case.make_with_another_key(folder)
+        with pytest.raises(DataError, match=r"\[SINK_OF_ANOTHER_DATAFLOW\].* key "):
+            other.open(context(2))
+        other.close()
+        assert put(sink, folder, steps) is Outcome.APPENDED
+        assert self.case.read(folder) == visible(sink, steps + 1)
+
     def test_rows_of_a_stranger_are_refused(self, sink: Sink, folder: Path) -> None:
         self.case.spoil(folder)
         before = self.case.read(folder)
         with pytest.raises(DataError, match=r"\[SINK_OF_ANOTHER_DATAFLOW\]"):
             sink.open(context())
         assert self.case.read(folder) == before
+
+    # -- columns ------------------------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("name", ["_weight", "_WEIGHT"])
+    @pytest.mark.parametrize("changes", [False, True])
+    def test_a_column_of_the_users_is_not_taken_for_the_weight(
+        self, sink: Sink, folder: Path, name: str, changes: bool
+    ) -> None:
+        fields = [*list(SCHEMA)[:-1], pa.field(name, pa.int64()), *(list(SCHEMA)[-1:] if changes else [])]
+        with pytest.raises(InvalidError, match=rf"\[SCHEMA_MISMATCH\].*{name}"):
+            sink.open(replace(context(), schema=pa.schema(fields), changes=changes))
+        assert not folder.exists()
+
+    def test_rows_that_are_no_changes_have_no_weight(self, sink: Sink, folder: Path) -> None:
+        schema = pa.schema(list(SCHEMA)[:-1])
+        sink.open(replace(context(), schema=schema, changes=False))
+        rows = [row[:3] for row in rows_of(0)]
+        sink.commit(0, len(rows), "d", stage(sink, folder, 0, rows, schema))
+        assert self.case.read(folder) == ordered(rows)
+
+    # -- verify -------------------------------------------------------------------------------------------------------
+
+    def test_in_a_sink_that_was_never_written_nothing_is_wrong(self, sink: Sink, folder: Path) -> None:
+        assert list(sink.verify()) == []
+        assert not folder.exists()
+        folder.mkdir()
+        assert list(sink.verify()) == []
+        assert _files_in(folder) == []
+
+    def test_verify_finds_nothing_wrong_and_changes_nothing_beside_the_owner_or_without_one(
+        self, sink: Sink, successor: Sink, folder: Path
+    ) -> None:
+        sink.open(context())
+        for step in range(3):
+            put(sink, folder, step)
+            before = _contents_of(folder)
+            assert list(successor.verify()) == list(sink.verify()) == []
+            assert _contents_of(folder) == before
+        sink.close()
+        before = _contents_of(folder)
+        assert list(successor.verify()) == []
+        assert _contents_of(folder) == before
+        assert successor.open(context(1)) == Committed(2, len(rows_of(2)), "digest 2"), "nobody was fenced"
+
+    def test_verify_finds_each_damage(self, folder: Path) -> None:
+        damages = self.case.damages()
+        assert damages
+        for what, (condition, damage) in damages.items():
+            sink = self.case.make(folder)
+            sink.open(context())
+            for step in range(3):
+                put(sink, folder, step)
+            sink.close()
+            damage(folder)
+            before = _contents_of(folder)
+            found = list(self.case.make(folder).verify())
+            assert {finding.condition for finding in found} == {condition}, what
+            assert all(str(folder) in finding.name for finding in found), "it says where"
+            assert all(str(finding).startswith(f"{finding.name}: [{condition}] ") for finding in found)
+            assert _contents_of(folder) == before
+            shutil.rmtree(folder)
 
     # -- values -------------------------------------------------------------------------------------------------------
 

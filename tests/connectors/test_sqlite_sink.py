@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -21,10 +22,11 @@ import pytest
 from boatlift.connectors import sqlite
 from boatlift.connectors.sqlite import SqliteSink
 from boatlift.dataflow.contracts import Outcome, SinkContext
-from boatlift.errors import DataError, InvalidError, UnavailableError
+from boatlift.errors import DataError, Finding, InvalidError, UnavailableError
 from connectors.cases import SqliteCase
-from connectors.conformance import SCHEMA, commit_traced, context, put, visible
+from connectors.conformance import SCHEMA, STORE, commit_traced, context, put, visible
 from connectors.interrupted import Child
+from support.power_loss import Recorder
 
 
 def query(path: Path, sql: str, *values: Any) -> list[tuple[Any, ...]]:
@@ -44,7 +46,7 @@ class Table:
         self._schema = schema
         self._step = -1
         self.sink = sqlite(self.path, table="t", key=key, **options)
-        self.sink.open(SinkContext("flow", "out", 1, schema, "_weight" in schema.names))
+        self.sink.open(SinkContext("flow", "out", STORE, 1, schema, "_weight" in schema.names))
 
     def put(self, *rows: tuple[Any, ...]) -> None:
         self._step += 1
@@ -118,7 +120,7 @@ def test_lookups_by_key_use_the_index_also_for_null(tmp_path: Path) -> None:
 def test_names_are_quoted(tmp_path: Path) -> None:
     schema = pa.schema([('order by "x', pa.int64()), ("select", pa.string()), ("_weight", pa.int64())])
     sink = sqlite(tmp_path / "out.db", table='ta"ble; --', key=['order by "x'])
-    sink.open(SinkContext("flow'", 'o"ut', 1, schema, True))
+    sink.open(SinkContext("flow'", 'o"ut', STORE, 1, schema, True))
     batch = pa.record_batch([pa.array([1]), pa.array(["x"]), pa.array([1])], schema=schema)
     sink.commit(0, 1, "d", [sink.stager().stage(str(tmp_path), "p", 0, iter([batch]))])
     assert query(tmp_path / "out.db", 'SELECT * FROM "ta""ble; --"') == [(1, "x")]
@@ -186,7 +188,7 @@ def test_what_values_are_kept_as(tmp_path: Path, kind: pa.DataType, values: list
 def test_types_that_it_cannot_hold_are_refused(tmp_path: Path, kind: pa.DataType) -> None:
     schema = pa.schema([("k", pa.int64()), ("v", kind)])
     with pytest.raises(InvalidError, match=r"\[TYPE_REFUSED\].*v"):
-        sqlite(tmp_path / "out.db", table="t", key=["k"]).open(SinkContext("flow", "out", 1, schema, False))
+        sqlite(tmp_path / "out.db", table="t", key=["k"]).open(SinkContext("flow", "out", STORE, 1, schema, False))
     assert not (tmp_path / "out.db").exists()
 
 
@@ -211,7 +213,7 @@ def test_columns_that_it_cannot_have_are_refused(
 ) -> None:
     schema = pa.schema([(name, pa.int64()) for name in columns])
     with pytest.raises(InvalidError, match=rf"\[{condition}\]"):
-        sqlite(tmp_path / "out.db", table="t", key=key).open(SinkContext("flow", "out", 1, schema, False))
+        sqlite(tmp_path / "out.db", table="t", key=key).open(SinkContext("flow", "out", STORE, 1, schema, False))
 
 
 @pytest.mark.parametrize(
@@ -257,7 +259,7 @@ def test_other_columns_or_another_key_are_refused(tmp_path: Path) -> None:
     fewer = pa.schema([SCHEMA.field("k"), SCHEMA.field("name"), SCHEMA.field("_weight")])
     for key, schema in ((["k"], fewer), (["name"], SCHEMA), (["k", "name"], SCHEMA)):
         with pytest.raises(DataError, match=r"\[SINK_OF_ANOTHER_DATAFLOW\]"):
-            sqlite(tmp_path / "out.db", table="t", key=key).open(SinkContext("flow", "out", 2, schema, True))
+            sqlite(tmp_path / "out.db", table="t", key=key).open(SinkContext("flow", "out", STORE, 2, schema, True))
 
 
 def test_a_sink_that_wrote_to_another_table_is_refused(tmp_path: Path) -> None:
@@ -314,6 +316,29 @@ def test_a_place_that_cannot_be_used_is_said_so(tmp_path: Path) -> None:
         opened(tmp_path)
 
 
+def test_verify_says_so_of_a_place_that_cannot_be_read(tmp_path: Path) -> None:
+    (tmp_path / "out.db").mkdir()
+    with pytest.raises(UnavailableError, match=r"\[SINK_FAILED\]"):
+        list(sqlite(tmp_path / "out.db", table="results", key=["k"]).verify())
+
+
+def test_verify_looks_again_if_somebody_wrote_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Read as if nobody wrote, a file that changes looks damaged."""
+    opened(tmp_path).close()
+    ways, owners = [], []
+
+    def findings(path: Path, how: str, table: str) -> Iterator[Finding]:
+        ways.append(how)
+        if how == "immutable=1":
+            owners.append(opened(tmp_path, 3))
+            yield Finding(str(path), "SINK_DAMAGED", "half of one state and half of another")
+
+    monkeypatch.setattr("boatlift.connectors.sqlite_verify._findings", findings)
+    assert list(sqlite(tmp_path / "out.db", table="results", key=["k"]).verify()) == []
+    assert ways == ["immutable=1", "mode=ro"]
+    owners[0].close()
+
+
 def test_a_full_disk_leaves_the_steps_before_and_the_sink_goes_on_after(tmp_path: Path) -> None:
     sink = opened(tmp_path)
     (pages,) = sink._db.execute("PRAGMA page_count").fetchone()
@@ -341,6 +366,28 @@ def test_each_commit_is_synced(tmp_path: Path) -> None:
     assert sink._db.execute("PRAGMA synchronous").fetchone() == (2,)
 
 
+def syncs_of_open(tmp_path: Path) -> list[str]:
+    """Opens a sink two new folders down, and names what of the disk was made and synced, in order."""
+    files = Recorder()
+    sink = SqliteSink(tmp_path / "a" / "b" / "out.db", "t", ["k"], False, 0.1, files)
+    sink.open(context())
+    sink.close()
+    return [f"{act.verb} {os.path.relpath(act.path, tmp_path)}" for act in files.acts]
+
+
+def test_the_names_above_a_new_database_are_synced_each_before_the_next(tmp_path: Path) -> None:
+    assert syncs_of_open(tmp_path) == [
+        *("sync_folder ..", "make_folder a", "sync_folder .", "make_folder a/b", "sync_folder a"),
+        "sync_folder a/b",  # for the name of the database
+    ]
+
+
+def test_a_name_that_is_there_may_never_have_been_synced_by_who_made_it(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    assert syncs_of_open(tmp_path) == ["sync_folder a", "sync_folder a/b"]
+    assert syncs_of_open(tmp_path) == ["sync_folder a", "sync_folder a/b"]
+
+
 # --- locks ---------------------------------------------------------------------------------------------------------------
 
 
@@ -355,7 +402,7 @@ def test_an_owner_stopped_inside_its_transaction_blocks_and_is_named_and_then_fe
     child = Child(commit_traced, SqliteCase, folder, 2, 1, point=point, number=signal.SIGSTOP)
     assert child.stopped()
     successor = SqliteCase.make(folder)
-    with pytest.raises(UnavailableError, match=r"\[SINK_LOCKED\].*0\.1 s: end that process"):
+    with pytest.raises(UnavailableError, match=r"\[SINK_LOCKED\].*0\.1 s \(`fuser -v .*out.db`.*: end that process"):
         successor.open(context(3))
     child.go_on()
     assert child.answer()[0] == "APPENDED"

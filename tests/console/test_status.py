@@ -38,6 +38,7 @@ def crashed(root: Path, program: dict[str, Any]) -> Log:
 
 def test_a_stateful_unit_goes_back_to_its_checkpoint_and_what_feeds_it_too(tmp_path: Path) -> None:
     state = status_of(crashed(tmp_path, PROGRAM))
+    assert state["store"] == Log.open(open_store(tmp_path), None).store_id
     assert state["closed"] == {"rows": 6}
     assert state["processors"] == {
         "clean": {"executed": 6, "checkpoint": -1, "stable": -1, "to_replay": 3},
@@ -80,12 +81,14 @@ def test_what_a_whole_run_leaves(tmp_path: Path, capsys: pytest.CaptureFixture[s
     run(MemoryEngine(World(rows=20)), open_store(tmp_path))
     show_status(tmp_path, as_json=True)
     state = json.loads(capsys.readouterr().out)
+    assert state["store"] == Log.open(open_store(tmp_path), None).store_id
     assert state["closed"] == {"rows": 6}
     assert state["processors"]["sums"] == {"executed": 6, "checkpoint": 6, "stable": 6, "to_replay": 0}
     assert state["sinks"] == {"all": 6, "totals": 6}
     show_status(tmp_path, as_json=False)
     told = capsys.readouterr().out
-    assert "flow: stopped in good order\nlast owner: process " in told
+    assert f"flow: stopped in good order\nstore: {state['store']}\n" in told
+    assert "\nlast owner: process " in told
     assert "If everything failed now" not in told
 
 

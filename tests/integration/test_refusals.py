@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -180,11 +182,42 @@ def test_a_replay_under_another_environment_is_refused_but_not_after_a_clean_sto
 
 def test_a_lost_store_is_not_started_afresh(here: Path, spark: SparkSession) -> None:
     bl.run(flow(), "store", available_now=True, spark=spark)
-    with pytest.raises(bl.DataError, match=r"\[NO_CONSISTENT_FRONTIER\] sink history holds"):
-        bl.run(flow(), "another", available_now=True, spark=spark)
+    for _ in range(2):
+        with pytest.raises(bl.DataError, match=r"\[SINK_OF_ANOTHER_STORE\].*history was written by another store"):
+            bl.run(flow(), "another", available_now=True, spark=spark)
     for victim in sorted((here / "store" / "log").iterdir()):
         victim.unlink()
     with pytest.raises(bl.DataError, match=r"\[MISSING_OBJECT\]"):
+        bl.run(flow(), "store", available_now=True, spark=spark)
+    assert steps(here) == 7
+
+
+def test_a_mistyped_store_takes_no_sink_from_the_process_that_runs(here: Path, spark: SparkSession) -> None:
+    """However often it is tried: its tokens count its own starts, and may be the larger ones."""
+    held, go_on = threading.Event(), threading.Event()
+
+    def hold(progress: bl.Progress) -> None:
+        if progress.what == "commit" and progress.time == 1:
+            held.set()
+            go_on.wait(60)
+
+    first = bl.start(flow(), "store", available_now=True, spark=spark, on_progress=hold)
+    assert held.wait(60)
+    for _ in range(3):
+        with pytest.raises(bl.DataError, match=r"\[SINK_OF_ANOTHER_STORE\]"):
+            bl.run(flow(), "stroe", available_now=True, spark=spark)
+    go_on.set()
+    first.wait()
+    assert steps(here) == 7
+
+
+def test_an_old_copy_of_the_store_is_not_taken_for_the_newest(here: Path, spark: SparkSession) -> None:
+    run_and_crash_at(spark, flow(), 2)
+    shutil.copytree(here / "store", here / "copy")
+    bl.run(flow(), "store", available_now=True, spark=spark)
+    shutil.move(here / "store", here / "newest")
+    shutil.move(here / "copy", here / "store")
+    with pytest.raises(bl.DataError, match=r"\[NO_CONSISTENT_FRONTIER\] sink history holds"):
         bl.run(flow(), "store", available_now=True, spark=spark)
     assert steps(here) == 7
 
@@ -204,8 +237,6 @@ def test_a_processor_that_diverges_on_replay_is_named(here: Path, spark: SparkSe
 
 def test_a_second_process_fences_the_first(here: Path, spark: SparkSession) -> None:
     """The first is held at a commit while the second takes over and finishes; then it is let go."""
-    import threading
-
     held, go_on = threading.Event(), threading.Event()
 
     def hold(progress: bl.Progress) -> None:

@@ -48,7 +48,7 @@ def test_any_sequence_comes_out(records: list[Record]) -> None:
 
 
 def test_identities_come_out() -> None:
-    identity = Identity("flow", "begun")
+    identity = Identity("flow", "begun", "5" * 32)
     assert decode_identity(encode_identity(identity), "begun") == identity
 
 
@@ -85,7 +85,7 @@ def test_an_object_of_another_kind_is_refused() -> None:
     with pytest.raises(DataError, match=r"\[CORRUPT\] begun "):
         decode_identity(encode_group(HEADER, []), "begun")
     with pytest.raises(DataError, match=r"\[CORRUPT\] log/7 "):
-        decode_group(encode_identity(Identity("flow", "begun")), "log/7")
+        decode_group(encode_identity(Identity("flow", "begun", "5" * 32)), "log/7")
 
 
 WHOLE = b"\x92\x96\xa4flow\x07\x03\x02\xc4\x00\x05\x91\x81\xa4type\xa7stopped"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import shutil
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from boatlift.storage.local import LocalStore
 from boatlift.storage.log import BEGUN, IDENTITY, Log, name_of
 from boatlift.storage.records import Claim, Committed, Record, Stable, Stopped
 from support.facts import CLAIM, Unsynced, advance, gave, made, sequences
-from support.logs import claimed
+from support.logs import Meanwhile, claimed
 
 
 @pytest.fixture
@@ -39,6 +40,31 @@ def test_the_number_of_a_claim_is_its_token(store: LocalStore) -> None:
     assert second.append([made(1)]) == 4
     assert list(store.list("")) == [BEGUN, IDENTITY, *(name_of(n) for n in (1, 2, 3, 4))]
     assert [group.header.token for group in Log.open(store, "flow").groups()] == [1, 1, 3, 3]
+
+
+def test_a_store_keeps_its_id_under_every_owner_and_no_other_store_has_it(store: LocalStore, tmp_path: Path) -> None:
+    assert Log.open(store, "flow").store_id == "", "a reader makes no store"
+    first = claimed(store)
+    assert re.fullmatch("[0-9a-f]{32}", first.store_id)
+    first.append([made(0)])
+    first.checkpoint(first.history.snapshot(advance))
+    first.truncate()
+    assert claimed(store).store_id == Log.open(store, None).store_id == first.store_id
+    other = claimed(LocalStore.open(tmp_path / "other", create=True, filesystem=Unsynced()))
+    assert other.store_id != first.store_id
+
+
+def test_of_two_that_make_a_store_at_once_both_have_the_id_of_the_faster(store: LocalStore) -> None:
+    slow = Log.open(store, "flow")
+    fast = claimed(store)
+    slow.claim(CLAIM)
+    assert slow.store_id == fast.store_id
+    meanwhile = Meanwhile(store, "create", IDENTITY, lambda: fasts.append(claimed(store)))
+    for name in list(store.list("")):
+        store.delete(name)
+    fasts: list[Log] = []
+    slow = claimed(meanwhile)  # type: ignore[arg-type]
+    assert [slow.store_id] == [fast.store_id for fast in fasts]
 
 
 def test_what_was_appended_is_read_back_in_order(store: LocalStore) -> None:

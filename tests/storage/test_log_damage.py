@@ -10,7 +10,7 @@ from boatlift.errors import BoatliftError, DataError
 from boatlift.storage.codec import Header, decode_group, encode_group
 from boatlift.storage.history import History
 from boatlift.storage.local import LocalStore
-from boatlift.storage.log import BEGUN, IDENTITIES, IDENTITY, Log, name_of
+from boatlift.storage.log import BEGUN, IDENTITIES, IDENTITY, TRUNCATED, Log, name_of
 from boatlift.storage.store import Store
 from support.facts import CLAIM, Unsynced, advance, made, small_store
 from support.logs import claimed
@@ -149,6 +149,20 @@ def test_identity_objects_are_not_taken_for_each_other(store: LocalStore) -> Non
     store.delete(IDENTITY)
     store.create(IDENTITY, content)
     with pytest.raises(DataError, match=r"\[CORRUPT\] dataflow is a copy of begun"):
+        Log.open(store, "flow")
+
+
+@pytest.mark.parametrize("name", [BEGUN, TRUNCATED])
+def test_an_identity_object_of_another_store_is_refused(store: LocalStore, tmp_path: Path, name: str) -> None:
+    other = LocalStore.open(tmp_path / "other", create=True, filesystem=Unsynced())
+    for each in (store, other):
+        log = claimed(each)
+        log.append([made(0)])
+        log.checkpoint(log.history.snapshot(advance))
+        log.truncate()
+    store.delete(name)
+    store.create(name, other.read(name))
+    with pytest.raises(DataError, match=rf"\[CORRUPT\] {name} is of store {Log.open(other, None).store_id}"):
         Log.open(store, "flow")
 
 

@@ -7,18 +7,18 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from boatlift.errors import BoatliftError
+from boatlift.storage.folders import DurableFolders
 from boatlift.storage.history import History
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log, name_of
 from boatlift.storage.records import Checkpoint, Committed, Stable, Stopped
 from boatlift.storage.verify import verify
 from support.facts import CLAIM, Unsynced, advance, gave, made, run_of
-from support.power_loss import Act, Disk, Recorder, State, lay_out, look_up
+from support.power_loss import Act, Disk, Recorder, State, lay_out, look_up, moved
 
 STORE = Path("parent") / "store"
 
@@ -242,7 +242,7 @@ def goes_on(make: Callable[[Path, Recorder], LocalStore], base: Path, tmp_path: 
     survivors = Survivors(tmp_path / "after", session.meanings)
     count = 0
     for act in files.acts:
-        after.take(Act(act.verb, _moved(act.path, again, base), _moved(act.detail, again, base)))
+        after.take(Act(act.verb, moved(act.path, again, base), moved(act.detail, again, base)))
         if act.verb == "mark" and isinstance(act.detail, int):
             for state in after.states():
                 if survivors.recover(state) < act.detail:
@@ -256,12 +256,6 @@ def killed_anywhere(make: Callable[[Path, Recorder], LocalStore], base: Path, tm
     return sum(goes_on(make, base, tmp_path, acts[:at]) for at in range(len(acts) + 1))
 
 
-def _moved(what: Any, old: Path, new: Path) -> Any:
-    if isinstance(what, Path) and what.is_relative_to(old):
-        return new / what.relative_to(old)
-    return what
-
-
 def test_what_rests_on_the_unsynced_acts_of_a_killed_process_survives_too(base: Path, tmp_path: Path) -> None:
     """A process dies between an act and its sync; the next one sees the act and must not take it for durable."""
 
@@ -271,17 +265,21 @@ def test_what_rests_on_the_unsynced_acts_of_a_killed_process_survives_too(base: 
     assert killed_anywhere(make, base, tmp_path) > 100
 
 
-def test_a_folder_that_exists_is_not_thereby_durable(base: Path, tmp_path: Path) -> None:
+def test_a_folder_that_exists_is_not_thereby_durable(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The test above finds it if the store takes a folder that another process made for granted."""
 
-    class Trusting(LocalStore):
-        def _make_folder(self, folder: Path) -> None:
+    class Trusting(DurableFolders):
+        def make(self, folder: Path) -> None:
             if folder.is_dir():
-                self._durable_folders.add(folder)
-            super()._make_folder(folder)
+                self._durable.add(folder)
+            super().make(folder)
+
+    monkeypatch.setattr("boatlift.storage.local.DurableFolders", Trusting)
 
     def make(root: Path, files: Recorder) -> LocalStore:
-        return Trusting.open(root, create=True, filesystem=files)
+        return LocalStore.open(root, create=True, filesystem=files)
 
     with pytest.raises(LostError):
         killed_anywhere(make, base, tmp_path)

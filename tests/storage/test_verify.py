@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from boatlift.errors import Finding
 from boatlift.storage.codec import FORMAT_VERSION
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log, name_of
 from boatlift.storage.store import Store
-from boatlift.storage.verify import Finding, verify
+from boatlift.storage.verify import verify
 from support.facts import CLAIM, advance, gave, made, run_of, small_store
 
 

@@ -112,7 +112,7 @@ class MemoryEngine:
     def environment(self) -> dict[str, Any]:
         return {"python": "3"}
 
-    def start(self, store: Store, scratch: Path, token: int) -> None:
+    def start(self, store: Store, scratch: Path, store_id: str, token: int) -> None:
         self._store, self._scratch, self._token = store, scratch, token
 
     def open_sink(self, sink: str) -> Committed | None:

@@ -1,4 +1,4 @@
-"""What a power loss may leave on a disk, worked out from the acts of a store.
+"""What a power loss may leave on a disk, worked out from the acts of a store or a sink.
 
 `Recorder` is the real file system, noting each act. `Disk` takes those acts one by one and knows, at any moment, every
 state that a power loss could legally leave by what POSIX promises, which is little:
@@ -21,7 +21,7 @@ from typing import Any
 
 from support.facts import Unsynced
 
-__all__ = ["Act", "Disk", "Recorder", "State", "lay_out", "look_up"]
+__all__ = ["Act", "Disk", "Recorder", "State", "lay_out", "look_up", "moved"]
 
 State = tuple[tuple[str, Any], ...]
 """What is in a folder: (name, contents of a file or State of a folder), in order of name."""
@@ -35,9 +35,9 @@ class Act:
     """One act on the file system, or a mark between them.
 
     Attributes:
-        verb: `write`, `sync`, `link`, `sync_folder`, `unlink`, `make_folder`, or `mark`.
-        path: On what; for a link the new name.
-        detail: What was written, linked, or marked.
+        verb: `write`, `sync`, `link`, `sync_folder`, `unlink`, `rename`, `make_folder`, `remove_tree`, or `mark`.
+        path: On what; for a link or a rename the new name.
+        detail: What was written, linked, renamed, or marked.
     """
 
     verb: str
@@ -89,8 +89,13 @@ class Recorder(Unsynced):
         super().make_folder(path)
         self.acts.append(Act("make_folder", path))
 
+    def rename(self, source: Path, target: Path) -> None:
+        super().rename(source, target)
+        self.acts.append(Act("rename", target, source))
+
     def remove_tree(self, path: Path) -> None:
-        raise AssertionError("not needed, so not modelled")
+        super().remove_tree(path)
+        self.acts.append(Act("remove_tree", path))
 
 
 @dataclass(eq=False)
@@ -116,6 +121,13 @@ class _Folder:
 
     def set(self, name: str, value: _File | _Folder | None) -> None:
         self.names.setdefault(name, [None]).append(value)
+
+    def clear(self) -> None:
+        for name in list(self.names):
+            value = self.now(name)
+            if isinstance(value, _Folder):
+                value.clear()
+            self.set(name, None)
 
     def sync(self) -> None:
         self.names = {name: values[-1:] for name, values in self.names.items()}
@@ -161,8 +173,16 @@ class Disk:
                 folder.sync()
             case "unlink":
                 self._parent(act.path).set(act.path.name, None)
+            case "rename":  # as two acts: a power loss may leave either name, and more than that is not rested on
+                self._parent(act.path).set(act.path.name, self._at(act.detail))
+                self._parent(act.detail).set(act.detail.name, None)
             case "make_folder":
                 self._parent(act.path).set(act.path.name, _Folder())
+            case "remove_tree":
+                folder = self._at(act.path)
+                assert isinstance(folder, _Folder)
+                folder.clear()
+                self._parent(act.path).set(act.path.name, None)
             case "mark":
                 pass
             case _:
@@ -219,3 +239,10 @@ def look_up(state: State, path: Path) -> Any:
     for part in path.parts:
         here = None if here is None else dict(here).get(part)
     return here
+
+
+def moved(what: Any, old: Path, new: Path) -> Any:
+    """Gives a path under another folder; anything else as it is."""
+    if isinstance(what, Path) and what.is_relative_to(old):
+        return new / what.relative_to(old)
+    return what

@@ -5,15 +5,21 @@ Why one file a step: `docs/decisions/0007-one-parquet-file-a-step.md`. Every byt
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from boatlift.connectors.parquet_folder import StepFolder, io_errors
+from boatlift.connectors.parquet_identity import Identity
+from boatlift.connectors.parquet_owner import OwnedFolder
+from boatlift.connectors.sink_columns import user_columns
+from boatlift.dataflow.columns import WEIGHT
 from boatlift.dataflow.contracts import Committed, Delivery, Json, Outcome, SinkContext, Staged, Stager
 from boatlift.engine.staging import ArrowStager, read_pieces
-from boatlift.errors import DataError, DivergedError, FencedError, InvalidError, UnavailableError
+from boatlift.errors import DataError, DivergedError, FencedError, Finding, InvalidError, UnavailableError
 from boatlift.paths import refuse_url
+from boatlift.storage.filesystem import FileSystem, RealFileSystem
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,14 +53,22 @@ def parquet(path: str | Path, *, key: Sequence[str] | None = None, compression: 
 
 
 class ParquetSink:
-    """One Parquet file a step, made by create-if-absent; `parquet_folder` says how older owners are fenced."""
+    """One Parquet file a step, made by create-if-absent; `parquet_folder` says how older owners are fenced.
+
+    Args:
+        path, key, compression: As `parquet` takes them, checked.
+        filesystem: The acts that everything rests on; a parameter so that they can be recorded and made to fail.
+    """
 
     delivery = Delivery.EXACTLY_ONCE
 
-    def __init__(self, path: Path, key: Sequence[str] | None, compression: str) -> None:
+    def __init__(
+        self, path: Path, key: Sequence[str] | None, compression: str, filesystem: FileSystem | None = None
+    ) -> None:
         self.key = key
         self._path = path
         self._compression = compression
+        self._files = filesystem or RealFileSystem()
         self._context: SinkContext | None = None
         self._held = -1
         self._failed: str | None = None
@@ -69,31 +83,26 @@ class ParquetSink:
         }
 
     def open(self, context: SinkContext) -> Committed | None:
-        """Takes the folder over, reads the record of every step in it, and tells the newest.
+        """Takes the folder over and tells the newest step. Of the others it reads only the names: there may be many.
 
         Raises:
-            DataError: `[SINK_OF_ANOTHER_DATAFLOW]`, `[SINK_GAP]`, `[SINK_DAMAGED]`.
-            InvalidError: `[TYPE_REFUSED]`, `[SCHEMA_MISMATCH]` a key column is not there.
+            DataError: `[SINK_OF_ANOTHER_DATAFLOW]`, `[SINK_OF_ANOTHER_STORE]`, `[SINK_GAP]`, `[SINK_DAMAGED]`.
+            InvalidError: `[TYPE_REFUSED]`, `[SCHEMA_MISMATCH]`.
             FencedError: a newer owner has it.
             UnavailableError: `[SINK_FAILED]` the folder cannot be used.
         """
         from boatlift.connectors.parquet_file import check_types
 
         check_types(context.schema)
-        missing = [name for name in self.key or () if name not in context.schema.names]
-        if missing:
-            raise InvalidError("SCHEMA_MISMATCH", f"key columns {missing} are not among {context.schema.names}")
+        user_columns(context, self.key or ())
         self._context, self._failed = context, None
         folder = self._folder
         with io_errors(self._path):
-            folder.take_over()
-            self._held = folder.steps() - 1
-            newest = None
-            for step in range(self._held + 1):
-                newest = self._read(step)
-        if newest is None:
-            return None
-        self._check_columns(newest)
+            self._held = folder.take_over() - 1
+            if self._held < 0:
+                return None
+            newest = self._read(self._held)
+            self._check_columns(newest)
         return Committed(newest.step, newest.rows, newest.digest)
 
     def stager(self) -> Stager:
@@ -120,9 +129,10 @@ class ParquetSink:
         pieces = read_pieces(rows, staged)
         try:
             draft = folder.draft_path(step)
-            draft.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):  # what a failed attempt left
+                self._files.unlink(draft)
             try:
-                write_step(draft, context.schema, pieces, record, self._compression)
+                write_step(draft, _written(context), pieces, record, self._compression)
             except FileNotFoundError:
                 folder.check_owner()
                 raise
@@ -137,22 +147,12 @@ class ParquetSink:
     def close(self) -> None:
         """Has nothing to let go of."""
 
-    def verify(self) -> int:
-        """Proves every byte of every step by the checksum that each file carries.
-
-        Returns:
-            How many steps were proved.
-
-        Raises:
-            DataError: `[SINK_DAMAGED]` naming the first file that differs from what was written, `[SINK_GAP]`.
-        """
-        from boatlift.connectors.parquet_file import verify_step
+    def verify(self) -> Iterator[Finding]:
+        """Proves every byte of every step by the checksum that each file carries."""
+        from boatlift.connectors.parquet_verify import verify_folder
 
         with io_errors(self._path):
-            steps = self._folder.steps()
-            for step in range(steps):
-                verify_step(self._folder.step_path(step))
-        return steps
+            yield from verify_folder(StepFolder(self._path, self._files))
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
@@ -162,17 +162,20 @@ class ParquetSink:
         return self._context
 
     @property
-    def _folder(self) -> StepFolder:
-        return StepFolder(self._path, self._opened)
+    def _folder(self) -> OwnedFolder:
+        return OwnedFolder(self._path, self._files, self._identity, self._opened.token)
+
+    @property
+    def _identity(self) -> Identity:
+        context = self._opened
+        return Identity(context.dataflow, context.sink, context.store, None if self.key is None else tuple(self.key))
 
     def _read(self, step: int) -> StepRecord:
         from boatlift.connectors.parquet_file import read_record
 
         path = self._folder.step_path(step)
-        record = read_record(path)
-        self._folder.check_identity(path, record.dataflow, record.sink)
-        if record.step != step:
-            raise DataError("SINK_DAMAGED", f"{path} holds step {record.step}: restore the folder from a copy")
+        record = read_record(path, step)
+        self._identity.refuse_stranger(record.dataflow, record.sink, path)
         return record
 
     def _compare(self, step: int, rows: int, digest: str) -> Outcome:
@@ -199,6 +202,13 @@ class ParquetSink:
                 "SINK_OF_ANOTHER_DATAFLOW",
                 f"{path} has columns {found}, but this sink writes {wanted}: give it a folder of its own",
             )
+
+
+def _written(context: SinkContext) -> pa.Schema:
+    """The schema of a step's file: every column of the user's may hold NULLs, the weight of changes holds none."""
+    import pyarrow as pa
+
+    return pa.schema([field.with_nullable(field.name != WEIGHT) for field in context.schema])
 
 
 def _columns(schema: pa.Schema) -> list[tuple[str, str]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import mmap
-import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from boatlift.connectors.parquet_folder import FORMAT
+from boatlift.connectors.parquet_identity import FORMAT
 from boatlift.errors import DataError, InvalidError
 
 __all__ = ["StepRecord", "check_types", "read_columns", "read_record", "verify_step", "write_step"]
@@ -53,19 +52,18 @@ def check_types(schema: pa.Schema) -> None:
 
 
 def write_step(path: Path, schema: pa.Schema, pieces: Sequence[pa.Table], record: StepRecord, compression: str) -> None:
-    """Writes a step's file and makes its bytes durable (its name becomes so when it is published).
+    """Writes a step's file; it becomes durable when it is published.
 
     Args:
         path: A file that nobody reads yet.
-        schema: The columns; also of a step without rows.
+        schema: The columns as the file is to have them; also of a step without rows.
         pieces: The rows; a row group each.
         record: What the file says of itself.
         compression: As `parquet` takes it.
     """
-    writable = pa.schema([field.with_nullable(field.name != "_weight") for field in schema])
     writer = pq.ParquetWriter(
         path,
-        writable,
+        schema,
         compression=compression,
         compression_level=1 if compression == "zstd" else None,
         # Numbers are mostly distinct: a dictionary would be built, found too large and thrown away (twice the time).
@@ -73,17 +71,15 @@ def write_step(path: Path, schema: pa.Schema, pieces: Sequence[pa.Table], record
     )
     with writer:
         for piece in pieces:
-            writer.write_table(piece.cast(writable), row_group_size=min(piece.num_rows, _ROWS_A_GROUP))
+            writer.write_table(piece.cast(schema), row_group_size=min(piece.num_rows, _ROWS_A_GROUP))
         writer.add_key_value_metadata({_KEY: json.dumps({"format": FORMAT, **asdict(record), "check": _BLANK})})
-    with path.open("r+b") as file:
-        with mmap.mmap(file.fileno(), 0) as content:
-            at = _find_check(path, content)
-            content[at : at + len(_BLANK)] = _digest(content, at).encode()
-        os.fsync(file.fileno())
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as content:
+        at = _find_check(path, content)
+        content[at : at + len(_BLANK)] = _digest(content, at).encode()
 
 
-def read_record(path: Path) -> StepRecord:
-    """Reads what a step's file says of itself.
+def read_record(path: Path, step: int) -> StepRecord:
+    """Reads what the file of a step says of itself.
 
     Raises:
         DataError: `[SINK_OF_ANOTHER_DATAFLOW]` it is Parquet, but not from a sink like this; `[SINK_DAMAGED]`.
@@ -108,6 +104,8 @@ def read_record(path: Path) -> StepRecord:
         raise _damaged(path, "its record cannot be read") from error
     if record.rows != metadata.num_rows:
         raise _damaged(path, f"it has {metadata.num_rows} rows and its record says {record.rows}")
+    if record.step != step:
+        raise _damaged(path, f"it holds step {record.step}")
     return record
 
 
@@ -116,17 +114,18 @@ def read_columns(path: Path) -> list[tuple[str, str]]:
     return [(field.name, str(field.type)) for field in _footer(path).schema_arrow]
 
 
-def verify_step(path: Path) -> None:
-    """Proves all bytes of a step's file by the checksum in its footer.
+def verify_step(path: Path, step: int) -> StepRecord:
+    """Reads what the file of a step says of itself, and proves all its bytes by the checksum in its footer.
 
     Raises:
         DataError: `[SINK_DAMAGED]`.
     """
-    read_record(path)
+    record = read_record(path, step)
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
         at = _find_check(path, content)
         if content[at : at + len(_BLANK)] != _digest(content, at).encode():
             raise _damaged(path, "its bytes are not those that were written")
+    return record
 
 
 def _footer(path: Path) -> pq.ParquetFile:

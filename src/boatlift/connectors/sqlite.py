@@ -6,38 +6,30 @@ there or none. Every byte is described in `docs/formats/sqlite-sink.md`.
 **Fencing.** The owner's token stands in the database, and every commit reads it inside its own transaction: `open` and
 `commit` exclude each other, so an older owner either has committed before `open` returned (and `open` tells so), or
 finds the newer token and stops. A process that was stopped inside its transaction holds SQLite's lock; no other process
-may break it, so the successor waits, and says whom to end.
+may break it, so the successor waits, and then says how to find the one to end.
 
-**Durable when `commit` returns.** `synchronous=FULL` with a write-ahead log syncs each transaction. With a rollback
-journal it would not be enough: a transaction ends there when the journal's name is removed, and FULL does not sync the
-folder, so a power loss could take a committed step back. The write-ahead log also lets people read while a step is
-written. Its price: the database must be on a disk of this machine.
+`sqlite_database` says why what `commit` has told is durable.
 """
 
 from __future__ import annotations
 
-import os
 import sqlite3 as driver
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal
 
+from boatlift.connectors.sink_columns import user_columns
+from boatlift.connectors.sqlite_database import Database
 from boatlift.dataflow.contracts import Committed, Delivery, Json, Outcome, SinkContext, Staged, Stager
 from boatlift.engine.staging import ArrowStager, read_pieces
-from boatlift.errors import DataError, DivergedError, FencedError, InvalidError, UnavailableError
+from boatlift.errors import DataError, DivergedError, FencedError, Finding, InvalidError, UnavailableError
 from boatlift.paths import refuse_url
+from boatlift.storage.filesystem import FileSystem, RealFileSystem
 
 if TYPE_CHECKING:
     from boatlift.connectors.sqlite_table import KeyedTable
 
 __all__ = ["SqliteSink", "sqlite"]
-
-_T = TypeVar("_T")
-_PATIENCE_MS = 200  # between looks at the clock and at Ctrl-C while another process holds the lock
-_LOCKED = (driver.SQLITE_BUSY, driver.SQLITE_LOCKED)
-_DAMAGED = (driver.SQLITE_CORRUPT, driver.SQLITE_NOTADB)
 
 
 def sqlite(
@@ -73,18 +65,30 @@ def sqlite(
 
 
 class SqliteSink:
-    """One row a key; the step's number is checked and recorded in the transaction of its rows."""
+    """One row a key; the step's number is checked and recorded in the transaction of its rows.
+
+    Args:
+        path, table, key, nan_as_text, lock_timeout: As `sqlite` takes them, checked.
+        filesystem: The acts by which the database's own name is made to last; a parameter so that they can be recorded.
+    """
 
     delivery = Delivery.EXACTLY_ONCE
 
-    def __init__(self, path: Path, table: str, key: Sequence[str], nan_as_text: bool, lock_timeout: float) -> None:
+    def __init__(
+        self,
+        path: Path,
+        table: str,
+        key: Sequence[str],
+        nan_as_text: bool,
+        lock_timeout: float,
+        filesystem: FileSystem | None = None,
+    ) -> None:
         self.key: Sequence[str] | None = key
         self._path = path
         self._table_name = table
         self._key = key
         self._nan_as_text = nan_as_text
-        self._lock_timeout = lock_timeout
-        self._connection: driver.Connection | None = None
+        self._database = Database(path, lock_timeout, filesystem or RealFileSystem())
         self._context: SinkContext | None = None
         self._table: KeyedTable | None = None
 
@@ -103,7 +107,7 @@ class SqliteSink:
         """Takes the table over, making it if there is none, and tells its newest step.
 
         Raises:
-            DataError: `[SINK_OF_ANOTHER_DATAFLOW]`, `[SINK_GAP]`, `[SINK_DAMAGED]`, `[NEWER_FORMAT]`.
+            DataError: `[SINK_OF_ANOTHER_DATAFLOW]`, `[SINK_OF_ANOTHER_STORE]`, `[SINK_DAMAGED]`, `[NEWER_FORMAT]`.
             InvalidError: `[TYPE_REFUSED]`, `[SCHEMA_MISMATCH]`.
             FencedError: a newer owner has it.
             UnavailableError: `[SINK_LOCKED]`, `[SINK_FAILED]`.
@@ -112,11 +116,12 @@ class SqliteSink:
 
         self.close()
         self._context = context
-        self._table = KeyedTable(self._table_name, self._key, context.schema, self._nan_as_text)
+        fields = user_columns(context, self._key)
+        self._table = KeyedTable(self._table_name, self._key, fields, context.changes, self._nan_as_text)
         try:
-            with self._errors():
-                self._connect()
-                with self._transaction():
+            with self._database.errors():
+                self._database.connect()
+                with self._database.transaction():
                     self._claim(context)
                     return self._newest(context)
         except BaseException:
@@ -133,10 +138,10 @@ class SqliteSink:
         context, table = self._context, self._table
         assert context is not None, "open comes first"
         assert table is not None, "open comes first"
-        if self._connection is None:
+        if not self._database.is_connected:
             raise UnavailableError("SINK_FAILED", f"{self._path} failed before: mend it, then run again")
         name = (context.dataflow, context.sink)
-        with self._errors(), self._transaction():
+        with self._database.errors(), self._database.transaction():
             self._check_owner(context)
             newest = self._newest(context)
             held = -1 if newest is None else newest.step
@@ -152,11 +157,15 @@ class SqliteSink:
             )
         return Outcome.APPENDED
 
+    def verify(self) -> Iterator[Finding]:
+        """Checks the database as SQLite does, the table's entry and its ledger; values carry no checksum."""
+        from boatlift.connectors.sqlite_verify import verify_table
+
+        yield from verify_table(self._path, self._table_name)
+
     def close(self) -> None:
         """Lets go of the connection."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+        self._database.close()
 
     # -- inside a transaction -----------------------------------------------------------------------------------------
 
@@ -182,8 +191,8 @@ class SqliteSink:
                 )
             table.create(self._db)
             self._db.execute(
-                'INSERT INTO _boatlift_sinks (dataflow, sink, "table", token, format) VALUES (?, ?, ?, ?, ?)',
-                (*name, table.name, context.token, FORMAT),
+                'INSERT INTO _boatlift_sinks (dataflow, sink, "table", store, token, format) VALUES (?, ?, ?, ?, ?, ?)',
+                (*name, table.name, context.store, context.token, FORMAT),
             )
             return
         if owner[2] > FORMAT:
@@ -200,15 +209,23 @@ class SqliteSink:
 
     def _check_owner(self, context: SinkContext) -> None:
         found = self._db.execute(
-            "SELECT token FROM _boatlift_sinks WHERE dataflow = ? AND sink = ?", (context.dataflow, context.sink)
+            "SELECT store, token FROM _boatlift_sinks WHERE dataflow = ? AND sink = ?", (context.dataflow, context.sink)
         ).fetchone()
         if found is None:
             raise DataError(
                 "SINK_DAMAGED", f"{self._place} has lost its entry in _boatlift_sinks: restore the database"
             )
-        if found[0] > context.token:
-            message = f"owner {found[0]} has taken over {self._place}, and this is owner {context.token}: stop it"
-            raise FencedError("FENCED", f"{message}, or give the sink a table of its own if another store wrote there")
+        store, token = found
+        if store != context.store:
+            raise DataError(
+                "SINK_OF_ANOTHER_STORE",
+                f"{self._place} was written by another store of dataflow {context.dataflow}, with id {store} as `boatlift "
+                "status` shows it: run with that store, or give the sink a table of its own",
+            )
+        if token > context.token:
+            raise FencedError(
+                "FENCED", f"owner {token} has taken over {self._place}, and this is owner {context.token}: stop it"
+            )
 
     def _newest(self, context: SinkContext) -> Committed | None:
         row = self._db.execute(
@@ -232,24 +249,9 @@ class SqliteSink:
             )
         return Outcome.DROPPED
 
-    # -- the connection -----------------------------------------------------------------------------------------------
-
-    def _connect(self) -> None:
-        is_new = not self._path.exists()
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._connection = driver.connect(self._path, isolation_level=None, check_same_thread=False)
-        self._connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
-        (mode,) = self._waiting(lambda: self._db.execute("PRAGMA journal_mode = WAL").fetchone())
-        if mode != "wal":
-            raise driver.OperationalError(f"it cannot have a write-ahead log here (journal mode {mode})")
-        self._db.execute("PRAGMA synchronous = FULL")
-        if is_new:
-            _sync_folder(self._path.parent)
-
     @property
     def _db(self) -> driver.Connection:
-        assert self._connection is not None, "open comes first"
-        return self._connection
+        return self._database.connection
 
     @property
     def _place(self) -> str:
@@ -257,54 +259,3 @@ class SqliteSink:
 
     def _foreign(self, why: str) -> DataError:
         return DataError("SINK_OF_ANOTHER_DATAFLOW", f"{self._place} {why}: give the sink a table of its own")
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self._waiting(lambda: self._db.execute("BEGIN IMMEDIATE"))
-        try:
-            yield
-            self._waiting(lambda: self._db.execute("COMMIT"))
-        except BaseException:
-            if self._connection is not None and self._connection.in_transaction:
-                with suppress(driver.Error):
-                    self._connection.execute("ROLLBACK")
-            raise
-
-    def _waiting(self, action: Callable[[], _T]) -> _T:
-        """Does something that needs the lock, as soon as it is free."""
-        deadline = time.monotonic() + self._lock_timeout
-        while True:
-            try:
-                return action()
-            except driver.OperationalError as error:
-                if _code(error) not in _LOCKED:
-                    raise
-                if time.monotonic() >= deadline:
-                    message = f"another process has held the lock of {self._path} for {self._lock_timeout:g} s"
-                    raise UnavailableError("SINK_LOCKED", f"{message}: end that process, then run again") from error
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        """Turns what SQLite reports into our errors; after one of its own nobody knows what is on the disk."""
-        try:
-            yield
-        except (driver.Error, OSError) as error:
-            with suppress(driver.Error):
-                self.close()
-            if isinstance(error, driver.Error) and _code(error) in _DAMAGED:
-                message = f"{self._path} cannot be read as an SQLite database ({error}): restore it from a copy"
-                raise DataError("SINK_DAMAGED", message) from error
-            raise UnavailableError("SINK_FAILED", f"{self._path}: {error}; mend that, then run again") from error
-
-
-def _code(error: driver.Error) -> int:
-    """SQLite's primary error code: the lowest byte of the extended one."""
-    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

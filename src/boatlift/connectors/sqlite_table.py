@@ -13,6 +13,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from boatlift.connectors.sqlite_values import column_type, column_values
+from boatlift.dataflow.columns import WEIGHT
 from boatlift.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -21,13 +22,13 @@ if TYPE_CHECKING:
 __all__ = ["FORMAT", "LEDGER", "KeyedTable"]
 
 FORMAT = 1
-WEIGHT = "_weight"
 _AT_ONCE = 100_000  # rows that are Python objects at a time
 
 LEDGER = (
     """CREATE TABLE IF NOT EXISTS _boatlift_sinks (
         dataflow TEXT NOT NULL, sink TEXT NOT NULL, "table" TEXT NOT NULL UNIQUE COLLATE NOCASE,
-        token INTEGER NOT NULL, format INTEGER NOT NULL, PRIMARY KEY (dataflow, sink)) WITHOUT ROWID""",
+        store TEXT NOT NULL, token INTEGER NOT NULL, format INTEGER NOT NULL,
+        PRIMARY KEY (dataflow, sink)) WITHOUT ROWID""",
     """CREATE TABLE IF NOT EXISTS _boatlift_ledger (
         dataflow TEXT NOT NULL, sink TEXT NOT NULL, step INTEGER NOT NULL,
         rows INTEGER NOT NULL, digest TEXT NOT NULL, token INTEGER NOT NULL,
@@ -42,26 +43,26 @@ class KeyedTable:
     Args:
         name: The table.
         key: Its key columns.
-        schema: Its columns (`_weight` is none of them).
+        fields: Its columns, the key's among them.
+        weighted: Whether rows come with a weight behind their columns: +1 an upsert, −1 a delete. Else all are upserts.
         nan_as_text: Whether NaN is kept as text.
 
     Raises:
         InvalidError: `[TYPE_REFUSED]`, `[SCHEMA_MISMATCH]`.
     """
 
-    def __init__(self, name: str, key: Sequence[str], schema: pa.Schema, nan_as_text: bool) -> None:
+    def __init__(
+        self, name: str, key: Sequence[str], fields: Sequence[pa.Field], weighted: bool, nan_as_text: bool
+    ) -> None:
         self.name = name
-        self._fields = [field for field in schema if field.name != WEIGHT]
+        self._weighted = weighted
         self._nan_as_text = nan_as_text
-        names = [field.name for field in self._fields]
+        names = [field.name for field in fields]
         if any("\0" in column for column in names):
             raise InvalidError("SCHEMA_MISMATCH", f"a column of {names} has a NUL in its name: rename it")
         if len({column.lower() for column in names}) != len(names):
             raise InvalidError("SCHEMA_MISMATCH", f"two of the columns {names} have one name in SQLite: rename one")
-        missing = [column for column in key if column not in names]
-        if missing:
-            raise InvalidError("SCHEMA_MISMATCH", f"key columns {missing} are not among {names}")
-        self.columns = [(field.name, column_type(field)) for field in self._fields]
+        self.columns = [(field.name, column_type(field)) for field in fields]
         self._key = list(key)
         self._key_places = [names.index(column) for column in key]
 
@@ -104,7 +105,7 @@ class KeyedTable:
         if not pieces:
             return
         rows = pa.concat_tables(pieces)
-        if WEIGHT in rows.column_names:
+        if self._weighted:
             weight = rows.column(WEIGHT)
             gone, rows = rows.filter(pc.less(weight, 0)), rows.filter(pc.greater(weight, 0))
             self._delete(connection, gone)

@@ -125,16 +125,26 @@ def checkpoints(*, store: StorePath, as_json: Json = False) -> None:
 
 
 @app.command
-def verify(*, store: StorePath, as_json: Json = False) -> None:
-    """Check every durable byte of a store; exit status 5 if something is wrong.
+def verify(*, store: StorePath, flow: str | None = None, master: Master = "local[1]", as_json: Json = False) -> None:
+    """Check every durable byte of a store, and of its dataflow's sinks; exit status 5 if something is wrong.
 
     Args:
         store: The folder of the dataflow's durable state.
+        flow: Where the dataflow is: module:attribute. Without it the sinks are not known, and not checked.
+        master: Spark's master URL; only for making the dataflow.
         as_json: Print JSON.
     """
     from boatlift.console.shows import show_verification
 
-    sys.exit(show_verification(store, as_json=as_json))
+    sinks = {}
+    if flow is not None:
+        from boatlift.console.programs import load_flow
+        from boatlift.dataflow import plan as planned
+        from boatlift.engine.session import session
+
+        session(master, app_name=flow)
+        sinks = {name: processor.sink for name, processor in planned(load_flow(flow)).sinks.items()}
+    sys.exit(show_verification(store, sinks, as_json=as_json))
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.tree import Tree
 
-from boatlift.dataflow import Dataflow, Delivery, Plan, plan
+from boatlift.dataflow import Dataflow, Delivery, Plan, Sink, plan
 from boatlift.dataflow.processors import Aggregate, SinkProcessor, SourceProcessor, describe_policy, upstream_of
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
@@ -127,16 +127,20 @@ def show_checkpoints(path: Path, *, as_json: bool) -> None:
     Console().print(table)
 
 
-def show_verification(path: Path, *, as_json: bool) -> int:
-    """Checks every durable byte and gives the exit status."""
+def show_verification(path: Path, sinks: Mapping[str, Sink], *, as_json: bool) -> int:
+    """Checks every durable byte of a store and of these sinks, and gives the exit status."""
     findings = list(verify(LocalStore.open(path, create=False)))
+    for sink in sinks.values():
+        findings += sink.verify()
     wrong = [finding for finding in findings if finding.is_error]
     if as_json:
-        _print_json({"ok": not wrong, "findings": [msgspec.to_builtins(finding) for finding in findings]})
+        checked = {"store": str(path), "sinks": sorted(sinks)}
+        _print_json({"ok": not wrong, **checked, "findings": [msgspec.to_builtins(finding) for finding in findings]})
     else:
         for finding in findings:
             print(finding)
-        print(f"{len(wrong)} faults" if wrong else "everything verifies")
+        looked_at = ", ".join(["the store", *(f"sink {name}" for name in sorted(sinks))])
+        print(f"{len(wrong)} faults" if wrong else f"everything verifies: {looked_at}")
     return 5 if wrong else 0
 
 

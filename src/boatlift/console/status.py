@@ -29,6 +29,7 @@ def show_status(path: Path, *, as_json: bool) -> None:
         return
     stopped = "stopped in good order" if state["stopped_cleanly"] else "running, or ended without a clean stop"
     print(f"{state['dataflow']}: {stopped}")
+    print(f"store: {state['store']}")
     if state["owner"] is not None:
         owner = state["owner"]
         since = datetime.fromtimestamp(owner["at"] / 1000, UTC)
@@ -60,6 +61,7 @@ def status_of(log: Log) -> dict[str, Any]:
     owner = log.last_claim()
     return {
         "dataflow": log.dataflow,
+        "store": log.store_id,
         "stopped_cleanly": history.stopped,
         "closed": {name: history.last_input(name) for name in graph.order if kinds[name] is Kind.SOURCE},
         "processors": {name: _unit(history, after, name) for name in units},

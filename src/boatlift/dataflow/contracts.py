@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
+from boatlift.errors import Finding
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -103,13 +105,15 @@ class SinkContext:
     Attributes:
         dataflow: The dataflow's name; with `sink` it is the key of all that the sink records.
         sink: The sink's name.
-        token: The owner's number; a newer owner has a larger one.
+        store: The id of the store that the dataflow runs from: another store's rows are not this sink's.
+        token: The owner's number in that store; a newer owner has a larger one.
         schema: What a step's batches have: the user's columns; then `_weight` (int64) if `changes`.
         changes: Whether rows are changes (weight −1 and +1) or all appended (no `_weight`).
     """
 
     dataflow: str
     sink: str
+    store: str
     token: int
     schema: pa.Schema
     changes: bool
@@ -169,7 +173,10 @@ class Sink(Protocol):
         * n ≤ m: nothing changes. Same rows and digest: `DROPPED`; else `DivergedError [DIVERGED]`.
         * n > m + 1: `DataError [SINK_GAP]`.
         * once `open` was called with a larger token, an older owner's commit raises `FencedError [FENCED]`.
-        * rows that anyone but this dataflow and sink wrote into its place are refused: `[SINK_OF_ANOTHER_DATAFLOW]`.
+        * rows that anyone but this dataflow and sink wrote into its place are refused, also rows under another key:
+          `[SINK_OF_ANOTHER_DATAFLOW]`.
+        * rows that this sink wrote for another store are refused: `[SINK_OF_ANOTHER_STORE]`. Tokens are numbers of one
+          store, so none is looked at before. Nothing refused has fenced anyone.
         * NULL stays NULL, NaN stays NaN or is refused (`[NAN_REFUSED]`), −0.0 stays a zero.
     """
 
@@ -191,7 +198,7 @@ class Sink(Protocol):
         """Takes the sink over: makes its place if there is none, fences older owners, tells what it holds.
 
         Raises:
-            DataError: `[SINK_OF_ANOTHER_DATAFLOW]`, `[SINK_DAMAGED]`.
+            DataError: `[SINK_OF_ANOTHER_DATAFLOW]`, `[SINK_OF_ANOTHER_STORE]`, `[SINK_DAMAGED]`.
             InvalidError: `[TYPE_REFUSED]` a column's type cannot be held.
             FencedError: a newer owner has it.
         """
@@ -201,6 +208,16 @@ class Sink(Protocol):
 
     def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
         """Makes a step visible, atomically, under the laws above."""
+
+    def verify(self) -> Iterator[Finding]:
+        """Checks every durable byte that this sink wrote, and tells what is wrong.
+
+        It needs no `open`, no store and no JVM; it takes nothing over and writes nothing, and it may run beside the
+        owner. In a sink that was never written there is nothing wrong.
+
+        Raises:
+            UnavailableError: `[SINK_FAILED]` the place cannot be read.
+        """
 
     def close(self) -> None:
         """Lets go of connections."""

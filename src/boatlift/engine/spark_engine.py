@@ -83,16 +83,18 @@ class SparkEngine:
 
     # -- beginning and end --------------------------------------------------------------------------------------------
 
-    def start(self, store: Store, scratch: Path, token: int) -> None:
-        """Learns where state is and where files that need not survive go."""
-        self._store, self._scratch, self._token = store, scratch, token
+    def start(self, store: Store, scratch: Path, store_id: str, token: int) -> None:
+        """Learns where state is, where files that need not survive go, and as whom it writes to sinks."""
+        self._store, self._scratch, self._store_id, self._token = store, scratch, store_id, token
         self._planner = StepPlanner(scratch, token, self._spark.sparkContext.defaultParallelism)
         self._settings = RunningSettings(self._spark)
 
     def open_sink(self, sink: str) -> Committed | None:
         """Takes a sink over."""
         compiled = self._compiled.units[self.plan.unit_of_sink(sink).name]
-        context = SinkContext(self.plan.dataflow, sink, self._token, compiled.output, compiled.unit.changes_out)
+        context = SinkContext(
+            self.plan.dataflow, sink, self._store_id, self._token, compiled.output, compiled.unit.changes_out
+        )
         return self.plan.sinks[sink].sink.open(context)
 
     def restore(self, checkpoint: Checkpoint) -> None:

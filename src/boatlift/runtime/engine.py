@@ -29,8 +29,8 @@ class Engine(Protocol):
     def environment(self) -> dict[str, Any]:
         """Tells versions and settings that results depend on: a replay under others is refused."""
 
-    def start(self, store: Store, scratch: Path, token: int) -> None:
-        """Learns where state is and where files that need not survive go."""
+    def start(self, store: Store, scratch: Path, store_id: str, token: int) -> None:
+        """Learns where state is, where files that need not survive go, and as whom it writes to sinks."""
 
     def open_sink(self, sink: str) -> Committed | None:
         """Takes a sink over, fencing older owners, and tells what it holds."""

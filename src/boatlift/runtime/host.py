@@ -116,7 +116,7 @@ class Host:
         self._delete_orphans()
         self._saved_runs.saved(history.live_runs())
         self._store.discard_scratch(before=token)
-        self._engine.start(self._store, self._store.scratch(token), token)
+        self._engine.start(self._store, self._store.scratch(token), self._log.store_id, token)
         self._pool = ThreadPoolExecutor(max_workers=4 + 2 * len(self._engine.plan.processors))
         self._writer = GroupWriter(self._log)
         try:

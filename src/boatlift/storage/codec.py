@@ -51,10 +51,17 @@ class Header(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 class Identity(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Whose store this is, and which of the identity objects this one is."""
+    """Whose store this is, which store, and which of the identity objects this one is.
+
+    Attributes:
+        dataflow: The dataflow's name.
+        role: The name of this object.
+        store: The store's id: 32 hex digits, drawn when the store was made; its copies have it too.
+    """
 
     dataflow: str
     role: str
+    store: str
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -1,4 +1,4 @@
-"""The few acts on a file system that a local store rests on, behind a seam.
+"""The few acts on a file system that a local store and the sinks rest on, behind a seam.
 
 They stand apart so that tests can record them, fail them with real errors, and work out every state that a power loss
 could leave behind (`tests/support/power_loss.py`). Nothing here decides anything.
@@ -16,7 +16,7 @@ __all__ = ["FileSystem", "RealFileSystem"]
 
 
 class FileSystem(Protocol):
-    """What a local store asks of the operating system.
+    """What a local store or a sink asks of the operating system.
 
     Every method raises the `OSError` that the system gives, unchanged. What counts as durable is what POSIX promises
     and no more: contents by syncing the file, names by syncing the folder they are in.
@@ -36,6 +36,9 @@ class FileSystem(Protocol):
 
     def unlink(self, path: Path) -> None:
         """Takes a name away."""
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Gives a file or a folder another name, atomically, in place of the one that it has."""
 
     def make_folder(self, path: Path) -> None:
         """Makes one folder; its parent must exist."""
@@ -89,6 +92,10 @@ class RealFileSystem:
     def unlink(self, path: Path) -> None:
         """Removes a name."""
         path.unlink()
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Renames."""
+        source.rename(target)
 
     def make_folder(self, path: Path) -> None:
         """Makes a folder."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from boatlift.errors import BoatliftError, DataError, FencedError, InvalidError, UnavailableError
 from boatlift.paths import refuse_url
 from boatlift.storage.filesystem import FileSystem, RealFileSystem
+from boatlift.storage.folders import DurableFolders
 
 __all__ = ["LocalStore"]
 
@@ -45,7 +46,8 @@ class LocalStore:
         self.root = root.absolute()
         self._files: FileSystem = filesystem or RealFileSystem()
         self._failure: str | None = None
-        self._durable_folders: set[Path] = set()
+        self._folders = DurableFolders(self.root, self._files, self._sync_folder)
+        self._has_temporary = False
         # A failed sync of a folder is told to one caller only, so no two may sync, and fail, at once.
         self._naming = threading.Lock()
 
@@ -66,7 +68,7 @@ class LocalStore:
         store = cls(root, filesystem)
         if create:
             with store._durably("making the store"):
-                store._make_folder(store.root)
+                store._folders.make(store.root)
         elif next(store.list(""), None) is None:
             raise InvalidError("STORE_NOT_FOUND", f"there is no store in {root}: give the path that run was given")
         return store
@@ -80,7 +82,7 @@ class LocalStore:
         """
         target = self._path(name)
         with self._durably(f"creating {name}"):
-            self._make_folder(target.parent)
+            self._folders.make(target.parent)
             if isinstance(content, Path):
                 self._create_from_file(target, content)
             else:
@@ -204,32 +206,12 @@ class LocalStore:
                 self._failure = f"{folder} could not be synced: {error}"
                 raise
 
-    def _make_folder(self, folder: Path) -> None:
-        """Makes a folder, and its name durable, before anything is put into it.
-
-        The first time that this process uses a folder its name is synced also if it exists: who made it may have died
-        before syncing. Since nothing is put into a folder before, one that has something in it needs no more than that
-        for itself: the names above it are durable.
-        """
-        if folder in self._durable_folders:
-            return
-        if not self._files.is_folder(folder):
-            self._make_folder(folder.parent)
-            with suppress(FileExistsError):
-                self._files.make_folder(folder)
-            if not self._files.is_folder(folder):
-                raise NotADirectoryError(errno.ENOTDIR, "is an object, not a folder", str(folder))
-        if folder.is_relative_to(self.root) or self._files.may_list(folder.parent):
-            # Above the store may be folders that this user may not even list: their names are not of our making.
-            self._sync_folder(folder.parent)
-        self._durable_folders.add(folder)
-
     def _temporary(self) -> Path:
         folder = self.root / TEMPORARY
-        if folder not in self._durable_folders:
+        if not self._has_temporary:
             with suppress(FileExistsError):
-                self._files.make_folder(folder)
-            self._durable_folders.add(folder)  # nothing in it needs to survive, so neither does its name
+                self._files.make_folder(folder)  # nothing in it needs to survive, so neither does its name
+            self._has_temporary = True
         return folder / secrets.token_hex(16)
 
     # -- names --------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ its claim may find a number free that was truncated; it looks, after the claim, 
 from __future__ import annotations
 
 import re
+import secrets
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -47,6 +48,7 @@ TRUNCATED = "truncated"
 """The object that says that the log begins with a manifest; created before the first truncation."""
 IDENTITIES = (IDENTITY, BEGUN, TRUNCATED)
 
+STORE_ID_BYTES = 16
 CLAIM_ATTEMPTS = 16
 READ_ATTEMPTS = 8
 RESTORE = "restore it from a copy"
@@ -69,6 +71,7 @@ class Log:
 
     Attributes:
         dataflow: The dataflow's name.
+        store_id: Tells the store, and copies of it, from all others; empty before the first claim of a new one.
         history: What the records mean; it follows what this process writes.
         last: The number of the newest object, 0 for none.
         manifest: The number of the newest manifest, 0 for none.
@@ -79,6 +82,7 @@ class Log:
 
     def __init__(self, store: Store, dataflow: str) -> None:
         self.dataflow = dataflow
+        self.store_id = ""
         self._store = store
         self._token: int | None = None
         self._failure: BaseException | None = None
@@ -241,8 +245,10 @@ class Log:
 
     def _create_identity(self, name: str) -> None:
         if self._store.size(name) is None:
+            # A process that is faster makes the store: its id is then read below, and this one is nobody's.
+            store = self.store_id or secrets.token_hex(STORE_ID_BYTES)
             try:
-                self._store.create(name, encode_identity(Identity(self.dataflow, name)))
+                self._store.create(name, encode_identity(Identity(self.dataflow, name, store)))
             except FencedError as error:
                 if error.condition != "OBJECT_EXISTS":
                     raise
@@ -393,6 +399,10 @@ class Log:
                 "STORE_OF_ANOTHER_DATAFLOW",
                 f"the store belongs to dataflow {identity.dataflow}, not {self.dataflow}: give each its own",
             )
+        if name == IDENTITY:
+            self.store_id = identity.store
+        if identity.store != self.store_id:
+            raise DataError("CORRUPT", f"{name} is of store {identity.store}, not {self.store_id}: {RESTORE}")
 
     def _check_that_new(self) -> None:
         """An empty log is a new store's only if nothing else is there but what comes before the first claim."""

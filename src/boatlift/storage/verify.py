@@ -3,40 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import xxhash
 
-from boatlift.errors import BoatliftError
+from boatlift.errors import BoatliftError, Finding
 from boatlift.storage.codec import decode_group, decode_identity
 from boatlift.storage.history import History
 from boatlift.storage.log import IDENTITIES, LOG, Log, name_of
 from boatlift.storage.records import RunRef
 from boatlift.storage.store import Store
 
-__all__ = ["Finding", "verify"]
+__all__ = ["verify"]
 
 READ_BYTES = 8 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Something that `verify` has to say about an object.
-
-    Attributes:
-        name: The object's name.
-        condition: What is wrong with it, from `boatlift.errors.CONDITIONS`; None for a mere note.
-        message: One sentence.
-    """
-
-    name: str
-    condition: str | None
-    message: str
-
-    @property
-    def is_error(self) -> bool:
-        """Whether the store is damaged, rather than untidy."""
-        return self.condition is not None
 
 
 def verify(store: Store) -> Iterator[Finding]:

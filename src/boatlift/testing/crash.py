@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from boatlift.dataflow import Committed, Delivery, Json, Outcome, Plan, Sink, SinkContext, Staged, Stager
+from boatlift.errors import Finding
 from boatlift.storage.store import Store
 
 T = TypeVar("T")
@@ -198,6 +199,10 @@ class CrashingSink:
     def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
         """As `Sink.commit`."""
         return self._tracer.around(f"sink.commit({self._name})", self._sink.commit, step, rows, digest, staged)
+
+    def verify(self) -> Iterator[Finding]:
+        """As `Sink.verify`; it writes nothing, so it is no crash point."""
+        return self._sink.verify()
 
     def close(self) -> None:
         """As `Sink.close`."""

@@ -1,0 +1,37 @@
+"""Which of the columns that a sink is handed are the user's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from boatlift.dataflow.columns import WEIGHT
+from boatlift.dataflow.contracts import SinkContext
+from boatlift.errors import InvalidError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["user_columns"]
+
+
+def user_columns(context: SinkContext, key: Sequence[str]) -> list[pa.Field]:
+    """Gives the columns that are the user's: all, without the weight if rows are changes.
+
+    Args:
+        context: What the sink is handed.
+        key: The sink's key columns, to be found among them.
+
+    Raises:
+        InvalidError: `[SCHEMA_MISMATCH]` one of them has the weight's name, and would be taken for it by whoever reads
+            the sink; a key column is not among them.
+    """
+    fields = list(context.schema)[:-1] if context.changes else list(context.schema)
+    names = [field.name for field in fields]
+    for name in names:
+        if name.lower() == WEIGHT:
+            raise InvalidError("SCHEMA_MISMATCH", f"column {name} has the name of the weight of changes: rename it")
+    missing = [name for name in key if name not in names]
+    if missing:
+        raise InvalidError("SCHEMA_MISMATCH", f"key columns {missing} are not among {names}")
+    return fields

@@ -1,0 +1,135 @@
+"""A SQLite database as a sink uses it: durable, patient with locks, and plain about what went wrong.
+
+**Durable when a transaction has ended.** `synchronous=FULL` with a write-ahead log syncs each transaction. With a
+rollback journal it would not be enough: a transaction ends there when the journal's name is removed, and FULL does not
+sync the folder, so a power loss could take a committed step back. The write-ahead log also lets people read while a step
+is written. Its price: the database must be on a disk of this machine. `connect` syncs the names above the log: those of
+the database and of the folders made for it, also if they are there, for who made them may have died before syncing.
+"""
+
+from __future__ import annotations
+
+import sqlite3 as driver
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TypeVar
+
+from boatlift.errors import BoatliftError, DataError, UnavailableError
+from boatlift.storage.filesystem import FileSystem
+from boatlift.storage.folders import DurableFolders
+
+__all__ = ["Database", "error_of"]
+
+_T = TypeVar("_T")
+_PATIENCE_MS = 200  # between looks at the clock and at Ctrl-C while another process holds the lock
+_LOCKED = (driver.SQLITE_BUSY, driver.SQLITE_LOCKED)
+_DAMAGED = (driver.SQLITE_CORRUPT, driver.SQLITE_NOTADB)
+
+
+class Database:
+    """One connection to a database file.
+
+    Args:
+        path: The file.
+        lock_timeout: How long to wait, in seconds, while another process is writing.
+        files: The acts by which the database's own name is made to last; a parameter so that they can be recorded.
+    """
+
+    def __init__(self, path: Path, lock_timeout: float, files: FileSystem) -> None:
+        self.path = path
+        self._lock_timeout = lock_timeout
+        self._files = files
+        self._connection: driver.Connection | None = None
+
+    @property
+    def connection(self) -> driver.Connection:
+        """The connection, to be used inside a `transaction`."""
+        assert self._connection is not None, "connect comes first"
+        return self._connection
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether it may be used: not before `connect`, nor after a failure."""
+        return self._connection is not None
+
+    def connect(self) -> None:
+        """Opens the file, making it and the folders above it if there are none, all of it durable."""
+        DurableFolders(self.path, self._files).make(self.path.parent)
+        self._connection = driver.connect(self.path, isolation_level=None, check_same_thread=False)
+        self._connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
+        (mode,) = self._waiting(lambda: self.connection.execute("PRAGMA journal_mode = WAL").fetchone())
+        if mode != "wal":
+            raise driver.OperationalError(f"it cannot have a write-ahead log here (journal mode {mode})")
+        self.connection.execute("PRAGMA synchronous = FULL")
+        # SQLite syncs the name of its log, not that of a new database; nor does who made this one and died at once.
+        self._files.sync_folder(self.path.parent)
+
+    def close(self) -> None:
+        """Lets go of the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[driver.Connection]:
+        """Begins a transaction that excludes all others, and ends it: all of it is there then, or nothing."""
+        self._waiting(lambda: self.connection.execute("BEGIN IMMEDIATE"))
+        try:
+            yield self.connection
+            self._waiting(lambda: self.connection.execute("COMMIT"))
+        except BaseException:
+            if self._connection is not None and self._connection.in_transaction:
+                with suppress(driver.Error):
+                    self._connection.execute("ROLLBACK")
+            raise
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Turns what SQLite reports into our errors; after one of its own nobody knows what is on the disk.
+
+        Raises:
+            DataError: `[SINK_DAMAGED]`.
+            UnavailableError: `[SINK_FAILED]`.
+        """
+        try:
+            yield
+        except (driver.Error, OSError) as error:
+            with suppress(driver.Error):
+                self.close()
+            raise error_of(error, self.path) from error
+
+    def _waiting(self, action: Callable[[], _T]) -> _T:
+        """Does something that needs the lock, as soon as it is free.
+
+        Raises:
+            UnavailableError: `[SINK_LOCKED]` somebody has it for too long. SQLite does not know who; the message says how
+                to find out.
+        """
+        deadline = time.monotonic() + self._lock_timeout
+        while True:
+            try:
+                return action()
+            except driver.OperationalError as error:
+                if _code(error) not in _LOCKED:
+                    raise
+                if time.monotonic() >= deadline:
+                    raise UnavailableError(
+                        "SINK_LOCKED",
+                        f"another process has held the lock of {self.path} for {self._lock_timeout:g} s (`fuser -v "
+                        f"{self.path}` lists those that have it open): end that process, then run again",
+                    ) from error
+
+
+def error_of(error: driver.Error | OSError, path: Path) -> BoatliftError:
+    """Gives our error for one that SQLite or the system reported."""
+    if isinstance(error, driver.Error) and _code(error) in _DAMAGED:
+        message = f"{path} cannot be read as an SQLite database ({error}): restore it from a copy"
+        return DataError("SINK_DAMAGED", message)
+    return UnavailableError("SINK_FAILED", f"{path}: {error}; mend that, then run again")
+
+
+def _code(error: driver.Error) -> int:
+    """SQLite's primary error code: the lowest byte of the extended one."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF

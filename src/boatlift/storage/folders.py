@@ -1,0 +1,51 @@
+"""Folders whose names last: made one by one, each name durable before anything is put into the folder."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from boatlift.storage.filesystem import FileSystem
+
+__all__ = ["DurableFolders"]
+
+
+class DurableFolders:
+    """Makes the folders of one place, and remembers which are durable.
+
+    Args:
+        base: The place; a folder whose name or a name below which cannot be synced is an error.
+        files: The file system.
+        sync: What syncs a folder, if the place has a way of its own.
+    """
+
+    def __init__(self, base: Path, files: FileSystem, sync: Callable[[Path], None] | None = None) -> None:
+        self._base = base
+        self._files = files
+        self._sync = sync or files.sync_folder
+        self._durable: set[Path] = set()
+
+    def make(self, folder: Path) -> None:
+        """Makes a folder, and its name durable, before anything is put into it.
+
+        The first time that this process uses a folder its name is synced also if it exists: who made it may have died
+        before syncing. Since nothing is put into a folder before, one that has something in it needs no more than that
+        for itself: the names above it are durable.
+
+        Raises:
+            OSError: As the system gives it; `NotADirectoryError` if a file has the name.
+        """
+        if folder in self._durable:
+            return
+        if not self._files.is_folder(folder):
+            self.make(folder.parent)
+            with suppress(FileExistsError):
+                self._files.make_folder(folder)
+            if not self._files.is_folder(folder):
+                raise NotADirectoryError(errno.ENOTDIR, "is no folder", str(folder))
+        if folder.is_relative_to(self._base) or self._files.may_list(folder.parent):
+            # Above the place may be folders that this user may not even list: their names are not of our making.
+            self._sync(folder.parent)
+        self._durable.add(folder)
