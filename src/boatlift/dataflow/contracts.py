@@ -204,7 +204,7 @@ class Sink(Protocol):
         """
 
     def stager(self) -> Stager:
-        """Gives the part that runs in the tasks."""
+        """Gives the part that runs in the tasks; called at any time after `open`, also while a step is committed."""
 
     def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
         """Makes a step visible, atomically, under the laws above."""
