@@ -51,6 +51,26 @@ def test_it_runs_on_until_it_is_stopped(tmp_path: Path) -> None:
     check_store(tmp_path)
 
 
+def test_the_step_after_the_one_under_way_is_prepared_once_in_replays_too(tmp_path: Path) -> None:
+    world = World(rows=20)
+    store = MortalStore.open(tmp_path, create=True, filesystem=Unsynced())
+    store.writes_left = 12
+    first = MemoryEngine(world)
+    with pytest.raises(KilledError):
+        run(first, store)
+    again = MemoryEngine(world)
+    run(again, open_store(tmp_path))
+    assert [call for call in again.calls if call[0] == "prepare"], "all that is replayed is known at once"
+    for engine in (first, again):
+        for at, (act, unit, time) in enumerate(engine.calls):
+            if act != "prepare":
+                continue
+            assert unit == "clean", "what another unit gives is not known before it has run"
+            assert ("run", unit, time) not in engine.calls[:at]
+            assert engine.calls.count(("prepare", unit, time)) == 1
+    world.check()
+
+
 # -- killed at any write ----------------------------------------------------------------------------------------------
 
 

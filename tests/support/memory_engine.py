@@ -153,8 +153,8 @@ class MemoryEngine:
     def acknowledge(self, source: str, position: Json) -> None:
         pass
 
-    def prepare(self, source: str, time: int, position: Json, clock: int, seed: int) -> None:
-        pass
+    def prepare(self, order: Run) -> None:
+        self.calls.append(("prepare", order.unit, order.time))
 
     # -- steps --------------------------------------------------------------------------------------------------------
 

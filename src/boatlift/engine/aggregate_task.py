@@ -3,27 +3,36 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import gcd
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 import pyarrow as pa
-from pyspark import TaskContext
 
+from boatlift.engine.divide_task import Piece, read_pieces
+from boatlift.engine.in_task import guarded, partition
 from boatlift.engine.stage_task import Outlet, Receipt, stage_all
 from boatlift.engine.state import Layout, StepKernel
-from boatlift.errors import BoatliftError, InternalError
 from boatlift.storage.records import RunRef
 
-__all__ = ["AggregateTask", "HeldRun", "MergeTask"]
-
-T = TypeVar("T")
+__all__ = ["AggregateTask", "HeldRun", "MergeTask", "StepInput"]
 
 HeldRun = tuple[RunRef, str]
 """A run and the file it can be read from."""
+
+
+class StepInput(msgspec.Struct, frozen=True, array_like=True):
+    """What a step's tasks read from a file, because it is known only when the step begins.
+
+    Attributes:
+        runs: The runs of the whole state.
+        pieces: For each task where its rows are; None if Spark hands them over.
+    """
+
+    runs: list[HeldRun]
+    pieces: list[list[Piece]] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +44,7 @@ class AggregateTask:
         output: The schema of the changes.
         processor, time, token: Whose step, which, and who runs it.
         tasks: How many partitions the step has; partition i takes key groups g with g % tasks == i.
-        state: The file that lists the runs of the whole state.
+        given: The file with the `StepInput`.
         outlets: Where the changes go.
         folder: Where new files go.
     """
@@ -46,25 +55,26 @@ class AggregateTask:
     time: int
     token: int
     tasks: int
-    state: str
+    given: str
     outlets: tuple[Outlet, ...]
     folder: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Takes a partition's rows and gives its receipt."""
-        partition = _partition()
-        yield _guarded(self.processor, lambda: self.run(partition, batches)).batch()
+        number = partition()
+        yield guarded(self.processor, lambda: self.run(number, batches)).batch()
 
     def run(self, partition: int, batches: Iterator[pa.RecordBatch]) -> Receipt:
         """Takes a partition's rows; the partition's number decides which key groups they may be of."""
-        taken = list(batches)
-        runs = msgspec.msgpack.decode(Path(self.state).read_bytes(), type=list[HeldRun])
+        given = msgspec.msgpack.decode(Path(self.given).read_bytes(), type=StepInput)
+        handed = list(batches)
+        taken = handed if given.pieces is None else list(read_pieces(given.pieces[partition]))
         name = _fresh_run(self.token)
         upserts = all(outlet.upserts for outlet in self.outlets)
         kernel = StepKernel(self.layout, self.processor, upserts=upserts)
         made = kernel.run(
             taken,
-            [(path, run) for run, path in runs if _meets(run, self.tasks, partition)],
+            [(path, run) for run, path in given.runs if _meets(run, self.tasks, partition)],
             Path(self.folder) / name,
             time=self.time,
             modulus=self.tasks,
@@ -91,8 +101,8 @@ class MergeTask:
         """Merges this partition's share; the slot's own row means nothing."""
         for _ in batches:
             pass
-        partition = _partition()
-        merged = _guarded(self.processor, lambda: self.run(partition))
+        number = partition()
+        merged = guarded(self.processor, lambda: self.run(number))
         yield pa.record_batch({"receipt": pa.array([msgspec.msgpack.encode(merged)], pa.binary())})
 
     def run(self, partition: int) -> RunRef | None:
@@ -105,11 +115,6 @@ class MergeTask:
             residue=partition,
         )
         return None if merged is None else msgspec.structs.replace(merged, name=f"runs/{name}")
-
-
-def _partition() -> int:
-    context = TaskContext.get()
-    return 0 if context is None else context.partitionId()
 
 
 def _fresh_run(token: int) -> str:
@@ -126,13 +131,3 @@ def _meets(run: RunRef, tasks: int, partition: int) -> bool:
 def _declared(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """The same rows in the declared types, which differ at most in nullability."""
     return batch if batch.schema == schema else batch.cast(schema)
-
-
-def _guarded(processor: str, work: Callable[[], T]) -> T:
-    """Lets our errors through; any other is a fault of ours, and says so when it reaches the driver as text."""
-    try:
-        return work()
-    except BoatliftError:
-        raise
-    except Exception as error:
-        raise InternalError("INTERNAL", f"a task of {processor} failed with {error!r}: please report it") from error

@@ -30,7 +30,7 @@ __all__ = [
     "is_input",
     "java_settings",
     "map_in_arrow",
-    "optimise",
+    "optimised",
     "python_functions",
     "subplan",
 ]
@@ -104,9 +104,10 @@ def map_in_arrow(
     return DataFrame(frame._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)
 
 
-def optimise(frame: DataFrame) -> None:
+def optimised(frame: DataFrame) -> DataFrame:
     """Makes Spark plan a frame now; it keeps what it makes, so that running the frame later only runs it."""
     frame._jdf.queryExecution().executedPlan()
+    return frame
 
 
 def java_settings(spark: SparkSession) -> Any:

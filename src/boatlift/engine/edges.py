@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark import TaskContext
+
+from boatlift.engine.in_task import guarded, partition
 
 __all__ = ["EDGE", "ReadTask"]
 
@@ -18,16 +19,18 @@ EDGE = ""
 class ReadTask:
     """Gives back what `staging.ArrowStager` kept: partition i reads file i."""
 
+    unit: str
     files: tuple[str, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Reads one file, mapped into memory."""
-        context = TaskContext.get()
-        assert context is not None, "runs in a Spark task"
         for _ in batches:
             """The slot's own row means nothing."""
-        if context.partitionId() < len(self.files):
-            with pa.memory_map(self.files[context.partitionId()]) as file:
-                reader = pa.ipc.open_file(file)
-                for number in range(reader.num_record_batches):
-                    yield reader.get_batch(number)
+        yield from guarded(self.unit, lambda: self.run(partition()))
+
+    def run(self, number: int) -> list[pa.RecordBatch]:
+        """Reads the file of a partition, if it has one."""
+        if number >= len(self.files):
+            return []
+        reader = pa.ipc.open_file(pa.memory_map(self.files[number]))
+        return [reader.get_batch(each) for each in range(reader.num_record_batches)]

@@ -142,12 +142,9 @@ class SparkEngine:
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
-    def prepare(self, source: str, time: int, position: Json, clock: int, seed: int) -> None:
-        """Begins to make the plans of the steps that read this input, in the background."""
-        for unit in self.plan.units.values():
-            if unit.root == source:
-                order = Run(unit.name, time, position, clock, seed, replay=False)
-                self._ahead[unit.name, time] = self._background.submit(self._plan, order)
+    def prepare(self, order: Run) -> None:
+        """Begins to make a step's plan in the background."""
+        self._ahead[order.unit, order.time] = self._background.submit(self._plan, order)
 
     def run(self, order: Run) -> StepResult:
         """Executes a step as one Spark job."""
@@ -177,6 +174,7 @@ class SparkEngine:
         return self._result(compiled, order.time, receipts, clocks.perf_counter() - began)
 
     def _plan(self, order: Run) -> StepPlan:
+        self._join_group()
         compiled = self._compiled.units[order.unit]
         if compiled.unit.root in self.plan.sources:
             source = self.plan.sources[compiled.unit.root].source
@@ -213,7 +211,7 @@ class SparkEngine:
         weight_field = [StructField(WEIGHT, LongType())] if compiled.unit.changes_out else []
         schema = StructType([*compiled.schema.fields, *weight_field])
         weight = sum(Path(file).stat().st_size for file in files)
-        return slots.mapInArrow(ReadTask(files), schema), weight
+        return slots.mapInArrow(ReadTask(unit, files), schema), weight
 
     def commit(self, order: Commit) -> Outcome:
         """Hands a step to its sink."""

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import msgspec
 import pyarrow as pa
-from pyspark import TaskContext
 
 from boatlift.dataflow import Staged, Stager
 from boatlift.dataflow.columns import ROW_HASH, WEIGHT
+from boatlift.engine.in_task import guarded, partition
 from boatlift.storage.records import RunRef
 
 __all__ = ["Outlet", "Receipt", "StageTask", "stage_all"]
@@ -72,13 +72,16 @@ def _held_now(batch: pa.RecordBatch) -> pa.RecordBatch:
 class StageTask:
     """The task of a unit without state: it stages what Spark has computed."""
 
+    processor: str
     outlets: tuple[Outlet, ...]
     folder: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Stages a partition and returns its receipt."""
-        context = TaskContext.get()
-        partition = context.partitionId() if context is not None else 0
+        yield guarded(self.processor, lambda: self.run(partition(), batches)).batch()
+
+    def run(self, number: int, batches: Iterator[pa.RecordBatch]) -> Receipt:
+        """Stages a partition."""
         digest = 0
         rows = []
         for batch in batches:
@@ -86,5 +89,4 @@ class StageTask:
             digest = (digest + int(hashes.sum(dtype="uint64"))) % 2**64
             rows.append(batch.drop_columns([ROW_HASH]))
         count = sum(batch.num_rows for batch in rows)
-        staged = stage_all(self.outlets, self.folder, partition, rows)
-        yield Receipt(partition, count, count, digest, staged).batch()
+        return Receipt(number, count, count, digest, stage_all(self.outlets, self.folder, number, rows))

@@ -1,7 +1,8 @@
 """The Spark plan of a step: built, checked, optimised and planned before the step's turn comes.
 
 All that a plan depends on is known when the step's input is closed, but for the runs that make up the state: these the
-tasks read from a file that is written when the step begins. So the plan of the next step is made while this one runs.
+tasks read from a file that is written when the step begins. So the plan of the next step is made while this one runs,
+and if its input is large, its rows are read and divided among its tasks meanwhile too.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from boatlift.dataflow.columns import HASH, ROW_HASH, quoted
-from boatlift.engine.aggregate_task import AggregateTask, HeldRun
+from boatlift.engine.aggregate_task import AggregateTask, HeldRun, StepInput
 from boatlift.engine.aggregates import KEY_GROUPS, key_hash
-from boatlift.engine.catalyst import map_in_arrow, optimise
+from boatlift.engine.catalyst import map_in_arrow, optimised
+from boatlift.engine.divide_task import DivideTask, Division, Piece, pieces_of
 from boatlift.engine.edges import EDGE
 from boatlift.engine.program import CompiledUnit
 from boatlift.engine.stage_task import Outlet, Receipt, StageTask
@@ -42,23 +44,29 @@ class StepPlan:
 
     Attributes:
         frame: Its rows are the receipts of its tasks.
-        state: The file in which the tasks look for the runs of the state; None without state.
+        given: The file in which the tasks look for what is known only now; None for a step without state.
+        pieces: Where the rows of each task are, if they have been divided already.
     """
 
     frame: DataFrame
-    state: Path | None
+    given: Path | None = None
+    pieces: list[list[Piece]] | None = None
 
     def run(self, held: Sequence[HeldRun]) -> list[Receipt]:
         """Runs the job over a state; gives the receipts in order of partition."""
-        if self.state is not None:
-            self.state.write_bytes(msgspec.msgpack.encode(held))
+        if self.given is not None:
+            self.given.write_bytes(msgspec.msgpack.encode(StepInput(list(held), self.pieces)))
         try:
             rows = self.frame.collect()
         finally:
-            if self.state is not None:
-                self.state.unlink(missing_ok=True)
+            self._tidy()
         receipts = [msgspec.msgpack.decode(bytes(row[0]), type=Receipt) for row in rows]
         return sorted(receipts, key=lambda receipt: receipt.partition)
+
+    def _tidy(self) -> None:
+        divided = {Path(place) for share in self.pieces or () for place, _ in share}
+        for path in (*divided, *([self.given] if self.given is not None else [])):
+            path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,18 +94,13 @@ class StepPlanner:
         """
         frame = compiled.build(rows, clock, seed)
         if compiled.layout is None:
-            columns = compiled.output.names
-            parts = ", ".join(f"isnull({quoted(name)}), {quoted(name)}" for name in columns)
-            frame = frame.selectExpr("*", f"xxhash64({parts}) AS {ROW_HASH}")
-            stage = StageTask(_outlets(compiled), str(self.scratch))
-            return _optimised(map_in_arrow(frame, [*columns, ROW_HASH], stage, RECEIPTS), None)
+            return self._stage(compiled, frame)
         aggregate = compiled.unit.aggregate
         assert aggregate is not None
-        tasks = tasks_for(weight, self.parallelism)
-        keys = [quoted(key) for key in aggregate.keys]
-        frame = frame.coalesce(1) if tasks == 1 else frame.repartition(tasks, *keys)
         frame = frame.selectExpr("*", f"{key_hash(aggregate.keys)} AS {HASH}")
-        state = self.scratch / f"state-{uuid.uuid4().hex}"
+        columns = [*aggregate.keys, *(name for name, _ in compiled.layout.arguments), HASH]
+        tasks = tasks_for(weight, self.parallelism)
+        given = self.scratch / f"given-{uuid.uuid4().hex}"
         task = AggregateTask(
             compiled.layout,
             compiled.output,
@@ -105,12 +108,28 @@ class StepPlanner:
             time,
             self.token,
             tasks,
-            str(state),
+            str(given),
             _outlets(compiled),
             str(self.scratch),
         )
-        columns = [*aggregate.keys, *(name for name, _ in compiled.layout.arguments), HASH]
-        return _optimised(map_in_arrow(frame, columns, task, RECEIPTS), state)
+        if tasks == 1:
+            return StepPlan(optimised(map_in_arrow(frame.coalesce(1), columns, task, RECEIPTS)), given)
+        pieces = self._divided(compiled.unit.name, frame, columns, tasks)
+        slots = frame.sparkSession.range(0, tasks, 1, tasks)
+        return StepPlan(optimised(map_in_arrow(slots, ["id"], task, RECEIPTS)), given, pieces)
+
+    def _stage(self, compiled: CompiledUnit, frame: DataFrame) -> StepPlan:
+        columns = compiled.output.names
+        parts = ", ".join(f"isnull({quoted(name)}), {quoted(name)}" for name in columns)
+        frame = frame.selectExpr("*", f"xxhash64({parts}) AS {ROW_HASH}")
+        task = StageTask(compiled.unit.name, _outlets(compiled), str(self.scratch))
+        return StepPlan(optimised(map_in_arrow(frame, [*columns, ROW_HASH], task, RECEIPTS)))
+
+    def _divided(self, unit: str, frame: DataFrame, columns: Sequence[str], tasks: int) -> list[list[Piece]]:
+        """Runs the job that divides a large step's rows among its tasks; it touches no state, so it may run ahead."""
+        rows = map_in_arrow(frame, columns, DivideTask(unit, tasks, str(self.scratch)), RECEIPTS).collect()
+        divisions = [msgspec.msgpack.decode(bytes(row[0]), type=Division) for row in rows]
+        return pieces_of(divisions, tasks)
 
 
 def tasks_for(weight: int, parallelism: int) -> int:
@@ -128,11 +147,6 @@ def tasks_for(weight: int, parallelism: int) -> int:
 def power_of_two(number: int) -> int:
     """The largest power of two that is neither larger than a number nor than the number of key groups."""
     return 1 << (max(1, min(number, KEY_GROUPS)).bit_length() - 1)
-
-
-def _optimised(frame: DataFrame, state: Path | None) -> StepPlan:
-    optimise(frame)
-    return StepPlan(frame, state)
 
 
 def _outlets(compiled: CompiledUnit) -> tuple[Outlet, ...]:

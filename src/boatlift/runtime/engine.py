@@ -47,8 +47,8 @@ class Engine(Protocol):
     def advance(self, source: str, cursor: Json, position: Json) -> Json:
         """Gives the cursor after a position; pure."""
 
-    def prepare(self, source: str, time: int, position: Json, clock: int, seed: int) -> None:
-        """Learns of a closed input before its steps' turn comes; may get ready for them, and returns at once."""
+    def prepare(self, order: Run) -> None:
+        """Learns of a step before its turn comes, if its rows come from a source; may get ready for it; returns at once."""
 
     def run(self, order: Run) -> StepResult:
         """Executes a step as one Spark job.

@@ -213,6 +213,8 @@ class Host:
                     self._submit(self._poll, source, at)
                 case do.Run():
                     self._submit(self._run, order)
+                case do.Prepare(ahead):
+                    self._engine.prepare(ahead)
                 case do.Commit():
                     self._submit(self._commit, order)
                 case do.Save(unit, at):
@@ -288,8 +290,6 @@ class Host:
 
     def _report(self, event: ev.Event, machine: Machine) -> None:
         match event:
-            case ev.Proposed(source, at, position, clock, seed):
-                self._engine.prepare(source, at, position, clock, seed)
             case ev.Durable(records):
                 for record in records:
                     if isinstance(record, Checkpoint):

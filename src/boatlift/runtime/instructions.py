@@ -19,6 +19,7 @@ __all__ = [
     "Instruction",
     "Manifest",
     "Poll",
+    "Prepare",
     "Run",
     "Save",
 ]
@@ -53,6 +54,13 @@ class Run:
     clock: int
     seed: int
     replay: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Get ready for a run that will be ordered when its turn comes. No answer."""
+
+    order: Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,4 +114,4 @@ class Finish:
     """Nothing is left to do: close. No answer."""
 
 
-Instruction = Poll | Append | Run | Commit | Save | Manifest | Acknowledge | Free | Finish
+Instruction = Poll | Append | Run | Prepare | Commit | Save | Manifest | Acknowledge | Free | Finish

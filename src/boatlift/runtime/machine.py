@@ -221,7 +221,7 @@ class Machine:
     def _next(self, urgent: bool) -> list[do.Instruction]:
         if self._finished:
             return []
-        given = [*self._saves(), *self._runs(), *self._polls(), *self._commits(), *self._manifest()]
+        given = [*self._saves(), *self._runs(), *self._prepares(), *self._polls(), *self._commits(), *self._manifest()]
         closing = self._stopping or (self.available_now and self._exhausted())
         if closing and not given and self._quiet():
             given += self._close()
@@ -254,8 +254,23 @@ class Machine:
             if unit.root not in self.plan.sources and self._units[unit.root].completed < time:
                 continue
             progress.running = time
-            made = source.inputs[time]
-            yield do.Run(name, time, made.position, made.clock, made.seed, time <= source.replay_until)
+            yield self._order(name, time)
+
+    def _prepares(self) -> Iterable[do.Instruction]:
+        """The run after the one under way, if all that it takes from outside is known."""
+        for name, unit in self.plan.units.items():
+            progress = self._units[name]
+            time = progress.completed + 2
+            if self._stopping or progress.running is None or progress.prepared >= time:
+                continue
+            if unit.root in self.plan.sources and time in self._sources[unit.root].inputs:
+                progress.prepared = time
+                yield do.Prepare(self._order(name, time))
+
+    def _order(self, unit: str, time: int) -> do.Run:
+        source = self._sources[self.plan.source_of(unit)]
+        made = source.inputs[time]
+        return do.Run(unit, time, made.position, made.clock, made.seed, time <= source.replay_until)
 
     def _commits(self) -> Iterable[do.Instruction]:
         for name, sink in self._sinks.items():

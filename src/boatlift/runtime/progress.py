@@ -42,6 +42,7 @@ class UnitProgress:
         completed: The last time executed.
         saved: The last time whose checkpoint is durable.
         freed: The last time whose scratch files are dropped.
+        prepared: The last time that the engine was told to get ready for.
     """
 
     completed: int
@@ -50,9 +51,10 @@ class UnitProgress:
     saving: int | None = None
     wants_save: bool = False
     freed: int = field(init=False)
+    prepared: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.freed = self.completed
+        self.freed = self.prepared = self.completed
 
 
 @dataclass(slots=True)

@@ -205,6 +205,8 @@ class Simulation:
                 output = self._execute(process, self.plan.units[unit], time, (position["start"], position["end"]))
                 staged = {sink.name: () for sink in self.plan.units[unit].sinks}
                 return [ev.Ran(unit, time, ev.StepResult(1, f"{output:016x}", 1, staged))]
+            case do.Prepare():
+                """Nothing here takes time that could be saved."""
             case do.Commit(sink, time, _, digest):
                 return [ev.Placed(sink, time, self._commit(sink, time, int(digest, 16)))]
             case do.Save(unit, time):
