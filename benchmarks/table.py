@@ -23,7 +23,10 @@ def markdown(results: Sequence[Result]) -> str:
             for name, figure in result.figures.items()
         ]
     machine = results[0].machine
-    lines += ["", "Measured on: " + ", ".join(f"{name} {value}" for name, value in machine.items()) + "."]
+    common = {name: value for name, value in machine.items() if name not in ("commit", "load_at_start")}
+    lines += ["", "Measured on: " + ", ".join(f"{name} {value}" for name, value in common.items()) + "."]
+    own = (f"{r.name} commit {r.machine.get('commit')}, load {r.machine.get('load_at_start')}" for r in results)
+    lines += ["", "At the start of each: " + "; ".join(own) + "."]
     return "\n".join(lines)
 
 
