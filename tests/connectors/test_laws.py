@@ -10,7 +10,8 @@ from connectors.cases import (
     SqliteCase,
     SqliteNanCase,
 )
-from connectors.conformance import SinkCrashLaws, SinkLaws
+from connectors.conformance import SinkLaws
+from connectors.sink_crash_laws import SinkCrashLaws
 from connectors.source_laws import SourceLaws
 
 

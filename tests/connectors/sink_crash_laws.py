@@ -1,0 +1,123 @@
+"""Laws of a sink whose process is killed or stopped at any line of its commit, with real processes."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from boatlift.dataflow.contracts import Outcome
+from connectors.conformance import (
+    SinkCase,
+    commit_forever,
+    commit_traced,
+    context,
+    open_unless_locked,
+    put,
+    visible,
+)
+from connectors.interrupted import Child
+
+
+class SinkCrashLaws:
+    """What `Sink` promises when real processes are killed or stopped in the middle of `commit`."""
+
+    case: ClassVar[type[SinkCase]]
+
+    def lines_of_a_commit(self, tmp_path: Path) -> int:
+        """How many points there are to kill or stop a commit at."""
+        place = tmp_path / "counted"
+        for step in range(2):
+            answer = Child(commit_traced, self.case, place, 1 + step, step).answer()
+            assert answer is not None
+            assert answer[0] == "APPENDED"
+        return int(answer[1])
+
+    @pytest.mark.crash
+    def test_killed_at_any_line_of_a_commit_all_of_the_step_is_there_or_nothing(self, tmp_path: Path) -> None:
+        points = self.lines_of_a_commit(tmp_path)
+        seen = {1: 0, 2: 0}
+        for point in range(points):
+            folder = tmp_path / "place"
+            first = self.case.make(folder)
+            first.open(context(1))
+            put(first, folder, 0)
+            first.close()
+            child = Child(commit_traced, self.case, folder, 2, 1, point=point)
+            assert child.answer() is None
+            assert child.was_killed, f"at line {point} of {points}"
+            successor = self.case.make(folder)
+            there = self.case.read(folder)  # before anything mends it
+            newest = successor.open(context(3))
+            assert newest is not None
+            steps = newest.step + 1
+            assert there == visible(successor, steps) == self.case.read(folder), f"at line {point} of {points}"
+            seen[steps] += 1
+            assert put(successor, folder, 1) is (Outcome.DROPPED if steps == 2 else Outcome.APPENDED)
+            assert put(successor, folder, 2) is Outcome.APPENDED
+            assert self.case.read(folder) == visible(successor, 3)
+            successor.close()
+            shutil.rmtree(folder)
+        assert min(seen.values()) > 0, f"points before and after the act: {seen}"
+
+    @pytest.mark.crash
+    def test_killed_from_outside_at_any_time_steps_are_whole(self, tmp_path: Path) -> None:
+        folder = tmp_path / "place"
+        steps = 0
+        for token in range(1, 13):
+            child = Child(commit_forever, self.case, folder, token)
+            for _ in range(token % 3 + 1):
+                told = child.hear()
+            child.kill()  # falls wherever the process is by then: in the system, in C, between two lines
+            child.process.join()
+            assert child.was_killed
+            there = self.case.read(folder)
+            successor = self.case.make(folder)
+            newest = successor.open(context(token))
+            before, steps = steps, 0 if newest is None else newest.step + 1
+            assert there == visible(successor, steps)
+            assert steps >= told >= before, "what was committed before is still there"
+            successor.close()
+
+    @pytest.mark.crash
+    def test_stopped_at_any_line_of_a_commit_an_owner_is_fenced_and_nothing_is_lost_or_doubled(
+        self, tmp_path: Path
+    ) -> None:
+        points = self.lines_of_a_commit(tmp_path)
+        fenced = committed = 0
+        for point in range(0, points, 4):
+            folder = tmp_path / "place"
+            first = self.case.make(folder)
+            first.open(context(1))
+            put(first, folder, 0)
+            first.close()
+            child = Child(commit_traced, self.case, folder, 2, 1, point=point, number=signal.SIGSTOP)
+            assert child.stopped()
+            successor = self.case.make(folder)
+            newest, locked = open_unless_locked(successor)
+            if locked:  # it was stopped while it held a lock that nobody may break
+                child.go_on()
+                answer = child.answer()
+                successor.open(context(3))
+            else:
+                held = newest.step if newest else None
+                assert put(successor, folder, 1) is (Outcome.DROPPED if held == 1 else Outcome.APPENDED)
+                child.go_on()
+                answer = child.answer()
+                # What it had not made visible before `open` returned it never will.
+                assert held == 1 or answer == "FENCED", f"at line {point}: {answer}"
+            fenced += answer == "FENCED"
+            committed += answer != "FENCED"
+            put(successor, folder, 1)
+            assert put(successor, folder, 2) is Outcome.APPENDED
+            assert self.case.read(folder) == visible(successor, 3), f"at line {point} of {points}"
+            successor.close()
+            shutil.rmtree(folder)
+        assert fenced
+        assert committed
+
+
+# --- sources -------------------------------------------------------------------------------------------------------------
