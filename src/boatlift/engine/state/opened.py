@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -28,6 +29,8 @@ _KEEP_OPEN = 1024
 _LOOK_EVERY = 64  # opens between two looks for runs that are removed
 _opens = 0
 _opened: OrderedDict[str, OpenRun] = OrderedDict()
+# A task is alone in its process; on the driver, several units' states are merged at once.
+_opening = threading.RLock()
 
 
 @dataclass(slots=True)
@@ -110,7 +113,11 @@ def open_run(path: str | Path, expect: RunRef | None = None, *, layout: Layout, 
         DataError: `[MISSING_OBJECT]` no such file; `[CORRUPT]` it is not what is expected, or no run;
             `[NEWER_FORMAT]`; `[PROGRAM_CHANGED]` its state has another layout.
     """
-    name = str(path)
+    with _opening:
+        return _open_or_opened(str(path), expect, layout, verify)
+
+
+def _open_or_opened(name: str, expect: RunRef | None, layout: Layout, verify: bool) -> OpenRun:
     run = _opened.get(name)
     if run is None or (expect is not None and run.size != expect.size):
         run = _open(name, expect, layout, verify)
@@ -121,15 +128,16 @@ def open_run(path: str | Path, expect: RunRef | None = None, *, layout: Layout, 
     if verify and expect is not None and run.digest != expect.digest:
         if run.digest is None:  # it was opened without a check before
             del _opened[name]
-            return open_run(path, expect, layout=layout, verify=True)
+            return _open_or_opened(name, expect, layout, verify=True)
         raise DataError("CORRUPT", f"the run {name} has digest {run.digest}, recorded is {expect.digest}: restore it")
     return run
 
 
 def forget_runs(paths: Sequence[str] | None = None) -> None:
     """Closes runs (all, if none are named): their files may be removed at any time, but their space is held till then."""
-    for path in list(_opened) if paths is None else paths:
-        _opened.pop(str(path), None)
+    with _opening:
+        for path in list(_opened) if paths is None else paths:
+            _opened.pop(str(path), None)
 
 
 def _close_some() -> None:
