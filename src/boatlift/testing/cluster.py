@@ -104,7 +104,7 @@ class StandaloneCluster:
 
     def start_worker(self) -> int:
         """Adds a worker and waits until the master knows it; gives its index."""
-        alive = self._alive_workers()
+        alive = _wait(lambda: alive_workers(self._web), "the master's answer")
         self._launch_worker()
         self._wait_for_workers(alive + 1)
         return len(self._workers) - 1
@@ -192,17 +192,11 @@ class StandaloneCluster:
     def _log(self, name: str) -> Path:
         return self._folder / f"{name}.log"
 
-    def _alive_workers(self) -> int:
-        with urllib.request.urlopen(self._web, timeout=10) as answer:
-            return sum(worker["state"] == "ALIVE" for worker in json.load(answer)["workers"])
-
     def _wait_for_workers(self, count: int) -> None:
         def there() -> bool | None:
             self._check_that_all_run()
-            try:
-                return self._alive_workers() >= count or None
-            except OSError:
-                return None  # the master does not listen yet
+            alive = alive_workers(self._web)
+            return None if alive is None or alive < count else True
 
         _wait(there, f"{count} workers of {self._url}")
 
@@ -220,6 +214,19 @@ class StandaloneCluster:
         """Sessions whose leader is gone while something in them still runs."""
         leaders = {process.pid for process in self._workers if process.returncode is not None}
         return {session for _, session in _processes() if session in leaders}
+
+
+def alive_workers(address: str) -> int | None:
+    """Asks a master's web page for the number of workers that it knows; gives None while it cannot say.
+
+    A master listens before all of its pages are attached: until then it answers for the list with its front page.
+    """
+    try:
+        with urllib.request.urlopen(address, timeout=10) as answer:
+            known = json.load(answer)
+    except (OSError, json.JSONDecodeError):
+        return None
+    return len([worker for worker in known["workers"] if worker["state"] == "ALIVE"])
 
 
 def _popen(command: list[str], environment: Mapping[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:
