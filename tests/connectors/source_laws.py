@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import pytest
 
-from boatlift.dataflow.contracts import Delivery, Json, Source
+from boatlift.dataflow.contracts import Delivery, Json, LoadsTogether, Source
 from boatlift.errors import DataError
 from connectors.conformance import Row, ordered
 
@@ -165,3 +165,21 @@ class SourceLaws:
             spark.conf.set("spark.sql.files.maxPartitionBytes", before)
         assert split == whole
         assert len({row[-1] for row in whole}) == len(whole)
+
+    @pytest.mark.spark
+    def test_positions_read_together_are_those_read_alone(
+        self, source: Source, folder: Path, spark: SparkSession
+    ) -> None:
+        if not isinstance(source, LoadsTogether):
+            return
+        for number in range(3):
+            self.case.add(folder, number)
+        positions, _ = drain(source, source.start(), self.limit())
+        rows = source.load_together(spark, positions)
+        for ordinal, position in enumerate(positions):
+            alone = source.load(spark, position)
+            mine = rows.where(f"_ordinal = {ordinal}").drop("_ordinal")
+            assert mine.columns == alone.columns
+            assert ordered(map(tuple, mine.collect())) == ordered(map(tuple, alone.collect()))
+        assert rows.schema["_ordinal"].dataType.simpleString() == "int"
+        assert rows.count() == sum(source.load(spark, position).count() for position in positions)

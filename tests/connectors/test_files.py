@@ -343,6 +343,10 @@ def test_names_are_names_and_no_globs(tmp_path: Path, spark: SparkSession) -> No
         write(odd, name, "a,b,c\n7,0,x\n")
     both = csv(odd, max_files_per_step=2)
     assert both.load(spark, first(both)).count() == 2
+    together = source.load_together(spark, alone).collect()
+    assert sorted((row._ordinal, row.a) for row in together) == [
+        (ordinal, row.a) for ordinal, each in enumerate(alone) for row in source.load(spark, each).collect()
+    ]
 
 
 @pytest.mark.spark

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import boatlift as bl
 from boatlift.dataflow import Committed, Json, Outcome, Plan, Staged, plan
 from boatlift.errors import DivergedError, FencedError
 from boatlift.runtime.events import StepResult
-from boatlift.runtime.instructions import Commit, Run
+from boatlift.runtime.instructions import Commit, Run, Step
 from boatlift.storage.records import Checkpoint, RunRef
 from boatlift.storage.store import Store
 from support.facts import run_of
@@ -153,21 +153,27 @@ class MemoryEngine:
     def acknowledge(self, source: str, position: Json) -> None:
         pass
 
+    def together(self, unit: str, positions: Sequence[Json]) -> int:
+        return 1 + (positions[0]["start"] + len(unit)) % len(positions)
+
     def prepare(self, order: Run) -> None:
         self.calls.append(("prepare", order.unit, order.time))
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
-    def run(self, order: Run) -> StepResult:
-        self.calls.append(("run", order.unit, order.time))
-        made = {**order.position, "clock": order.clock, "seed": order.seed}
-        if order.unit == "clean":
+    def run(self, order: Run) -> tuple[StepResult, ...]:
+        return tuple(self._step(order.unit, step) for step in order.steps)
+
+    def _step(self, unit: str, step: Step) -> StepResult:
+        self.calls.append(("run", unit, step.time))
+        made = {**step.position, "clock": step.clock, "seed": step.seed}
+        if unit == "clean":
             digest = step_of("clean", made)
         else:
-            digest = self._states["sums"] = mix(order.time, self._outputs["clean", order.time], self._states["sums"])
-            self._keep(order.unit, order.time, digest)
-        self._outputs[order.unit, order.time] = digest
-        staged = {sink.name: (self._stage(sink.name, order.time, made),) for sink in self.plan.units[order.unit].sinks}
+            digest = self._states["sums"] = mix(step.time, self._outputs["clean", step.time], self._states["sums"])
+            self._keep(unit, step.time, digest)
+        self._outputs[unit, step.time] = digest
+        staged = {sink.name: (self._stage(sink.name, step.time, made),) for sink in self.plan.units[unit].sinks}
         return StepResult(1, digest, 1, staged)
 
     def _stage(self, sink: str, time: int, made: Json) -> Staged:

@@ -13,16 +13,16 @@ from boatlift.connectors.file_columns import Columns
 from boatlift.errors import DataError, InvalidError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameReader, Row, SparkSession
+    from pyspark.sql import Column, DataFrame, DataFrameReader, Row, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["CsvFormat", "FileFormat", "ParquetFormat", "columns_of_footer", "spark_path"]
+__all__ = ["CsvFormat", "FileFormat", "ParquetFormat", "by_file", "columns_of_footer", "spark_path"]
 
 _CSV_TYPES = (
     "string int bigint smallint tinyint float double boolean decimal date timestamp timestamp_ntz".split()  # noqa: SIM905
 )
 _GLOB_CHARACTERS = re.compile(r"[\\\[\]{}*?^,]")
-_PLAIN_NAME = re.compile(r"[A-Za-z0-9._=-]+")
+_PLAIN_PATH = re.compile(r"[A-Za-z0-9._=/-]+")
 _BAD_ROW = "_boatlift_bad_row"
 
 
@@ -50,8 +50,13 @@ class FileFormat(Protocol):
     def reader(self, spark: SparkSession, schema: StructType) -> DataFrameReader:
         """Gives the reader of all steps; making one takes many calls into the JVM, using it takes one."""
 
-    def guard(self, rows: DataFrame, names: Sequence[str]) -> DataFrame:
-        """Adds to what was read what rests on the format: checks of rows, their positions."""
+    def guard(self, rows: DataFrame, files: Sequence[tuple[Path, int]]) -> DataFrame:
+        """Adds to what was read what rests on the format: checks of rows, their positions.
+
+        Args:
+            rows: What was read.
+            files: From which files, each with its place in the step that takes it.
+        """
 
     def explain(self, spark: SparkSession, path: Path, columns: Columns, schema: StructType) -> DataError | None:
         """Finds out why a file cannot be read, or gives None if it can."""
@@ -89,7 +94,7 @@ class CsvFormat:
         """Reads strictly; the session pushes no filter into the parser."""
         return self._options(spark).schema(schema).option("mode", "FAILFAST")
 
-    def guard(self, rows: DataFrame, names: Sequence[str]) -> DataFrame:  # noqa: ARG002
+    def guard(self, rows: DataFrame, files: Sequence[tuple[Path, int]]) -> DataFrame:  # noqa: ARG002
         """Makes Spark parse every column of every row: it would look neither at unused columns nor count the fields.
 
         The condition holds for every row, and no rule of Spark's optimizer can tell.
@@ -160,17 +165,15 @@ class ParquetFormat:
         """Reads with the declared schema, so that no job looks for one."""
         return spark.read.format("parquet").schema(schema)
 
-    def guard(self, rows: DataFrame, names: Sequence[str]) -> DataFrame:
+    def guard(self, rows: DataFrame, files: Sequence[tuple[Path, int]]) -> DataFrame:
         """Adds `_position`: the file's place in the step, in the upper bits, and the row's index in the file."""
         if not self.positioned:
             return rows
-        if len(names) == 1:
+        if not any(place for _, place in files):
             return rows.selectExpr("*", "_metadata.row_index AS _position")
         from pyspark.sql import functions as F
 
-        # By data, not by a plan that differs from step to step; a name has no slash.
-        listed = F.lit("/".join(_as_in_uri(rows.sparkSession, name) for name in names))
-        place = F.array_position(F.split(listed, "/"), F.col("_metadata.file_name")) - 1
+        place = by_file(rows.sparkSession, files)
         return rows.select("*", (place * (1 << 40) + F.col("_metadata.row_index")).alias("_position"))
 
     def explain(
@@ -232,12 +235,26 @@ def spark_path(path: Path) -> str:
     return _GLOB_CHARACTERS.sub(r"\\\g<0>", str(path))
 
 
-def _as_in_uri(spark: SparkSession, name: str) -> str:
-    """Writes a name as `_metadata` has it: what has no place in a URI is escaped as Java escapes it."""
-    if _PLAIN_NAME.fullmatch(name):
-        return name
+def by_file(spark: SparkSession, values: Sequence[tuple[Path, int]]) -> Column:
+    """Looks up a number for each row by the file that it was read from.
+
+    By data, not by a plan that differs from step to step. A path is not in a list twice.
+    """
+    from pyspark.sql import functions as F
+
+    # A URI has no blank.
+    paths = F.split(F.lit(" ".join(_as_in_uri(spark, path) for path, _ in values)), " ")
+    numbers = F.split(F.lit(",".join(str(number) for _, number in values)), ",")
+    path = F.regexp_replace(F.col("_metadata.file_path"), "^file:/+", "/")
+    return F.element_at(numbers, F.array_position(paths, path).cast("int")).cast("long")
+
+
+def _as_in_uri(spark: SparkSession, path: Path) -> str:
+    """Writes a path as `_metadata` has it: what has no place in a URI is escaped as Java escapes it."""
+    if _PLAIN_PATH.fullmatch(str(path)):
+        return str(path)
     jvm: Any = spark._jvm
-    return str(jvm.org.apache.hadoop.fs.Path(f"/{name}").toUri().toString()).removeprefix("/")
+    return str(jvm.org.apache.hadoop.fs.Path(str(path)).toUri().toString())
 
 
 def _difference(found: Sequence[str], declared: Sequence[str]) -> str:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from boatlift.connectors.file_columns import Columns, columns_of
 from boatlift.connectors.file_listing import Listing, digest_of
+from boatlift.dataflow.columns import ORDINAL
 from boatlift.dataflow.contracts import Delivery, Json
 from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError
 from boatlift.paths import refuse_url
@@ -190,14 +191,16 @@ class FilesSource:
 
     def load(self, spark: SparkSession, position: Json) -> DataFrame:
         """Reads the files of a position, strictly, in one or few calls into the JVM."""
-        from boatlift.connectors.file_formats import spark_path
+        return self._scan(spark, [(path, place) for place, path in enumerate(self._paths(position))])
 
-        if self._reader is None or self._reader[0] is not spark:
-            self._reader = (spark, self._format.reader(spark, self.schema(spark)))
-        names = [file["path"] for file in position["files"]]
-        paths = [spark_path(self._listing.path_of(name)) for name in names]
-        rows = self._reader[1].load(paths[0] if len(paths) == 1 else paths)
-        return self._format.guard(rows, names)
+    def load_together(self, spark: SparkSession, positions: Sequence[Json]) -> DataFrame:
+        """Reads the files of several positions in one scan."""
+        from boatlift.connectors.file_formats import by_file
+
+        taken = [self._paths(position) for position in positions]
+        rows = self._scan(spark, [(path, place) for paths in taken for place, path in enumerate(paths)])
+        ordinals = [(path, ordinal) for ordinal, paths in enumerate(taken) for path in paths]
+        return rows.select("*", by_file(spark, ordinals).cast("int").alias(ORDINAL))
 
     def weigh(self, position: Json) -> int:
         """Adds up the sizes."""
@@ -223,6 +226,19 @@ class FilesSource:
         """Does nothing: files are the user's to remove, and may go once acknowledged."""
 
     # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _paths(self, position: Json) -> list[Path]:
+        return [self._listing.path_of(file["path"]) for file in position["files"]]
+
+    def _scan(self, spark: SparkSession, files: Sequence[tuple[Path, int]]) -> DataFrame:
+        """Reads files, each with its place in the step that takes it."""
+        from boatlift.connectors.file_formats import spark_path
+
+        if self._reader is None or self._reader[0] is not spark:
+            self._reader = (spark, self._format.reader(spark, self.schema(spark)))
+        paths = [spark_path(path) for path, _ in files]
+        rows = self._reader[1].load(paths[0] if len(paths) == 1 else paths)
+        return self._format.guard(rows, files)
 
     def _known_columns(self) -> Columns:
         if self._columns is None:

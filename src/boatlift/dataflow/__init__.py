@@ -1,7 +1,18 @@
 """What a program is: processors, edges, policies, and the contracts of connectors. Pure."""
 
 from boatlift.dataflow.builder import Dataflow, Grouped, Stream
-from boatlift.dataflow.contracts import Committed, Delivery, Json, Outcome, Sink, SinkContext, Source, Staged, Stager
+from boatlift.dataflow.contracts import (
+    Committed,
+    Delivery,
+    Json,
+    LoadsTogether,
+    Outcome,
+    Sink,
+    SinkContext,
+    Source,
+    Staged,
+    Stager,
+)
 from boatlift.dataflow.plan import Plan, Unit, plan
 from boatlift.dataflow.policies import Ephemeral, Lazy, Policy
 from boatlift.dataflow.processors import Aggregate, Processor, SinkProcessor, SourceProcessor, Transform
@@ -15,6 +26,7 @@ __all__ = [
     "Grouped",
     "Json",
     "Lazy",
+    "LoadsTogether",
     "Outcome",
     "Plan",
     "Policy",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["ARGUMENT", "HASH", "POSITION", "ROW_HASH", "WEIGHT", "is_reserved", "quoted"]
+__all__ = ["ARGUMENT", "HASH", "ORDINAL", "POSITION", "ROW_HASH", "WEIGHT", "is_reserved", "quoted"]
 
 WEIGHT = "_weight"
 """In changes: +1 for a row that holds from now on, −1 for one that held until now."""
@@ -18,10 +18,13 @@ HASH = "_hash"
 ROW_HASH = "_row_hash"
 """Spark's hash of a whole row, from which a stateless step's digest is made."""
 
+ORDINAL = "_ordinal"
+"""Where a job runs several steps, which of them a row belongs to: 0 for the first."""
+
 ARGUMENT = "_argument"
 """How the columns with the arguments of aggregates begin; a number follows."""
 
-_RESERVED = re.compile(rf"{WEIGHT}|{POSITION}|{HASH}|{ROW_HASH}|{ARGUMENT}\d+", re.IGNORECASE)
+_RESERVED = re.compile(rf"{WEIGHT}|{POSITION}|{HASH}|{ROW_HASH}|{ORDINAL}|{ARGUMENT}\d+", re.IGNORECASE)
 
 
 def is_reserved(name: str) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from boatlift.errors import Finding
 
@@ -24,7 +24,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["Committed", "Delivery", "Json", "Outcome", "Sink", "SinkContext", "Source", "Staged", "Stager"]
+__all__ = [
+    "Committed",
+    "Delivery",
+    "Json",
+    "LoadsTogether",
+    "Outcome",
+    "Sink",
+    "SinkContext",
+    "Source",
+    "Staged",
+    "Stager",
+]
 
 Json = Mapping[str, Any]
 """A JSON object: strings, numbers, booleans, None, lists and objects of them."""
@@ -96,6 +107,17 @@ class Source(Protocol):
 
     def acknowledge(self, position: Json) -> None:
         """Learns that no failure can make anyone read this position again."""
+
+
+@runtime_checkable
+class LoadsTogether(Source, Protocol):
+    """A source that reads several positions in one scan: small steps that wait are then run as one Spark job.
+
+    Law: the rows of `load_together(spark, [p0, …, pn])` with `_ordinal` i are those of `load(spark, pi)`.
+    """
+
+    def load_together(self, spark: SparkSession, positions: Sequence[Json]) -> DataFrame:
+        """Reads exactly the rows that positions name, lazily; `_ordinal` (int) is the index of a row's position."""
 
 
 @dataclass(frozen=True, slots=True)

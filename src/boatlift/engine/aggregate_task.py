@@ -1,9 +1,9 @@
-"""The tasks of a stateful unit: a step over one partition, and the merging of runs."""
+"""The tasks of a stateful unit: steps over one partition, and the merging of runs."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import gcd
 from pathlib import Path
@@ -13,7 +13,8 @@ import pyarrow as pa
 
 from boatlift.engine.divide_task import Piece, read_pieces
 from boatlift.engine.in_task import guarded, partition
-from boatlift.engine.stage_task import Outlet, Receipt, stage_all
+from boatlift.engine.ordinals import by_ordinal
+from boatlift.engine.stage_task import Outlet, Receipt, packed, stage_all
 from boatlift.engine.state import Layout, StepKernel
 from boatlift.storage.records import RunRef
 
@@ -37,12 +38,13 @@ class StepInput(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class AggregateTask:
-    """One step of a stateful unit: group the rows, probe the state, add a run, stage the changes.
+    """Steps of a stateful unit, one after the other: group the rows, probe the state, add a run, stage the changes.
 
     Attributes:
         layout: How state is laid out.
         output: The schema of the changes.
-        processor, time, token: Whose step, which, and who runs it.
+        processor, token: Whose steps, and who runs them.
+        times: Which; with more than one, `_ordinal` tells the rows apart.
         tasks: How many partitions the step has; partition i takes key groups g with g % tasks == i.
         given: The file with the `StepInput`.
         outlets: Where the changes go.
@@ -52,7 +54,7 @@ class AggregateTask:
     layout: Layout
     output: pa.Schema
     processor: str
-    time: int
+    times: range
     token: int
     tasks: int
     given: str
@@ -60,30 +62,41 @@ class AggregateTask:
     folder: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Takes a partition's rows and gives its receipt."""
+        """Takes a partition's rows and gives its receipts."""
         number = partition()
-        yield guarded(self.processor, lambda: self.run(number, batches)).batch()
+        yield packed(guarded(self.processor, lambda: self.run(number, batches)))
 
-    def run(self, partition: int, batches: Iterator[pa.RecordBatch]) -> Receipt:
-        """Takes a partition's rows; the partition's number decides which key groups they may be of."""
+    def run(self, partition: int, batches: Iterator[pa.RecordBatch]) -> list[Receipt]:
+        """Takes a partition's rows; the partition's number decides which key groups they may be of.
+
+        Returns:
+            A receipt for each time.
+        """
         given = msgspec.msgpack.decode(Path(self.given).read_bytes(), type=StepInput)
         handed = list(batches)
         taken = handed if given.pieces is None else list(read_pieces(given.pieces[partition]))
+        shares = [taken] if len(self.times) == 1 else by_ordinal(taken, len(self.times))
+        held = [(path, run) for run, path in given.runs if _meets(run, self.tasks, partition)]
+        receipts = []
+        for time, share in zip(self.times, shares, strict=True):
+            receipt = self._step(time, partition, share, held)
+            if receipt.run is not None:
+                held.append((str(Path(self.folder) / Path(receipt.run.name).name), receipt.run))
+            receipts.append(receipt)
+        return receipts
+
+    def _step(
+        self, time: int, partition: int, rows: Sequence[pa.RecordBatch], held: Sequence[tuple[str, RunRef]]
+    ) -> Receipt:
         name = _fresh_run(self.token)
         upserts = all(outlet.upserts for outlet in self.outlets)
         kernel = StepKernel(self.layout, self.processor, upserts=upserts)
-        made = kernel.run(
-            taken,
-            [(path, run) for run, path in given.runs if _meets(run, self.tasks, partition)],
-            Path(self.folder) / name,
-            time=self.time,
-            modulus=self.tasks,
-            residue=partition,
-        )
+        path = Path(self.folder) / name
+        made = kernel.run(rows, held, path, time=time, modulus=self.tasks, residue=partition)
         changes = [_declared(batch, self.output) for batch in made.batches]
         staged = stage_all(self.outlets, self.folder, partition, changes)
         run = None if made.run is None else msgspec.structs.replace(made.run, name=f"runs/{name}")
-        return Receipt(partition, sum(batch.num_rows for batch in taken), made.rows, made.digest, staged, run)
+        return Receipt(partition, sum(batch.num_rows for batch in rows), made.rows, made.digest, staged, run)
 
 
 @dataclass(frozen=True, slots=True)

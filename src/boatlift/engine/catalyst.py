@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from boatlift.dataflow.columns import quoted
+from boatlift.errors import InternalError
 
 __all__ = [
     "INPUT",
@@ -33,10 +34,14 @@ __all__ = [
     "optimised",
     "python_functions",
     "subplan",
+    "thread",
 ]
 
 INPUT = "__boatlift_input__"
 """The alias that marks a transform's input in its plan."""
+
+_CARRYING = frozenset({"Filter", "Generate", "Join", "SubqueryAlias"})
+"""Nodes that pass on all columns of their input, so that one more passes too; a join has one side that is streamed."""
 
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
 
@@ -120,10 +125,44 @@ def subplan(frame: DataFrame, path: Sequence[int]) -> DataFrame:
     plan = _plan(frame)
     for index in path:
         plan = plan.children().apply(index)
-    spark = frame.sparkSession
-    jvm: Any = spark._jvm
-    dataset = getattr(getattr(jvm, "org.apache.spark.sql.classic.Dataset$"), "MODULE$")
-    return DataFrame(dataset.ofRows(spark._jsparkSession, plan), spark)
+    return _frame_of(frame.sparkSession, plan)
+
+
+def thread(frame: DataFrame, source: DataFrame, column: str) -> DataFrame:
+    """Carries a column of the input, which a frame was built without, through to the frame's result.
+
+    Args:
+        frame: Built, row-wise, from `source.drop(column)` with the mark.
+        source: The input with the column.
+        column: Its name; the name of the added last column too.
+
+    Raises:
+        InternalError: the plan holds a node that the column cannot be carried through.
+    """
+    output = _items(_plan(source).output())
+    (carried,) = (attribute for attribute in output if attribute.name() == column)
+    plan = _threaded(_plan(frame), _plan(source), carried)
+    if plan is None:
+        raise InternalError("INTERNAL", f"{column} cannot be carried through {analysed_text(frame)}")
+    return _frame_of(frame.sparkSession, plan)
+
+
+def _threaded(plan: Any, source: Any, carried: Any) -> Any:
+    kind = plan.getClass().getSimpleName()
+    jvm = _jvm()
+    if kind == "SubqueryAlias" and plan.identifier().name() == INPUT:
+        return plan.withNewChildren(jvm.PythonUtils.toSeq([source]))
+    if kind == "Project":
+        child = _threaded(plan.child(), source, carried)
+        node = jvm.org.apache.spark.sql.catalyst.plans.logical.Project
+        return None if child is None else node(plan.projectList().appended(carried), child)
+    if kind in _CARRYING:
+        children = _items(plan.children())
+        made = [_threaded(child, source, carried) for child in children]
+        if any(child is not None for child in made):
+            taken = [child if new is None else new for child, new in zip(children, made, strict=True)]
+            return plan.withNewChildren(jvm.PythonUtils.toSeq(taken))
+    return None
 
 
 def python_functions(frame: DataFrame) -> list[bytes]:
@@ -198,6 +237,11 @@ def _jvm() -> Any:
 
 def _plan(frame: DataFrame) -> Any:
     return frame._jdf.queryExecution().analyzed()
+
+
+def _frame_of(spark: SparkSession, plan: Any) -> DataFrame:
+    dataset = getattr(getattr(_jvm(), "org.apache.spark.sql.classic.Dataset$"), "MODULE$")
+    return DataFrame(dataset.ofRows(cast("Any", spark)._jsparkSession, plan), spark)
 
 
 def _items(sequence: Any) -> list[Any]:

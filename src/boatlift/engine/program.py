@@ -19,13 +19,13 @@ from pyspark.sql.types import LongType, StructField, StructType
 from boatlift.dataflow import Aggregate, Plan, Unit
 from boatlift.dataflow.columns import POSITION, WEIGHT
 from boatlift.engine.aggregates import canonical_key, parse_aggregates
-from boatlift.engine.catalyst import INPUT
+from boatlift.engine.catalyst import INPUT, analysed_text
 from boatlift.engine.column_rules import check_sink_key, refuse_maps, refuse_reserved
 from boatlift.engine.fingerprint import calls_python, fingerprint, libraries, pin_static_tables, shape
 from boatlift.engine.row_wise import apply, check_row_wise
 from boatlift.engine.state import Aggregate as StateAggregate
 from boatlift.engine.state import Layout
-from boatlift.engine.step_functions import StepContext, step_context
+from boatlift.engine.step_functions import MARK, StepContext, step_context
 from boatlift.errors import InvalidError
 
 __all__ = ["CompiledUnit", "Program", "compile_program"]
@@ -49,6 +49,7 @@ class CompiledUnit:
         libraries: Installed packages that its Python UDFs reach, and their versions.
         python: Whether its plan has Python UDFs.
         shape: What its plan looks like, whatever the step.
+        draws: Whether its plan has values that are a step's own: `bl.now()`, `bl.rand()`, `bl.uuid()`.
     """
 
     unit: Unit
@@ -61,6 +62,7 @@ class CompiledUnit:
     libraries: Mapping[str, str] = field(default_factory=dict)
     python: bool = False
     shape: str = ""
+    draws: bool = False
 
     def build(self, rows: DataFrame, clock: int, seed: int) -> DataFrame:
         """Applies the unit's transforms to the rows of a step.
@@ -81,7 +83,13 @@ class CompiledUnit:
         """The same, knowing the shape of its frame; `empty` has the columns of the unit's rows."""
         frame = self._built(empty, 0, 0)
         python = calls_python(frame)
-        return replace(self, python=python, shape=shape(frame, functions=python), libraries=libraries(frame))
+        return replace(
+            self,
+            python=python,
+            shape=shape(frame, functions=python),
+            libraries=libraries(frame),
+            draws=MARK in analysed_text(frame),
+        )
 
     def _built(self, rows: DataFrame, clock: int, seed: int) -> DataFrame:
         rows = rows.alias(INPUT)

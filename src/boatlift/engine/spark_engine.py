@@ -1,4 +1,4 @@
-"""The engine on Spark: one job a step."""
+"""The engine on Spark: one job a step, or one for several small steps that wait."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import time as clocks
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
-from boatlift.dataflow import Committed, Json, Outcome, Plan, SinkContext, Staged
+from boatlift.dataflow import Committed, Json, LoadsTogether, Outcome, Plan, SinkContext, Source, Staged
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.engine.aggregate_task import MergeTask
 from boatlift.engine.edges import EDGE, ReadTask
@@ -26,7 +27,7 @@ from boatlift.engine.state_table import StateTable
 from boatlift.engine.step_plans import RECEIPTS, StepPlan, StepPlanner, power_of_two
 from boatlift.errors import BoatliftError, InvalidError, UserCodeError
 from boatlift.runtime.events import StepResult
-from boatlift.runtime.instructions import Commit, Run
+from boatlift.runtime.instructions import Commit, Run, Step
 from boatlift.storage.records import Checkpoint, RunRef
 from boatlift.storage.store import Store
 
@@ -60,7 +61,9 @@ class SparkEngine:
         self._leftovers: dict[tuple[str, int], _Leftovers] = {}
         self._group = f"boatlift-{plan.dataflow}-{id(self)}"
         self._grouped = threading.local()
-        self._ahead: dict[tuple[str, int], Future[StepPlan]] = {}
+        self._ahead: dict[tuple[str, int, int], Future[StepPlan]] = {}
+        self._cancelled = False
+        self._apart: set[str] = set()
         self._background = ThreadPoolExecutor(1, thread_name_prefix="plans")
         for name, compiled in self._compiled.units.items():
             if compiled.layout is not None:
@@ -111,6 +114,7 @@ class SparkEngine:
 
     def cancel(self) -> None:
         """Makes running jobs end soon."""
+        self._cancelled = True
         self._spark.sparkContext.cancelJobGroup(self._group)
 
     def close(self) -> None:
@@ -142,46 +146,97 @@ class SparkEngine:
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
-    def prepare(self, order: Run) -> None:
-        """Begins to make a step's plan in the background."""
-        self._ahead[order.unit, order.time] = self._background.submit(self._plan, order)
+    def together(self, unit: str, positions: Sequence[Json]) -> int:
+        """Tells how many of these steps are better run as one job: as many as are small enough for one task in all."""
+        compiled = self._compiled.units[unit]
+        source = self._source_of(compiled)
+        if compiled.layout is None or compiled.draws or unit in self._apart or not isinstance(source, LoadsTogether):
+            return 1
+        weights = accumulate(source.weigh(position) for position in positions)
+        return max(1, sum(map(self._planner.fits_one_task, weights)))
 
-    def run(self, order: Run) -> StepResult:
-        """Executes a step as one Spark job."""
-        began = clocks.perf_counter()
-        compiled = self._compiled.units[order.unit]
-        source = self.plan.sources[compiled.unit.root].source if compiled.unit.root in self.plan.sources else None
-        self._settings.check()
-        if source is not None and order.replay:
-            source.verify(order.position)
-        self._join_group()
+    def prepare(self, order: Run) -> None:
+        """Begins to make a plan in the background."""
+        self._ahead[order.unit, order.time, order.last] = self._background.submit(self._plan, order)
+
+    def run(self, order: Run) -> tuple[StepResult, ...]:
+        """Executes steps as one Spark job, or else, so that each fails for itself, as one each."""
+        if len(order.steps) == 1:
+            return self._run_apart(order)
         try:
-            ahead = self._ahead.pop((order.unit, order.time), None)
-            step = ahead.result() if ahead is not None else self._plan(order)
-            table = self._tables.get(order.unit)
-            receipts = step.run([(run, str(path)) for run, path in table.held()] if table is not None else [])
+            return self._job(order)
+        except Exception:
+            if self._cancelled:
+                raise
+            # Nothing was kept, and of which step it comes cannot be told: the steps will, each alone, now and from now on.
+            self._apart.add(order.unit)
+            return self._run_apart(order)
+
+    def _run_apart(self, order: Run) -> tuple[StepResult, ...]:
+        results: list[StepResult] = []
+        for step in order.steps:
+            try:
+                results.append(self._run_alone(order.unit, step))
+            except BoatliftError:
+                if not results:
+                    raise
+                break  # what came before it stands; it will be ordered again, as the first
+        return tuple(results)
+
+    def _run_alone(self, unit: str, step: Step) -> StepResult:
+        source = self._source_of(self._compiled.units[unit])
+        try:
+            (result,) = self._job(Run(unit, (step,)))
         except UserCodeError as error:
-            raise UserCodeError(
-                "USER_CODE", f"at step {order.time} of {order.unit}, {error.message}"
-            ) from error.__cause__
+            raise UserCodeError("USER_CODE", f"at step {step.time} of {unit}, {error.message}") from error.__cause__
         except BoatliftError:
             raise
         except Exception as error:
-            raise explain(error, order.unit, order.time, (source, order.position) if source else None) from error
+            raise explain(error, unit, step.time, (source, step.position) if source else None) from error
+        return result
+
+    def _job(self, order: Run) -> tuple[StepResult, ...]:
+        began = clocks.perf_counter()
+        compiled = self._compiled.units[order.unit]
+        source = self._source_of(compiled)
+        self._settings.check()
         if source is not None:
-            # The rows that Spark read are those of the position only if the files are the same after the job.
-            source.verify(order.position)
-        return self._result(compiled, order.time, receipts, clocks.perf_counter() - began)
+            for step in order.steps:
+                if step.replay:
+                    source.verify(step.position)
+        self._join_group()
+        ahead = self._ahead.pop((order.unit, order.time, order.last), None)
+        plan = ahead.result() if ahead is not None else self._plan(order)
+        table = self._tables.get(order.unit)
+        receipts = plan.run([(run, str(path)) for run, path in table.held()] if table is not None else [])
+        if source is not None:
+            # The rows that Spark read are those of the positions only if the files are the same after the job.
+            for step in order.steps:
+                source.verify(step.position)
+        seconds = (clocks.perf_counter() - began) / len(order.steps)
+        return tuple(
+            self._result(compiled, step.time, made, seconds) for step, made in zip(order.steps, receipts, strict=True)
+        )
 
     def _plan(self, order: Run) -> StepPlan:
         self._join_group()
         compiled = self._compiled.units[order.unit]
-        if compiled.unit.root in self.plan.sources:
-            source = self.plan.sources[compiled.unit.root].source
-            rows, weight = source.load(self._spark, order.position), source.weigh(order.position)
+        source = self._source_of(compiled)
+        if len(order.steps) > 1:
+            assert isinstance(source, LoadsTogether)
+            rows = source.load_together(self._spark, [step.position for step in order.steps])
+            return self._planner.together(compiled, rows, range(order.time, order.last + 1))
+        (step,) = order.steps
+        if source is not None:
+            rows, weight = source.load(self._spark, step.position), source.weigh(step.position)
         else:
-            rows, weight = self._read_edge(compiled.unit.root, order.time)
-        return self._planner.plan(compiled, rows, weight, order.time, order.clock, order.seed)
+            rows, weight = self._read_edge(compiled.unit.root, step.time)
+        return self._planner.plan(compiled, rows, weight, step.time, step.clock, step.seed)
+
+    def _source_of(self, compiled: CompiledUnit) -> Source | None:
+        """Gives the source whose rows a unit takes at first hand."""
+        root = compiled.unit.root
+        return self.plan.sources[root].source if root in self.plan.sources else None
 
     def _result(self, compiled: CompiledUnit, time: int, receipts: Sequence[Receipt], seconds: float) -> StepResult:
         name = compiled.unit.name

@@ -18,7 +18,7 @@ from boatlift.dataflow.columns import ROW_HASH, WEIGHT
 from boatlift.engine.in_task import guarded, partition
 from boatlift.storage.records import RunRef
 
-__all__ = ["Outlet", "Receipt", "StageTask", "stage_all"]
+__all__ = ["Outlet", "Receipt", "StageTask", "packed", "stage_all"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,10 @@ class Receipt(msgspec.Struct, frozen=True, array_like=True):
     staged: dict[str, tuple[int, int, str]]
     run: RunRef | None = None
 
-    def batch(self) -> pa.RecordBatch:
-        """Packs it into the one row that the task returns."""
-        return pa.record_batch({"receipt": pa.array([msgspec.msgpack.encode(self)], pa.binary())})
+
+def packed(receipts: Sequence[Receipt]) -> pa.RecordBatch:
+    """Packs a task's receipts, one for each time, into the one row that it returns."""
+    return pa.record_batch({"receipt": pa.array([msgspec.msgpack.encode(receipts)], pa.binary())})
 
 
 def stage_all(
@@ -78,7 +79,7 @@ class StageTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Stages a partition and returns its receipt."""
-        yield guarded(self.processor, lambda: self.run(partition(), batches)).batch()
+        yield packed([guarded(self.processor, lambda: self.run(partition(), batches))])
 
     def run(self, number: int, batches: Iterator[pa.RecordBatch]) -> Receipt:
         """Stages a partition."""

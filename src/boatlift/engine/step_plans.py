@@ -1,4 +1,4 @@
-"""The Spark plan of a step: built, checked, optimised and planned before the step's turn comes.
+"""The Spark plan of a step, or of several small ones: built, checked, optimised and planned before its turn comes.
 
 All that a plan depends on is known when the step's input is closed, but for the runs that make up the state: these the
 tasks read from a file that is written when the step begins. So the plan of the next step is made while this one runs,
@@ -16,10 +16,10 @@ import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from boatlift.dataflow.columns import HASH, ROW_HASH, quoted
+from boatlift.dataflow.columns import HASH, ORDINAL, ROW_HASH, quoted
 from boatlift.engine.aggregate_task import AggregateTask, HeldRun, StepInput
 from boatlift.engine.aggregates import KEY_GROUPS, key_hash
-from boatlift.engine.catalyst import map_in_arrow, optimised
+from boatlift.engine.catalyst import map_in_arrow, optimised, thread
 from boatlift.engine.divide_task import DivideTask, Division, Piece, pieces_of
 from boatlift.engine.edges import EDGE
 from boatlift.engine.program import CompiledUnit
@@ -40,7 +40,7 @@ RECEIPTS = StructType([StructField("receipt", BinaryType())])
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """A step, ready to be run.
+    """A step, or several, ready to be run.
 
     Attributes:
         frame: Its rows are the receipts of its tasks.
@@ -52,16 +52,17 @@ class StepPlan:
     given: Path | None = None
     pieces: list[list[Piece]] | None = None
 
-    def run(self, held: Sequence[HeldRun]) -> list[Receipt]:
-        """Runs the job over a state; gives the receipts in order of partition."""
+    def run(self, held: Sequence[HeldRun]) -> list[list[Receipt]]:
+        """Runs the job over a state; gives for each step its receipts, in order of partition."""
         if self.given is not None:
             self.given.write_bytes(msgspec.msgpack.encode(StepInput(list(held), self.pieces)))
         try:
             rows = self.frame.collect()
         finally:
             self._tidy()
-        receipts = [msgspec.msgpack.decode(bytes(row[0]), type=Receipt) for row in rows]
-        return sorted(receipts, key=lambda receipt: receipt.partition)
+        receipts = [msgspec.msgpack.decode(bytes(row[0]), type=list[Receipt]) for row in rows]
+        receipts.sort(key=lambda made: made[0].partition)
+        return [list(made) for made in zip(*receipts, strict=True)]
 
     def _tidy(self) -> None:
         divided = {Path(place) for share in self.pieces or () for place, _ in share}
@@ -83,6 +84,27 @@ class StepPlanner:
     token: int
     parallelism: int
 
+    def fits_one_task(self, weight: int) -> bool:
+        """Tells whether so many bytes are so few that more tasks would not be faster."""
+        return tasks_for(weight, self.parallelism) == 1
+
+    def together(self, compiled: CompiledUnit, rows: DataFrame, times: range) -> StepPlan:
+        """Makes the plan of several steps of a unit with state, whose plan depends on nothing that differs among them.
+
+        Args:
+            compiled: The unit.
+            rows: The input of all of them, with `_ordinal`.
+            times: Which steps.
+
+        Raises:
+            InternalError: the ordinal cannot be threaded through the unit's transforms.
+        """
+        frame, columns = _hashed(compiled, compiled.build(rows.drop(ORDINAL), 0, 0))
+        threaded = thread(frame, rows, ORDINAL)
+        task = self._task(compiled, times, 1)
+        plan = map_in_arrow(threaded.coalesce(1), [*columns, ORDINAL], task, RECEIPTS)
+        return StepPlan(optimised(plan), Path(task.given))
+
     def plan(self, compiled: CompiledUnit, rows: DataFrame, weight: int, time: int, clock: int, seed: int) -> StepPlan:
         """Makes the plan of a unit's step.
 
@@ -95,28 +117,29 @@ class StepPlanner:
         frame = compiled.build(rows, clock, seed)
         if compiled.layout is None:
             return self._stage(compiled, frame)
-        aggregate = compiled.unit.aggregate
-        assert aggregate is not None
-        frame = frame.selectExpr("*", f"{key_hash(aggregate.keys)} AS {HASH}")
-        columns = [*aggregate.keys, *(name for name, _ in compiled.layout.arguments), HASH]
+        frame, columns = _hashed(compiled, frame)
         tasks = tasks_for(weight, self.parallelism)
-        given = self.scratch / f"given-{uuid.uuid4().hex}"
-        task = AggregateTask(
-            compiled.layout,
-            compiled.output,
-            compiled.unit.name,
-            time,
-            self.token,
-            tasks,
-            str(given),
-            _outlets(compiled),
-            str(self.scratch),
-        )
+        task = self._task(compiled, range(time, time + 1), tasks)
+        given = Path(task.given)
         if tasks == 1:
             return StepPlan(optimised(map_in_arrow(frame.coalesce(1), columns, task, RECEIPTS)), given)
         pieces = self._divided(compiled.unit.name, frame, columns, tasks)
         slots = frame.sparkSession.range(0, tasks, 1, tasks)
         return StepPlan(optimised(map_in_arrow(slots, ["id"], task, RECEIPTS)), given, pieces)
+
+    def _task(self, compiled: CompiledUnit, times: range, tasks: int) -> AggregateTask:
+        assert compiled.layout is not None
+        return AggregateTask(
+            compiled.layout,
+            compiled.output,
+            compiled.unit.name,
+            times,
+            self.token,
+            tasks,
+            str(self.scratch / f"given-{uuid.uuid4().hex}"),
+            _outlets(compiled),
+            str(self.scratch),
+        )
 
     def _stage(self, compiled: CompiledUnit, frame: DataFrame) -> StepPlan:
         columns = compiled.output.names
@@ -130,6 +153,15 @@ class StepPlanner:
         rows = map_in_arrow(frame, columns, DivideTask(unit, tasks, str(self.scratch)), RECEIPTS).collect()
         divisions = [msgspec.msgpack.decode(bytes(row[0]), type=Division) for row in rows]
         return pieces_of(divisions, tasks)
+
+
+def _hashed(compiled: CompiledUnit, frame: DataFrame) -> tuple[DataFrame, list[str]]:
+    """Adds the hash of the keys to what a unit with state takes; names the columns that its tasks are handed."""
+    assert compiled.layout is not None
+    assert compiled.unit.aggregate is not None
+    keys = compiled.unit.aggregate.keys
+    frame = frame.selectExpr("*", f"{key_hash(keys)} AS {HASH}")
+    return frame, [*keys, *(name for name, _ in compiled.layout.arguments), HASH]
 
 
 def tasks_for(weight: int, parallelism: int) -> int:

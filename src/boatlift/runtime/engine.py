@@ -6,6 +6,7 @@ sink are never called concurrently, except `capture`, which is called between tw
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -47,11 +48,17 @@ class Engine(Protocol):
     def advance(self, source: str, cursor: Json, position: Json) -> Json:
         """Gives the cursor after a position; pure."""
 
-    def prepare(self, order: Run) -> None:
-        """Learns of a step before its turn comes, if its rows come from a source; may get ready for it; returns at once."""
+    def together(self, unit: str, positions: Sequence[Json]) -> int:
+        """Tells how many of these steps, from the first on, are better run as one job: 1 or more; at once."""
 
-    def run(self, order: Run) -> StepResult:
-        """Executes a step as one Spark job.
+    def prepare(self, order: Run) -> None:
+        """Learns of steps before their turn comes, if their rows come from a source; may get ready; returns at once."""
+
+    def run(self, order: Run) -> tuple[StepResult, ...]:
+        """Executes steps, in order, each over the state that the one before left.
+
+        Returns:
+            A result for each step; if one fails, for those before it, and the error when it is ordered again.
 
         Raises:
             DataError: the input is not what its position names.

@@ -35,7 +35,7 @@ class StepResult:
         rows, digest: Of all output rows; the digest does not depend on how they were divided.
         rows_in: Rows taken.
         staged: Sink to the receipts of its tasks, in order of partition.
-        seconds: How long the job took, for people.
+        seconds: How long it took, for people; of a job over several times its share.
     """
 
     rows: int
@@ -79,11 +79,11 @@ class Durable:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """A unit has executed a time."""
+    """A unit has executed times that follow each other, from this one on."""
 
     unit: str
     time: int
-    result: StepResult
+    results: tuple[StepResult, ...]
 
 
 @dataclass(frozen=True, slots=True)

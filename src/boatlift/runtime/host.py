@@ -121,7 +121,8 @@ class Host:
         self._writer = GroupWriter(self._log)
         try:
             held = self._open_sinks()
-            machine = Machine(self._engine.plan, history, held, available_now=self._available_now)
+            plan, together = self._engine.plan, self._engine.together
+            machine = Machine(plan, history, held, together, available_now=self._available_now)
             self._check_environment(history.environment, machine)
             self._restore(machine, history.checkpoints)
             self._cursors = self._fold_cursors(history)
@@ -294,19 +295,11 @@ class Host:
                 for record in records:
                     if isinstance(record, Checkpoint):
                         self._saved_runs.named(run.name for run in record.runs)
-            case ev.Ran(unit, at, result):
-                self._watch(
-                    Progress(
-                        "step",
-                        unit,
-                        at,
-                        result.rows_in,
-                        result.rows,
-                        result.seconds * 1000,
-                        machine.is_replay(unit, at),
-                        machine.behind(unit, at),
-                    )
-                )
+            case ev.Ran(unit, first, results):
+                for at, result in enumerate(results, first):
+                    replay, behind = machine.is_replay(unit, at), machine.behind(unit, at)
+                    rows, milliseconds = (result.rows_in, result.rows), result.seconds * 1000
+                    self._watch(Progress("step", unit, at, *rows, milliseconds, replay, behind))
             case ev.Placed(sink, at, _):
                 self._watch(Progress("commit", sink, at))
             case ev.Saved(unit, at, _):

@@ -22,6 +22,7 @@ __all__ = [
     "Prepare",
     "Run",
     "Save",
+    "Step",
 ]
 
 
@@ -41,19 +42,42 @@ class Append:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """Execute a unit over a time, with these determinants. Answer: `Ran`.
+class Step:
+    """A time with its determinants.
 
     Attributes:
-        replay: The time was executed before a crash; the input must be proved unchanged.
+        time: Which.
+        position: What the source takes in it.
+        clock, seed: What `bl.now()`, `bl.rand()` and `bl.uuid()` give in it.
+        replay: It was executed before a crash; the input must be proved unchanged.
     """
 
-    unit: str
     time: int
     position: Json
     clock: int
     seed: int
     replay: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Execute a unit over one time or several that follow each other. Answer: `Ran`, with a result for each or the first.
+
+    Times are executed as one job where that is faster; what each of them gives is the same either way.
+    """
+
+    unit: str
+    steps: tuple[Step, ...]
+
+    @property
+    def time(self) -> int:
+        """The first of its times."""
+        return self.steps[0].time
+
+    @property
+    def last(self) -> int:
+        """The last of its times."""
+        return self.steps[-1].time
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ steps run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from boatlift.dataflow import Outcome, Plan, Unit
+from boatlift.dataflow import Json, Outcome, Plan, Unit
 from boatlift.errors import DivergedError, InternalError
 from boatlift.recovery import RecoveryPlan
 from boatlift.runtime import events as ev
@@ -24,8 +24,11 @@ from boatlift.storage.records import Checkpoint, Committed, Input, Output, Recor
 
 __all__ = ["Machine"]
 
-SOURCE_AHEAD = 2
-"""How many times a source may close beyond the slowest unit that reads it: one runs, one is made durable meanwhile."""
+SOURCE_AHEAD = 8
+"""How many times a source may close beyond what the slowest unit that reads it runs: small ones then run together."""
+
+RUN_TIMES = 16
+"""How many times one run covers at the most: bounds how long a stop waits, and what waits in scratch."""
 
 UNIT_AHEAD = 4
 """How many of a unit's times may wait for its sinks and readers before it stops: bounds what scratch holds."""
@@ -41,14 +44,24 @@ class Machine:
         plan: The dataflow, in units.
         history: What the log says; the machine does not change it.
         held: Sink to the last time it holds, -1 for none.
+        together: `Engine.together`: how many of a unit's waiting steps one run covers.
         available_now: Finish when no source has anything new, rather than wait.
 
     Raises:
         DataError: `[NO_CONSISTENT_FRONTIER]` what the sinks hold cannot come from what the store holds.
     """
 
-    def __init__(self, plan: Plan, history: History, held: Mapping[str, int], *, available_now: bool) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        history: History,
+        held: Mapping[str, int],
+        together: Callable[[str, Sequence[Json]], int],
+        *,
+        available_now: bool,
+    ) -> None:
         self.plan = plan
+        self._together = together
         self.available_now = available_now
         self.story = Story()
         self.monitor = monitor_of(recovery_graph(plan), history, held)
@@ -137,14 +150,14 @@ class Machine:
                 self._pending.append(self._sources[source].inputs[time])
                 urgent = True
             case ev.Nothing(source):
-                self._sources[source].polling, self._sources[source].idle = False, True
+                self._sources[source].give_nothing()
             case ev.Wake(source):
                 self._sources[source].idle = False
             case ev.Durable(records):
                 self._appending -= 1
                 self._note_durable(records)
-            case ev.Ran(unit, time, result):
-                given += self._note_ran(self.plan.units[unit], time, result, event)
+            case ev.Ran(unit, time, results):
+                given += self._note_ran(self.plan.units[unit], time, results, event)
             case ev.Placed(sink, time, outcome):
                 self._note_placed(sink, time, outcome, event)
                 given += self._freed(self.plan.unit_of_sink(sink))
@@ -171,9 +184,20 @@ class Machine:
                 case Stopped():
                     self._stopped = True
 
-    def _note_ran(self, unit: Unit, time: int, result: ev.StepResult, event: ev.Event) -> list[do.Instruction]:
+    def _note_ran(
+        self, unit: Unit, first: int, results: Sequence[ev.StepResult], event: ev.Event
+    ) -> list[do.Instruction]:
         progress = self._units[unit.name]
-        self._require(progress.running == time, event)
+        order = progress.running
+        self._require(order is not None and order.time == first and 0 < len(results) <= len(order.steps), event)
+        for time, result in enumerate(results, first):
+            self._note_step(unit, time, result)
+        progress.running, progress.completed = None, first + len(results) - 1
+        if unit.aggregate is not None and unit.aggregate.policy.checkpoints(progress.completed):
+            progress.wants_save = True
+        return self._freed(unit) + (self._freed(self.plan.units[unit.root]) if unit.root in self.plan.units else [])
+
+    def _note_step(self, unit: Unit, time: int, result: ev.StepResult) -> None:
         expected = self._expected.pop((unit.name, time), None)
         if expected is None:
             self._pending.append(Output(unit.name, time, result.rows, result.digest))
@@ -183,14 +207,10 @@ class Machine:
                 f"{unit.name} at step {time} gave {result.rows} rows with digest {result.digest} on replay, but "
                 f"{expected.rows} rows with {expected.digest} are recorded: something in it is not deterministic",
             )
-        progress.running, progress.completed = None, time
         for name in (*(t.name for t in unit.chain), unit.name):
             self.monitor.completed(name, time)
         for sink in unit.sinks:
             self._sinks[sink.name].waiting[time] = result
-        if unit.aggregate is not None and unit.aggregate.policy.checkpoints(time):
-            progress.wants_save = True
-        return self._freed(unit) + (self._freed(self.plan.units[unit.root]) if unit.root in self.plan.units else [])
 
     def _note_placed(self, sink: str, time: int, outcome: Outcome, event: ev.Event) -> None:
         progress = self._sinks[sink]
@@ -236,41 +256,54 @@ class Machine:
 
     def _polls(self) -> Iterable[do.Instruction]:
         for name, source in self._sources.items():
-            followers = [self._units[u].completed for u in self.plan.units if self.plan.source_of(u) == name]
+            followers = [self._units[u].ordered for u in self.plan.units if self.plan.source_of(u) == name]
             ahead = source.next - 1 - min(followers)
-            if not (self._stopping or source.polling or source.idle) and ahead < SOURCE_AHEAD:
+            if self._stopping or source.polling or source.idle:
+                continue
+            if ahead < SOURCE_AHEAD or not source.asked:
                 source.polling = True
                 yield do.Poll(name, source.next)
 
     def _runs(self) -> Iterable[do.Instruction]:
         for name, unit in self.plan.units.items():
             progress = self._units[name]
-            time = progress.completed + 1
             if self._stopping or progress.running is not None or progress.wants_save:
                 continue
-            source = self._sources[self.plan.source_of(name)]
-            if time not in source.inputs or time - self._taken(unit) > UNIT_AHEAD:
+            time = progress.completed + 1
+            if time - self._taken(unit) > UNIT_AHEAD or not self._sources[self.plan.source_of(name)].asked:
                 continue
-            if unit.root not in self.plan.sources and self._units[unit.root].completed < time:
-                continue
-            progress.running = time
-            yield self._order(name, time)
+            prepared, progress.prepared = progress.prepared, None
+            # A run that broke off leaves what was prepared behind it to be ordered anew.
+            progress.running = prepared if prepared and prepared.time == time else self._order(unit, time)
+            if progress.running is not None:
+                yield progress.running
 
     def _prepares(self) -> Iterable[do.Instruction]:
         """The run after the one under way, if all that it takes from outside is known."""
         for name, unit in self.plan.units.items():
             progress = self._units[name]
-            time = progress.completed + 2
-            if self._stopping or progress.running is None or progress.prepared >= time:
+            if self._stopping or progress.running is None or progress.prepared is not None:
                 continue
-            if unit.root in self.plan.sources and time in self._sources[unit.root].inputs:
-                progress.prepared = time
-                yield do.Prepare(self._order(name, time))
+            if unit.root in self.plan.sources:
+                progress.prepared = self._order(unit, progress.running.last + 1)
+                if progress.prepared is not None:
+                    yield do.Prepare(progress.prepared)
 
-    def _order(self, unit: str, time: int) -> do.Run:
-        source = self._sources[self.plan.source_of(unit)]
-        made = source.inputs[time]
-        return do.Run(unit, time, made.position, made.clock, made.seed, time <= source.replay_until)
+    def _order(self, unit: Unit, first: int) -> do.Run | None:
+        """Makes an order of what waits for a unit, from a time on; it ends where a checkpoint is due."""
+        source = self._sources[self.plan.source_of(unit.name)]
+        steps: list[do.Step] = []
+        for time in range(first, first + RUN_TIMES):
+            made = source.inputs.get(time)
+            if made is None or (unit.root not in self.plan.sources and self._units[unit.root].completed < time):
+                break
+            steps.append(do.Step(time, made.position, made.clock, made.seed, time <= source.replay_until))
+            if unit.aggregate is not None and unit.aggregate.policy.checkpoints(time):
+                break
+        if not steps:
+            return None
+        count = self._together(unit.name, [step.position for step in steps])
+        return do.Run(unit.name, tuple(steps[:count]))
 
     def _commits(self) -> Iterable[do.Instruction]:
         for name, sink in self._sinks.items():

@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from boatlift.runtime.events import StepResult
+from boatlift.runtime.instructions import Run
 from boatlift.storage.records import Input
 
 __all__ = ["SinkProgress", "SourceProgress", "Story", "UnitProgress"]
@@ -19,6 +20,7 @@ class SourceProgress:
         inputs: Made and not yet stable, by time.
         next: The next time to close.
         replay_until: The last time that was recorded before this process began.
+        asked: Whether it has answered once: what it has then runs along with what is replayed.
     """
 
     inputs: dict[int, Input]
@@ -26,12 +28,17 @@ class SourceProgress:
     replay_until: int
     polling: bool = False
     idle: bool = False
+    asked: bool = False
 
     def take(self, made: Input) -> None:
         """Notes a time that was closed."""
         self.inputs[made.time] = made
         self.next = made.time + 1
-        self.polling = False
+        self.polling, self.asked = False, True
+
+    def give_nothing(self) -> None:
+        """Notes that it has nothing new."""
+        self.polling, self.idle, self.asked = False, True, True
 
 
 @dataclass(slots=True)
@@ -41,20 +48,26 @@ class UnitProgress:
     Attributes:
         completed: The last time executed.
         saved: The last time whose checkpoint is durable.
+        running: What the engine runs.
+        prepared: What the engine was told to get ready for, to be run next.
         freed: The last time whose scratch files are dropped.
-        prepared: The last time that the engine was told to get ready for.
     """
 
     completed: int
     saved: int
-    running: int | None = None
+    running: Run | None = None
+    prepared: Run | None = None
     saving: int | None = None
     wants_save: bool = False
     freed: int = field(init=False)
-    prepared: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.freed = self.prepared = self.completed
+        self.freed = self.completed
+
+    @property
+    def ordered(self) -> int:
+        """The last time executed or being executed."""
+        return self.completed if self.running is None else self.running.last
 
 
 @dataclass(slots=True)

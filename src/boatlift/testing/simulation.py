@@ -9,7 +9,7 @@ division of input that was recorded: the sinks must hold exactly what it gives.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -158,7 +158,7 @@ class Simulation:
         for made in (made for inputs in history.inputs.values() for made in inputs.values()):
             self._note_division(made)
         held = {name: len(kept) - 1 for name, kept in self.world.held.items()}
-        machine = Machine(self.plan, history, held, available_now=True)
+        machine = Machine(self.plan, history, held, self._together, available_now=True)
         states = {
             unit: int.from_bytes(self.store.read(_run_name(history.checkpoints[unit][time].runs)), "big")
             for unit, time in machine.checkpoints().items()
@@ -201,10 +201,12 @@ class Simulation:
                 end = min(self.world.items[source], start + self.random.randint(1, 4))
                 process.cursors[source] = end
                 return [ev.Proposed(source, time, {"start": start, "end": end}, 0, self.random.getrandbits(32))]
-            case do.Run(unit, time, position):
-                output = self._execute(process, self.plan.units[unit], time, (position["start"], position["end"]))
+            case do.Run(unit, steps):
+                steps = steps[: self.random.randint(1, len(steps))]
                 staged = {sink.name: () for sink in self.plan.units[unit].sinks}
-                return [ev.Ran(unit, time, ev.StepResult(1, f"{output:016x}", 1, staged))]
+                outputs = [self._execute(process, self.plan.units[unit], step) for step in steps]
+                results = tuple(ev.StepResult(1, f"{output:016x}", 1, staged) for output in outputs)
+                return [ev.Ran(unit, steps[0].time, results)]
             case do.Prepare():
                 """Nothing here takes time that could be saved."""
             case do.Commit(sink, time, _, digest):
@@ -227,8 +229,12 @@ class Simulation:
         division = (made.position["start"], made.position["end"])
         assert self.world.divisions.setdefault((made.source, made.time), division) == division, f"{made} has changed"
 
-    def _execute(self, process: _Process, unit: Unit, time: int, division: tuple[int, int]) -> int:
-        source = self.plan.source_of(unit.name)
+    def _together(self, _unit: str, positions: Sequence[Any]) -> int:
+        return self.random.randint(1, len(positions))
+
+    def _execute(self, process: _Process, unit: Unit, step: do.Step) -> int:
+        source, time = self.plan.source_of(unit.name), step.time
+        division = (step.position["start"], step.position["end"])
         assert division[0] >= self.world.acknowledged[source], f"{source} is read again where it was acknowledged"
         rows = mix(source, division) if unit.root in self.plan.sources else process.outputs[unit.root, time]
         output = _step(unit, time, rows, process.states)

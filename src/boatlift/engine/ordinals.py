@@ -1,0 +1,28 @@
+"""Several steps in one job: each row carries `_ordinal`, which of the steps it belongs to, past the user's transforms.
+
+A transform is row-wise, so it may see the rows of all steps at once; but it must not see the ordinal, and would drop it
+with the first `select`. So the plan is built without it, and the ordinal is threaded through what was built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from boatlift.dataflow.columns import ORDINAL
+
+__all__ = ["by_ordinal"]
+
+
+def by_ordinal(batches: Sequence[pa.RecordBatch], steps: int) -> list[list[pa.RecordBatch]]:
+    """Divides rows by the step they belong to, in the order they have, and drops the ordinal."""
+    if not batches:
+        return [[] for _ in range(steps)]
+    rows = pa.concat_batches(batches)
+    ordinals = rows.column(ORDINAL).to_numpy(zero_copy_only=True)
+    order = np.argsort(ordinals, kind="stable")
+    ends = np.cumsum(np.bincount(ordinals, minlength=steps)).tolist()
+    rows = rows.drop_columns([ORDINAL]).take(pa.array(order))
+    return [[rows.slice(begin, end - begin)] for begin, end in zip([0, *ends], ends, strict=False)]

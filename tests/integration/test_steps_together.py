@@ -1,0 +1,151 @@
+"""Small steps that wait are run as one Spark job: nothing that comes out tells so."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import boatlift as bl
+from boatlift.engine.spark_engine import SparkEngine
+from boatlift.runtime.instructions import Run
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+FILES = 9
+SCHEMA = "k STRING, g INT, v DOUBLE"
+Transform = Callable[["DataFrame"], "DataFrame"]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for kind in ("csv", "parquet"):
+        (tmp_path / kind).mkdir()
+    for number in range(FILES):
+        rows = [(f"k{(number * n) % 5}", n % 3, 0.1 * n * number) for n in range(20)]
+        lines = ["k,g,v", *(",".join(map(str, row)) for row in rows)]
+        (tmp_path / "csv" / f"part {number}+.csv").write_text("\n".join(lines) + "\n")
+        columns = dict(zip(("k", "g", "v"), map(list, zip(*rows, strict=True)), strict=True))
+        table = pa.table(columns, pa.schema([("k", pa.string()), ("g", pa.int32()), ("v", pa.float64())]))
+        pq.write_table(table, tmp_path / "parquet" / f"ü part {number}.parquet")
+    return tmp_path
+
+
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many steps each job of a step had, in order; a job that failed counts too."""
+    sizes: list[int] = []
+    job = SparkEngine._job
+
+    def counted(engine: SparkEngine, order: Run) -> object:
+        sizes.append(len(order.steps))
+        return job(engine, order)
+
+    monkeypatch.setattr(SparkEngine, "_job", counted)
+    return sizes
+
+
+def flow_of(kind: str, transform: Transform, *, deterministic: bool | None = None, files: int = 1) -> bl.Dataflow:
+    from pyspark.sql import functions as F
+
+    flow = bl.Dataflow("sums")
+    rows = flow.source("rows", bl.files(kind, format=kind, schema=SCHEMA, max_files_per_step=files))
+    made = rows.transform("made", transform, deterministic=deterministic)
+    sums = made.group_by("k").agg("sums", F.count("*").alias("n"), F.sum("v").alias("v"), policy=bl.Lazy(every=6))
+    sums.sink("history", bl.parquet("history"))
+    return flow
+
+
+def outcome(flow: bl.Dataflow, spark: SparkSession) -> dict[str, list[str]]:
+    for folder in ("store", "history"):
+        shutil.rmtree(folder, ignore_errors=True)
+    bl.run(flow, store="store", available_now=True, spark=spark)
+    return {
+        path.name: sorted(repr(row) for row in pq.read_table(path).to_pylist())
+        for path in sorted(Path("history").glob("*.parquet"))
+    }
+
+
+def plain(df: DataFrame) -> DataFrame:
+    return df
+
+
+def projected(df: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return df.where("g > 0").select(F.upper("k").alias("k"), (F.col("v") * 2).alias("v")).where("v > 0.5")
+
+
+def exploded(df: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return df.withColumn("copy", F.explode(F.sequence(F.lit(0), F.col("g")))).drop("g").where("copy < 2")
+
+
+def with_function(df: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return df.withColumn("k", F.udf(lambda text: text[::-1], "string")("k"))
+
+
+def joined(df: DataFrame) -> DataFrame:
+    names = df.sparkSession.createDataFrame([(0, "zero"), (1, "one")], "g INT, name STRING")
+    return df.join(names, "g").selectExpr("concat(k, name) AS k", "v")
+
+
+@pytest.mark.parametrize(
+    ("kind", "transform", "deterministic", "files"),
+    [
+        ("csv", plain, None, 1),
+        ("parquet", plain, None, 2),
+        ("csv", projected, None, 2),
+        ("parquet", exploded, None, 1),
+        ("parquet", with_function, True, 1),
+        ("csv", joined, None, 1),
+    ],
+)
+def test_what_comes_out_is_that_of_steps_apart(
+    here: Path,
+    spark: SparkSession,
+    jobs: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    transform: Transform,
+    deterministic: bool | None,
+    files: int,
+) -> None:
+    flow = flow_of(kind, transform, deterministic=deterministic, files=files)
+    together = outcome(flow, spark)
+    steps = -(-FILES // files)
+    assert max(jobs) > 1, "no steps were run together"
+    assert sum(jobs) == steps, "a job failed, or ran twice"
+    jobs.clear()
+    monkeypatch.setattr(SparkEngine, "together", lambda *_: 1)
+    assert outcome(flow, spark) == together
+    assert jobs == [1] * steps
+    assert len(together) == steps
+    assert any(together.values())
+
+
+def test_what_differs_from_step_to_step_is_run_apart(here: Path, spark: SparkSession, jobs: list[int]) -> None:
+    from pyspark.sql import functions as F
+
+    outcome(flow_of("csv", lambda df: df.withColumn("k", F.concat("k", bl.now().cast("string")))), spark)
+    assert jobs == [1] * FILES
+
+
+def test_a_step_that_fails_is_named_and_those_before_it_stand(here: Path, spark: SparkSession, jobs: list[int]) -> None:
+    (here / "csv" / "part 3+.csv").write_text("k,g,v\na,1,2\nb,one,2\n")
+    with pytest.raises(bl.DataError, match=r"part 3\+\.csv line 3: column g is 'one'"):
+        outcome(flow_of("csv", plain), spark)
+    assert max(jobs) > 1
+    assert len(list(Path("history").glob("*.parquet"))) == 3
