@@ -42,6 +42,7 @@ def wait(value):
 flow = bl.Dataflow("mine")
 rows = flow.source("rows", bl.files("data/*.csv", schema="k STRING, g INT, v DOUBLE", null_value="NA"))
 waited = rows.transform("waited", lambda df: df.withColumn("v", F.udf(wait, "double")("v")), deterministic=True)
+waited = waited.transform("dated", lambda df: df.withColumn("at", bl.now()))  # so that each step is a job of its own
 waited.group_by("k").agg("sums", F.sum("v").alias("total")).sink("history", bl.parquet("history"))
 """
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from boatlift.testing.cluster import StandaloneCluster, _processes
+from boatlift.testing.cluster import StandaloneCluster, _processes, alive_workers
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster]
 
@@ -91,9 +91,10 @@ def test_a_job_is_right_though_an_executor_and_then_a_worker_are_killed(
 
 
 def test_a_worker_can_be_added(cluster: StandaloneCluster) -> None:
-    before = cluster._alive_workers()
+    before = alive_workers(cluster._web)
+    assert before is not None
     index = cluster.start_worker()
-    assert cluster._alive_workers() == before + 1
+    assert alive_workers(cluster._web) == before + 1
     cluster.kill_worker(index)
 
 
