@@ -23,6 +23,9 @@ CONDITIONS: dict[str, Condition] = {
     "BAD_NAME": Condition("InvalidError", "a name has characters other than letters, digits, - and _", "rename it"),
     "BAD_OPTION": Condition("InvalidError", "an option has a value that makes no sense", "correct the option"),
     "BAD_POLICY": Condition("InvalidError", "a processor cannot have this policy", "choose another policy"),
+    "BAD_PROJECTION": Condition(
+        "InvalidError", "a projection between time domains breaks one of its laws", "correct it: the message has a case"
+    ),
     "FLOW_NOT_FOUND": Condition(
         "InvalidError", "module:attribute names no dataflow", "name the module and its Dataflow"
     ),

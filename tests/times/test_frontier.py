@@ -6,7 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boatlift.times import EPOCH, EpochFrontier, Frontier, TimeSet, last_of
+from boatlift.times import (
+    EPOCH,
+    LAST,
+    EpochFrontier,
+    Frontier,
+    Loop,
+    LoopFrontier,
+    LoopTimes,
+    Sequence,
+    TimeSet,
+    all_times,
+    end_of,
+    frontier_of,
+    last_of,
+)
 
 
 class Grid:
@@ -23,23 +37,17 @@ class Grid:
         return tuple(t for t in ((x - 1, y), (x, y - 1)) if min(t) >= 0)
 
 
-class Edges:
-    """(edge, number), where times on two edges are not ordered: seed 002, section 3.1."""
-
-    def leq(self, a, b):
-        return a[0] == b[0] and a[1] <= b[1]
-
-    def meet(self, a, b):
-        return min(a, b) if a[0] == b[0] else None
-
-    def below(self, time):
-        return ((time[0], time[1] - 1),) if time[1] > 0 else ()
-
+EDGES = Sequence(("d", "e"))
 
 DOMAINS = {
     EPOCH: list(range(6)),
     Grid(): list(itertools.product(range(4), range(4))),
-    Edges(): list(itertools.product("de", range(4))),
+    EDGES: list(itertools.product("de", range(4))),
+    Loop(1): list(itertools.product(range(3), (0, 1, 2, LAST))),
+    Loop(2): [
+        *itertools.product(range(2), (0, 1), (0, 1, LAST)),
+        *((epoch, LAST, LAST) for epoch in range(2)),
+    ],
 }
 domains = st.sampled_from(list(DOMAINS))
 epochs = st.integers(-1, 12).map(Frontier.up_to)
@@ -49,7 +57,12 @@ epochs = st.integers(-1, 12).map(Frontier.up_to)
 def frontiers(draw, number):
     domain = draw(domains)
     sets = [draw(st.sets(st.sampled_from(DOMAINS[domain]), max_size=5)) for _ in range(number)]
-    return domain, *(Frontier(domain, s) for s in sets)
+    return domain, *(frontier_of(domain, s) if draw(st.booleans()) else Frontier(domain, s) for s in sets)
+
+
+def is_event(time):
+    """Whether an event can have it: the end of the rounds of a loop is no event's time."""
+    return not isinstance(time, tuple) or time[-1] != LAST
 
 
 def members(frontier):
@@ -64,13 +77,15 @@ def test_domains_keep_their_laws(drawn):
     assert not (domain.leq(a, b) and domain.leq(b, c)) or domain.leq(a, c)
     meet = domain.meet(a, b)
     assert (domain.leq(c, a) and domain.leq(c, b)) == (meet is not None and domain.leq(c, meet))
-    assert (domain.leq(c, a) and c != a) == any(domain.leq(c, x) for x in domain.below(a))
+    if is_event(a):
+        assert (domain.leq(c, a) and c != a) == any(domain.leq(c, x) for x in domain.below(a))
+    assert any(domain.leq(a, g) for g in getattr(domain, "greatest", lambda: [a])())
 
 
 @given(frontiers(1))
 def test_a_frontier_is_downward_closed(drawn):
     domain, f = drawn
-    assert all(b in members(f) for t in members(f) for b in domain.below(t))
+    assert all(b in members(f) for t in members(f) if is_event(t) for b in domain.below(t))
     assert f.maximal <= members(f)
     assert not any(domain.leq(a, b) for a, b in itertools.permutations(f.maximal, 2))
     assert bool(f) == bool(members(f))
@@ -89,7 +104,7 @@ def test_subset_union_and_intersection_are_those_of_sets(drawn):
 @given(frontiers(1), st.data())
 def test_extend_goes_on_until_a_time_is_missing(drawn, data):
     domain, f = drawn
-    times = data.draw(st.sets(st.sampled_from(DOMAINS[domain])))
+    times = data.draw(st.sets(st.sampled_from([t for t in DOMAINS[domain] if is_event(t)])))
     grown = f.extend(times)
     assert f <= grown
     assert members(grown) <= members(f) | times
@@ -100,7 +115,7 @@ def test_extend_goes_on_until_a_time_is_missing(drawn, data):
 @given(frontiers(1), st.data())
 def test_without_is_the_smallest_frontier_of_the_rest(drawn, data):
     domain, f = drawn
-    times = data.draw(st.sets(st.sampled_from(DOMAINS[domain])))
+    times = data.draw(st.sets(st.sampled_from([t for t in DOMAINS[domain] if is_event(t)])))
     assert f.without(times) == Frontier(domain, members(f) - times)
 
 
@@ -130,7 +145,7 @@ def test_everything_is_the_intersection_of_no_frontiers(f):
 def test_how_frontiers_are_told():
     assert [repr(Frontier.up_to(n)) for n in (-1, 0, 7)] == ["∅", "0…0", "0…7"]
     assert repr(Frontier.everything()) == "⊤"
-    assert repr(Frontier(Edges(), [("d", 1), ("e", 2)])) == "↓{('d', 1), ('e', 2)}"
+    assert repr(Frontier(EDGES, [("d", 1), ("e", 2)])) == "↓{('d', 1), ('e', 2)}"
 
 
 def test_no_epoch_is_before_0():
@@ -140,5 +155,82 @@ def test_no_epoch_is_before_0():
 
 def test_a_frontier_of_another_domain_has_no_last_epoch():
     with pytest.raises(TypeError):
-        last_of(Frontier(Edges(), [("d", 1)]))
+        last_of(Frontier(EDGES, [("d", 1)]))
     assert isinstance(Frontier.up_to(3), EpochFrontier)
+
+
+# -- loops: what only `LoopTimes` knows -------------------------------------------------------------------------------
+
+LOOP = Loop(1)
+loop_frontiers = st.sampled_from([None, *DOMAINS[LOOP]]).map(lambda last: LoopFrontier(LOOP, last))
+
+
+@st.composite
+def loop_runs(draw):
+    """Epochs that ran so many rounds each; of some of the times there is a record."""
+    counts = draw(st.lists(st.integers(1, 3), max_size=3))
+    ran = [(epoch, i) for epoch, count in enumerate(counts) for i in range(count)]
+    kept = draw(st.sets(st.sampled_from(ran))) if ran else set()
+    times = LoopTimes(1, kept)
+    for epoch, count in enumerate(counts):
+        if draw(st.booleans()):
+            times.end((epoch, count - 1))
+    return ran, kept, times
+
+
+@given(loop_runs(), st.data())
+def test_a_loop_goes_on_to_the_next_epoch_only_behind_a_last_round(made, data):
+    ran, kept, times = made
+    last = data.draw(st.sampled_from([None, *ran]))
+    f = LoopFrontier(LOOP, last)
+    grown = f.extend(times)
+    assert f <= grown
+    # One after the other, by the book.
+    at = last
+    for time in ran[0 if last is None else ran.index(last) + 1 :]:
+        if at is not None and time[0] > at[0] and times.last_round((at[0],)) != at[1]:
+            break
+        if time not in kept:
+            break
+        at = time
+    ends = at is not None and times.last_round((at[0],)) == at[1]
+    assert grown.last == ((at[0], LAST) if ends else at)
+
+
+@given(loop_runs(), loop_frontiers, loop_frontiers)
+def test_what_a_loop_has_not_logged_is_within_exactly_when_it_is_within_what_extends(made, f, h):
+    """sent(f without L) ⊆ h exactly when f ⊆ h extended by L: the closed form that the solver uses."""
+    ran, _, times = made
+    # Of frontiers that can be: of rounds that ran, and of ends that are known.
+    known_ends = [(epoch, LAST) for epoch in range(3) if times.last_round((epoch,)) is not None]
+    if all(g.last in {None, *ran, *known_ends} for g in (f, h)):
+        assert (f.without(times) <= h) == (f <= h.extend(times))
+
+
+def test_the_rounds_of_nested_loops_end_from_within():
+    times = LoopTimes(2, [(0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0)])
+    empty = LoopFrontier(Loop(2))
+    assert empty.extend(times).last == (0, 0, 1)
+    times.end((0, 0, 1))
+    assert empty.extend(times).last == (0, 1, 0)
+    times.end((0, 1, 0))
+    assert empty.extend(times).last == (0, 1, LAST)
+    times.end((0, 1))
+    assert empty.extend(times).last == (1, 0, 0)
+    assert end_of((0,), 2) == (0, LAST, LAST)
+    assert LoopFrontier(Loop(2), end_of((0,), 2)).without(times).last is None
+
+
+def test_right_below_the_end_of_rounds_there_is_nothing():
+    with pytest.raises(ValueError, match="no time comes right before"):
+        LOOP.below((0, LAST))
+
+
+@given(frontiers(1))
+def test_all_times_are_those_of_every_frontier(drawn):
+    domain, f = drawn
+    if isinstance(domain, Grid):
+        return
+    everything = all_times(domain)
+    assert f <= everything
+    assert (f & everything, f | everything) == (f, everything)

@@ -1,20 +1,55 @@
-"""Logical time: domains, frontiers, projections. Pure."""
+"""Logical time: domains, frontiers, projections. Pure.
 
-from boatlift.times.domain import EPOCH, Domain, Epoch
+In reading order: `domain` (what a time is; epochs), `sequence`, `loop`; `frontier` (downward-closed sets), `loop_frontier`; `time_set`,
+`loop_times`, `order` (what happened: sets of times, and orders, that need not be downward closed); `projection` (φ, its laws),
+`epoch_projections`, `loop_projections`, `sequence_projections`; `laws` (the checker).
+"""
+
+from boatlift.times.domain import EPOCH, LAST, Domain, Epoch
+from boatlift.times.epoch_projections import Coarse, Cuts, Fine
 from boatlift.times.frontier import AnyFrontier, EpochFrontier, Frontier, last_of
-from boatlift.times.projection import IDENTITY, Identity, Projection
+from boatlift.times.laws import check_projection
+from boatlift.times.loop import Loop, LoopTime, end_of
+from boatlift.times.loop_frontier import LoopFrontier, all_times, frontier_of
+from boatlift.times.loop_projections import Enter, Feedback, Leave
+from boatlift.times.loop_times import LoopTimes
+from boatlift.times.order import Order
+from boatlift.times.projection import IDENTITY, Identity, Projection, Then
+from boatlift.times.sequence import Sequence, SequenceTime
+from boatlift.times.sequence_projections import FromSequence, ToSequence
 from boatlift.times.time_set import TimeSet
 
 __all__ = [
     "EPOCH",
     "IDENTITY",
+    "LAST",
     "AnyFrontier",
+    "Coarse",
+    "Cuts",
     "Domain",
+    "Enter",
     "Epoch",
     "EpochFrontier",
+    "Feedback",
+    "Fine",
+    "FromSequence",
     "Frontier",
     "Identity",
+    "Leave",
+    "Loop",
+    "LoopFrontier",
+    "LoopTime",
+    "LoopTimes",
+    "Order",
     "Projection",
+    "Sequence",
+    "SequenceTime",
+    "Then",
     "TimeSet",
+    "ToSequence",
+    "all_times",
+    "check_projection",
+    "end_of",
+    "frontier_of",
     "last_of",
 ]

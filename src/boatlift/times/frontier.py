@@ -6,11 +6,10 @@ frontier; we never do.)
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Container, Iterable
 from typing import Any, Generic, TypeVar
 
-from boatlift.times.domain import EPOCH, Domain, Epoch
+from boatlift.times.domain import EPOCH, LAST, Domain, Epoch
 from boatlift.times.time_set import TimeSet
 
 __all__ = ["AnyFrontier", "EpochFrontier", "Frontier", "last_of"]
@@ -99,7 +98,7 @@ class Frontier(Generic[T]):
         return bool(self.maximal)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Frontier) and self.domain is other.domain and self.maximal == other.maximal
+        return isinstance(other, Frontier) and self.domain == other.domain and self.maximal == other.maximal
 
     def __hash__(self) -> int:
         return self.maximal.__hash__()
@@ -186,7 +185,7 @@ def last_of(frontier: Frontier[Any]) -> int:
     return max(frontier.maximal, default=-1)
 
 
-_EVERYTHING = EpochFrontier(sys.maxsize)
+_EVERYTHING = EpochFrontier(LAST)
 
 AnyFrontier = Frontier[Any]
 """A frontier of whatever domain its processor has."""

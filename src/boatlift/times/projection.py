@@ -2,37 +2,63 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 from boatlift.times.frontier import AnyFrontier
 
-__all__ = ["IDENTITY", "Identity", "Projection"]
+__all__ = ["IDENTITY", "Identity", "Projection", "Then"]
 
 
 class Projection(Protocol):
-    """Takes a frontier at an edge's sender to the frontier of messages on the edge that is *fixed* by it.
+    """What the sender's times mean to the receiver of an edge. An event sends at most one message (a run) on each edge.
 
-    Laws, for all frontiers f, g at the sender:
-        * Monotone: f ⊆ g gives φ(f) ⊆ φ(g).
-        * It promises: an event at a time outside f never makes the sender send a message with a time in φ(f). So
-          φ(∅) holds only times at which nothing is ever sent (the first round on the edge that closes a loop); where
-          a message may come at any time, φ(∅) = ∅.
-        * It is pure: it depends on f alone. What re-execution is certain to repeat comes on top: the solver applies φ to the
-          *widened* frontier (`boatlift.recovery.constraints.widen`).
+    φ itself is `projection(f)`: the frontier of messages on the edge that is *fixed* by a frontier at the sender.
 
-    Larger is better: it lets receivers keep more. ∅ everywhere is always right and keeps nothing.
+    Laws, for all frontiers f, g at the sender and h at the receiver:
+        * Monotone: f ⊆ g gives φ(f) ⊆ φ(g); φ of everything is everything.
+        * It promises: an event at a time outside f never sends a message with a time in φ(f). So φ(∅) holds only times
+          at which nothing is ever sent (the first round on the edge that closes a loop).
+        * `sent(f)` is the smallest frontier that contains `arrives(t)` for every t of f.
+        * `within(h)` is the largest frontier whose messages are all in h: sent(f) ⊆ h exactly when f ⊆ within(h).
+        * It is pure, but for records of choices that it looks up (where epochs were cut, in which order was taken): what it
+          has answered stays true while they grow. What re-execution is certain to repeat comes on top: the solver
+          applies φ to the *widened* frontier (`boatlift.recovery.constraints.widen`).
+
+    A larger φ is better: it lets receivers keep more. ∅ everywhere is always right and keeps nothing.
+    `boatlift.times.laws.check_projection` holds one to all of this.
     """
 
     def __call__(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Gives the frontier, in the receiver's domain, of the messages that are fixed."""
+        """Gives φ(f): the frontier, in the receiver's domain, of the messages that are fixed."""
+
+    def arrives(self, time: Any) -> Any | None:
+        """Gives the time, in the receiver's domain, of the message that an event sends; None if it sends none."""
+
+    def sent(self, frontier: AnyFrontier) -> AnyFrontier:
+        """Gives the smallest frontier, in the receiver's domain, with all messages that the events of a frontier sent."""
+
+    def within(self, frontier: AnyFrontier) -> AnyFrontier:
+        """Gives the largest frontier at the sender that sent nothing beyond a frontier of the receiver."""
 
 
 class Identity:
-    """φ(f) = f: sender and receiver share a domain, and messages are not sent backwards in time."""
+    """φ(f) = f: sender and receiver share a domain, and a message has the time of the event that sends it."""
 
     __slots__ = ()
 
     def __call__(self, frontier: AnyFrontier) -> AnyFrontier:
+        """Gives the same frontier."""
+        return frontier
+
+    def arrives(self, time: Any) -> Any:
+        """Gives the same time."""
+        return time
+
+    def sent(self, frontier: AnyFrontier) -> AnyFrontier:
+        """Gives the same frontier."""
+        return frontier
+
+    def within(self, frontier: AnyFrontier) -> AnyFrontier:
         """Gives the same frontier."""
         return frontier
 
@@ -41,4 +67,33 @@ class Identity:
 
 
 IDENTITY = Identity()
-"""The projection of every edge between two processors of the epoch domain."""
+"""The projection of every edge between two processors of one domain."""
+
+
+class Then:
+    """One projection after the other: over a domain that no processor has."""
+
+    __slots__ = ("_first", "_second")
+
+    def __init__(self, first: Projection, second: Projection) -> None:
+        self._first, self._second = first, second
+
+    def __call__(self, frontier: AnyFrontier) -> AnyFrontier:
+        """Gives φ₂(φ₁(f))."""
+        return self._second(self._first(frontier))
+
+    def arrives(self, time: Any) -> Any | None:
+        """Gives the second's time of the first's."""
+        between = self._first.arrives(time)
+        return None if between is None else self._second.arrives(between)
+
+    def sent(self, frontier: AnyFrontier) -> AnyFrontier:
+        """Gives the second's of the first's."""
+        return self._second.sent(self._first.sent(frontier))
+
+    def within(self, frontier: AnyFrontier) -> AnyFrontier:
+        """Gives the first's of the second's."""
+        return self._first.within(self._second.within(frontier))
+
+    def __repr__(self) -> str:
+        return f"{self._first} then {self._second}"

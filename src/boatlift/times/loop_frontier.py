@@ -1,0 +1,98 @@
+"""Frontiers in loops, and the frontier that holds everything, in any domain."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from typing import Any
+
+from boatlift.times.domain import EPOCH, LAST, Domain
+from boatlift.times.frontier import AnyFrontier, Frontier
+from boatlift.times.loop import Loop, LoopTime
+from boatlift.times.loop_times import LoopTimes
+
+__all__ = ["LoopFrontier", "all_times", "frontier_of"]
+
+
+class LoopFrontier(Frontier[LoopTime]):
+    """A frontier of times in loops: they are ordered in a row, so that one time is its only maximal element.
+
+    Attributes:
+        last: The greatest time, None for the empty frontier.
+    """
+
+    __slots__ = ("last",)
+
+    domain: Loop
+
+    def __init__(self, domain: Loop, last: LoopTime | None = None) -> None:
+        self.domain = domain
+        self.last = last
+
+    @property
+    def maximal(self) -> frozenset[LoopTime]:
+        """The last time, if any."""
+        return frozenset() if self.last is None else frozenset((self.last,))
+
+    def contains(self, time: LoopTime) -> bool:
+        """Tells whether a time is in the set."""
+        return self.last is not None and time <= self.last
+
+    def extend(self, times: Iterable[LoopTime]) -> LoopFrontier:
+        """Goes on through some times as long as none is missing; from a last round to the next epoch, if `LoopTimes` knows it."""
+        there = times if isinstance(times, LoopTimes) else LoopTimes(self.domain.depth, times)
+        last = self.last
+        while (following := there.after(last)) is not None:
+            last = following
+        return LoopFrontier(self.domain, last)
+
+    def without(self, times: Container[LoopTime]) -> LoopFrontier:
+        """Gives the smallest frontier that contains every member that is not one of `times`."""
+        last = self.last
+        while last is not None:
+            if last[-1] == LAST:
+                before = times.before(last) if isinstance(times, LoopTimes) else None
+                if before is None:
+                    break  # rounds without end cannot all be there
+                last = before
+            elif last in times:
+                last = next(iter(self.domain.below(last)), None)
+            else:
+                break
+        return LoopFrontier(self.domain, last)
+
+    def __le__(self, other: Frontier[LoopTime]) -> bool:
+        return self.last is None or other.contains(self.last)
+
+    def __and__(self, other: Frontier[LoopTime]) -> LoopFrontier:
+        return self if self <= other else _as_loop(other)
+
+    def __or__(self, other: Frontier[LoopTime]) -> LoopFrontier:
+        return _as_loop(other) if self <= other else self
+
+    def __bool__(self) -> bool:
+        return self.last is not None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Frontier) and self.domain == other.domain and self.maximal == other.maximal
+
+    def __hash__(self) -> int:
+        return self.maximal.__hash__()
+
+
+def _as_loop(frontier: Frontier[LoopTime]) -> LoopFrontier:
+    assert isinstance(frontier.domain, Loop)
+    return LoopFrontier(frontier.domain, max(frontier.maximal, default=None))
+
+
+def frontier_of(domain: Domain[Any], times: Iterable[Any] = ()) -> AnyFrontier:
+    """Makes the smallest frontier that contains some times, stored as suits its domain."""
+    if domain == EPOCH:
+        return Frontier.up_to(max(times, default=-1))
+    if isinstance(domain, Loop):
+        return LoopFrontier(domain, max(times, default=None))
+    return Frontier(domain, times)
+
+
+def all_times(domain: Domain[Any]) -> AnyFrontier:
+    """Makes the frontier that holds everything."""
+    return frontier_of(domain, domain.greatest())

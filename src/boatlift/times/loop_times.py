@@ -1,0 +1,74 @@
+"""A set of times in loops that need not be downward closed: what is durable, logged or waiting there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from boatlift.times.domain import LAST
+from boatlift.times.loop import LoopTime, end_of
+from boatlift.times.time_set import TimeSet
+
+__all__ = ["LoopTimes"]
+
+
+class LoopTimes:
+    """A mutable set of times (epoch, i, …), with what is known of where rounds end.
+
+    How many rounds there were is the outcome of running them: a record like any other. Only with it can a frontier go
+    on from the last round of an epoch to the next epoch.
+
+    Laws: it behaves as the set of its times; `after(t)` is the time that follows t without a gap, if it is known to.
+    """
+
+    __slots__ = ("_depth", "_lasts", "_rounds")
+
+    def __init__(self, depth: int = 1, times: Iterable[LoopTime] = ()) -> None:
+        self._depth = depth
+        self._rounds: dict[LoopTime, TimeSet] = {}
+        self._lasts: dict[LoopTime, int] = {}
+        for time in times:
+            self.add(time)
+
+    def add(self, time: LoopTime) -> None:
+        """Puts a time in."""
+        self._rounds.setdefault(time[:-1], TimeSet()).add(time[-1])
+
+    def end(self, time: LoopTime) -> None:
+        """Learns that a round was the last of its loop: (e, i) of epoch e; (e, i) of a nested loop's (e, i, …) likewise."""
+        self._lasts[time[:-1]] = time[-1]
+
+    def last_round(self, prefix: LoopTime) -> int | None:
+        """Tells the last round within an epoch, or within a round of an outer loop, if it is known."""
+        return self._lasts.get(prefix)
+
+    def after(self, time: LoopTime | None) -> LoopTime | None:
+        """Gives the next time: one of the set, or the end of rounds that a round is known to be the last of.
+
+        Args:
+            time: The greatest time of a frontier; None for the empty one.
+        """
+        if time is None:
+            first = (0,) * (self._depth + 1)
+            return first if first in self else None
+        level = next((at for at, n in enumerate(time) if n == LAST), len(time))
+        *outer, n = time[:level]
+        if level > 1 and self._lasts.get(tuple(outer)) == n:
+            return end_of(tuple(outer), self._depth)
+        following = (*outer, n + 1, *(0 for _ in time[level:]))
+        return following if following in self else None
+
+    def before(self, time: LoopTime) -> LoopTime | None:
+        """Gives the last round of rounds that have ended, if `time` stands for their end and it is known."""
+        level = next(at for at, n in enumerate(time) if n == LAST)
+        last = self._lasts.get(time[:level])
+        return None if last is None else end_of((*time[:level], last), self._depth)
+
+    def __contains__(self, time: object) -> bool:
+        return isinstance(time, tuple) and time[-1] in self._rounds.get(time[:-1], ())
+
+    def __iter__(self) -> Iterator[LoopTime]:
+        for prefix in sorted(self._rounds):
+            yield from ((*prefix, n) for n in self._rounds[prefix])
+
+    def __bool__(self) -> bool:
+        return any(self._rounds.values())

@@ -1,0 +1,79 @@
+"""Between epochs and sequence numbers (design, section 3; seed 002, sections 2.1 and 3.2, Figure 2a)."""
+
+from __future__ import annotations
+
+from boatlift.times.domain import LAST
+from boatlift.times.frontier import AnyFrontier, Frontier, last_of
+from boatlift.times.loop_frontier import all_times
+from boatlift.times.order import Order
+from boatlift.times.sequence import Sequence, SequenceTime
+
+__all__ = ["FromSequence", "ToSequence"]
+
+
+class ToSequence:
+    """From epochs to a processor that takes its inputs as they come: the message of epoch n is (edge, n).
+
+    φ(0…n) = ↓(edge, n), and all that belongs to other edges: nothing of them is ever sent on this one.
+    """
+
+    __slots__ = ("_domain", "_edge")
+
+    def __init__(self, domain: Sequence, edge: str) -> None:
+        self._domain, self._edge = domain, edge
+
+    def __call__(self, frontier: AnyFrontier) -> AnyFrontier:
+        """Gives the messages of the epochs, and everything on other edges."""
+        last = last_of(frontier)
+        own = [(self._edge, last)] if last >= 0 else []
+        return Frontier(self._domain, own + [(edge, LAST) for edge in self._domain.edges if edge != self._edge])
+
+    def arrives(self, time: int) -> SequenceTime:
+        """Gives the message of an epoch."""
+        return (self._edge, time)
+
+    def sent(self, frontier: AnyFrontier) -> AnyFrontier:
+        """Gives the messages of the epochs."""
+        return Frontier(self._domain, [(self._edge, last_of(frontier))] if frontier else [])
+
+    def within(self, frontier: AnyFrontier) -> AnyFrontier:
+        """Gives the epochs whose messages are within."""
+        return Frontier.up_to(max((n for edge, n in frontier.maximal if edge == self._edge), default=-1))
+
+    def __repr__(self) -> str:
+        return f"ToSequence({self._edge})"
+
+
+class FromSequence:
+    """From a processor that takes its inputs as they come into epochs: event n, in the order taken, is epoch n.
+
+    φ(f) is the longest run of events from the first on that are all in f.
+    """
+
+    __slots__ = ("_order",)
+
+    def __init__(self, order: Order) -> None:
+        self._order = order
+
+    def __call__(self, frontier: AnyFrontier) -> AnyFrontier:
+        """Gives the events from the first on that are within."""
+        if frontier == all_times(self._order.domain):
+            return Frontier.everything()
+        return Frontier.up_to(self._order.within(frontier) - 1)
+
+    def arrives(self, time: SequenceTime) -> int | None:
+        """Gives the number of the event at which a message was taken; None if it was not."""
+        return self._order.event(time)
+
+    def sent(self, frontier: AnyFrontier) -> AnyFrontier:
+        """Gives the events up to the last one that is within; a message not taken yet may be taken any time."""
+        events = [self._order.event(time) for time in frontier.maximal]
+        return Frontier.up_to(max((LAST if event is None else event for event in events), default=-1))
+
+    def within(self, frontier: AnyFrontier) -> AnyFrontier:
+        """Gives the messages that were taken at the events."""
+        last = last_of(frontier)
+        return all_times(self._order.domain) if last == LAST else self._order.prefix(last + 1)
+
+    def __repr__(self) -> str:
+        return "FromSequence"
