@@ -37,6 +37,14 @@ MERGE_HERE_ROWS = 100_000
 """Runs with fewer rows than this in all are merged on the driver: a job would cost more than the merge."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What a job made: the receipts of its tasks, for each step, and how long it took."""
+
+    receipts: Sequence[Sequence[Receipt]]
+    seconds: float
+
+
 @dataclass(slots=True)
 class _Leftovers:
     """What a step left in scratch: staged rows, and rows kept for other units."""
@@ -164,13 +172,14 @@ class SparkEngine:
         if len(order.steps) == 1:
             return self._run_apart(order)
         try:
-            return self._job(order)
+            made = self._job(order)
         except Exception:
             if self._cancelled:
                 raise
             # Nothing was kept, and of which step it comes cannot be told: the steps will, each alone, now and from now on.
             self._apart.add(order.unit)
             return self._run_apart(order)
+        return self._results(order, made)
 
     def _run_apart(self, order: Run) -> tuple[StepResult, ...]:
         results: list[StepResult] = []
@@ -186,16 +195,17 @@ class SparkEngine:
     def _run_alone(self, unit: str, step: Step) -> StepResult:
         source = self._source_of(self._compiled.units[unit])
         try:
-            (result,) = self._job(Run(unit, (step,)))
+            made = self._job(Run(unit, (step,)))
         except UserCodeError as error:
             raise UserCodeError("USER_CODE", f"at step {step.time} of {unit}, {error.message}") from error.__cause__
         except BoatliftError:
             raise
         except Exception as error:
             raise explain(error, unit, step.time, (source, step.position) if source else None) from error
-        return result
+        return self._results(Run(unit, (step,)), made)[0]
 
-    def _job(self, order: Run) -> tuple[StepResult, ...]:
+    def _job(self, order: Run) -> _Made:
+        """Runs the job; nothing of it is kept yet, so that it may be run again."""
         began = clocks.perf_counter()
         compiled = self._compiled.units[order.unit]
         source = self._source_of(compiled)
@@ -213,10 +223,7 @@ class SparkEngine:
             # The rows that Spark read are those of the positions only if the files are the same after the job.
             for step in order.steps:
                 source.verify(step.position)
-        seconds = (clocks.perf_counter() - began) / len(order.steps)
-        return tuple(
-            self._result(compiled, step.time, made, seconds) for step, made in zip(order.steps, receipts, strict=True)
-        )
+        return _Made(receipts, clocks.perf_counter() - began)
 
     def _plan(self, order: Run) -> StepPlan:
         self._join_group()
@@ -237,6 +244,14 @@ class SparkEngine:
         """Gives the source whose rows a unit takes at first hand."""
         root = compiled.unit.root
         return self.plan.sources[root].source if root in self.plan.sources else None
+
+    def _results(self, order: Run, made: _Made) -> tuple[StepResult, ...]:
+        compiled = self._compiled.units[order.unit]
+        seconds = made.seconds / len(order.steps)
+        return tuple(
+            self._result(compiled, step.time, receipts, seconds)
+            for step, receipts in zip(order.steps, made.receipts, strict=True)
+        )
 
     def _result(self, compiled: CompiledUnit, time: int, receipts: Sequence[Receipt], seconds: float) -> StepResult:
         name = compiled.unit.name
@@ -301,7 +316,10 @@ class SparkEngine:
                 made = [task.run(0)]
             else:
                 self._join_group()
-                rows = self._spark.range(0, tasks, 1, tasks).mapInArrow(task, RECEIPTS).collect()
+                try:
+                    rows = self._spark.range(0, tasks, 1, tasks).mapInArrow(task, RECEIPTS).collect()
+                except Exception as error:
+                    raise explain(error, name, max(run.last for run in runs), None) from error
                 made = [msgspec.msgpack.decode(bytes(row[0]), type=RunRef | None) for row in rows]
             return [(run, self._scratch / Path(run.name).name) for run in made if run is not None]
 

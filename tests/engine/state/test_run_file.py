@@ -197,8 +197,9 @@ def test_removed_runs_do_not_hold_their_space_for_ever(tmp_path: Path) -> None:
     assert len(opened_module._opened) < 70
 
 
-def test_a_full_or_missing_disk_is_said(tmp_path: Path) -> None:
-    batch = record_batch(LAYOUT, ROWS, same_hash)
+@pytest.mark.parametrize("times", [1, 10_000])  # within the file's buffer, and beyond it
+def test_a_full_or_missing_disk_is_said(tmp_path: Path, times: int) -> None:
+    batch = record_batch(LAYOUT, [row | {"k": n} for n in range(times) for row in ROWS], same_hash)
     with pytest.raises(UnavailableError, match="STORE_FAILED"):
         StepKernel(LAYOUT, "p").run([batch], [], tmp_path / "no folder" / "run", time=0)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

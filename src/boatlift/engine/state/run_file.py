@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,11 @@ class _Digesting(io.RawIOBase):
         if not self._file.closed:
             self._file.close()
         super().close()
+
+    def abandon(self) -> None:
+        """Closes the file after a failed write: what could not be written then, closing tries, and fails, again."""
+        with suppress(OSError):
+            self.close()
 
     def digest(self) -> str:
         return self._digest.hexdigest()
@@ -121,7 +127,7 @@ def write_run(
         writer.close()
         sink.close()
     except OSError as error:
-        sink.close()
+        sink.abandon()
         path.unlink(missing_ok=True)
         raise UnavailableError("STORE_FAILED", f"the run {path} could not be written: {error}") from error
     return RunRef(str(path), first, last, modulus, residue, rows, sink.written, sink.digest())
