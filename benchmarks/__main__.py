@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.harness import Effort, Result
 from benchmarks.table import markdown
 
-NAMES = ("keyed_aggregation", "step_latency", "state_growth", "overhead", "checkpoint_size", "recovery")
+NAMES = ("keyed_aggregation", "step_latency", "state_growth", "overhead", "checkpoint_size", "recovery", "solver")
 
 RESULTS = Path(__file__).resolve().parent / "results"
 

@@ -294,7 +294,7 @@ class TestNotificationFrontiers:
                 vertex=graph.vertices[name],
                 inputs=graph.inputs[name],
                 outputs=graph.outputs[name],
-                checkpoints=xis,
+                xis=xis,
             )
         return graph, known
 
@@ -318,7 +318,7 @@ class TestNotificationFrontiers:
             vertex=graph.vertices["q"],
             inputs=graph.inputs["q"],
             outputs=graph.outputs["q"],
-            checkpoints=[
+            xis=[
                 Xi(none, none, {"p->q": none}, {"q->s": none, "q->k": none}),
                 Xi(zero, zero, {"p->q": none}, {"q->s": none, "q->k": zero}),
             ],
@@ -345,7 +345,7 @@ def test_what_a_processor_has_seen_must_be_fixed_at_its_sender_though_it_asked_f
                 vertex=graph.vertices["state"],
                 inputs=graph.inputs["state"],
                 outputs=(),
-                checkpoints=[
+                xis=[
                     Xi(none, none, {"choice->state": none}, {}),
                     Xi(zero, none, {"choice->state": delivered}, {}),
                 ],
@@ -371,9 +371,7 @@ def test_no_checkpoint_is_restored_while_a_message_of_its_times_waits():
             vertex=graph.vertices["middle"],
             inputs=graph.inputs["middle"],
             outputs=graph.outputs["middle"],
-            checkpoints=[
-                Xi.structured(Frontier.up_to(t), graph.inputs["middle"], graph.outputs["middle"], {}) for t in (-1, 1)
-            ],
+            checkpoints=[Frontier.up_to(-1), Frontier.up_to(1)],
             waiting={"input->middle": TimeSet([2])},
             completed=Frontier.up_to(3),
         ),

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boatlift.errors import DataError, InternalError
-from boatlift.recovery import Edge, Kind, Monitor, RecoveryGraph, Vertex
+from boatlift.recovery import Edge, Kind, Monitor, RecoveryGraph, Vertex, solve
+from boatlift.times import last_of
 
 GRAPH = RecoveryGraph(
     [Vertex("input", Kind.SOURCE), Vertex("state", Kind.STATEFUL, False), Vertex("output", Kind.SINK)],
@@ -74,6 +75,17 @@ class Execution:
     def report(self, fact):
         self.facts.append(fact)
         self.tell(self.monitor, fact)
+        self.holds_against_the_whole()
+
+    def holds_against_the_whole(self):
+        """What the monitor keeps up to date is what the solver finds from scratch."""
+        everyone = self.graph.vertices.keys()
+        try:
+            whole = solve(self.graph, self.monitor.knowledge(), everyone)
+        except DataError:
+            return
+        for p in everyone:
+            assert self.monitor.stable(p) == max(self.stable[p], min(last_of(whole.frontier[p]), self.completed[p]))
 
     def tell(self, monitor, fact):
         kind, p, time = fact

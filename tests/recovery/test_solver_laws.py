@@ -85,10 +85,9 @@ def test_why_names_what_really_forbids_the_next_larger_frontier(world):
         assert world.edges[why.edge] in {(why.neighbour, p), (p, why.neighbour)}
         assert last_of(why.refused) == (min(larger) if larger else last + 1)
         if why.constraint in {"delivered", "discarded"}:
-            xis = []
-            knowledge[p].available(survivors).largest(why.refused, Frontier.everything(), xis.append)
-            everything = Frontier.everything()
-            broken = first_broken(xis[0], knowledge[p], survivors, chosen.frontier, chosen.fixed, everything, fixed_n)
+            known, everything = knowledge[p], Frontier.everything()
+            xi = known.available(survivors).xi(why.refused) or known.xi(why.refused, survivors)
+            broken = first_broken(xi, known, survivors, chosen.frontier, chosen.fixed, everything, fixed_n)
             assert broken is not None
 
 

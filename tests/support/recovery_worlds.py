@@ -63,11 +63,16 @@ class World:
     def _known(self, graph, p):
         facts, up_to = self.facts[p], Frontier.up_to
         logged = {e: TimeSet(t) for e, t in facts.logged.items()}
+        # Where Ξ follows from the frontier, the solver takes the short way.
+        plain = all(xi == self._unlogged(p, f) for f, xi in facts.checkpoints.items())
         return Knowledge(
             vertex=graph.vertices[p],
             inputs=graph.inputs[p],
             outputs=graph.outputs[p],
-            checkpoints=[
+            checkpoints=[up_to(f) for f in sorted(facts.checkpoints)] if plain else (),
+            xis=[]
+            if plain
+            else [
                 Xi(
                     up_to(f),
                     up_to(n),
@@ -117,6 +122,9 @@ class World:
         at_hand = {e: facts.logged.get(e, set()) | (facts.in_flight.get(e, set()) if lives else set()) for e in d}
         d = {e: max((t for t in range(top + 1) if t not in at_hand[e]), default=-1) for e, top in d.items()}
         return n, m, d
+
+    def _unlogged(self, p, f):
+        return f, dict.fromkeys(self.inputs(p), f), dict.fromkeys(self.outputs(p), f)
 
     def _structured(self, p, f):
         logged = self.facts[p].logged

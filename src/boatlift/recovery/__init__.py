@@ -1,10 +1,11 @@
 """Chooses frontiers: where each processor restarts, what is garbage, what may leave (design, section 4). Pure.
 
 In reading order: `graph` (vertices, edges), `xi` (Ξ), `available` (F*), `knowledge` (all of it, per processor), `constraints` (what a
-rollback must meet; what widens φ), `solver` (the greatest fixed point), `plan` (after a failure), `monitor` (record by record).
+rollback must meet; what widens φ), `solver` (the greatest fixed point), `incremental` (the same, kept up to date), `plan` (after a failure), `monitor` (record by
+record: the three questions).
 """
 
-from boatlift.recovery.available import Available, Chain, Choice, EveryEpoch
+from boatlift.recovery.available import Available, Chain, Checkpoints, Every
 from boatlift.recovery.constraints import (
     Why,
     delivered,
@@ -16,6 +17,7 @@ from boatlift.recovery.constraints import (
     widen,
 )
 from boatlift.recovery.graph import Edge, Kind, RecoveryGraph, Vertex
+from boatlift.recovery.incremental import Incremental
 from boatlift.recovery.knowledge import Knowledge
 from boatlift.recovery.monitor import Monitor
 from boatlift.recovery.plan import ProcessorPlan, RecoveryPlan, plan_recovery
@@ -26,9 +28,10 @@ __all__ = [
     "Assignment",
     "Available",
     "Chain",
-    "Choice",
+    "Checkpoints",
     "Edge",
-    "EveryEpoch",
+    "Every",
+    "Incremental",
     "Kind",
     "Knowledge",
     "Monitor",

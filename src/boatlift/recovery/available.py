@@ -2,50 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from boatlift.recovery.constraints import Why
-from boatlift.recovery.graph import Edge
 from boatlift.recovery.xi import Xi
-from boatlift.times import AnyFrontier, EpochFrontier, Frontier, TimeSet
+from boatlift.times import AnyFrontier, EpochFrontier, Frontier
 
-__all__ = ["Available", "Chain", "Choice", "EveryEpoch"]
-
-
-class Choice(NamedTuple):
-    """The largest frontier found, None if every one is forbidden; and what forbids the next larger one, if anything."""
-
-    xi: Xi | None
-    why: Why | None
+__all__ = ["Available", "Chain", "Checkpoints", "Every"]
 
 
 class Available(Protocol):
     """F*(p), ordered by inclusion (seed 002, section 3.4).
 
-    Law: `largest(within, …)` is the union of all f ∈ F*(p), f ⊆ within, that `forbids` gives None for; where F*(p) is
-    a chain it is one of them.
+    Law: `largest(limit, …)` is the union of all f ∈ F*(p), f ⊆ limit, that are not forbidden; where F*(p) is a chain it is
+    one of them.
     """
 
     @property
     def top(self) -> AnyFrontier:
         """A frontier that contains all of F*(p): where the fixed point starts."""
 
-    def largest(self, within: AnyFrontier, fixed: AnyFrontier, forbids: Callable[[Xi], Why | None]) -> Choice:
-        """Finds the largest frontier that nothing forbids.
+    @property
+    def bottom(self) -> AnyFrontier:
+        """The smallest of F*(p)."""
+
+    def largest(self, limit: AnyFrontier, forbids: Callable[[Xi], object]) -> AnyFrontier | None:
+        """Finds the largest frontier that nothing forbids; None if every one is.
 
         Args:
-            within: An upper bound.
-            fixed: The times that are fixed on every input; a hint, `forbids` knows it too.
-            forbids: Gives the constraint that a frontier breaks, None if it breaks none.
+            limit: What it must lie within. Where Ξ follows from the frontier, that is all constraints in one.
+            forbids: Gives what a frontier breaks, None if nothing; asked only where Ξ does not follow from the frontier.
         """
+
+    def above(self, frontier: AnyFrontier) -> AnyFrontier | None:
+        """Gives the smallest frontier larger than one of F*(p), or one at least as large as it; None if there is none."""
+
+    def xi(self, frontier: AnyFrontier) -> Xi | None:
+        """Gives Ξ(p, f) where it was recorded, None where it follows from the frontier."""
 
 
 class Chain:
-    """Finitely many frontiers, each within the next: durable checkpoints; what a sink holds; ⊤.
+    """Finitely many frontiers, each within the next, with a Ξ that was recorded for each.
 
     Args:
-        xis: Ξ of each, in rising order.
+        xis: In rising order.
     """
 
     __slots__ = ("xis",)
@@ -58,81 +59,106 @@ class Chain:
         """The last of the chain."""
         return self.xis[-1].frontier
 
-    def largest(self, within: AnyFrontier, fixed: AnyFrontier, forbids: Callable[[Xi], Why | None]) -> Choice:  # noqa: ARG002
+    @property
+    def bottom(self) -> AnyFrontier:
+        """The first of the chain."""
+        return self.xis[0].frontier
+
+    def largest(self, limit: AnyFrontier, forbids: Callable[[Xi], object]) -> AnyFrontier | None:
         """Goes down the chain."""
-        why = None
         for xi in reversed(self.xis):
-            if xi.frontier <= within:
-                forbidden = forbids(xi)
-                if forbidden is None:
-                    return Choice(xi, why)
-                why = forbidden
-        return Choice(None, why)
+            if xi.frontier <= limit and forbids(xi) is None:
+                return xi.frontier
+        return None
+
+    def above(self, frontier: AnyFrontier) -> AnyFrontier | None:
+        """Gives the next of the chain."""
+        return next((xi.frontier for xi in self.xis if not xi.frontier <= frontier), None)
+
+    def xi(self, frontier: AnyFrontier) -> Xi | None:
+        """Looks it up."""
+        return next((xi for xi in self.xis if xi.frontier == frontier), None)
 
 
-class EveryEpoch:
-    """Every epoch frontier between two: a processor that keeps nothing between times, and need store nothing.
+class Checkpoints:
+    """Finitely many frontiers, each within the next: durable checkpoints; what a sink holds; ⊤. Ξ follows from each.
 
-    M̄ = f, and what is discarded only grows with f: so whatever forbids a frontier forbids every larger one, and the
-    largest is found by doubling steps and then halving, not one by one.
+    Args:
+        frontiers: In rising order; at least one.
+    """
+
+    __slots__ = ("_frontiers", "_lasts")
+
+    def __init__(self, frontiers: Sequence[AnyFrontier]) -> None:
+        self._frontiers = frontiers
+        lasts = [f.last for f in frontiers if isinstance(f, EpochFrontier)]
+        self._lasts = lasts if len(lasts) == len(frontiers) else None
+
+    @property
+    def top(self) -> AnyFrontier:
+        """The last of them."""
+        return self._frontiers[-1]
+
+    @property
+    def bottom(self) -> AnyFrontier:
+        """The first of them."""
+        return self._frontiers[0]
+
+    def largest(self, limit: AnyFrontier, forbids: Callable[[Xi], object]) -> AnyFrontier | None:  # noqa: ARG002
+        """Finds the last one within the limit by halves."""
+        at = self._count(limit)
+        return self._frontiers[at - 1] if at else None
+
+    def above(self, frontier: AnyFrontier) -> AnyFrontier | None:
+        """Gives the next one."""
+        at = self._count(frontier)
+        return self._frontiers[at] if at < len(self._frontiers) else None
+
+    def xi(self, frontier: AnyFrontier) -> Xi | None:  # noqa: ARG002
+        """Gives None."""
+        return None
+
+    def _count(self, limit: AnyFrontier) -> int:
+        """How many lie within a limit: all up to one of them."""
+        if self._lasts is not None and isinstance(limit, EpochFrontier):
+            return bisect_right(self._lasts, limit.last)
+        return bisect_right([not f <= limit for f in self._frontiers], False)
+
+
+class Every:
+    """Every frontier between two: a processor that keeps nothing between times, and need store nothing.
 
     Args:
         at_least, at_most: The bounds; a source cannot go back beyond inputs that were acknowledged, nor on beyond
             positions that are not known.
     """
 
-    __slots__ = ("_inputs", "_logged", "_outputs", "at_least", "at_most")
+    __slots__ = ("at_least", "at_most")
 
-    def __init__(
-        self,
-        inputs: Sequence[Edge],
-        outputs: Sequence[Edge],
-        logged: Mapping[str, TimeSet],
-        at_least: EpochFrontier,
-        at_most: EpochFrontier,
-    ) -> None:
-        self._inputs, self._outputs, self._logged = inputs, outputs, logged
+    def __init__(self, at_least: AnyFrontier, at_most: AnyFrontier) -> None:
         self.at_least, self.at_most = at_least, at_most
 
     @property
-    def top(self) -> EpochFrontier:
+    def top(self) -> AnyFrontier:
         """The upper bound."""
         return self.at_most
 
-    def largest(self, within: AnyFrontier, fixed: AnyFrontier, forbids: Callable[[Xi], Why | None]) -> Choice:
-        """Starts where every input is fixed, and goes down in doubling steps, then up by halves."""
-        low = self.at_least.last
-        high = (self.at_most & within).last
-        why: Why | None = None
-        start = max(low, min(high, fixed.last if isinstance(fixed, EpochFrontier) else high))
-        if start < high:
-            why = forbids(self._xi(start + 1))
-        xi = self._xi(start)
-        refused = forbids(xi)
-        if refused is None:
-            return Choice(xi, why)
-        bad, step, good = start, 1, None
-        while good is None:
-            why = refused
-            if bad == low:
-                return Choice(None, why)
-            probe = max(low, bad - step)
-            xi = self._xi(probe)
-            refused = forbids(xi)
-            if refused is None:
-                good = xi
-            else:
-                bad, step = probe, step * 2
-        at = probe
-        while bad - at > 1:
-            middle = (at + bad) // 2
-            xi = self._xi(middle)
-            refused = forbids(xi)
-            if refused is None:
-                at, good = middle, xi
-            else:
-                bad, why = middle, refused
-        return Choice(good, why)
+    @property
+    def bottom(self) -> AnyFrontier:
+        """The lower bound."""
+        return self.at_least
 
-    def _xi(self, last: int) -> Xi:
-        return Xi.structured(Frontier.up_to(last), self._inputs, self._outputs, self._logged)
+    def largest(self, limit: AnyFrontier, forbids: Callable[[Xi], object]) -> AnyFrontier | None:  # noqa: ARG002
+        """Gives the limit itself, as far as the bounds permit."""
+        chosen = self.at_most & limit
+        return chosen if self.at_least <= chosen else None
+
+    def above(self, frontier: AnyFrontier) -> AnyFrontier | None:
+        """Gives one epoch more; in another domain the upper bound."""
+        if self.at_most <= frontier:
+            return None
+        return Frontier.up_to(frontier.last + 1) if isinstance(frontier, EpochFrontier) else self.at_most
+
+    def xi(self, frontier: AnyFrontier) -> Xi | None:  # noqa: ARG002
+        """Gives None."""
+        return None

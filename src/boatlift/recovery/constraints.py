@@ -5,23 +5,25 @@ And what widens φ, joining Falkirk's frontiers, Feldera's input log and Clonos'
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from boatlift.recovery.graph import Edge, Kind
 from boatlift.recovery.xi import Xi
-from boatlift.times import AnyFrontier, TimeSet
+from boatlift.times import AnyFrontier, Domain, Times, TimeSet, all_times, frontier_of
 
 if TYPE_CHECKING:
     from boatlift.recovery.knowledge import Knowledge
 
 __all__ = [
     "Why",
+    "clear_of",
     "delivered",
     "discarded",
     "first_broken",
+    "limit_of",
     "notified",
     "promised",
     "reproducible",
@@ -69,7 +71,7 @@ def told(frontier: AnyFrontier) -> str:
     return f"times {frontier}" if frontier else "no times"
 
 
-def waiting(xi: Xi, queued: TimeSet) -> bool:
+def waiting(xi: Xi, queued: Iterable[Any]) -> bool:
     """Holds when no message with a time in f(p) waits on an input edge: f's times are complete.
 
     Args:
@@ -77,6 +79,15 @@ def waiting(xi: Xi, queued: TimeSet) -> bool:
         queued: The times of the messages that wait on the edge.
     """
     return not any(xi.frontier.contains(t) for t in queued)
+
+
+def clear_of(domain: Domain[Any], queued: Iterable[Any]) -> AnyFrontier:
+    """Gives the largest frontier with no message that waits: f(p) meets `waiting` exactly when it lies within."""
+    limit = all_times(domain)
+    for time in queued:
+        others = [t for t in domain.greatest() if not domain.leq(time, t)]
+        limit &= frontier_of(domain, (*domain.below(time), *others))
+    return limit
 
 
 def discarded(xi: Xi, edge: Edge, f_receiver: AnyFrontier) -> bool:
@@ -131,22 +142,38 @@ def reproducible(time: Any, known: Knowledge, inputs: AnyFrontier, survivors: Ab
         return False
     if known.deterministic or time in known.durable_determinants(survivors):
         return True
-    return known.vertex.kind is Kind.STATELESS and time in known.durable_messages(survivors)
+    logged = known.durable_messages(survivors) if known.vertex.kind is Kind.STATELESS else None
+    return logged is not None and time in logged
 
 
 def widen(f: AnyFrontier, known: Knowledge, inputs: AnyFrontier, survivors: AbstractSet[str]) -> AnyFrontier:
     """Goes on from f(p) through the times that are reproducible without a gap: φ(e)(f(p)) is φ(e) of the result.
 
     It starts from f(p) each time and not from the log alone: a time kept by a checkpoint is fixed though its
-    determinants are long collected.
+    determinants are long collected. Of a processor that takes its inputs as they come, what comes next is in the order of its
+    events: it goes on event by event, and stops at the first whose choice is not at hand or whose message is not fixed.
     """
     if known.deterministic:
         return f | inputs
     repeatable = known.durable_determinants(survivors)
+    if known.order is not None:
+        assert isinstance(repeatable, TimeSet)
+        done = known.order.within(f)
+        reached = min(repeatable.reach(done) + 1, known.order.within(inputs))
+        return f | known.order.prefix(reached) if reached > done else f
     if known.vertex.kind is Kind.STATELESS:
         logged = known.durable_messages(survivors)
-        repeatable = repeatable | logged if logged else repeatable
-    return f | (f.extend(repeatable) & inputs) if repeatable else f
+        repeatable = repeatable if logged is None else repeatable | logged
+    return f | (f.extend(repeatable) & inputs)
+
+
+def limit_of(edge: Edge, f_receiver: AnyFrontier, at_hand: Times | None) -> AnyFrontier:
+    """Gives the largest f(p) that meets `discarded`, for a processor whose D̄ follows from its frontier.
+
+    D̄(e, f) = sent(f without the log) ⊆ f(q) exactly when f lies within what sent nothing beyond f(q), gone on through the log.
+    """
+    limit = edge.projection.within(f_receiver)
+    return limit if at_hand is None else limit.extend(at_hand)
 
 
 def first_broken(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from boatlift.errors import InternalError
-from boatlift.times import IDENTITY, Projection
+from boatlift.times import EPOCH, IDENTITY, Domain, Projection, Sequence
 
 __all__ = ["Edge", "Kind", "RecoveryGraph", "Vertex"]
 
@@ -34,12 +35,24 @@ class Vertex:
         kind: What it keeps.
         deterministic: Whether its outputs at a time follow from its inputs and its state alone. If not, a time is
             repeated only with that time's determinants, if they are recorded. (A source's positions are determinants
-            whatever stands here.)
+            whatever stands here, and so is the order in which a processor takes its inputs as they come.)
+        domain: Its time domain. In a sequence domain it keeps state: its place in the order.
     """
 
     name: str
     kind: Kind
     deterministic: bool = True
+    domain: Domain[Any] = EPOCH
+
+    @property
+    def notified(self) -> bool:
+        """Whether it acts when a time is over. Sequence numbers need no notification: no time gets a second message."""
+        return not isinstance(self.domain, Sequence)
+
+    @property
+    def chooses(self) -> bool:
+        """Whether it repeats a time only with determinants."""
+        return not self.deterministic or self.kind is Kind.SOURCE or isinstance(self.domain, Sequence)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +73,15 @@ class RecoveryGraph:
         edges: Edge to its ends.
         inputs, outputs: Processor to its input edges, output edges.
         order: All processors, senders before receivers as far as there is no cycle.
+        cyclic: Whether there is a cycle.
 
     Raises:
         InternalError: two have one name, an edge has no end, a source has inputs, a sink has outputs, or another
             processor has no input. (Users meet such faults earlier, when they build the dataflow.)
     """
 
-    def __init__(self, vertices: Sequence[Vertex], edges: Sequence[Edge]) -> None:
+    def __init__(self, vertices: Iterable[Vertex], edges: Iterable[Edge]) -> None:
+        vertices, edges = tuple(vertices), tuple(edges)
         self.vertices = {v.name: v for v in vertices}
         self.edges = {e.name: e for e in edges}
         _require(len(self.vertices) == len(vertices), "two processors have one name")
@@ -79,6 +94,8 @@ class RecoveryGraph:
             _require((vertex.kind is Kind.SOURCE) == (not self.inputs[name]), f"{vertex.kind.value} {name}'s inputs")
             _require(vertex.kind is not Kind.SINK or not self.outputs[name], f"sink {name} has outputs")
         self.order = self._ordered()
+        place = {name: at for at, name in enumerate(self.order)}
+        self.cyclic = any(place[e.source] >= place[e.target] for e in edges)
 
     def _ordered(self) -> tuple[str, ...]:
         order: list[str] = []

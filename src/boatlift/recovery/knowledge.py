@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import and_
+from typing import Any
 
-from boatlift.recovery.available import Available, Chain, EveryEpoch
+from boatlift.recovery.available import Available, Chain, Checkpoints, Every
 from boatlift.recovery.graph import Edge, Kind, RecoveryGraph, Vertex
 from boatlift.recovery.xi import Xi
-from boatlift.times import AnyFrontier, EpochFrontier, Frontier, TimeSet
+from boatlift.times import AnyFrontier, EpochFrontier, Frontier, Order, Times, TimeSet, all_times, frontier_of
 
 __all__ = ["Knowledge"]
 
@@ -23,12 +26,15 @@ class Knowledge:
 
     Attributes:
         vertex, inputs, outputs: Its place in the graph.
-        checkpoints: Stateful: Ξ of each durable checkpoint, in rising order, the empty state included until it is
-            collected. Sink: Ξ of what the outside holds, alone.
+        checkpoints: Stateful: the frontier of each durable checkpoint, in rising order, the empty state included until
+            it is collected. Sink: what the outside holds, alone.
+        xis: The same where Ξ does not follow from the frontier: Ξ of each, instead of `checkpoints`.
         collected: Source: the times up to which positions were acknowledged and are gone; the cursor after them is known.
-        determinants: The times whose determinants are durable; for a source, whose positions are.
-        logged: L: output edge to the times whose messages are durable.
-        in_flight: Output edge to the times whose messages it holds in memory for its receivers, if it lives.
+        determinants: The times whose determinants are durable; for a source, whose positions are; in a sequence domain,
+            the numbers of the events.
+        order: In a sequence domain: what was taken at which event, as far as it is known.
+        logged: L: output edge to the times of p whose messages are durable.
+        in_flight: Output edge to the times of p whose messages it holds in memory for its receivers, if it lives.
         waiting: Input edge to the times of messages that wait there, if it lives.
         completed: The times that it has completed itself, in this life: ⊤ if it lives.
     """
@@ -36,13 +42,15 @@ class Knowledge:
     vertex: Vertex
     inputs: tuple[Edge, ...]
     outputs: tuple[Edge, ...]
-    checkpoints: Sequence[Xi] = ()
+    checkpoints: Sequence[AnyFrontier] = ()
+    xis: Sequence[Xi] = ()
     collected: EpochFrontier = _NOTHING
-    determinants: TimeSet = field(default_factory=TimeSet)
-    logged: Mapping[str, TimeSet] = field(default_factory=dict)
-    in_flight: Mapping[str, TimeSet] = field(default_factory=dict)
-    waiting: Mapping[str, TimeSet] = field(default_factory=dict)
-    completed: EpochFrontier = _NOTHING
+    determinants: Times = field(default_factory=TimeSet)
+    order: Order | None = None
+    logged: Mapping[str, Times] = field(default_factory=dict)
+    in_flight: Mapping[str, Times] = field(default_factory=dict)
+    waiting: Mapping[str, Times] = field(default_factory=dict)
+    completed: AnyFrontier = _NOTHING
 
     @classmethod
     def of(
@@ -68,15 +76,14 @@ class Knowledge:
             determinants, logged, in_flight: As the attributes.
             completed: The last time it completed, -1 for none.
         """
-        inputs, outputs, logged = graph.inputs[name], graph.outputs[name], logged or {}
         return cls(
             vertex=graph.vertices[name],
-            inputs=inputs,
-            outputs=outputs,
-            checkpoints=[Xi.structured(Frontier.up_to(t), inputs, outputs, logged) for t in checkpoints],
+            inputs=graph.inputs[name],
+            outputs=graph.outputs[name],
+            checkpoints=[Frontier.up_to(t) for t in checkpoints],
             collected=Frontier.up_to(collected),
             determinants=_NO_TIMES if determinants is None else determinants,
-            logged=logged,
+            logged=logged or {},
             in_flight=in_flight or {},
             completed=Frontier.up_to(completed),
         )
@@ -84,12 +91,12 @@ class Knowledge:
     @property
     def deterministic(self) -> bool:
         """Whether it repeats a time without any determinants of its own, once its inputs are fixed."""
-        return self.vertex.deterministic and self.vertex.kind is not Kind.SOURCE
+        return not self.vertex.chooses
 
     @property
     def recorded(self) -> bool:
         """Whether anything durable is known of it."""
-        held = any(xi.frontier for xi in self.checkpoints)
+        held = any(self.checkpoints) or any(xi.frontier for xi in self.xis)
         return held or bool(self.collected) or bool(self.determinants) or any(self.logged.values())
 
     def available(self, survivors: AbstractSet[str]) -> Available:
@@ -97,46 +104,56 @@ class Knowledge:
 
         A sink's is exactly what the outside holds, alive or not: what it has not handed over can be made again.
         """
-        lives, at_hand = self.vertex.name in survivors, self.messages_at_hand(survivors)
+        lives = self.vertex.name in survivors
         match self.vertex.kind:
             case Kind.SINK:
-                return Chain(self.checkpoints)
+                return Chain(self.xis) if self.xis else Checkpoints(self.checkpoints)
+            case Kind.STATEFUL if self.xis:
+                return Chain(self._with_top(survivors) if lives else self._recorded(survivors))
             case Kind.STATEFUL:
-                chain = [xi.also_logged(at_hand) for xi in self.checkpoints]
+                frontiers = list(self.checkpoints)
                 if lives:
-                    top = Xi.structured(self.completed, self.inputs, self.outputs, at_hand)
-                    chain = [xi for xi in chain if xi.frontier <= top.frontier and xi.frontier != top.frontier]
-                    chain.append(top)
-                return Chain(chain)
+                    frontiers = [f for f in frontiers if f <= self.completed and f != self.completed]
+                    frontiers.append(self.completed)
+                return Checkpoints(frontiers)
             case Kind.SOURCE:
                 known = self.collected.extend(self.determinants)
-                at_most = known | self.completed if lives else known
+                return Every(self.collected, known | self.completed if lives else known)
             case Kind.STATELESS:
-                at_most = Frontier.everything()
-        return EveryEpoch(self.inputs, self.outputs, at_hand, self.collected, at_most)
+                return Every(frontier_of(self.vertex.domain), all_times(self.vertex.domain))
 
-    def messages_at_hand(self, survivors: AbstractSet[str]) -> Mapping[str, TimeSet]:
+    def xi(self, f: AnyFrontier, survivors: AbstractSet[str]) -> Xi:
+        """Gives Ξ(p, f) where it follows from the frontier."""
+        at_hand = self.messages_at_hand(survivors)
+        return Xi.structured(self.vertex, f, self.inputs, self.outputs, at_hand)
+
+    def _recorded(self, survivors: AbstractSet[str]) -> list[Xi]:
+        at_hand = self.messages_at_hand(survivors)
+        return [xi.also_logged(at_hand) for xi in self.xis]
+
+    def _with_top(self, survivors: AbstractSet[str]) -> list[Xi]:
+        top = self.xi(self.completed, survivors)
+        below = [x for x in self._recorded(survivors) if x.frontier <= top.frontier and x.frontier != top.frontier]
+        return [*below, top]
+
+    def messages_at_hand(self, survivors: AbstractSet[str]) -> Mapping[str, Times]:
         """Gives, by output edge, the times whose messages it can send again: logged, or in the memory of one that lives."""
         if not self.in_flight or self.vertex.name not in survivors:
             return self.logged
-        edges = self.logged.keys() | self.in_flight.keys()
-        return {e: self.logged.get(e, _NO_TIMES) | self.in_flight.get(e, _NO_TIMES) for e in edges}
+        both = {e: self.logged[e] | times for e, times in self.in_flight.items() if e in self.logged}
+        return {**self.logged, **self.in_flight, **both}
 
-    def durable_determinants(self, survivors: AbstractSet[str]) -> TimeSet:  # noqa: ARG002
+    def durable_determinants(self, survivors: AbstractSet[str]) -> Times:  # noqa: ARG002
         """Gives the times whose determinants are at hand: in the store, or with enough peers that survive."""
         return self.determinants
 
-    def durable_messages(self, survivors: AbstractSet[str]) -> TimeSet:  # noqa: ARG002
-        """Gives the times whose messages are durable on every output edge, so that the time need not run again."""
-        if not self.logged or not self.outputs:
-            return _NO_TIMES
-        on_all = self.logged.get(self.outputs[0].name, _NO_TIMES)
-        for edge in self.outputs[1:]:
-            on_all &= self.logged.get(edge.name, _NO_TIMES)
-        return on_all
+    def durable_messages(self, survivors: AbstractSet[str]) -> Times | None:  # noqa: ARG002
+        """Gives the times whose messages are durable on every output edge, so that the time need not run again; None if none."""
+        if not self.outputs or any(edge.name not in self.logged for edge in self.outputs):
+            return None
+        return reduce(and_, (self.logged[edge.name] for edge in self.outputs))
 
-    def resendable(self, edge: Edge, f: AnyFrontier, survivors: AbstractSet[str]) -> list[int]:
-        """Lists L(e, f): the times of the messages on an edge that it still has once it is at f, in order."""
-        at_hand = self.messages_at_hand(survivors).get(edge.name, _NO_TIMES)
-        sent = edge.projection(f)
-        return [t for t in at_hand if sent.contains(t)]
+    def resendable(self, edge: Edge, f: AnyFrontier, survivors: AbstractSet[str]) -> list[Any]:
+        """Lists L(e, f): its times whose messages on an edge it still has once it is at f, in order."""
+        at_hand = self.messages_at_hand(survivors).get(edge.name, ())
+        return sorted(t for t in at_hand if f.contains(t))

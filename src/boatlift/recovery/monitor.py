@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 
 from boatlift.errors import DataError, InternalError
 from boatlift.recovery.graph import Kind, RecoveryGraph
+from boatlift.recovery.incremental import Incremental
 from boatlift.recovery.knowledge import Knowledge
 from boatlift.recovery.plan import RecoveryPlan, plan_recovery
-from boatlift.recovery.solver import Assignment, solve
+from boatlift.recovery.solver import solve
 from boatlift.times import EpochFrontier, Frontier, TimeSet, last_of
 
 __all__ = ["Monitor"]
@@ -50,7 +51,8 @@ class Monitor:
         self._graph = graph
         self._records = {p: _Records() for p in graph.vertices}
         self._knowledge: dict[str, Knowledge] = {}
-        self._all_failed: Assignment | None = None
+        self._incremental: Incremental | None = None
+        self._grown: set[str] = set()
         self._releases: dict[tuple[str, int], bool] = {}
 
     # -- reports ------------------------------------------------------------------------------------------------------
@@ -121,7 +123,10 @@ class Monitor:
                     del records.in_flight[edge]
                 else:
                     records.in_flight[edge].keep(0, restored)
-            self._changed(name)
+            self._knowledge.pop(name, None)
+        self._incremental = None  # logs were cut: frontiers may fall
+        self._grown.clear()
+        self._releases.clear()
 
     # -- answers ------------------------------------------------------------------------------------------------------
 
@@ -134,9 +139,13 @@ class Monitor:
             DataError: `[NO_CONSISTENT_FRONTIER]` what was reported does not fit together.
             InternalError: a stable frontier would fall.
         """
-        chosen = self._solve()
+        chosen = last_of(self._solve().solved().f[processor])
         records = self._records[processor]
-        stable = min(last_of(chosen.frontier[processor]), records.completed)
+        if chosen < records.stable:
+            raise InternalError(
+                "INTERNAL", f"the stable frontier of {processor} would fall from {records.stable} to {chosen}"
+            )
+        stable = min(chosen, records.completed)
         if stable > records.stable:
             records.stable = stable
             self._forget(processor)
@@ -162,6 +171,8 @@ class Monitor:
             return True
         answer = self._releases.get((sink, time))
         if answer is None:
+            answer = self._solve().releases(sink, Frontier.up_to(time))
+        if answer is None:
             knowledge = dict(self.knowledge())
             knowledge[sink] = Knowledge.of(self._graph, sink, checkpoints=[time], completed=time)
             try:
@@ -182,18 +193,23 @@ class Monitor:
 
     def knowledge(self) -> dict[str, Knowledge]:
         """Gives what is known of every processor now."""
-        for name, records in self._records.items():
-            if name not in self._knowledge:
-                self._knowledge[name] = Knowledge.of(
-                    self._graph,
-                    name,
-                    checkpoints=records.checkpoints,
-                    collected=records.collected,
-                    determinants=records.determinants,
-                    in_flight=records.in_flight,
-                    completed=records.completed,
-                )
+        for name in self._records:
+            self._known(name)
         return self._knowledge
+
+    def _known(self, name: str) -> Knowledge:
+        if name not in self._knowledge:
+            records = self._records[name]
+            self._knowledge[name] = Knowledge.of(
+                self._graph,
+                name,
+                checkpoints=records.checkpoints,
+                collected=records.collected,
+                determinants=records.determinants,
+                in_flight=records.in_flight,
+                completed=records.completed,
+            )
+        return self._knowledge[name]
 
     # -- within -------------------------------------------------------------------------------------------------------
 
@@ -204,21 +220,18 @@ class Monitor:
 
     def _changed(self, processor: str) -> None:
         self._knowledge.pop(processor, None)
-        self._all_failed = None
+        self._grown.add(processor)
         self._releases.clear()
 
-    def _solve(self) -> Assignment:
-        """Solves for "everything fails now", once until something durable changes."""
-        if self._all_failed is None:
-            chosen = solve(self._graph, self.knowledge(), self._graph.vertices.keys())
-            for name, records in self._records.items():
-                if last_of(chosen.frontier[name]) < records.stable:
-                    raise InternalError(
-                        "INTERNAL",
-                        f"the stable frontier of {name} would fall from {records.stable} to {chosen.frontier[name]}",
-                    )
-            self._all_failed = chosen
-        return self._all_failed
+    def _solve(self) -> Incremental:
+        """Gives the answer to "everything fails now", with all that was reported."""
+        if self._incremental is None:
+            self._incremental = Incremental(self._graph, self.knowledge())
+        else:
+            for processor in self._grown:
+                self._incremental.more(processor, self._known(processor))
+        self._grown.clear()
+        return self._incremental
 
     def _forget(self, processor: str) -> None:
         """Drops what a processor's stable frontier has passed; no answer depends on it."""
@@ -229,6 +242,8 @@ class Monitor:
         elif kind is Kind.STATEFUL:
             records.checkpoints = [t for t in records.checkpoints if t >= records.stable]
         self._knowledge.pop(processor, None)
+        if self._incremental is not None:
+            self._incremental.less(processor, self._known(processor))
         for edge in self._graph.inputs[processor]:
             in_flight = self._records[edge.source].in_flight.get(edge.name)
             if in_flight is not None:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial, reduce
 from operator import and_
+from typing import NamedTuple
 
 from boatlift.errors import DataError
 from boatlift.recovery.available import Available
-from boatlift.recovery.constraints import Why, first_broken, told, widen
+from boatlift.recovery.constraints import Why, clear_of, first_broken, limit_of, told, widen
 from boatlift.recovery.graph import Kind, RecoveryGraph
 from boatlift.recovery.knowledge import Knowledge
 from boatlift.recovery.xi import Xi
-from boatlift.times import AnyFrontier, Frontier
+from boatlift.times import AnyFrontier, all_times
 
-__all__ = ["Assignment", "solve"]
+__all__ = ["Assignment", "Solving", "Values", "solve"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +26,12 @@ class Assignment:
 
     Attributes:
         frontier: f(p).
-        xi: Ξ(p, f(p)).
         fixed: f(p), widened through the times that are reproducible without a gap. φ(e) of it is fixed on an output e.
         notified: f_n(p), the notification frontier.
         why: What keeps f(p) from being larger; None where F*(p) holds nothing larger.
     """
 
     frontier: Mapping[str, AnyFrontier]
-    xi: Mapping[str, Xi]
     fixed: Mapping[str, AnyFrontier]
     notified: Mapping[str, AnyFrontier]
     why: Mapping[str, Why | None]
@@ -53,31 +52,46 @@ def solve(graph: RecoveryGraph, knowledge: Mapping[str, Knowledge], failed: Abst
         DataError: `[NO_CONSISTENT_FRONTIER]` no frontiers are consistent: a sink cannot roll back, and what it holds
             does not fit what else there is; or what is needed from before the stable frontiers is gone.
     """
-    solving = _Solving(graph, knowledge, failed)
+    solving = Solving(graph, dict(knowledge), failed)
     solving.run()
-    return Assignment(
-        solving.f,
-        {name: xi for name, xi in solving.xi.items() if xi is not None},
-        solving.fixed,
-        solving.f_n,
-        solving.why,
-    )
+    return solving.assignment()
 
 
-class _Solving:
+class _Reasons(Mapping[str, "Why | None"]):
+    """Found when asked for: most are not."""
+
+    def __init__(self, solved: Solving) -> None:
+        self._solved = solved
+
+    def __getitem__(self, processor: str) -> Why | None:
+        return self._solved.why(processor)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._solved.f)
+
+    def __len__(self) -> int:
+        return len(self._solved.f)
+
+
+class Values(NamedTuple):
+    """What is chosen of one processor: f(p), f(p) widened, f_n(p), f_n(p) widened."""
+
+    f: AnyFrontier
+    fixed: AnyFrontier
+    f_n: AnyFrontier
+    fixed_n: AnyFrontier
+
+
+class Solving:
     """The fixed point under way; `f`, `fixed`, `f_n` and `fixed_n` (f_n, widened) only shrink."""
 
-    def __init__(self, graph: RecoveryGraph, knowledge: Mapping[str, Knowledge], failed: AbstractSet[str]) -> None:
+    def __init__(self, graph: RecoveryGraph, knowledge: dict[str, Knowledge], failed: AbstractSet[str]) -> None:
         self.graph, self.knowledge = graph, knowledge
         self.survivors = graph.vertices.keys() - failed
         self.available: dict[str, Available] = {p: knowledge[p].available(self.survivors) for p in graph.order}
-        everything: AnyFrontier = Frontier.everything()
         self.f: dict[str, AnyFrontier] = {p: self.available[p].top for p in graph.order}
-        self.xi: dict[str, Xi | None] = dict.fromkeys(graph.order)
-        self.f_n = dict.fromkeys(graph.order, everything)
-        self.fixed = dict.fromkeys(graph.order, everything)
-        self.fixed_n = dict.fromkeys(graph.order, everything)
-        self.why: dict[str, Why | None] = dict.fromkeys(graph.order)
+        everything = {p: all_times(graph.vertices[p].domain) for p in graph.order}
+        self.f_n, self.fixed, self.fixed_n = dict(everything), dict(everything), everything
 
     def run(self) -> None:
         """Settles processors along the edges, then against them, while one has a neighbour that has shrunk."""
@@ -90,42 +104,86 @@ class _Solving:
                     unsettled |= self._settle(p)
             along = not along
 
+    def assignment(self) -> Assignment:
+        """Gives what was found."""
+        return Assignment(self.f, self.fixed, self.f_n, _Reasons(self))
+
     def _settle(self, p: str) -> set[str]:
         """Lets one processor shrink to what its neighbours allow, and gives the neighbours that this concerns."""
+        return self._take(p, self._allowed(p, self.f[p], self.f_n[p]))
+
+    def renew(self, p: str, known: Knowledge) -> None:
+        """Learns what is known of a processor now."""
+        self.knowledge[p] = known
+        self.available[p] = known.available(self.survivors)
+
+    def rise(self, p: str) -> set[str]:
+        """Lets one processor grow to what its neighbours allow now, and gives the neighbours that this concerns."""
+        everything = all_times(self.graph.vertices[p].domain)
+        return self._take(p, self._allowed(p, self.available[p].top, everything))
+
+    def rests_on_checkpoints(self, p: str) -> bool:
+        """Whether a larger frontier of a processor could fix times that nothing else fixes: it chooses, and did not record."""
+        known = self.knowledge[p]
+        if known.deterministic:
+            return False
+        top = self.available[p].top
+        return any(not top & self._on_all_inputs(known, fixed) <= fixed[p] for fixed in (self.fixed, self.fixed_n))
+
+    def _allowed(self, p: str, within: AnyFrontier, within_n: AnyFrontier) -> Values:
+        """Finds the largest values of one processor that its neighbours' allow, within bounds on f(p) and f_n(p)."""
         known = self.knowledge[p]
         inputs = self._on_all_inputs(known, self.fixed)
         inputs_n = self._on_all_inputs(known, self.fixed_n)
-        self.f_n[p] = self.f_n[p] & self.f[p] & inputs_n
-        forbids = partial(
-            first_broken,
-            known=known,
-            survivors=self.survivors,
-            f=self.f,
-            fixed=self.fixed,
-            f_n=self.f_n[p],
-            fixed_n=self.fixed_n,
-        )
-        xi, why = self.available[p].largest(self.f[p], inputs, forbids)
-        self.why[p] = why or self.why[p]
-        if xi is None:
+        f_n = within_n & within & inputs_n
+        limit = within if known.xis else self._limit(known, within & inputs, f_n)
+        f = self.available[p].largest(limit, partial(self._broken, known, f_n))
+        if f is None:
             raise DataError("NO_CONSISTENT_FRONTIER", self._inconsistent(p))
-        shrunk = xi.frontier != self.f[p]
-        self.f[p], self.xi[p] = xi.frontier, xi
-        self.f_n[p] &= xi.frontier
-        fixed = widen(xi.frontier, known, inputs, self.survivors)
-        fixed_n = widen(self.f_n[p], known, inputs_n, self.survivors)
-        refixed = fixed != self.fixed[p] or fixed_n != self.fixed_n[p]
-        self.fixed[p], self.fixed_n[p] = fixed, fixed_n
-        concerned = {e.source for e in known.inputs} if shrunk else set()
-        return concerned | {e.target for e in known.outputs} if refixed else concerned
+        f_n &= f
+        fixed = widen(f, known, inputs, self.survivors)
+        return Values(f, fixed, f_n, widen(f_n, known, inputs_n, self.survivors))
 
-    @staticmethod
-    def _on_all_inputs(known: Knowledge, fixed: Mapping[str, AnyFrontier]) -> AnyFrontier:
-        return reduce(and_, (d.projection(fixed[d.source]) for d in known.inputs), Frontier.everything())
+    def _take(self, p: str, values: Values) -> set[str]:
+        """Gives a processor its values, and tells which neighbours they concern."""
+        moved = values.f != self.f[p]
+        refixed = values.fixed != self.fixed[p] or values.fixed_n != self.fixed_n[p]
+        self.f[p], self.fixed[p], self.f_n[p], self.fixed_n[p] = values
+        concerned = {e.source for e in self.graph.inputs[p]} if moved else set()
+        return concerned | {e.target for e in self.graph.outputs[p]} if refixed else concerned
+
+    def _limit(self, known: Knowledge, limit: AnyFrontier, f_n: AnyFrontier) -> AnyFrontier:
+        """All constraints in one, for a processor whose Ξ follows from its frontier: f(p) meets them within it."""
+        p = known.vertex.name
+        at_hand = known.messages_at_hand(self.survivors)
+        for edge in known.outputs:
+            limit &= limit_of(edge, self.f[edge.target], at_hand.get(edge.name))
+        if known.waiting and p in self.survivors:
+            for queued in known.waiting.values():
+                limit &= clear_of(known.vertex.domain, queued)
+        return limit & f_n if known.vertex.notified else limit
+
+    def _on_all_inputs(self, known: Knowledge, fixed: Mapping[str, AnyFrontier]) -> AnyFrontier:
+        if not known.inputs:
+            return all_times(known.vertex.domain)
+        return reduce(and_, (d.projection(fixed[d.source]) for d in known.inputs))
+
+    def _broken(self, known: Knowledge, f_n: AnyFrontier, xi: Xi) -> Why | None:
+        return first_broken(xi, known, self.survivors, self.f, self.fixed, f_n, self.fixed_n)
+
+    def why(self, p: str) -> Why | None:
+        """Tells what keeps f(p) from being larger: what the next larger of F*(p) would break, as things stand."""
+        larger = self.available[p].above(self.f[p])
+        return None if larger is None else self._why_not(p, larger)
+
+    def _why_not(self, p: str, f: AnyFrontier) -> Why | None:
+        known = self.knowledge[p]
+        xi = self.available[p].xi(f) or known.xi(f, self.survivors)
+        return self._broken(known, f & self._on_all_inputs(known, self.fixed_n), xi)
 
     def _inconsistent(self, p: str) -> str:
         """Says which sink does not fit, what it holds, what can be reproduced, and what to do."""
-        why = self.why[p]
+        why = self._why_not(p, self.available[p].bottom)
         if why is None:
             return f"nothing that {p} could be restored to is left: restore the store from a copy"
         refused, limit = told(why.refused), told(why.limit)
@@ -138,8 +196,8 @@ class _Solving:
                 f"{self._reason(why.neighbour)}: restore the store that wrote this sink, or {back}"
             )
         behind = why
-        while behind.constraint == "discarded" and self.why[behind.neighbour] is not None:
-            behind = self.why[behind.neighbour] or behind
+        while behind.constraint == "discarded" and (further := self.why(behind.neighbour)) is not None:
+            behind = further
         if behind.constraint == "discarded" and self.graph.vertices[behind.neighbour].kind is Kind.SINK:
             return (
                 f"sink {behind.neighbour} holds {told(behind.limit)}, but {p} can only be restored to {refused} or later, "
@@ -157,7 +215,8 @@ class _Solving:
         while p not in seen:
             seen.add(p)
             known = self.knowledge[p]
-            needs = [d.source for d in known.inputs if self.fixed[d.source] <= self.fixed[p]]
+            mine = self.fixed[p]
+            needs = [d.source for d in known.inputs if self.fixed[d.source] <= d.projection.within(mine)]
             if self.graph.vertices[p].kind is Kind.SOURCE:
                 return f"source {p} knows its positions of {told(self.fixed[p])} only"
             if not known.deterministic and not needs:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from boatlift.recovery.graph import Edge
-from boatlift.times import AnyFrontier, TimeSet
+from boatlift.recovery.graph import Edge, Vertex
+from boatlift.times import AnyFrontier, Times, frontier_of
 
 __all__ = ["Xi"]
 
@@ -15,40 +16,45 @@ __all__ = ["Xi"]
 class Xi:
     """What processor p has seen, sent and kept at the frontier f.
 
-    N̄ and M̄ are in p's own domain, D̄ and L in the receiver's; each is a conservative estimate: too large is safe.
+    N̄ and M̄ are in p's own domain, D̄ in the receiver's; each is a conservative estimate: too large is safe.
 
     Attributes:
         frontier: f.
         notified: N̄(p, f), the smallest frontier that contains the notifications processed.
         delivered: M̄(d, f) by input edge, the smallest frontier that contains the messages delivered.
         discarded: D̄(e, f) by output edge, the smallest frontier that contains the messages p can no longer send.
-        logged: L(e, f) by output edge, the times whose messages p still has. Times beyond f count for nothing.
+        logged: L(e, f) by output edge, the times of p whose messages p still has. Times beyond f count for nothing.
     """
 
     frontier: AnyFrontier
     notified: AnyFrontier
     delivered: Mapping[str, AnyFrontier]
     discarded: Mapping[str, AnyFrontier]
-    logged: Mapping[str, TimeSet] = field(default_factory=dict)
+    logged: Mapping[str, Times] = field(default_factory=dict)
 
     @classmethod
     def structured(
-        cls, f: AnyFrontier, inputs: Sequence[Edge], outputs: Sequence[Edge], logged: Mapping[str, TimeSet]
+        cls,
+        vertex: Vertex,
+        f: AnyFrontier,
+        inputs: Sequence[Edge],
+        outputs: Sequence[Edge],
+        logged: Mapping[str, Container[Any]],
     ) -> Xi:
         """Gives Ξ of a processor that finishes all times of f, and sends at each time what that time gave.
 
-        M̄ = N̄ = f, and D̄(e, f) is what φ(e)(f) holds beside the log: without a log, M̄ = N̄ = D̄ = φ = f.
+        M̄ = f, N̄ = f if it is told of times that are over, and D̄(e, f) is what was sent at the times of f that are not
+        logged: without a log, in one domain, M̄ = N̄ = D̄ = φ = f.
         """
-        discarded = {e.name: e.projection(f) for e in outputs}
-        if logged:
-            discarded = {e: d.without(logged[e]) if e in logged else d for e, d in discarded.items()}
-        return cls(f, f, {d.name: f for d in inputs}, discarded, logged)
+        discarded = {e.name: e.projection.sent(f.without(logged.get(e.name, ()))) for e in outputs}
+        notified = f if vertex.notified else frontier_of(vertex.domain)
+        return cls(f, notified, {d.name: f for d in inputs}, discarded)
 
-    def also_logged(self, at_hand: Mapping[str, TimeSet]) -> Xi:
+    def also_logged(self, at_hand: Mapping[str, Times]) -> Xi:
         """Gives the same once more messages can be sent again: those that became durable later, or that a survivor holds.
 
         Args:
-            at_hand: By output edge, the times of all messages that p still has.
+            at_hand: By output edge, the times of all messages that p still has; of edges within one domain.
         """
         if not at_hand:
             return self

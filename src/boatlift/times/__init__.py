@@ -1,7 +1,7 @@
 """Logical time: domains, frontiers, projections. Pure.
 
-In reading order: `domain` (what a time is; epochs), `sequence`, `loop`; `frontier` (downward-closed sets), `loop_frontier`; `time_set`,
-`loop_times`, `order` (what happened: sets of times, and orders, that need not be downward closed); `projection` (φ, its laws),
+In reading order: `domain` (what a time is; epochs), `sequence`, `loop`; `frontier` (downward-closed sets), `loop_frontier`; `times`,
+`time_set`, `loop_times`, `order` (what happened: sets of times, and orders, that need not be downward closed); `projection` (φ, its laws),
 `epoch_projections`, `loop_projections`, `sequence_projections`; `laws` (the checker).
 """
 
@@ -18,6 +18,7 @@ from boatlift.times.projection import IDENTITY, Identity, Projection, Then
 from boatlift.times.sequence import Sequence, SequenceTime
 from boatlift.times.sequence_projections import FromSequence, ToSequence
 from boatlift.times.time_set import TimeSet
+from boatlift.times.times import Times
 
 __all__ = [
     "EPOCH",
@@ -46,6 +47,7 @@ __all__ = [
     "SequenceTime",
     "Then",
     "TimeSet",
+    "Times",
     "ToSequence",
     "all_times",
     "check_projection",

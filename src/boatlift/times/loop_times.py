@@ -51,6 +51,8 @@ class LoopTimes:
             first = (0,) * (self._depth + 1)
             return first if first in self else None
         level = next((at for at, n in enumerate(time) if n == LAST), len(time))
+        if level == 0:
+            return None  # nothing follows the end of all epochs
         *outer, n = time[:level]
         if level > 1 and self._lasts.get(tuple(outer)) == n:
             return end_of(tuple(outer), self._depth)
@@ -62,6 +64,17 @@ class LoopTimes:
         level = next(at for at, n in enumerate(time) if n == LAST)
         last = self._lasts.get(time[:level])
         return None if last is None else end_of((*time[:level], last), self._depth)
+
+    def __or__(self, other: LoopTimes) -> LoopTimes:
+        return self._made({*self, *other}, other)
+
+    def __and__(self, other: LoopTimes) -> LoopTimes:
+        return self._made({time for time in self if time in other}, other)
+
+    def _made(self, times: Iterable[LoopTime], other: LoopTimes) -> LoopTimes:
+        made = LoopTimes(self._depth, times)
+        made._lasts = {**self._lasts, **other._lasts}  # how many rounds there were is true of both
+        return made
 
     def __contains__(self, time: object) -> bool:
         return isinstance(time, tuple) and time[-1] in self._rounds.get(time[:-1], ())
