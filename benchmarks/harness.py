@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from importlib.metadata import version
-from itertools import cycle, islice, pairwise
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,7 +23,6 @@ __all__ = [
     "Result",
     "cycled",
     "describe_machine",
-    "intervals_ms",
     "median_ratio",
     "percentile",
     "rounds",
@@ -141,12 +140,6 @@ def rows_per_second(answer: Answer, rows: int) -> float:
     visible = answer["visible"]
     rate: float = rows * (len(visible) - 1) / (visible[-1] - visible[0])
     return rate
-
-
-def intervals_ms(answer: Answer) -> list[float]:
-    """Gives the milliseconds from each step's visible output to the next one's, with input always waiting."""
-    visible = answer["visible"]
-    return [1000 * (b - a) for a, b in pairwise(visible)]
 
 
 def percentile(values: Sequence[float], share: float) -> float:

@@ -1,4 +1,8 @@
-"""How long a small step takes: 1M keys of state, 1,000 rows a step."""
+"""How long a small step takes: 1M keys of state, 1,000 rows a step.
+
+From input to output, one step at a time: the next step's file is there as soon as the output of the step before is visible. And, where many
+files wait, how long each takes of the whole: Boatlift runs small steps that wait together, so that there their median says nothing.
+"""
 
 from __future__ import annotations
 
@@ -6,32 +10,32 @@ import statistics
 from contextlib import ExitStack
 
 from benchmarks import data
-from benchmarks.harness import Effort, Figure, Result, cycled, intervals_ms, median_ratio, percentile, rounds
+from benchmarks.harness import Effort, Figure, Result, cycled, median_ratio, percentile, rounds
 from benchmarks.side import Side
 
 __all__ = ["measure"]
 
-WARM_UP, TURN, SINGLE = 20, 41, 10
+WARM_UP, SINGLE, WAITING = 20, 40, 41
 ROWS = 1000
 
 
 def measure(effort: Effort) -> Result:
-    """Measures, in turns, steps whose input waits already, and then single steps from input to output."""
+    """Measures, in turns, steps one at a time, and then steps whose input waits already."""
     keys = effort.keys(1_000_000)
     state = data.all_keys(keys, keys)
     small = data.drawn_keys(ROWS, keys, 100)
     fed = dict.fromkeys(("boatlift", "rocksdb", "memory"), 0)
-    waiting: dict[str, list[float]] = {name: [] for name in fed}
 
-    def take(name: str, side: Side, count: int) -> list[float]:
-        answer = side.run(cycled(small, fed[name], count))
+    def take(name: str, side: Side, count: int) -> float:
+        """Feeds files; gives the milliseconds until all their output is visible."""
+        visible = side.run(cycled(small, fed[name], count))["visible"]
         fed[name] += count
-        return intervals_ms(answer) if count > 1 else [1000 * answer["visible"][0]]
+        return 1000 * float(visible[-1])
 
-    def turn(name: str, side: Side) -> list[float]:
-        steps = take(name, side, TURN)
-        waiting[name] += [take(name, side, 1)[0] for _ in range(SINGLE)]
-        return steps
+    def turn(name: str, side: Side) -> tuple[list[float], float]:
+        take(name, side, 1)  # a process that was stopped has to wake up
+        alone = [take(name, side, 1) for _ in range(SINGLE)]
+        return alone, take(name, side, WAITING) / WAITING
 
     with ExitStack() as stack:
         sides = {
@@ -42,22 +46,25 @@ def measure(effort: Effort) -> Result:
         for name, side in sides.items():
             side.run(state)
             take(name, side, WARM_UP)
-        steps = rounds(effort.rounds, sides, turn)
-    middle = {name: [statistics.median(turn) for turn in turns] for name, turns in steps.items()}
+            for _ in range(WARM_UP):
+                take(name, side, 1)
+        turns = rounds(effort.rounds, sides, turn)
+    middle = {name: [statistics.median(alone) for alone, _ in made] for name, made in turns.items()}
+    waiting = {name: [each for _, each in made] for name, made in turns.items()}
     figures = {}
-    for name, turns in steps.items():
+    for name, made in turns.items():
         figures[f"{name} p50"] = Figure.of("ms", middle[name])
-        figures[f"{name} p99"] = Figure.of("ms", [percentile(turn, 0.99) for turn in turns])
-        figures[f"{name} mean"] = Figure.of("ms", [statistics.fmean(turn) for turn in turns])
-        figures[f"{name} single step, from input to output"] = Figure.of("ms", waiting[name])
-    ratios = {
-        "Structured Streaming, RocksDB": median_ratio(middle["boatlift"], middle["rocksdb"]),
-        "Structured Streaming, in memory": median_ratio(middle["boatlift"], middle["memory"]),
+        figures[f"{name} p99"] = Figure.of("ms", [percentile(alone, 0.99) for alone, _ in made])
+        figures[f"{name}, input waiting, mean"] = Figure.of("ms", waiting[name])
+    peers = {"rocksdb": "Structured Streaming, RocksDB", "memory": "Structured Streaming, in memory"}
+    ratios = {told: median_ratio(middle["boatlift"], middle[name]) for name, told in peers.items()}
+    together = {
+        f"{told}, input waiting": median_ratio(waiting["boatlift"], waiting[name]) for name, told in peers.items()
     }
     return Result(
         name="step_latency",
-        target="p50 of a step: at most half of Structured Streaming's",
+        target="p50 of a step, from input to output: at most half of Structured Streaming's",
         met=max(ratios.values()) <= 0.5,
-        ratios=ratios,
+        ratios=ratios | together,
         figures=figures,
     )

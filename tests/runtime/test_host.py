@@ -46,7 +46,7 @@ def test_it_runs_on_until_it_is_stopped(tmp_path: Path) -> None:
         if progress.what == "commit" and progress.processor == "totals" and progress.time == 2:
             host.stop()
 
-    host = Host(MemoryEngine(world), open_store(tmp_path), available_now=False, poll_seconds=0.01, watch=watch)
+    host = Host(MemoryEngine(world), open_store(tmp_path), available_now=False, watch=watch)
     host.run()
     world.check()
     check_store(tmp_path)

@@ -31,6 +31,12 @@ from boatlift.storage.store import Store
 
 __all__ = ["Host", "Progress"]
 
+QUIET_SECONDS = 0.02
+"""A source that had nothing is left alone at least so long, which a row then waits at most"""
+LONGEST_QUIET_SECONDS = 1.0
+POLL_PAUSE = 20
+"""and so many times as long as asking it took: a folder of very many files takes no more than a twentieth of a core."""
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
@@ -68,7 +74,6 @@ class Host:
         engine: What executes steps.
         store: Where everything durable is.
         available_now: Finish when the sources have nothing new.
-        poll_seconds: How long a source that had nothing is left alone.
         watch: Called with each `Progress`, on the host's own thread.
         clock: Milliseconds since 1970; a determinant of each step.
     """
@@ -79,14 +84,13 @@ class Host:
         store: Store,
         *,
         available_now: bool,
-        poll_seconds: float = 0.2,
         watch: Callable[[Progress], None] = lambda _: None,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._engine = engine
         self._store = store
         self._available_now = available_now
-        self._poll_seconds = poll_seconds
+        self._took: dict[str, float] = {}
         self._watch = watch
         self._clock = clock
         self._events: queue.SimpleQueue[ev.Event | _Failed] = queue.SimpleQueue()
@@ -248,7 +252,9 @@ class Host:
     # -- what worker threads do ---------------------------------------------------------------------------------------
 
     def _poll(self, source: str, at: int) -> ev.Event:
+        began = time.monotonic()
         position = self._engine.poll(source, self._cursors[source])
+        self._took[source] = time.monotonic() - began
         if position is None:
             return ev.Nothing(source)
         self._cursors[source] = self._engine.advance(source, self._cursors[source], position)
@@ -308,5 +314,6 @@ class Host:
                 self._watch(Progress("stopping", machine.plan.dataflow, -1))
             case ev.Nothing(source):
                 if not self._available_now:
-                    self._wakes[source] = time.monotonic() + self._poll_seconds
+                    pause = min(max(QUIET_SECONDS, POLL_PAUSE * self._took[source]), LONGEST_QUIET_SECONDS)
+                    self._wakes[source] = time.monotonic() + pause
                 self._watch(Progress("idle", source, -1))
