@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 from benchmarks.harness import Effort, Figure, Result, percentile
 from boatlift.recovery import Edge, Kind, Knowledge, Monitor, RecoveryGraph, Vertex, solve
-from boatlift.times import TimeSet
+from boatlift.times import Frontier, TimeSet
 
 __all__ = ["measure"]
 
@@ -96,14 +96,14 @@ def _records(graph: RecoveryGraph, monitor: Monitor) -> Iterator[tuple[Callable[
     for at in range((PERIODS + 1) * LAYERS):
         for name, vertex in graph.vertices.items():
             layer = int(name.partition(".")[0])
-            monitor.completed(name, at)
+            monitor.completed(name, Frontier.up_to(at))
             match vertex.kind:
                 case Kind.SOURCE:
                     yield (lambda p=name: monitor.durable_input(p, at)), name  # type: ignore[misc]  # noqa: B023
                 case Kind.SINK:
-                    yield (lambda p=name: monitor.committed(p, at)), name  # type: ignore[misc]  # noqa: B023
+                    yield (lambda p=name: monitor.committed(p, Frontier.up_to(at))), name  # type: ignore[misc]  # noqa: B023
                 case _ if (at + layer) % LAYERS == 0:
-                    yield (lambda p=name: monitor.durable_checkpoint(p, at)), name  # type: ignore[misc]  # noqa: B023
+                    yield (lambda p=name: monitor.durable_checkpoint(p, Frontier.up_to(at))), name  # type: ignore[misc]  # noqa: B023
 
 
 def _milliseconds(act: Callable[[], object]) -> float:

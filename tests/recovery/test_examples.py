@@ -8,6 +8,8 @@ from boatlift.errors import DataError, InternalError
 from boatlift.recovery import Edge, Kind, Knowledge, Monitor, RecoveryGraph, Vertex, Xi, solve
 from boatlift.times import Frontier, TimeSet, last_of
 
+up_to = Frontier.up_to
+
 
 def chain(*vertices):
     """Processors in a row: (name, kind) or (name, kind, deterministic)."""
@@ -230,46 +232,50 @@ class TestShortcuts:
         graph = row(deterministic=False)
         monitor = Monitor(graph)
         monitor.durable_input("input", 0)
-        monitor.completed("input", 1)
+        monitor.completed("input", up_to(1))
         for time in (0, 1):
             monitor.durable_determinants("middle", time)
-            monitor.completed("middle", time)
+            monitor.completed("middle", up_to(time))
         failure = monitor.plan({"input"})
-        assert failure.frontier("middle") == -1
-        assert failure.truncations()["middle"] == 0
+        assert not failure.frontier("middle")
+        assert failure.truncations()["middle"] == up_to(0)
         monitor.recovered(failure)
         monitor.durable_input("input", 1)
-        monitor.completed("input", 1)
-        assert monitor.may_release("output", 0)
-        assert not monitor.may_release("output", 1)
+        monitor.completed("input", up_to(1))
+        assert monitor.may_release("output", up_to(0))
+        assert not monitor.may_release("output", up_to(1))
 
     def test_4_also_of_one_that_stays_where_it_is(self):
         graph = row(deterministic=False)
         monitor = Monitor(graph)
         monitor.durable_input("input", 0)
-        monitor.completed("input", 1)
-        monitor.completed("middle", 0)
+        monitor.completed("input", up_to(1))
+        monitor.completed("middle", up_to(0))
         for time in (0, 1):  # time 1 is being executed
             monitor.durable_determinants("middle", time)
-        monitor.committed("output", 0)
+        monitor.committed("output", up_to(0))
         failure = monitor.plan({"input"})
         assert failure.processors["middle"].stays
         assert failure.processors["middle"].fixed == Frontier.up_to(0)
         monitor.recovered(failure)
         monitor.durable_input("input", 1)
-        assert not monitor.may_release("output", 1)
+        assert not monitor.may_release("output", up_to(1))
 
     def test_5_nothing_is_stable_that_its_processor_has_not_completed(self):
         graph = row(Kind.STATELESS)
         monitor = Monitor(graph)
         for time in range(6):
             monitor.durable_input("input", time)
-        monitor.committed("output", 5)
-        monitor.completed("middle", 2)
-        assert (monitor.stable("input"), monitor.stable("middle"), monitor.stable("output")) == (-1, 2, 5)
-        monitor.completed("input", 4)
-        monitor.completed("middle", 9)
-        assert (monitor.stable("input"), monitor.stable("middle")) == (4, 5)
+        monitor.committed("output", up_to(5))
+        monitor.completed("middle", up_to(2))
+        assert (
+            last_of(monitor.stable("input")),
+            last_of(monitor.stable("middle")),
+            last_of(monitor.stable("output")),
+        ) == (-1, 2, 5)
+        monitor.completed("input", up_to(4))
+        monitor.completed("middle", up_to(9))
+        assert (last_of(monitor.stable("input")), last_of(monitor.stable("middle"))) == (4, 5)
 
 
 class TestNotificationFrontiers:

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from boatlift.errors import DataError, InternalError
 from boatlift.recovery import Edge, Kind, Monitor, RecoveryGraph, Vertex, solve
-from boatlift.times import last_of
+from boatlift.times import Frontier, last_of
+
+up_to = Frontier.up_to
 
 GRAPH = RecoveryGraph(
     [Vertex("input", Kind.SOURCE), Vertex("state", Kind.STATEFUL, False), Vertex("output", Kind.SINK)],
@@ -64,7 +66,7 @@ class Execution:
         if time > 12 or any(self.completed[d.source] < time for d in self.graph.inputs[p]):
             return
         self.completed[p] = time
-        self.monitor.completed(p, time)
+        self.monitor.completed(p, up_to(time))
         for edge in self.graph.outputs[p]:
             self.monitor.sent(edge.name, time)
         if p in self.records and ("choice", p, time) not in self.facts:
@@ -85,7 +87,9 @@ class Execution:
         except DataError:
             return
         for p in everyone:
-            assert self.monitor.stable(p) == max(self.stable[p], min(last_of(whole.frontier[p]), self.completed[p]))
+            assert last_of(self.monitor.stable(p)) == max(
+                self.stable[p], min(last_of(whole.frontier[p]), self.completed[p])
+            )
 
     def tell(self, monitor, fact):
         kind, p, time = fact
@@ -95,41 +99,42 @@ class Execution:
             case "choice":
                 monitor.durable_determinants(p, time)
             case "checkpoint":
-                monitor.durable_checkpoint(p, time)
+                monitor.durable_checkpoint(p, up_to(time))
             case "commit":
-                monitor.committed(p, time)
+                monitor.committed(p, up_to(time))
 
     def release(self, p):
         time = self.released[p] + 1
-        if time <= self.completed[p] and self.monitor.may_release(p, time):
+        if time <= self.completed[p] and self.monitor.may_release(p, up_to(time)):
             self.released[p] = time
             self.report(("commit", p, time))
             self.plan_of(self.graph.vertices.keys())  # whatever fails after it
 
     def ask(self):
         for p, before in self.stable.items():
-            self.stable[p] = self.monitor.stable(p)
+            self.stable[p] = last_of(self.monitor.stable(p))
             assert before <= self.stable[p] <= self.completed[p], p
-            assert self.stable[p] == self.monitor.stable_frontier(p).last
 
     def plan_of(self, failed):
         plan = self.monitor.plan(failed)
         for p, stable in self.stable.items():
-            assert plan.frontier(p) >= stable, "it rolls back beyond a stable frontier"
+            assert last_of(plan.frontier(p)) >= stable, "it rolls back beyond a stable frontier"
             if self.graph.vertices[p].kind is Kind.SINK:
-                assert plan.frontier(p) == self.released[p]
+                assert last_of(plan.frontier(p)) == self.released[p]
         return plan
 
     def fail(self, failed):
         plan = self.plan_of(failed)
         for p, part in plan.processors.items():
-            fixed = plan.fixed(p)
+            fixed = last_of(plan.fixed(p))
             self.facts = [f for f in self.facts if f[1] != p or f[2] <= fixed]
             if not part.stays:
-                self.completed[p] = plan.frontier(p)
+                self.completed[p] = last_of(plan.frontier(p))
                 keeps = p not in failed
                 self.writing = [
-                    f for f in self.writing if f[1] != p or (keeps and f[0] != "choice" and f[2] <= plan.frontier(p))
+                    f
+                    for f in self.writing
+                    if f[1] != p or (keeps and f[0] != "choice" and f[2] <= last_of(plan.frontier(p)))
                 ]
         self.monitor.recovered(plan)
         for p in plan.processors:
@@ -161,24 +166,24 @@ def test_one_rebuilt_from_all_facts_in_any_order_answers_the_same(seed):
     for fact in facts:
         run.tell(rebuilt, fact)
     for p, time in run.completed.items():
-        rebuilt.completed(p, time)
+        rebuilt.completed(p, up_to(time))
     everyone = run.graph.vertices.keys()
     mine, its = run.monitor.plan(everyone), rebuilt.plan(everyone)
-    assert {p: (mine.frontier(p), mine.fixed(p)) for p in everyone} == {
-        p: (its.frontier(p), its.fixed(p)) for p in everyone
+    assert {p: (last_of(mine.frontier(p)), last_of(mine.fixed(p))) for p in everyone} == {
+        p: (last_of(its.frontier(p)), last_of(its.fixed(p))) for p in everyone
     }
-    assert {p: rebuilt.stable(p) for p in everyone} == run.stable
+    assert {p: last_of(rebuilt.stable(p)) for p in everyone} == run.stable
     for p, vertex in run.graph.vertices.items():
         if vertex.kind is Kind.SINK:
             for time in range(13):
-                assert run.monitor.may_release(p, time) == rebuilt.may_release(p, time)
+                assert run.monitor.may_release(p, up_to(time)) == rebuilt.may_release(p, up_to(time))
 
 
 def ready():
     """Two times run, nothing durable."""
     monitor = Monitor(GRAPH)
     for name in GRAPH.vertices:
-        monitor.completed(name, 1)
+        monitor.completed(name, up_to(1))
     return monitor
 
 
@@ -188,37 +193,37 @@ class TestRelease:
     def test_a_deterministic_pipeline_releases_as_soon_as_its_positions_are_durable(self):
         graph = RecoveryGraph([Vertex(p, v.kind) for p, v in GRAPH.vertices.items()], list(GRAPH.edges.values()))
         monitor = Monitor(graph)
-        assert not monitor.may_release("output", 0)
+        assert not monitor.may_release("output", up_to(0))
         monitor.durable_input("input", 1)
-        assert not monitor.may_release("output", 0)
+        assert not monitor.may_release("output", up_to(0))
         monitor.durable_input("input", 0)
-        assert monitor.may_release("output", 0)
-        assert monitor.may_release("output", 1)
-        assert not monitor.may_release("output", 2)
+        assert monitor.may_release("output", up_to(0))
+        assert monitor.may_release("output", up_to(1))
+        assert not monitor.may_release("output", up_to(2))
 
     def test_recorded_choices_release_as_soon_as_they_are_durable(self):
         monitor = ready()
         monitor.durable_input("input", 0)
-        assert not monitor.may_release("output", 0)
+        assert not monitor.may_release("output", up_to(0))
         monitor.durable_determinants("state", 0)
-        assert monitor.may_release("output", 0)
+        assert monitor.may_release("output", up_to(0))
 
     def test_unrecorded_ones_wait_for_the_checkpoint_and_leave_together(self):
         monitor = ready()
         for time in (0, 1):
             monitor.durable_input("input", time)
-        assert not monitor.may_release("output", 1)
-        monitor.durable_checkpoint("state", 1)
-        assert monitor.may_release("output", 1)
-        assert not monitor.may_release("output", 0), "time 1 could not be sent again, and time 0 not be repeated"
+        assert not monitor.may_release("output", up_to(1))
+        monitor.durable_checkpoint("state", up_to(1))
+        assert monitor.may_release("output", up_to(1))
+        assert not monitor.may_release("output", up_to(0)), "time 1 could not be sent again, and time 0 not be repeated"
 
     def test_what_was_released_may_be(self):
         monitor = ready()
         for time in (0, 1):
             monitor.durable_input("input", time)
-        monitor.durable_checkpoint("state", 1)
-        monitor.committed("output", 1)
-        assert monitor.may_release("output", 0)
+        monitor.durable_checkpoint("state", up_to(1))
+        monitor.committed("output", up_to(1))
+        assert monitor.may_release("output", up_to(0))
 
 
 class TestCollection:
@@ -228,35 +233,35 @@ class TestCollection:
         monitor = ready()
         for time in (0, 1):
             monitor.durable_input("input", time)
-        monitor.durable_checkpoint("state", 0)
-        assert monitor.acknowledgeable("input") == -1
-        monitor.committed("output", 0)
-        assert monitor.acknowledgeable("input") == 0
-        assert (monitor.stable("state"), monitor.stable("output")) == (0, 0)
+        monitor.durable_checkpoint("state", up_to(0))
+        assert last_of(monitor.acknowledgeable("input")) == -1
+        monitor.committed("output", up_to(0))
+        assert last_of(monitor.acknowledgeable("input")) == 0
+        assert (last_of(monitor.stable("state")), last_of(monitor.stable("output"))) == (0, 0)
 
     def test_what_is_collected_cannot_be_gone_back_to(self):
         monitor = Monitor(GRAPH)
-        monitor.durable_input_below("input", 4)
+        monitor.durable_input_below("input", up_to(4))
         for time in range(8):
             monitor.durable_input("input", time)
         with pytest.raises(
             DataError, match=r"input can only be restored to times 0…4 or later, but state keeps no times"
         ):
             monitor.plan(GRAPH.vertices.keys())
-        monitor.durable_checkpoint("state", 5)
+        monitor.durable_checkpoint("state", up_to(5))
         with pytest.raises(DataError, match=r"sink output holds no times, but input can only be restored to times 0…4"):
             monitor.plan(GRAPH.vertices.keys())
-        monitor.committed("output", 5)
-        assert monitor.plan(GRAPH.vertices.keys()).frontier("input") == 5
+        monitor.committed("output", up_to(5))
+        assert last_of(monitor.plan(GRAPH.vertices.keys()).frontier("input")) == 5
 
     def test_messages_are_dropped_when_their_receiver_is_stable(self):
         monitor = ready()
         for time in (0, 1):
             monitor.durable_input("input", time)
             monitor.sent("input->state", time)
-        monitor.durable_checkpoint("state", 0)
-        monitor.committed("output", 0)
-        assert monitor.stable("state") == 0
+        monitor.durable_checkpoint("state", up_to(0))
+        monitor.committed("output", up_to(0))
+        assert last_of(monitor.stable("state")) == 0
         assert list(monitor.knowledge()["input"].in_flight["input->state"]) == [1]
         monitor.sent("input->state", 0)
         assert list(monitor.knowledge()["input"].in_flight["input->state"]) == [1]
@@ -264,7 +269,7 @@ class TestCollection:
 
 def test_a_sink_that_was_given_too_much_is_named():
     monitor = ready()
-    monitor.committed("output", 1)
+    monitor.committed("output", up_to(1))
     with pytest.raises(
         DataError, match=r"sink output holds times 0…1, but nothing can be reproduced .* or empty the sink"
     ):
@@ -277,4 +282,4 @@ def test_reports_of_the_wrong_kind_are_refused():
         with pytest.raises(InternalError):
             report("output", 0)
     with pytest.raises(InternalError):
-        monitor.committed("state", 0)
+        monitor.committed("state", up_to(0))

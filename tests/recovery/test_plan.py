@@ -1,6 +1,9 @@
 """What a recovery plan says, to machines and to people."""
 
 from boatlift.recovery import Edge, Kind, Monitor, RecoveryGraph, Vertex
+from boatlift.times import Frontier, last_of
+
+up_to = Frontier.up_to
 
 GRAPH = RecoveryGraph(
     [
@@ -25,29 +28,29 @@ def monitored():
     monitor = Monitor(GRAPH)
     for time in range(111):
         monitor.durable_input("flights", time)
-    monitor.durable_checkpoint("delays", 100)
-    monitor.committed("answers", 107)
-    monitor.committed("history", 105)
+    monitor.durable_checkpoint("delays", up_to(100))
+    monitor.committed("answers", up_to(107))
+    monitor.committed("history", up_to(105))
     for name in ALL:
-        monitor.completed(name, 107)
+        monitor.completed(name, up_to(107))
     return monitor
 
 
 def test_who_goes_back_to_where_and_what_replays():
     plan = monitored().plan(ALL)
-    assert {p: plan.frontier(p) for p in ALL} == {
+    assert {p: last_of(plan.frontier(p)) for p in ALL} == {
         "flights": 100,
         "clean": 100,
         "delays": 100,
         "answers": 107,
         "history": 105,
     }
-    assert plan.processors["delays"].checkpoint == 100
+    assert plan.processors["delays"].checkpoint == up_to(100)
     assert plan.processors["clean"].checkpoint is None
     assert {p: plan.processors[p].replay for p in ("flights", "clean", "delays")} == dict.fromkeys(
         ("flights", "clean", "delays"), range(101, 111)
     )
-    assert plan.truncations() == dict.fromkeys(ALL, 110)
+    assert plan.truncations() == dict.fromkeys(ALL, up_to(110))
     assert not any(plan.queues.values())
     assert not any(part.stays for part in plan.processors.values())
 
@@ -71,7 +74,7 @@ def test_it_is_told_with_the_reasons():
 def test_a_fresh_start_truncates_nothing():
     plan = Monitor(GRAPH).plan(ALL)
     assert plan.truncations() == {}
-    assert {p: (plan.frontier(p), plan.fixed(p)) for p in ALL} == dict.fromkeys(ALL, (-1, -1))
+    assert {p: (last_of(plan.frontier(p)), last_of(plan.fixed(p))) for p in ALL} == dict.fromkeys(ALL, (-1, -1))
     assert plan.describe().splitlines()[0] == "flights reads on from the start"
     assert "delays starts with empty state" in plan.describe()
     assert "answers holds no times" in plan.describe()
@@ -79,9 +82,9 @@ def test_a_fresh_start_truncates_nothing():
 
 def test_the_sink_that_is_behind_gets_what_it_lacks():
     monitor = monitored()
-    monitor.durable_checkpoint("delays", 106)
+    monitor.durable_checkpoint("delays", up_to(106))
     plan = monitor.plan(ALL)
-    assert plan.processors["delays"].checkpoint == 100
+    assert plan.processors["delays"].checkpoint == up_to(100)
     why = plan.processors["delays"].why
     assert why is not None
     assert (why.constraint, why.neighbour, str(why)) == (
@@ -101,7 +104,7 @@ def test_survivors_stay_and_put_back_what_they_hold():
     assert plan.queues["clean->delays"] == tuple(range(101, 108))
     assert "clean stays where it is, at times 0…107" in plan.describe()
     assert "the messages of 101…107 are put back on clean->delays" in plan.describe()
-    assert plan.truncations()["clean"] == 110
+    assert plan.truncations()["clean"] == up_to(110)
     assert not plan.processors["answers"].stays, "it is asked what it holds, whoever failed"
 
 
@@ -111,7 +114,7 @@ def test_a_survivor_that_goes_back_sends_nothing_of_what_it_undoes():
         monitor.sent("clean->delays", time)
         monitor.sent("flights->clean", time)
     plan = monitor.plan({"delays"})
-    assert plan.frontier("clean") == 102
+    assert last_of(plan.frontier("clean")) == 102
     assert plan.queues["clean->delays"] == (101, 102)
     monitor.recovered(plan)
     assert list(monitor.knowledge()["clean"].in_flight["clean->delays"]) == [101, 102]
@@ -122,22 +125,22 @@ def test_a_survivor_that_goes_back_sends_nothing_of_what_it_undoes():
 def test_a_survivor_is_where_it_has_come_to_since_the_last_plan():
     monitor = Monitor(GRAPH)
     monitor.sent("flights->clean", 0)
-    assert monitor.plan(frozenset()).frontier("flights") == -1
-    monitor.completed("flights", 0)
-    assert monitor.plan(frozenset()).frontier("flights") == 0
+    assert last_of(monitor.plan(frozenset()).frontier("flights")) == -1
+    monitor.completed("flights", up_to(0))
+    assert last_of(monitor.plan(frozenset()).frontier("flights")) == 0
 
 
 def test_survivors_stay_where_they_have_come_to():
     monitor = monitored()
     monitor.plan(frozenset())
     for name in ("flights", "clean", "delays"):
-        monitor.completed(name, 108)
-    assert monitor.plan(frozenset()).frontier("clean") == 100, "the sinks lack 108"
+        monitor.completed(name, up_to(108))
+    assert last_of(monitor.plan(frozenset()).frontier("clean")) == 100, "the sinks lack 108"
     monitor.sent("delays->answers", 108)
     for time in (106, 107, 108):
         monitor.sent("delays->history", time)
     plan = monitor.plan(frozenset())
-    assert {p: plan.frontier(p) for p in ("flights", "clean", "delays")} == dict.fromkeys(
+    assert {p: last_of(plan.frontier(p)) for p in ("flights", "clean", "delays")} == dict.fromkeys(
         ("flights", "clean", "delays"), 108
     )
 

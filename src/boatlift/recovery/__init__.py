@@ -1,7 +1,7 @@
 """Chooses frontiers: where each processor restarts, what is garbage, what may leave (design, section 4). Pure.
 
 In reading order: `graph` (vertices, edges), `xi` (Ξ), `available` (F*), `knowledge` (all of it, per processor), `constraints` (what a
-rollback must meet; what widens φ), `solver` (the greatest fixed point), `incremental` (the same, kept up to date), `plan` (after a failure), `monitor` (record by
+rollback must meet; what widens φ), `solver` (the greatest fixed point), `regions` and `incremental` (the same, kept up to date), `plan` (after a failure), `reported` and `monitor` (record by
 record: the three questions).
 """
 

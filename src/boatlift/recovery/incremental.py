@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import reduce
+from operator import and_
 
+from boatlift.errors import DataError
 from boatlift.recovery.graph import RecoveryGraph
 from boatlift.recovery.knowledge import Knowledge
-from boatlift.recovery.solver import Solving
-from boatlift.times import AnyFrontier
+from boatlift.recovery.regions import Regions, Roots
+from boatlift.recovery.solver import Solving, Values
+from boatlift.times import AnyFrontier, all_times
 
 __all__ = ["Incremental"]
 
@@ -16,11 +20,12 @@ class Incremental:
     """The answer to "everything fails now", after every record.
 
     More that is durable never lowers a frontier. So the values found before are a start from below: the processor of the record is
-    given the largest that its neighbours now allow, then the neighbours that this concerns, until nothing changes.
+    given the largest that its neighbours now allow, then those whom this concerns, until nothing changes. Fixed times
+    are kept by region, and who has nothing to gain from more of them is not asked.
 
     From below one finds a fixed point, which is the *greatest* only if no two processors could rise together and neither alone. That
     takes one whose fixed times rest on its checkpoint alone (it chooses, and did not record): its receiver waits for its
-    checkpoint and it for its receiver's. Or a cycle of edges. While there is either, everything is solved anew.
+    checkpoint and it for its receiver's. Or a cycle of edges, or a recorded Ξ. While there is one, everything is solved anew.
 
     Law: the frontiers are those of `solve` over the same knowledge.
     """
@@ -28,12 +33,13 @@ class Incremental:
     def __init__(self, graph: RecoveryGraph, knowledge: Mapping[str, Knowledge]) -> None:
         self._graph = graph
         self._knowledge = dict(knowledge)
+        self._regions = None if graph.cyclic else Regions(graph)
         self._changed: set[str] = set()
-        self._solved: Solving | None = None
-        self._rests: set[str] = set()
+        self._solving: Solving | None = None
+        self._growing: _Growing | None = None
 
     def more(self, processor: str, known: Knowledge) -> None:
-        """Learns that more is durable of a processor than before; `solved` takes it in.
+        """Learns that more is durable of a processor than before; the next answer takes it in.
 
         Args:
             processor: Which.
@@ -45,52 +51,134 @@ class Incremental:
     def less(self, processor: str, known: Knowledge) -> None:
         """Learns that what no answer depends on was dropped: things below a stable frontier."""
         self._knowledge[processor] = known
-        if self._solved is not None:
-            self._solved.renew(processor, known)
+        if self._solving is not None:
+            self._solving.renew(processor, known)
 
-    def solved(self) -> Solving:
-        """Gives the solution for all that was learned.
+    def frontier(self, processor: str) -> AnyFrontier:
+        """Gives f(p).
 
         Raises:
             DataError: `[NO_CONSISTENT_FRONTIER]`, as `solve`.
         """
-        if self._solved is not None and self._changed and not (self._graph.cyclic or self._rests):
-            self._rise(self._solved)
-        if self._solved is None or self._changed:
-            return self._solve_anew()
-        return self._solved
+        return self._solved().f[processor]
 
     def releases(self, sink: str, times: AnyFrontier) -> bool | None:
         """Tells whether a sink may hold more times; None if only a whole solution can tell."""
-        solved = self.solved()
-        if self._graph.cyclic or self._rests:
-            return None
-        return all(
-            times <= edge.projection(fixed[edge.source])
-            for edge in self._graph.inputs[sink]
-            for fixed in (solved.fixed, solved.fixed_n)
-        )
+        self._solved()
+        return None if self._growing is None else self._growing.fixes(sink, times)
 
-    def _solve_anew(self) -> Solving:
-        self._solved = None  # an error must not leave what is no longer true
-        solving = Solving(self._graph, dict(self._knowledge), self._graph.vertices.keys())
-        solving.run()
-        self._solved = solving
-        self._changed.clear()
-        self._rests = {p for p in self._graph.order if solving.rests_on_checkpoints(p)}
-        return solving
+    def _solved(self) -> Solving:
+        if self._solving is not None and self._changed and self._growing is not None:
+            self._grow(self._solving, self._growing)
+        if self._solving is None or self._changed:
+            self._solving = self._growing = None  # an error must not leave what is no longer true
+            solving = Solving(self._graph, dict(self._knowledge), self._graph.vertices.keys())
+            solving.run()
+            self._solving = solving
+            self._changed.clear()
+            if self._regions is not None:
+                growing = _Growing(solving, self._regions)
+                self._growing = growing if growing.sound else None
+        return self._solving
 
-    def _rise(self, solved: Solving) -> None:
+    def _grow(self, solving: Solving, growing: _Growing) -> None:
         """Goes up from what was found before; if that may not be the greatest, nothing is kept of it."""
         for p in self._changed:
-            solved.renew(p, self._knowledge[p])
-        self._solved = None
-        risen: set[str] = set()
-        unsettled = set(self._changed)
-        while unsettled:
-            p = unsettled.pop()
-            risen.add(p)
-            unsettled |= solved.rise(p)
-        if not any(map(solved.rests_on_checkpoints, risen)):
-            self._solved = solved
+            solving.renew(p, self._knowledge[p])
+        try:
+            growing.settle(self._changed)
+        except DataError:  # said better, or not at all, by a whole solution
+            return
+        if growing.sound:
             self._changed.clear()
+
+
+class _Growing:
+    """A fixed point that rises: f and f_n as in `Solving`, fixed times by region.
+
+    Attributes:
+        sound: Whether what it finds is the greatest.
+    """
+
+    def __init__(self, solved: Solving, regions: Regions) -> None:
+        self._solving, self._regions = solved, regions
+        self._graph = solved.graph
+        self._of_root = {r: (solved.fixed[r], solved.fixed_n[r]) for r in regions.of_root}
+        self._fixed = {roots: self._intersection(roots) for roots in regions.roots.values()}
+        self._waiting: dict[Roots, set[str]] = {}
+        for p, roots in regions.roots.items():
+            if p not in roots:
+                self._waiting.setdefault(roots, set()).add(p)
+        self.sound = True
+        for root in regions.of_root:
+            self._check(root, *self._on_inputs(root))
+
+    def settle(self, changed: set[str]) -> None:
+        """Lets processors rise until none can.
+
+        Args:
+            changed: Whose knowledge grew.
+
+        Raises:
+            DataError: a processor has nothing left to be restored to.
+        """
+        unsettled = set(changed)
+        while unsettled and self.sound:
+            unsettled |= self._rise(unsettled.pop())
+
+    def fixes(self, p: str, times: AnyFrontier) -> bool:
+        """Whether times are fixed, and told over, on all inputs of a processor."""
+        return all(times <= limit for limit in self._on_inputs(p))
+
+    def _rise(self, p: str) -> set[str]:
+        """Lets one processor grow to what its neighbours allow now; gives those whom this concerns."""
+        solving, roots = self._solving, self._regions.roots[p]
+        top, everything = solving.available[p].top, all_times(self._graph.vertices[p].domain)
+        inputs, inputs_n = self._on_inputs(p)
+        values = solving.allowed(p, top, everything, inputs, inputs_n)
+        concerned = {e.source for e in self._graph.inputs[p]} if values.f != solving.f[p] else set()
+        solving.f[p], solving.f_n[p] = values.f, values.f_n
+        if p in roots:
+            concerned |= self._refix(p, values)
+            self._check(p, inputs, inputs_n)
+        else:
+            larger = solving.available[p].above(values.f)
+            if larger is not None and not larger <= inputs & inputs_n:
+                self._waiting.setdefault(roots, set()).add(p)
+        return concerned
+
+    def _refix(self, root: str, values: Values) -> set[str]:
+        """Gives a root its fixed times, and tells who may gain from it."""
+        if self._of_root[root] == (values.fixed, values.fixed_n):
+            return set()
+        self._of_root[root] = values.fixed, values.fixed_n
+        concerned: set[str] = set()
+        for roots in self._regions.of_root[root]:
+            fixed = self._intersection(roots)
+            if fixed != self._fixed[roots]:
+                self._fixed[roots] = fixed
+                concerned |= self._waiting.pop(roots, set()) | self._regions.fed.get(roots, set())
+        return concerned
+
+    def _check(self, root: str, inputs: AnyFrontier, inputs_n: AnyFrontier) -> None:
+        """Finds out whether a larger frontier of a root could fix times that nothing else fixes."""
+        known, top = self._solving.knowledge[root], self._solving.available[root].top
+        fixed, fixed_n = self._of_root[root]
+        rests = known.vertex.chooses and not (top & inputs <= fixed and top & inputs_n <= fixed_n)
+        self.sound = self.sound and not rests and not known.xis
+
+    def _on_inputs(self, p: str) -> tuple[AnyFrontier, AnyFrontier]:
+        """Gives the times fixed on all inputs of a processor, and those fixed of notifications."""
+        roots = self._regions.roots[p]
+        if p not in roots:
+            return self._fixed[roots]
+        edges = self._graph.inputs[p]
+        if not edges:
+            everything = all_times(self._graph.vertices[p].domain)
+            return everything, everything
+        each = [(edge.projection, *self._fixed[self._regions.roots[edge.source]]) for edge in edges]
+        return reduce(and_, (phi(fixed) for phi, fixed, _ in each)), reduce(and_, (phi(told) for phi, _, told in each))
+
+    def _intersection(self, roots: Roots) -> tuple[AnyFrontier, AnyFrontier]:
+        each = [self._of_root[root] for root in roots]
+        return reduce(and_, (fixed for fixed, _ in each)), reduce(and_, (fixed_n for _, fixed_n in each))

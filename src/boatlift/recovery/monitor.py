@@ -1,36 +1,26 @@
 """The monitor: learns record by record what is durable, and answers the three questions (design, section 4; seed 002, 4.2).
 
 1. After a failure: where does each processor restart? `plan`
-2. What can be deleted, which inputs acknowledged? `stable`, `acknowledgeable`
+2. What can be deleted, which inputs acknowledged? `collectable`, `acknowledgeable`
 3. Which outputs may leave? `may_release`
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from typing import Any
 
 from boatlift.errors import DataError, InternalError
 from boatlift.recovery.graph import Kind, RecoveryGraph
 from boatlift.recovery.incremental import Incremental
 from boatlift.recovery.knowledge import Knowledge
 from boatlift.recovery.plan import RecoveryPlan, plan_recovery
+from boatlift.recovery.reported import Reported
 from boatlift.recovery.solver import solve
-from boatlift.times import EpochFrontier, Frontier, TimeSet, last_of
+from boatlift.times import AnyFrontier, LoopTime, LoopTimes, Order, no_times
 
 __all__ = ["Monitor"]
-
-
-@dataclass(slots=True)
-class _Records:
-    """What was reported of one processor and is still of use."""
-
-    checkpoints: list[int] = field(default_factory=lambda: [-1])
-    collected: int = -1
-    determinants: TimeSet = field(default_factory=TimeSet)
-    in_flight: dict[str, TimeSet] = field(default_factory=dict)
-    completed: int = -1
-    stable: int = -1
 
 
 class Monitor:
@@ -41,19 +31,22 @@ class Monitor:
           can be rebuilt from the store alone.
         * Stable frontiers only move forward, and never beyond what the processor itself has completed: a stateless
           one could keep times that it has not yet run.
-        * It forgets what lies below the stable frontiers, as the store may: they do not fall for it.
+        * It forgets what is collectable, as the store may: stable frontiers do not fall for it.
         * It is deterministic and decides nothing: whoever asks acts.
 
-    Times are epochs; -1 stands for none.
+    Args:
+        graph: Processors and edges.
+        orders: Processor of a sequence domain to the order in which it took; whoever drives it adds to that as it takes.
     """
 
-    def __init__(self, graph: RecoveryGraph) -> None:
+    def __init__(self, graph: RecoveryGraph, orders: Mapping[str, Order] | None = None) -> None:
         self._graph = graph
-        self._records = {p: _Records() for p in graph.vertices}
+        orders = orders or {}
+        self._reported = {p: Reported(vertex, orders.get(p)) for p, vertex in graph.vertices.items()}
         self._knowledge: dict[str, Knowledge] = {}
         self._incremental: Incremental | None = None
         self._grown: set[str] = set()
-        self._releases: dict[tuple[str, int], bool] = {}
+        self._releases: dict[tuple[str, AnyFrontier], bool] = {}
 
     # -- reports ------------------------------------------------------------------------------------------------------
 
@@ -62,67 +55,86 @@ class Monitor:
         self._of(source, Kind.SOURCE)
         self.durable_determinants(source, time)
 
-    def durable_input_below(self, source: str, time: int) -> None:
-        """Learns that a source's positions up to and including a time are gone, and the cursor after them is durable.
+    def durable_input_below(self, source: str, frontier: AnyFrontier) -> None:
+        """Learns that a source's positions of these times are gone, and the cursor after them is durable.
 
-        It can then not go back beyond that time.
+        It can then not go back beyond them.
         """
-        records = self._of(source, Kind.SOURCE)
-        if time > records.collected:
-            records.collected = time
-            records.determinants.keep(time + 1, records.determinants.last)
+        reported = self._of(source, Kind.SOURCE)
+        if not frontier <= reported.collected:
+            reported.collected = reported.collected | frontier
+            reported.choices.forget(frontier)
             self._changed(source)
 
-    def durable_determinants(self, processor: str, time: int) -> None:
-        """Learns that all choices of a processor at a time are durable."""
-        records = self._records[processor]
-        if time > max(records.stable, records.collected) and time not in records.determinants:
-            records.determinants.add(time)
+    def durable_determinants(self, processor: str, time: Any) -> None:
+        """Learns that all choices of a processor at a time are durable.
+
+        Args:
+            processor: Which.
+            time: In a sequence domain the number of the event.
+        """
+        reported = self._reported[processor]
+        if reported.choice(time):
             self._changed(processor)
 
-    def durable_checkpoint(self, processor: str, time: int) -> None:
-        """Learns that a processor's state after a time, all of whose messages it had taken, is durable."""
-        records = self._of(processor, Kind.STATEFUL)
-        if time > records.checkpoints[0] and time not in records.checkpoints:
-            records.checkpoints = sorted([*records.checkpoints, time])
-            records.completed = max(records.completed, time)
+    def durable_end(self, processor: str, time: LoopTime) -> None:
+        """Learns that a round was the last of its loop, which is a choice of its processor, durably."""
+        choices = self._reported[processor].choices
+        if not isinstance(choices, LoopTimes):
+            raise InternalError("INTERNAL", f"{processor} has no rounds")
+        choices.end(time)
+        self._changed(processor)
+
+    def durable_message(self, edge: str, time: Any) -> None:
+        """Learns that the message that an edge's sender sent at a time is durable."""
+        sender = self._graph.edges[edge].source
+        if not self._needless(edge, time):
+            logged = self._reported[sender].logged
+            logged.setdefault(edge, no_times(self._graph.vertices[sender].domain)).add(time)
+            self._changed(sender)
+
+    def durable_checkpoint(self, processor: str, frontier: AnyFrontier) -> None:
+        """Learns that a processor's state at a frontier, all of whose messages it had taken, is durable."""
+        reported = self._of(processor, Kind.STATEFUL)
+        if reported.checkpoint(frontier):
+            reported.completed = reported.completed | frontier
             self._changed(processor)
 
-    def committed(self, sink: str, time: int) -> None:
-        """Learns that the outside holds a sink's times up to this one."""
-        records = self._of(sink, Kind.SINK)
-        if time > records.checkpoints[0]:
-            records.checkpoints = [time]
-            records.completed = max(records.completed, time)
+    def committed(self, sink: str, frontier: AnyFrontier) -> None:
+        """Learns that the outside holds a sink's times."""
+        reported = self._of(sink, Kind.SINK)
+        if not frontier <= reported.checkpoints[0]:
+            reported.checkpoints = [frontier]
+            reported.completed = reported.completed | frontier
             self._changed(sink)
 
-    def completed(self, processor: str, time: int) -> None:
-        """Learns that a processor has finished all times up to this one, in memory at least."""
-        records = self._records[processor]
-        if time > records.completed:
-            records.completed = time
+    def completed(self, processor: str, frontier: AnyFrontier) -> None:
+        """Learns that a processor has finished these times, in memory at least."""
+        reported = self._reported[processor]
+        if not frontier <= reported.completed:
+            reported.completed = reported.completed | frontier
             self._knowledge.pop(processor, None)
 
-    def sent(self, edge: str, time: int) -> None:
+    def sent(self, edge: str, time: Any) -> None:
         """Learns that a message's sender holds it in memory for its receiver, until the receiver's stable frontier passes."""
-        sender, receiver = self._graph.edges[edge].source, self._graph.edges[edge].target
-        if time > self._records[receiver].stable:
-            self._records[sender].in_flight.setdefault(edge, TimeSet()).add(time)
+        sender = self._graph.edges[edge].source
+        if not self._needless(edge, time):
+            in_flight = self._reported[sender].in_flight
+            in_flight.setdefault(edge, no_times(self._graph.vertices[sender].domain)).add(time)
             self._knowledge.pop(sender, None)
+
+    def retain(self, floor: Mapping[str, AnyFrontier]) -> None:
+        """Sets what is not to be collected beyond, so that one can go back there; a processor without a floor has none."""
+        for name, reported in self._reported.items():
+            reported.floor = floor.get(name)
+            self._forget(name)
 
     def recovered(self, done: RecoveryPlan) -> None:
         """Learns that a plan was carried out: everyone is where it says, and what it truncates is gone."""
         for name, part in done.processors.items():
-            records, restored, fixed = self._records[name], done.frontier(name), done.fixed(name)
-            records.determinants.keep(0, fixed)
-            if part.kind is Kind.STATEFUL:
-                records.checkpoints = [t for t in records.checkpoints if t <= fixed]
-            records.completed = records.completed if part.stays else restored
-            for edge in list(records.in_flight):
-                if name in done.failed:
-                    del records.in_flight[edge]
-                else:
-                    records.in_flight[edge].keep(0, restored)
+            reported = self._reported[name]
+            reported.truncate(part.restore, part.fixed, failed=name in done.failed)
+            reported.completed = reported.completed if part.stays else part.restore
             self._knowledge.pop(name, None)
         self._incremental = None  # logs were cut: frontiers may fall
         self._grown.clear()
@@ -130,57 +142,51 @@ class Monitor:
 
     # -- answers ------------------------------------------------------------------------------------------------------
 
-    def stable(self, processor: str) -> int:
-        """Gives the last time that no failure can take back from a processor; below it all its durable things are garbage.
-
-        A checkpoint *at* the stable frontier is what a failure restores: it stays.
+    def stable(self, processor: str) -> AnyFrontier:
+        """Gives the times that no failure can take back from a processor: its low-watermark.
 
         Raises:
             DataError: `[NO_CONSISTENT_FRONTIER]` what was reported does not fit together.
             InternalError: a stable frontier would fall.
         """
-        chosen = last_of(self._solve().solved().f[processor])
-        records = self._records[processor]
-        if chosen < records.stable:
+        chosen = self._solve().frontier(processor)
+        reported = self._reported[processor]
+        if not reported.stable <= chosen:
             raise InternalError(
-                "INTERNAL", f"the stable frontier of {processor} would fall from {records.stable} to {chosen}"
+                "INTERNAL", f"the stable frontier of {processor} would fall from {reported.stable} to {chosen}"
             )
-        stable = min(chosen, records.completed)
-        if stable > records.stable:
-            records.stable = stable
+        stable = chosen & reported.completed
+        if not stable <= reported.stable:
+            reported.stable = stable
             self._forget(processor)
-        return records.stable
+        return reported.stable
 
-    def stable_frontier(self, processor: str) -> EpochFrontier:
-        """Gives the same as a frontier."""
-        return Frontier.up_to(self.stable(processor))
+    def collectable(self, processor: str) -> AnyFrontier:
+        """Gives the times whose durable things are garbage, but for the checkpoint that a rollback to there starts from.
 
-    def acknowledgeable(self, source: str) -> int:
-        """Gives the last time of a source whose inputs nobody will read again."""
+        That is the stable frontier, up to the floor that is set.
+        """
+        self.stable(processor)
+        return self._reported[processor].collectable
+
+    def acknowledgeable(self, source: str) -> AnyFrontier:
+        """Gives the times of a source whose inputs nobody will read again."""
         self._of(source, Kind.SOURCE)
-        return self.stable(source)
+        return self.collectable(source)
 
-    def may_release(self, sink: str, time: int) -> bool:
-        """Tells whether a sink may be given everything up to a time: whether it would stay fixed if everything failed now.
+    def may_release(self, sink: str, times: AnyFrontier) -> bool:
+        """Tells whether a sink may be given all these times: whether they would stay fixed if everything failed now.
 
         The question is put for the sink holding exactly that: where a sender can only restart behind several times together,
         it is no to each alone and yes to all, which must then be made visible in one act.
         """
-        held = self._of(sink, Kind.SINK).checkpoints[0]
-        if time <= held:
+        if times <= self._of(sink, Kind.SINK).checkpoints[0]:
             return True
-        answer = self._releases.get((sink, time))
+        answer = self._releases.get((sink, times))
         if answer is None:
-            answer = self._solve().releases(sink, Frontier.up_to(time))
+            answer = self._solve().releases(sink, times)
         if answer is None:
-            knowledge = dict(self.knowledge())
-            knowledge[sink] = Knowledge.of(self._graph, sink, checkpoints=[time], completed=time)
-            try:
-                solve(self._graph, knowledge, self._graph.vertices.keys())
-                answer = True
-            except DataError:
-                answer = False
-            self._releases[sink, time] = answer
+            answer = self._releases[sink, times] = self._consistent_with(sink, times)
         return answer
 
     def plan(self, failed: AbstractSet[str]) -> RecoveryPlan:
@@ -193,30 +199,21 @@ class Monitor:
 
     def knowledge(self) -> dict[str, Knowledge]:
         """Gives what is known of every processor now."""
-        for name in self._records:
+        for name in self._reported:
             self._known(name)
         return self._knowledge
 
-    def _known(self, name: str) -> Knowledge:
-        if name not in self._knowledge:
-            records = self._records[name]
-            self._knowledge[name] = Knowledge.of(
-                self._graph,
-                name,
-                checkpoints=records.checkpoints,
-                collected=records.collected,
-                determinants=records.determinants,
-                in_flight=records.in_flight,
-                completed=records.completed,
-            )
-        return self._knowledge[name]
-
     # -- within -------------------------------------------------------------------------------------------------------
 
-    def _of(self, processor: str, kind: Kind) -> _Records:
+    def _known(self, name: str) -> Knowledge:
+        if name not in self._knowledge:
+            self._knowledge[name] = self._reported[name].known(self._graph)
+        return self._knowledge[name]
+
+    def _of(self, processor: str, kind: Kind) -> Reported:
         if self._graph.vertices[processor].kind is not kind:
             raise InternalError("INTERNAL", f"{processor} is no {kind.value}")
-        return self._records[processor]
+        return self._reported[processor]
 
     def _changed(self, processor: str) -> None:
         self._knowledge.pop(processor, None)
@@ -233,18 +230,33 @@ class Monitor:
         self._grown.clear()
         return self._incremental
 
+    def _consistent_with(self, sink: str, times: AnyFrontier) -> bool:
+        knowledge = dict(self.knowledge())
+        reported = Reported(self._graph.vertices[sink], None)
+        reported.checkpoints, reported.completed = [times], times
+        knowledge[sink] = reported.known(self._graph)
+        try:
+            solve(self._graph, knowledge, self._graph.vertices.keys())
+        except DataError:
+            return False
+        return True
+
+    def _needless(self, edge: str, time: Any) -> bool:
+        """Whether a message's receiver will not need it again."""
+        ends = self._graph.edges[edge]
+        return ends.projection.within(self._reported[ends.target].collectable).contains(time)
+
     def _forget(self, processor: str) -> None:
-        """Drops what a processor's stable frontier has passed; no answer depends on it."""
-        records, kind = self._records[processor], self._graph.vertices[processor].kind
-        records.determinants.keep(records.stable + 1, records.determinants.last)
-        if kind is Kind.SOURCE:
-            records.collected = max(records.collected, records.stable)
-        elif kind is Kind.STATEFUL:
-            records.checkpoints = [t for t in records.checkpoints if t >= records.stable]
-        self._knowledge.pop(processor, None)
-        if self._incremental is not None:
-            self._incremental.less(processor, self._known(processor))
+        """Drops what is collectable; no answer depends on it."""
+        reported = self._reported[processor]
+        reported.forget()
+        forgotten = {processor}
         for edge in self._graph.inputs[processor]:
-            in_flight = self._records[edge.source].in_flight.get(edge.name)
-            if in_flight is not None:
-                in_flight.keep(records.stable + 1, in_flight.last)
+            sender = self._reported[edge.source]
+            if edge.name in sender.in_flight or edge.name in sender.logged:
+                sender.forget_messages(edge.name, edge.projection.within(reported.collectable))
+                forgotten.add(edge.source)
+        for name in forgotten:
+            self._knowledge.pop(name, None)
+            if self._incremental is not None:
+                self._incremental.less(name, self._known(name))

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import Any
 
 from boatlift.recovery.constraints import Why, told
 from boatlift.recovery.graph import Kind, RecoveryGraph
 from boatlift.recovery.knowledge import Knowledge
 from boatlift.recovery.solver import Assignment, solve
-from boatlift.times import AnyFrontier, last_of
+from boatlift.times import AnyFrontier, EpochFrontier, last_of
 
 __all__ = ["ProcessorPlan", "RecoveryPlan", "plan_recovery"]
 
@@ -40,20 +41,22 @@ class ProcessorPlan:
     why: Why | None
 
     @property
-    def checkpoint(self) -> int | None:
-        """The last time of the checkpoint to load; None if there is none to load."""
-        if self.kind is not Kind.STATEFUL or self.stays or not self.restore:
-            return None
-        return last_of(self.restore)
+    def checkpoint(self) -> AnyFrontier | None:
+        """The frontier of the checkpoint to load; None if there is none to load."""
+        return None if self.kind is not Kind.STATEFUL or self.stays or not self.restore else self.restore
 
     @property
     def replay(self) -> range:
-        """The times that run again with the outcome they had; at a sink: that it is handed, and may hold."""
+        """The epochs that run again with the outcome they had; at a sink: that it is handed, and may hold.
+
+        Raises:
+            TypeError: its times are no epochs.
+        """
         return range(last_of(self.restore) + 1, last_of(self.fixed) + 1)
 
     def __str__(self) -> str:
-        again = _interval(self.replay)
-        after = f"{last_of(self.restore) + 1}" if self.restore else "the start"
+        again = self._again()
+        after = self._after()
         match self.kind:
             case Kind.SINK:
                 return (
@@ -64,13 +67,24 @@ class ProcessorPlan:
             case Kind.SOURCE:
                 does = f"reads on from {after}" + (f", {again} as recorded" if again else "")
             case Kind.STATEFUL:
-                does = (
-                    f"restores its checkpoint of time {self.checkpoint}" if self.restore else "starts with empty state"
-                )
+                does = f"restores its checkpoint of {self._last()}" if self.restore else "starts with empty state"
                 does += f", replays {again}" if again else ""
             case Kind.STATELESS:
                 does = f"runs on from {after}" + (f", replays {again}" if again else "")
         return f"{self.name} {does}; no later, because {self.why}" if self.why else f"{self.name} {does}"
+
+    def _last(self) -> str:
+        return f"time {last_of(self.restore)}" if isinstance(self.restore, EpochFrontier) else told(self.restore)
+
+    def _after(self) -> str:
+        if not self.restore:
+            return "the start"
+        return str(last_of(self.restore) + 1) if isinstance(self.restore, EpochFrontier) else f"after {self.restore}"
+
+    def _again(self) -> str:
+        if isinstance(self.restore, EpochFrontier):
+            return _interval(self.replay)
+        return "" if self.fixed <= self.restore else f"up to {told(self.fixed)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,26 +93,26 @@ class RecoveryPlan:
 
     Attributes:
         processors: Processor to what it does, senders before receivers.
-        queues: Edge to the times of the messages that are put back on it, in order.
+        queues: Edge to the times, at its sender, of the messages that are put back on it, in order.
         failed: Who failed.
         recorded: Whether anything durable is known at all; if not, there is nothing to truncate.
     """
 
     processors: Mapping[str, ProcessorPlan]
-    queues: Mapping[str, tuple[int, ...]]
+    queues: Mapping[str, tuple[Any, ...]]
     failed: AbstractSet[str]
     recorded: bool
 
-    def frontier(self, processor: str) -> int:
-        """Gives the last time a processor is restored to, -1 for none."""
-        return last_of(self.processors[processor].restore)
+    def frontier(self, processor: str) -> AnyFrontier:
+        """Gives f(p): the times a processor is restored to."""
+        return self.processors[processor].restore
 
-    def fixed(self, processor: str) -> int:
-        """Gives the last time that is certain to come out as it did, -1 for none."""
-        return last_of(self.processors[processor].fixed)
+    def fixed(self, processor: str) -> AnyFrontier:
+        """Gives f(p), widened: the times that are certain to come out as they did."""
+        return self.processors[processor].fixed
 
-    def truncations(self) -> dict[str, int]:
-        """Gives processor to the last time of its logs that stays; empty if nothing was ever recorded."""
+    def truncations(self) -> dict[str, AnyFrontier]:
+        """Gives processor to the times of its logs that stay; empty if nothing was ever recorded."""
         return {name: self.fixed(name) for name in self.processors} if self.recorded else {}
 
     def describe(self) -> str:
@@ -131,7 +145,8 @@ def plan_of(
     queues = {}
     for edge in graph.edges.values():
         sent = knowledge[edge.source].resendable(edge, chosen.frontier[edge.source], survivors)
-        queues[edge.name] = tuple(t for t in sent if not chosen.frontier[edge.target].contains(t))
+        taken = edge.projection.within(chosen.frontier[edge.target])
+        queues[edge.name] = tuple(t for t in sent if not taken.contains(t))
     return RecoveryPlan(processors, queues, frozenset(failed), any(k.recorded for k in knowledge.values()))
 
 
@@ -139,6 +154,6 @@ def _interval(times: range) -> str:
     return "" if not times else f"{times[0]}" if len(times) == 1 else f"{times[0]}…{times[-1]}"
 
 
-def _times(times: tuple[int, ...]) -> str:
-    unbroken = times[-1] - times[0] == len(times) - 1
+def _times(times: tuple[Any, ...]) -> str:
+    unbroken = isinstance(times[0], int) and times[-1] - times[0] == len(times) - 1
     return _interval(range(times[0], times[-1] + 1)) if unbroken else ", ".join(map(str, times))

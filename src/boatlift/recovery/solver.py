@@ -110,31 +110,29 @@ class Solving:
 
     def _settle(self, p: str) -> set[str]:
         """Lets one processor shrink to what its neighbours allow, and gives the neighbours that this concerns."""
-        return self._take(p, self._allowed(p, self.f[p], self.f_n[p]))
+        known = self.knowledge[p]
+        inputs, inputs_n = self._on_all_inputs(known, self.fixed), self._on_all_inputs(known, self.fixed_n)
+        return self._take(p, self.allowed(p, self.f[p], self.f_n[p], inputs, inputs_n))
 
     def renew(self, p: str, known: Knowledge) -> None:
         """Learns what is known of a processor now."""
         self.knowledge[p] = known
         self.available[p] = known.available(self.survivors)
 
-    def rise(self, p: str) -> set[str]:
-        """Lets one processor grow to what its neighbours allow now, and gives the neighbours that this concerns."""
-        everything = all_times(self.graph.vertices[p].domain)
-        return self._take(p, self._allowed(p, self.available[p].top, everything))
+    def allowed(
+        self, p: str, within: AnyFrontier, within_n: AnyFrontier, inputs: AnyFrontier, inputs_n: AnyFrontier
+    ) -> Values:
+        """Finds the largest values of one processor that its neighbours allow.
 
-    def rests_on_checkpoints(self, p: str) -> bool:
-        """Whether a larger frontier of a processor could fix times that nothing else fixes: it chooses, and did not record."""
-        known = self.knowledge[p]
-        if known.deterministic:
-            return False
-        top = self.available[p].top
-        return any(not top & self._on_all_inputs(known, fixed) <= fixed[p] for fixed in (self.fixed, self.fixed_n))
+        Args:
+            p: Which.
+            within, within_n: Bounds on f(p) and f_n(p).
+            inputs, inputs_n: What is fixed on all its inputs, and what of notifications.
 
-    def _allowed(self, p: str, within: AnyFrontier, within_n: AnyFrontier) -> Values:
-        """Finds the largest values of one processor that its neighbours' allow, within bounds on f(p) and f_n(p)."""
+        Raises:
+            DataError: `[NO_CONSISTENT_FRONTIER]` there are none.
+        """
         known = self.knowledge[p]
-        inputs = self._on_all_inputs(known, self.fixed)
-        inputs_n = self._on_all_inputs(known, self.fixed_n)
         f_n = within_n & within & inputs_n
         limit = within if known.xis else self._limit(known, within & inputs, f_n)
         f = self.available[p].largest(limit, partial(self._broken, known, f_n))

@@ -8,6 +8,7 @@ from boatlift.dataflow import Aggregate, Plan, SinkProcessor, SourceProcessor
 from boatlift.dataflow.processors import upstream_of
 from boatlift.recovery import Edge, Kind, Monitor, RecoveryGraph, Vertex
 from boatlift.storage.history import History
+from boatlift.times import Frontier
 
 __all__ = ["monitor_of", "recovery_graph"]
 
@@ -44,12 +45,12 @@ def monitor_of(graph: RecoveryGraph, history: History, held: Mapping[str, int]) 
     monitor = Monitor(graph)
     for name, vertex in graph.vertices.items():
         if vertex.kind is Kind.SOURCE:
-            monitor.durable_input_below(name, history.cursors.get(name, (-1, {}))[0])
+            monitor.durable_input_below(name, Frontier.up_to(history.cursors.get(name, (-1, {}))[0]))
             for time in history.inputs.get(name, {}):
                 monitor.durable_input(name, time)
     for unit, checkpoints in history.checkpoints.items():
         for time in checkpoints:
-            monitor.durable_checkpoint(unit, time)
+            monitor.durable_checkpoint(unit, Frontier.up_to(time))
     for sink, time in held.items():
-        monitor.committed(sink, time)
+        monitor.committed(sink, Frontier.up_to(time))
     return monitor

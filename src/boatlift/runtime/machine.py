@@ -21,6 +21,7 @@ from boatlift.runtime.graph import monitor_of, recovery_graph
 from boatlift.runtime.progress import SinkProgress, SourceProgress, Story, UnitProgress
 from boatlift.storage.history import History
 from boatlift.storage.records import Checkpoint, Committed, Input, Output, Record, Stable, Stopped, Truncate
+from boatlift.times import Frontier, last_of
 
 __all__ = ["Machine"]
 
@@ -67,7 +68,7 @@ class Machine:
         self.monitor = monitor_of(recovery_graph(plan), history, held)
         self.recovery: RecoveryPlan = self.monitor.plan(frozenset(plan.processors))
         self.monitor.recovered(self.recovery)
-        restored = {name: self.recovery.frontier(name) for name in plan.processors}
+        restored = {name: last_of(self.recovery.frontier(name)) for name in plan.processors}
         self._sources = {
             name: SourceProgress(
                 dict(history.inputs.get(name, {})), history.last_input(name) + 1, history.last_input(name)
@@ -88,7 +89,7 @@ class Machine:
             (unit, time): output
             for unit, outputs in history.outputs.items()
             for time, output in outputs.items()
-            if time <= self.recovery.fixed(unit)
+            if self.recovery.fixed(unit).contains(time)
         }
         self._stable = dict(history.stable)
         self._resumed = history.resumed
@@ -129,7 +130,7 @@ class Machine:
         self.story.tell("start", self.recovery.describe())
         truncated = self.recovery.truncations()
         if truncated:
-            self._pending.append(Truncate(truncated))
+            self._pending.append(Truncate({name: last_of(kept) for name, kept in truncated.items()}))
         return self._next(urgent=bool(truncated))
 
     def handle(self, event: ev.Event) -> list[do.Instruction]:
@@ -146,7 +147,7 @@ class Machine:
             case ev.Proposed(source, time, position, clock, seed):
                 self._require(self._sources[source].polling and time == self._sources[source].next, event)
                 self._sources[source].take(Input(source, time, dict(position), clock, seed))
-                self.monitor.completed(source, time)
+                self.monitor.completed(source, Frontier.up_to(time))
                 self._pending.append(self._sources[source].inputs[time])
                 urgent = True
             case ev.Nothing(source):
@@ -179,7 +180,7 @@ class Machine:
                 case Input(source, time):
                     self.monitor.durable_input(source, time)
                 case Checkpoint(unit, time):
-                    self.monitor.durable_checkpoint(unit, time)
+                    self.monitor.durable_checkpoint(unit, Frontier.up_to(time))
                     self._units[unit].saved = time
                 case Stopped():
                     self._stopped = True
@@ -208,7 +209,7 @@ class Machine:
                 f"{expected.rows} rows with {expected.digest} are recorded: something in it is not deterministic",
             )
         for name in (*(t.name for t in unit.chain), unit.name):
-            self.monitor.completed(name, time)
+            self.monitor.completed(name, Frontier.up_to(time))
         for sink in unit.sinks:
             self._sinks[sink.name].waiting[time] = result
 
@@ -221,7 +222,7 @@ class Machine:
         progress.committing, progress.placed = None, time
         if time > progress.held:
             progress.held = time
-            self.monitor.committed(sink, time)
+            self.monitor.committed(sink, Frontier.up_to(time))
             self._pending.append(Committed(sink, time))
 
     def _freed(self, unit: Unit) -> list[do.Instruction]:
@@ -311,7 +312,7 @@ class Machine:
             result = sink.waiting.get(time)
             if result is None or sink.committing is not None:
                 continue
-            if time <= sink.held or self.monitor.may_release(name, time):
+            if time <= sink.held or self.monitor.may_release(name, Frontier.up_to(time)):
                 sink.committing = time
                 staged = tuple(result.staged.get(name, ()))
                 yield do.Commit(name, time, sum(receipt.rows for receipt in staged), result.digest, staged)
@@ -325,7 +326,7 @@ class Machine:
     def _manifest(self) -> Iterable[do.Instruction]:
         if self._manifesting:
             return
-        stable = {name: self.monitor.stable(name) for name in self.plan.processors}
+        stable = {name: last_of(self.monitor.collectable(name)) for name in self.plan.processors}
         moved = {name: time for name, time in stable.items() if time > self._stable.get(name, -1)}
         checkpointed = any(name in moved for name, unit in self.plan.units.items() if unit.aggregate is not None)
         if moved and (checkpointed or self._groups >= GROUPS_A_MANIFEST):

@@ -1,7 +1,8 @@
 """Logical time: domains, frontiers, projections. Pure.
 
 In reading order: `domain` (what a time is; epochs), `sequence`, `loop`; `frontier` (downward-closed sets), `loop_frontier`; `times`,
-`time_set`, `loop_times`, `order` (what happened: sets of times, and orders, that need not be downward closed); `projection` (φ, its laws),
+`time_set`, `loop_times`, `sequence_times`, `order` (what happened: sets of times, and orders, that need not be downward closed);
+`of_domain` (each of these for any domain); `projection` (φ, its laws),
 `epoch_projections`, `loop_projections`, `sequence_projections`; `laws` (the checker).
 """
 
@@ -10,15 +11,17 @@ from boatlift.times.epoch_projections import Coarse, Cuts, Fine
 from boatlift.times.frontier import AnyFrontier, EpochFrontier, Frontier, last_of
 from boatlift.times.laws import check_projection
 from boatlift.times.loop import Loop, LoopTime, end_of
-from boatlift.times.loop_frontier import LoopFrontier, all_times, frontier_of
+from boatlift.times.loop_frontier import LoopFrontier
 from boatlift.times.loop_projections import Enter, Feedback, Leave
 from boatlift.times.loop_times import LoopTimes
+from boatlift.times.of_domain import all_times, frontier_of, no_times
 from boatlift.times.order import Order
 from boatlift.times.projection import IDENTITY, Identity, Projection, Then
 from boatlift.times.sequence import Sequence, SequenceTime
 from boatlift.times.sequence_projections import FromSequence, ToSequence
+from boatlift.times.sequence_times import SequenceTimes
 from boatlift.times.time_set import TimeSet
-from boatlift.times.times import Times
+from boatlift.times.times import MutableTimes, Times
 
 __all__ = [
     "EPOCH",
@@ -41,10 +44,12 @@ __all__ = [
     "LoopFrontier",
     "LoopTime",
     "LoopTimes",
+    "MutableTimes",
     "Order",
     "Projection",
     "Sequence",
     "SequenceTime",
+    "SequenceTimes",
     "Then",
     "TimeSet",
     "Times",
@@ -54,4 +59,5 @@ __all__ = [
     "end_of",
     "frontier_of",
     "last_of",
+    "no_times",
 ]

@@ -9,7 +9,7 @@ from typing import Any
 from boatlift.errors import InvalidError
 from boatlift.times.domain import Domain
 from boatlift.times.frontier import AnyFrontier
-from boatlift.times.loop_frontier import all_times, frontier_of
+from boatlift.times.of_domain import all_times, frontier_of
 from boatlift.times.projection import Projection
 
 __all__ = ["check_projection"]

@@ -1,16 +1,15 @@
-"""Frontiers in loops, and the frontier that holds everything, in any domain."""
+"""Frontiers in loops."""
 
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
-from typing import Any
 
-from boatlift.times.domain import EPOCH, LAST, Domain
-from boatlift.times.frontier import AnyFrontier, Frontier
+from boatlift.times.domain import LAST
+from boatlift.times.frontier import Frontier
 from boatlift.times.loop import Loop, LoopTime
 from boatlift.times.loop_times import LoopTimes
 
-__all__ = ["LoopFrontier", "all_times", "frontier_of"]
+__all__ = ["LoopFrontier"]
 
 
 class LoopFrontier(Frontier[LoopTime]):
@@ -82,17 +81,3 @@ class LoopFrontier(Frontier[LoopTime]):
 def _as_loop(frontier: Frontier[LoopTime]) -> LoopFrontier:
     assert isinstance(frontier.domain, Loop)
     return LoopFrontier(frontier.domain, max(frontier.maximal, default=None))
-
-
-def frontier_of(domain: Domain[Any], times: Iterable[Any] = ()) -> AnyFrontier:
-    """Makes the smallest frontier that contains some times, stored as suits its domain."""
-    if domain == EPOCH:
-        return Frontier.up_to(max(times, default=-1))
-    if isinstance(domain, Loop):
-        return LoopFrontier(domain, max(times, default=None))
-    return Frontier(domain, times)
-
-
-def all_times(domain: Domain[Any]) -> AnyFrontier:
-    """Makes the frontier that holds everything."""
-    return frontier_of(domain, domain.greatest())

@@ -7,7 +7,8 @@ from typing import Any
 from boatlift.times.domain import EPOCH, LAST
 from boatlift.times.frontier import AnyFrontier
 from boatlift.times.loop import Loop, LoopTime
-from boatlift.times.loop_frontier import LoopFrontier, frontier_of
+from boatlift.times.loop_frontier import LoopFrontier
+from boatlift.times.of_domain import frontier_of
 
 __all__ = ["Enter", "Feedback", "Leave"]
 

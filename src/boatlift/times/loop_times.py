@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from boatlift.times.domain import LAST
 from boatlift.times.loop import LoopTime, end_of
 from boatlift.times.time_set import TimeSet
+
+if TYPE_CHECKING:
+    from boatlift.times.frontier import AnyFrontier
 
 __all__ = ["LoopTimes"]
 
@@ -64,6 +68,21 @@ class LoopTimes:
         level = next(at for at, n in enumerate(time) if n == LAST)
         last = self._lasts.get(time[:level])
         return None if last is None else end_of((*time[:level], last), self._depth)
+
+    def forget(self, frontier: AnyFrontier) -> None:
+        """Drops every time, and every end of rounds, within a frontier."""
+        self._keep(lambda time: not frontier.contains(time))
+
+    def cut(self, frontier: AnyFrontier) -> None:
+        """Drops every time, and every end of rounds, beyond a frontier."""
+        self._keep(frontier.contains)
+
+    def _keep(self, kept: Callable[[LoopTime], bool]) -> None:
+        times = [time for time in self if kept(time)]
+        self._rounds.clear()
+        for time in times:
+            self.add(time)
+        self._lasts = {outer: n for outer, n in self._lasts.items() if kept(end_of(outer, self._depth))}
 
     def __or__(self, other: LoopTimes) -> LoopTimes:
         return self._made({*self, *other}, other)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from boatlift.times.domain import LAST
 from boatlift.times.frontier import AnyFrontier, Frontier, last_of
-from boatlift.times.loop_frontier import all_times
+from boatlift.times.of_domain import all_times
 from boatlift.times.order import Order
 from boatlift.times.sequence import Sequence, SequenceTime
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from boatlift.times.frontier import AnyFrontier
 
 __all__ = ["TimeSet"]
 
@@ -51,6 +55,14 @@ class TimeSet:
         ]
         self._firsts = [a for a, _ in kept]
         self._lasts = [b for _, b in kept]
+
+    def forget(self, frontier: AnyFrontier) -> None:
+        """Drops every time within a frontier of epochs."""
+        self.keep(max(frontier.maximal, default=-1) + 1, self.last)
+
+    def cut(self, frontier: AnyFrontier) -> None:
+        """Drops every time beyond a frontier of epochs."""
+        self.keep(0, max(frontier.maximal, default=-1))
 
     def reach(self, time: int) -> int:
         """Gives the last time up to which all from `time` on are there; `time` − 1 if it is not there itself."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-__all__ = ["Times"]
+if TYPE_CHECKING:
+    from boatlift.times.frontier import AnyFrontier
+
+__all__ = ["MutableTimes", "Times"]
 
 
 class Times(Protocol):
-    """Times of one domain: a `TimeSet` of epochs, `LoopTimes`, or an ordinary set of others."""
+    """Times of one domain: a `TimeSet` of epochs, `LoopTimes`, `SequenceTimes`, or an ordinary set."""
 
     def __contains__(self, time: object, /) -> bool:
         """Whether a time is in it."""
@@ -22,3 +25,16 @@ class Times(Protocol):
 
     def __and__(self, other: Any, /) -> Any:
         """Gives the times of both."""
+
+
+class MutableTimes(Times, Protocol):
+    """Times that are reported one by one, and dropped by frontiers; `no_times` makes one for a domain."""
+
+    def add(self, time: Any, /) -> None:
+        """Puts a time in; one that is there already changes nothing."""
+
+    def forget(self, frontier: AnyFrontier, /) -> None:
+        """Drops every time within a frontier: nobody will ask for them."""
+
+    def cut(self, frontier: AnyFrontier, /) -> None:
+        """Drops every time beyond a frontier: they belong to an execution that is gone."""

@@ -1,0 +1,41 @@
+"""Processors that share their fixed times: what changes for one changes for all, and is found once."""
+
+from __future__ import annotations
+
+from boatlift.recovery.graph import RecoveryGraph
+from boatlift.times import IDENTITY
+
+__all__ = ["Regions", "Roots"]
+
+Roots = frozenset[str]
+
+
+class Regions:
+    """A graph without cycles, divided by where fixed times come from.
+
+    At a fixed point f(p) lies within what is fixed on p's inputs (`delivered`), so that the fixed times of a deterministic
+    processor *are* those of its inputs. Where no edge changes times either, they are the intersection of those of its roots: the
+    nearest processors above it that choose, or that take messages whose times were changed.
+
+    Attributes:
+        roots: Of each processor; a root has itself alone.
+        of_root: A root to all sets that it is in.
+        fed: A set to the roots that take messages from a processor that has it.
+    """
+
+    def __init__(self, graph: RecoveryGraph) -> None:
+        self.roots: dict[str, Roots] = {}
+        self.of_root: dict[str, list[Roots]] = {}
+        self.fed: dict[Roots, set[str]] = {}
+        for p in graph.order:
+            edges = graph.inputs[p]
+            above = [self.roots[edge.source] for edge in edges]
+            if graph.vertices[p].chooses or any(edge.projection is not IDENTITY for edge in edges):
+                self.roots[p] = frozenset((p,))
+                for roots in above:
+                    self.fed.setdefault(roots, set()).add(p)
+            else:
+                self.roots[p] = frozenset().union(*above)
+        for roots in dict.fromkeys(self.roots.values()):
+            for root in roots:
+                self.of_root.setdefault(root, []).append(roots)

@@ -1,0 +1,140 @@
+"""What was reported of one processor, and is still of use to some answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from boatlift.recovery.graph import Edge, Kind, RecoveryGraph, Vertex
+from boatlift.recovery.knowledge import Knowledge
+from boatlift.times import (
+    AnyFrontier,
+    EpochFrontier,
+    Frontier,
+    MutableTimes,
+    Order,
+    Sequence,
+    TimeSet,
+    frontier_of,
+    no_times,
+)
+
+__all__ = ["Reported"]
+
+
+class Reported:
+    """The durable facts of a processor, and what it holds in memory.
+
+    Attributes:
+        checkpoints: The frontier of each durable checkpoint, each within the next, the empty state first until it is collected;
+            of a sink what the outside holds, alone.
+        collected: Of a source: the times whose positions are gone.
+        choices: The times whose determinants are durable; in a sequence domain, the numbers of the events.
+        order: In a sequence domain: what was taken at which event.
+        logged, in_flight: Output edge to the times of p whose messages are durable, or in its memory.
+        completed: The times it has completed in this life.
+        stable: No failure can take them back.
+        floor: Nothing beyond it is collected; None for no floor.
+    """
+
+    __slots__ = (
+        "_vertex",
+        "checkpoints",
+        "choices",
+        "collected",
+        "completed",
+        "floor",
+        "in_flight",
+        "logged",
+        "order",
+        "stable",
+    )
+
+    def __init__(self, vertex: Vertex, order: Order | None) -> None:
+        nothing = frontier_of(vertex.domain)
+        self._vertex = vertex
+        self.checkpoints: list[AnyFrontier] = [] if vertex.kind is Kind.SOURCE else [nothing]
+        self.collected: EpochFrontier = Frontier.up_to(-1)
+        self.choices: MutableTimes = TimeSet() if isinstance(vertex.domain, Sequence) else no_times(vertex.domain)
+        self.order = order
+        self.logged: dict[str, MutableTimes] = {}
+        self.in_flight: dict[str, MutableTimes] = {}
+        self.completed = nothing
+        self.stable = nothing
+        self.floor: AnyFrontier | None = None
+
+    @property
+    def collectable(self) -> AnyFrontier:
+        """The times below which everything is garbage."""
+        return self.stable if self.floor is None else self.stable & self.floor
+
+    def chooses_at(self, frontier: AnyFrontier) -> AnyFrontier:
+        """Gives a frontier as `choices` counts it: of events where the order is a choice."""
+        return frontier if self.order is None else Frontier.up_to(self.order.within(frontier) - 1)
+
+    def choice(self, time: Any) -> bool:
+        """Adds a time whose choices are durable; tells whether it is of use."""
+        gone = self._vertex.kind is Kind.SOURCE and self.collected.contains(time)
+        if gone or time in self.choices or self.chooses_at(self.collectable).contains(time):
+            return False
+        self.choices.add(time)
+        return True
+
+    def checkpoint(self, frontier: AnyFrontier) -> bool:
+        """Adds a checkpoint; tells whether it is of use."""
+        if frontier <= self.checkpoints[0] or frontier in self.checkpoints:
+            return False
+        at = sum(f <= frontier for f in self.checkpoints)
+        self.checkpoints.insert(at, frontier)
+        return True
+
+    def forget(self) -> None:
+        """Drops what lies below `collectable`; a checkpoint that a rollback to there starts from stays."""
+        garbage = self.collectable
+        self.choices.forget(self.chooses_at(garbage))
+        if self._vertex.kind is Kind.SOURCE:
+            self.collected = self.collected | garbage
+        elif self._vertex.kind is Kind.STATEFUL:
+            within = sum(f <= garbage for f in self.checkpoints)
+            self.checkpoints = self.checkpoints[max(0, within - 1) :]
+
+    def forget_messages(self, edge: str, frontier: AnyFrontier) -> None:
+        """Drops messages that their receiver will not need again, in memory and in the log."""
+        for held in (self.in_flight.get(edge), self.logged.get(edge)):
+            if held is not None:
+                held.forget(frontier)
+
+    def truncate(self, restored: AnyFrontier, fixed: AnyFrontier, *, failed: bool) -> None:
+        """Drops what belongs to an execution that is gone.
+
+        Args:
+            restored: f(p).
+            fixed: f(p), widened: no log goes beyond it.
+            failed: Whether its memory is gone.
+        """
+        self.choices.cut(self.chooses_at(fixed))
+        if self.order is not None:
+            self.order.cut(self.order.within(fixed))
+        if self._vertex.kind is Kind.STATEFUL:
+            self.checkpoints = [f for f in self.checkpoints if f <= fixed]
+        for logged in self.logged.values():
+            logged.cut(fixed)
+        if failed:
+            self.in_flight.clear()
+        for held in self.in_flight.values():
+            held.cut(restored)
+
+    def known(self, graph: RecoveryGraph) -> Knowledge:
+        """Gives it as the solver takes it."""
+        inputs: tuple[Edge, ...] = graph.inputs[self._vertex.name]
+        return Knowledge(
+            vertex=self._vertex,
+            inputs=inputs,
+            outputs=graph.outputs[self._vertex.name],
+            checkpoints=self.checkpoints,
+            collected=self.collected,
+            determinants=self.choices,
+            order=self.order,
+            logged=self.logged,
+            in_flight=self.in_flight,
+            completed=self.completed,
+        )

@@ -1,0 +1,38 @@
+"""Frontiers and sets of times of any domain, each stored as suits it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from boatlift.times.domain import EPOCH, Domain
+from boatlift.times.frontier import AnyFrontier, Frontier
+from boatlift.times.loop import Loop
+from boatlift.times.loop_frontier import LoopFrontier
+from boatlift.times.loop_times import LoopTimes
+from boatlift.times.sequence_times import SequenceTimes
+from boatlift.times.time_set import TimeSet
+from boatlift.times.times import MutableTimes
+
+__all__ = ["all_times", "frontier_of", "no_times"]
+
+
+def frontier_of(domain: Domain[Any], times: Iterable[Any] = ()) -> AnyFrontier:
+    """Makes the smallest frontier that contains some times, stored as suits its domain."""
+    if domain == EPOCH:
+        return Frontier.up_to(max(times, default=-1))
+    if isinstance(domain, Loop):
+        return LoopFrontier(domain, max(times, default=None))
+    return Frontier(domain, times)
+
+
+def all_times(domain: Domain[Any]) -> AnyFrontier:
+    """Makes the frontier that holds everything."""
+    return frontier_of(domain, domain.greatest())
+
+
+def no_times(domain: Domain[Any]) -> MutableTimes:
+    """Makes an empty set for times of a domain."""
+    if domain == EPOCH:
+        return TimeSet()
+    return LoopTimes(domain.depth) if isinstance(domain, Loop) else SequenceTimes()
