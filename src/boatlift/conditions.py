@@ -26,6 +26,9 @@ CONDITIONS: dict[str, Condition] = {
     "BAD_PROJECTION": Condition(
         "InvalidError", "a projection between time domains breaks one of its laws", "correct it: the message has a case"
     ),
+    "CYCLE_WITHOUT_LOOP": Condition(
+        "InvalidError", "a cycle has no edge on which times grow", "close it with an edge that counts its rounds"
+    ),
     "FLOW_NOT_FOUND": Condition(
         "InvalidError", "module:attribute names no dataflow", "name the module and its Dataflow"
     ),

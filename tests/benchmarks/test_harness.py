@@ -19,7 +19,6 @@ from benchmarks.harness import (
     Figure,
     Result,
     cycled,
-    intervals_ms,
     median_ratio,
     percentile,
     rounds,
@@ -59,10 +58,6 @@ def echo(tmp_path: Path) -> dict[str, str]:
 
 def test_a_rate_is_taken_between_visible_outputs() -> None:
     assert rows_per_second({"visible": [10.0, 11.0, 12.0]}, 500) == 500
-
-
-def test_intervals_are_milliseconds_between_visible_outputs() -> None:
-    assert intervals_ms({"visible": [1.0, 1.5, 1.75]}) == [500, 250]
 
 
 def test_a_percentile_is_a_value_that_was_measured() -> None:

@@ -167,7 +167,7 @@ def test_the_worlds_are_not_all_alike():
     """A generator that never gives a rollback in the middle would prove nothing."""
     seen = set()
 
-    @settings(max_examples=150, deadline=None, database=None)
+    @settings(max_examples=300, deadline=None, derandomize=True, database=None)
     @given(st.one_of(with_a_sequence(), with_a_loop(), with_coarse_epochs()))
     def look(world):
         try:

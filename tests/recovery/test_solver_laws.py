@@ -87,7 +87,7 @@ def test_why_names_what_really_forbids_the_next_larger_frontier(world):
         if why.constraint in {"delivered", "discarded"}:
             known, everything = knowledge[p], Frontier.everything()
             xi = known.available(survivors).xi(why.refused) or known.xi(why.refused, survivors)
-            broken = first_broken(xi, known, survivors, chosen.frontier, chosen.fixed, everything, fixed_n)
+            broken = first_broken(xi, known, survivors, chosen.kept, chosen.fixed, everything, fixed_n)
             assert broken is not None
 
 

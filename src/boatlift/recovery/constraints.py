@@ -90,9 +90,15 @@ def clear_of(domain: Domain[Any], queued: Iterable[Any]) -> AnyFrontier:
     return limit
 
 
-def discarded(xi: Xi, edge: Edge, f_receiver: AnyFrontier) -> bool:
-    """Holds when D̄(e, f(p)) ⊆ f(q), for e from p to q: q must not need what p can no longer send."""
-    return xi.discarded[edge.name] <= f_receiver
+def discarded(xi: Xi, edge: Edge, kept: AnyFrontier) -> bool:
+    """Holds when D̄(e, f(p)) ⊆ f(q), for e from p to q: q must not need what p can no longer send.
+
+    Args:
+        xi: Ξ(p, f(p)).
+        edge: e.
+        kept: f(q), and the messages in flight that are saved with it: q does not need those from p.
+    """
+    return xi.discarded[edge.name] <= kept
 
 
 def delivered(xi: Xi, edge: Edge, fixed_sender: AnyFrontier) -> bool:
@@ -167,12 +173,12 @@ def widen(f: AnyFrontier, known: Knowledge, inputs: AnyFrontier, survivors: Abst
     return f | (f.extend(repeatable) & inputs)
 
 
-def limit_of(edge: Edge, f_receiver: AnyFrontier, at_hand: Times | None) -> AnyFrontier:
+def limit_of(edge: Edge, kept: AnyFrontier, at_hand: Times | None) -> AnyFrontier:
     """Gives the largest f(p) that meets `discarded`, for a processor whose D̄ follows from its frontier.
 
-    D̄(e, f) = sent(f without the log) ⊆ f(q) exactly when f lies within what sent nothing beyond f(q), gone on through the log.
+    D̄(e, f) = sent(f without the log) ⊆ kept exactly when f lies within what sent nothing beyond it, gone on through the log.
     """
-    limit = edge.projection.within(f_receiver)
+    limit = edge.projection.within(kept)
     return limit if at_hand is None else limit.extend(at_hand)
 
 
@@ -180,7 +186,7 @@ def first_broken(
     xi: Xi,
     known: Knowledge,
     survivors: AbstractSet[str],
-    f: Mapping[str, AnyFrontier],
+    kept: Mapping[str, AnyFrontier],
     fixed: Mapping[str, AnyFrontier],
     f_n: AnyFrontier,
     fixed_n: Mapping[str, AnyFrontier],
@@ -191,7 +197,7 @@ def first_broken(
         xi: Ξ(p, f(p)) of the frontier to be tried.
         known: What is known of p.
         survivors: Who has not failed; what waited at p is gone if it has.
-        f: f(q) of every receiver.
+        kept: By output edge, what its receiver will not ask for: f(q), and the messages saved with it.
         fixed: f(q), widened, of every sender.
         f_n: f_n(p).
         fixed_n: f_n(q), widened, of every sender.
@@ -204,8 +210,8 @@ def first_broken(
         if not delivered(xi, edge, fixed[edge.source]):
             return Why("delivered", name, edge.source, edge.name, xi.frontier, edge.projection(fixed[edge.source]))
     for edge in known.outputs:
-        if not discarded(xi, edge, f[edge.target]):
-            return Why("discarded", name, edge.target, edge.name, xi.frontier, f[edge.target])
+        if not discarded(xi, edge, kept[edge.name]):
+            return Why("discarded", name, edge.target, edge.name, xi.frontier, kept[edge.name])
     if not notified(xi, f_n):
         for edge in known.inputs:
             if not promised(xi.notified, edge, fixed_n[edge.source]):

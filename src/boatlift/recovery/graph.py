@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from boatlift.errors import InternalError
-from boatlift.times import EPOCH, IDENTITY, Domain, Projection, Sequence
+from boatlift.errors import InternalError, InvalidError
+from boatlift.times import EPOCH, IDENTITY, Domain, Projection, Sequence, frontier_of
 
 __all__ = ["Edge", "Kind", "RecoveryGraph", "Vertex"]
 
@@ -76,6 +76,7 @@ class RecoveryGraph:
         cyclic: Whether there is a cycle.
 
     Raises:
+        InvalidError: `[CYCLE_WITHOUT_LOOP]` a cycle has no edge on which times grow: an event could depend on itself.
         InternalError: two have one name, an edge has no end, a source has inputs, a sink has outputs, or another
             processor has no input. (Users meet such faults earlier, when they build the dataflow.)
     """
@@ -96,6 +97,36 @@ class RecoveryGraph:
         self.order = self._ordered()
         place = {name: at for at, name in enumerate(self.order)}
         self.cyclic = any(place[e.source] >= place[e.target] for e in edges)
+        if self.cyclic:
+            self._check_cycles()
+
+    def _check_cycles(self) -> None:
+        """Drops, again and again, who has no sender left behind an edge on which times may stay as they are; who is left is in a cycle."""
+        still = {p: [e.source for e in edges if not self._grows(e)] for p, edges in self.inputs.items()}
+        left = set(self.vertices)
+        while free := {p for p in left if left.isdisjoint(still[p])}:
+            left -= free
+        if left:
+            cycle = " -> ".join(self._cycle(still, left))
+            raise InvalidError(
+                "CYCLE_WITHOUT_LOOP",
+                f"{cycle} is a cycle on which no time grows: close it with an edge that counts rounds",
+            )
+
+    def _grows(self, edge: Edge) -> bool:
+        """Whether messages have larger times than what they come from: nothing is ever sent on it at the first of them."""
+        vertex = self.vertices[edge.target]
+        nothing = frontier_of(self.vertices[edge.source].domain)
+        return isinstance(vertex.domain, Sequence) or bool(edge.projection(nothing))
+
+    @staticmethod
+    def _cycle(senders: Mapping[str, list[str]], left: set[str]) -> list[str]:
+        path = [min(left)]
+        while True:
+            sender = next(p for p in senders[path[-1]] if p in left)
+            if sender in path:
+                return [*reversed(path[path.index(sender) :]), path[-1]]
+            path.append(sender)
 
     def _ordered(self) -> tuple[str, ...]:
         order: list[str] = []

@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from boatlift.errors import DataError, InternalError
+from boatlift.errors import DataError, InternalError, InvalidError
 from boatlift.recovery.graph import Kind, RecoveryGraph
 from boatlift.recovery.incremental import Incremental
 from boatlift.recovery.knowledge import Knowledge
 from boatlift.recovery.plan import RecoveryPlan, plan_recovery
 from boatlift.recovery.reported import Reported
 from boatlift.recovery.solver import solve
-from boatlift.times import AnyFrontier, LoopTime, LoopTimes, Order, no_times
+from boatlift.times import IDENTITY, AnyFrontier, LoopTime, LoopTimes, Order, no_times
 
 __all__ = ["Monitor"]
 
@@ -73,7 +73,7 @@ class Monitor:
             processor: Which.
             time: In a sequence domain the number of the event.
         """
-        reported = self._reported[processor]
+        reported = self._named(processor)
         if reported.choice(time):
             self._changed(processor)
 
@@ -116,8 +116,13 @@ class Monitor:
             self._knowledge.pop(processor, None)
 
     def sent(self, edge: str, time: Any) -> None:
-        """Learns that a message's sender holds it in memory for its receiver, until the receiver's stable frontier passes."""
+        """Learns that a message's sender holds it in memory for its receiver, until the receiver's stable frontier passes.
+
+        Raises:
+            InvalidError: `[BAD_PROJECTION]` the edge's projection had promised that no such message comes any more.
+        """
         sender = self._graph.edges[edge].source
+        self._check_promise(edge, time)
         if not self._needless(edge, time):
             in_flight = self._reported[sender].in_flight
             in_flight.setdefault(edge, no_times(self._graph.vertices[sender].domain)).add(time)
@@ -210,10 +215,19 @@ class Monitor:
             self._knowledge[name] = self._reported[name].known(self._graph)
         return self._knowledge[name]
 
+    def _named(self, processor: str) -> Reported:
+        if processor not in self._reported:
+            raise DataError(
+                "PROGRAM_CHANGED",
+                f"what is recorded is of a dataflow with {processor}, which this one has not: run that one",
+            )
+        return self._reported[processor]
+
     def _of(self, processor: str, kind: Kind) -> Reported:
+        reported = self._named(processor)
         if self._graph.vertices[processor].kind is not kind:
             raise InternalError("INTERNAL", f"{processor} is no {kind.value}")
-        return self._reported[processor]
+        return reported
 
     def _changed(self, processor: str) -> None:
         self._knowledge.pop(processor, None)
@@ -240,6 +254,19 @@ class Monitor:
         except DataError:
             return False
         return True
+
+    def _check_promise(self, edge: str, time: Any) -> None:
+        projection = self._graph.edges[edge].projection
+        done = self._reported[self._graph.edges[edge].source].completed
+        if projection is IDENTITY or done.contains(time):
+            return
+        arrival, fixed = projection.arrives(time), projection(done)
+        if arrival is not None and fixed.contains(arrival):
+            raise InvalidError(
+                "BAD_PROJECTION",
+                f"{projection} of edge {edge} sends {arrival} at {time}, but promised, for {done}, that {fixed} is all there: try "
+                f"boatlift.testing.check_projection on it",
+            )
 
     def _needless(self, edge: str, time: Any) -> bool:
         """Whether a message's receiver will not need it again."""

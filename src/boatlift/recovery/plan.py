@@ -93,7 +93,7 @@ class RecoveryPlan:
 
     Attributes:
         processors: Processor to what it does, senders before receivers.
-        queues: Edge to the times, at its sender, of the messages that are put back on it, in order.
+        queues: Edge to the times, at its sender, of the messages that the sender puts back on it, in order.
         failed: Who failed.
         recorded: Whether anything durable is known at all; if not, there is nothing to truncate.
     """
@@ -145,7 +145,7 @@ def plan_of(
     queues = {}
     for edge in graph.edges.values():
         sent = knowledge[edge.source].resendable(edge, chosen.frontier[edge.source], survivors)
-        taken = edge.projection.within(chosen.frontier[edge.target])
+        taken = edge.projection.within(chosen.kept[edge.name])
         queues[edge.name] = tuple(t for t in sent if not taken.contains(t))
     return RecoveryPlan(processors, queues, frozenset(failed), any(k.recorded for k in knowledge.values()))
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from boatlift.errors import DataError
 from boatlift.recovery.available import Available
 from boatlift.recovery.constraints import Why, clear_of, first_broken, limit_of, told, widen
-from boatlift.recovery.graph import Kind, RecoveryGraph
+from boatlift.recovery.graph import Edge, Kind, RecoveryGraph
 from boatlift.recovery.knowledge import Knowledge
 from boatlift.recovery.xi import Xi
 from boatlift.times import AnyFrontier, all_times
@@ -28,12 +28,14 @@ class Assignment:
         frontier: f(p).
         fixed: f(p), widened through the times that are reproducible without a gap. φ(e) of it is fixed on an output e.
         notified: f_n(p), the notification frontier.
+        kept: By edge, what its receiver will not ask for: f(q), and the messages in flight that are saved with it.
         why: What keeps f(p) from being larger; None where F*(p) holds nothing larger.
     """
 
     frontier: Mapping[str, AnyFrontier]
     fixed: Mapping[str, AnyFrontier]
     notified: Mapping[str, AnyFrontier]
+    kept: Mapping[str, AnyFrontier]
     why: Mapping[str, Why | None]
 
 
@@ -106,7 +108,8 @@ class Solving:
 
     def assignment(self) -> Assignment:
         """Gives what was found."""
-        return Assignment(self.f, self.fixed, self.f_n, _Reasons(self))
+        kept = {name: self.kept(edge) for name, edge in self.graph.edges.items()}
+        return Assignment(self.f, self.fixed, self.f_n, kept, _Reasons(self))
 
     def _settle(self, p: str) -> set[str]:
         """Lets one processor shrink to what its neighbours allow, and gives the neighbours that this concerns."""
@@ -155,7 +158,7 @@ class Solving:
         p = known.vertex.name
         at_hand = known.messages_at_hand(self.survivors)
         for edge in known.outputs:
-            limit &= limit_of(edge, self.f[edge.target], at_hand.get(edge.name))
+            limit &= limit_of(edge, self.kept(edge), at_hand.get(edge.name))
         if known.waiting and p in self.survivors:
             for queued in known.waiting.values():
                 limit &= clear_of(known.vertex.domain, queued)
@@ -167,7 +170,14 @@ class Solving:
         return reduce(and_, (d.projection(fixed[d.source]) for d in known.inputs))
 
     def _broken(self, known: Knowledge, f_n: AnyFrontier, xi: Xi) -> Why | None:
-        return first_broken(xi, known, self.survivors, self.f, self.fixed, f_n, self.fixed_n)
+        kept = {edge.name: self.kept(edge) for edge in known.outputs}
+        return first_broken(xi, known, self.survivors, kept, self.fixed, f_n, self.fixed_n)
+
+    def kept(self, edge: Edge) -> AnyFrontier:
+        """Gives the times of an edge's messages that its receiver will not ask for: f(q), and what is saved with it."""
+        f = self.f[edge.target]
+        xi = self.available[edge.target].xi(f)
+        return f if xi is None else xi.kept(edge.name)
 
     def why(self, p: str) -> Why | None:
         """Tells what keeps f(p) from being larger: what the next larger of F*(p) would break, as things stand."""

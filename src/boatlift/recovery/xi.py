@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from boatlift.recovery.graph import Edge, Vertex
@@ -24,6 +24,8 @@ class Xi:
         delivered: M̄(d, f) by input edge, the smallest frontier that contains the messages delivered.
         discarded: D̄(e, f) by output edge, the smallest frontier that contains the messages p can no longer send.
         logged: L(e, f) by output edge, the times of p whose messages p still has. Times beyond f count for nothing.
+        saved: By input edge, the times of the messages beyond f that were in flight and are kept with it (seed 003): they are put back
+            from here, so that the sender need not have them. Those in M̄ are in `delivered`.
     """
 
     frontier: AnyFrontier
@@ -31,6 +33,7 @@ class Xi:
     delivered: Mapping[str, AnyFrontier]
     discarded: Mapping[str, AnyFrontier]
     logged: Mapping[str, Times] = field(default_factory=dict)
+    saved: Mapping[str, Times] = field(default_factory=dict)
 
     @classmethod
     def structured(
@@ -59,4 +62,9 @@ class Xi:
         if not at_hand:
             return self
         discarded = {e: d.without(at_hand[e]) if e in at_hand else d for e, d in self.discarded.items()}
-        return Xi(self.frontier, self.notified, self.delivered, discarded, at_hand)
+        return replace(self, discarded=discarded, logged=at_hand)
+
+    def kept(self, edge: str) -> AnyFrontier:
+        """Gives the times of an input edge's messages that its sender will not be asked for: within f, or saved with it."""
+        saved = self.saved.get(edge)
+        return self.frontier if saved is None else self.frontier.extend(saved)
