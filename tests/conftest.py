@@ -1,7 +1,11 @@
-"""What all tests share: one Spark session, one warm JVM; tests that use either are marked `spark`."""
+"""What all tests share: one Spark session, one warm JVM; tests that use either are marked `spark`.
+
+Tests start many JVMs that live for seconds: none of them, nor those of the processes they start, waits for the optimising compiler.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -11,6 +15,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from boatlift.testing.warm_jvm import WarmJvm
+
+
+for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
+    os.environ.setdefault(variable, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

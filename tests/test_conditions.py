@@ -133,6 +133,19 @@ def test_an_error_keeps_its_condition_as_text() -> None:
     assert str(again) == str(error)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ValueError: [CORRUPT] a text of the user's own",
+        "boatlift.errors.DataError: [NO_SUCH] x",
+        "boatlift.errors.InvalidError: [CORRUPT] x",
+        "myboatlift.errors.DataError: [CORRUPT] x",
+    ],
+)
+def test_what_only_looks_like_one_of_our_errors_is_none(text: str) -> None:
+    assert errors.from_text(text) is None
+
+
 def test_an_error_refuses_a_condition_of_another_class() -> None:
     with pytest.raises(AssertionError, match="CORRUPT"):
         errors.InvalidError("CORRUPT", "x")

@@ -127,17 +127,17 @@ _BY_NAME = {
     cls.__name__: cls
     for cls in (InvalidError, UnavailableError, FencedError, DataError, DivergedError, UserCodeError, InternalError)
 }
-_PATTERN = re.compile(r"\[([A-Z][A-Z0-9_]+)\] ([^\n]*)")
+_PATTERN = re.compile(r"\bboatlift\.errors\.(\w+): \[([A-Z][A-Z0-9_]+)\] ([^\n]*)")
 
 
 def from_text(text: str) -> BoatliftError | None:
     """Finds the error of ours that a text carries, as Spark hands on what a task raised.
 
     Returns:
-        The first error whose condition stands in the text, or None.
+        The first error of ours whose traceback stands in the text, or None: a condition in a text of the user's own is none.
     """
-    for condition, message in _PATTERN.findall(text):
+    for name, condition, message in _PATTERN.findall(text):
         known = CONDITIONS.get(condition)
-        if known is not None:
-            return _BY_NAME[known.error](condition, message)
+        if known is not None and known.error == name:
+            return _BY_NAME[name](condition, message)
     return None

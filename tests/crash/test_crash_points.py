@@ -64,11 +64,12 @@ class Place:
                 rows = database.execute(f"SELECT * FROM {table}").fetchall()
                 bits = [tuple(struct.pack("<d", v) if isinstance(v, float) else v for v in row) for row in rows]
                 seen[table] = sorted(bits, key=repr)
-        for path in sorted((self.folder / "history").glob("*.parquet")):
-            seen[path.name] = [
-                tuple(struct.pack("<d", v) if isinstance(v, float) else v for v in row.values())
-                for row in pq.read_table(path).to_pylist()
-            ]
+        for sink in ("history", "cleaned"):
+            for path in sorted((self.folder / sink).glob("*.parquet")):
+                seen[f"{sink}/{path.name}"] = [
+                    tuple(struct.pack("<d", v) if isinstance(v, float) else v for v in row.values())
+                    for row in pq.read_table(path).to_pylist()
+                ]
         return seen
 
 
@@ -77,7 +78,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory, warm_jvm: WarmJvm) -> 
     place = _place(tmp_path_factory.mktemp("undisturbed"), warm_jvm)
     assert place.run("--record", "points.txt") == 0
     results = place.results()
-    assert len(results) == 2 + FILES
+    assert len(results) == 2 + 2 * FILES
     return results, _points(place.folder / "points.txt")
 
 

@@ -6,7 +6,10 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
+
 from boatlift.engine.state_table import StateTable
+from boatlift.errors import UnavailableError
 from boatlift.storage.records import RunRef
 
 
@@ -78,3 +81,19 @@ def test_restored_runs_are_the_stores_and_stay(tmp_path: Path) -> None:
     table.close()
     table.held()
     assert all(path.exists() for _, path in restored)
+
+
+def test_a_merge_that_failed_is_told_before_the_next_step_and_not_within_one(tmp_path: Path) -> None:
+    """What a step made is kept by then: an error would let it be made, and kept, once more."""
+
+    def fails(runs: Sequence[RunRef], paths: Sequence[Path]) -> list[tuple[RunRef, Path]]:
+        raise UnavailableError("STORE_FAILED", "the disk is full")
+
+    table = StateTable(fails)
+    runs = [made(tmp_path, time) for time in range(6)]
+    for run in runs:
+        table.add([run])
+    table.close()
+    assert [run for run, _ in table.capture()] == [run for run, _ in runs]
+    with pytest.raises(UnavailableError, match="the disk is full"):
+        table.held()

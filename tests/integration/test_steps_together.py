@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import boatlift as bl
+from boatlift.engine import spark_engine
 from boatlift.engine.spark_engine import SparkEngine
 from boatlift.runtime.instructions import Run
 
@@ -54,11 +57,13 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-def flow_of(kind: str, transform: Transform, *, deterministic: bool | None = None, files: int = 1) -> bl.Dataflow:
+def flow_of(
+    kind: str, transform: Transform, *, path: str = "", deterministic: bool | None = None, files: int = 1
+) -> bl.Dataflow:
     from pyspark.sql import functions as F
 
     flow = bl.Dataflow("sums")
-    rows = flow.source("rows", bl.files(kind, format=kind, schema=SCHEMA, max_files_per_step=files))
+    rows = flow.source("rows", bl.files(path or kind, format=kind, schema=SCHEMA, max_files_per_step=files))
     made = rows.transform("made", transform, deterministic=deterministic)
     sums = made.group_by("k").agg("sums", F.count("*").alias("n"), F.sum("v").alias("v"), policy=bl.Lazy(every=6))
     sums.sink("history", bl.parquet("history"))
@@ -141,6 +146,111 @@ def test_what_differs_from_step_to_step_is_run_apart(here: Path, spark: SparkSes
 
     outcome(flow_of("csv", lambda df: df.withColumn("k", F.concat("k", bl.now().cast("string")))), spark)
     assert jobs == [1] * FILES
+
+
+def test_what_no_column_passes_through_is_run_apart_from_the_start(
+    here: Path, spark: SparkSession, jobs: list[int]
+) -> None:
+    outcome(flow_of("csv", lambda df: df.where("g = 1").union(df.where("g = 2"))), spark)
+    assert jobs == [1] * FILES
+
+
+def test_what_fails_together_and_not_again_is_made_once(
+    here: Path,
+    spark: SparkSession,
+    jobs: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As when an executor is lost: the steps go one by one for a while, then together again."""
+    flow = flow_of("csv", plain)
+    expected = outcome(flow, spark)
+    jobs.clear()
+    failing = SparkEngine._job
+    failed: list[int] = []
+
+    def once(engine: SparkEngine, order: Run) -> object:
+        made = failing(engine, order)
+        if len(order.steps) > 1 and not failed:
+            failed.append(order.time)
+            raise ConnectionError("the executor is gone")
+        return made
+
+    monkeypatch.setattr(SparkEngine, "_job", once)
+    monkeypatch.setattr(spark_engine, "APART_RUNS", 1)
+    assert outcome(flow, spark) == expected
+    assert failed
+    assert "of sums go one by one: the executor is gone" in caplog.text
+    assert max(jobs[jobs.index(1) :]) > 1, "they stayed apart"
+
+
+def test_steps_together_are_replayed_as_they_were(here: Path, spark: SparkSession, jobs: list[int]) -> None:
+    """The sink holds steps that no checkpoint covers: they run again, together or not, and must give the same."""
+    flow = flow_of("csv", plain)
+    expected = outcome(flow, spark)
+    shutil.rmtree("store")
+    shutil.rmtree("history")
+
+    class Stops(Exception):  # noqa: N818
+        pass
+
+    def watch(progress: bl.Progress) -> None:
+        if progress.what == "commit" and progress.time == 4:
+            raise Stops
+
+    with pytest.raises(Stops):
+        bl.run(flow, store="store", available_now=True, spark=spark, on_progress=watch)
+    jobs.clear()
+    replayed: list[int] = []
+    bl.run(
+        flow,
+        store="store",
+        available_now=True,
+        spark=spark,
+        on_progress=lambda p: replayed.append(p.time) if p.what == "step" and p.replay else None,
+    )
+    assert replayed[:5] == list(range(5))
+    assert jobs[0] > 1
+    found = {p.name: sorted(map(repr, pq.read_table(p).to_pylist())) for p in sorted(Path("history").glob("*.parquet"))}
+    assert found == expected
+
+
+def test_a_stop_waits_for_no_more_than_the_step_under_way_where_each_is_a_job(
+    here: Path, spark: SparkSession, jobs: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Several steps were ordered at once, and cannot be run together after all."""
+    failing = SparkEngine._job
+
+    def fails(engine: SparkEngine, order: Run) -> object:
+        if len(order.steps) > 1:
+            raise ConnectionError("the executor is gone")
+        made = failing(engine, order)
+        if len(jobs) == 2:  # the first of those that were to run together
+            threading.Thread(target=running.stop).start()
+            while not engine._hastened:
+                time.sleep(0.01)
+        return made
+
+    monkeypatch.setattr(SparkEngine, "_job", fails)
+    running = bl.start(flow_of("csv", plain), "store", spark=spark)
+    running.wait()
+    assert jobs == [1, 1]
+    assert len(list(Path("history").glob("*.parquet"))) == 2
+
+
+@pytest.mark.parametrize("condition", ["false", "k = 'a' AND k = 'b' AND false"])
+def test_steps_whose_plan_has_no_rows_at_all(here: Path, spark: SparkSession, condition: str) -> None:
+    made = outcome(flow_of("csv", lambda df: df.where(condition)), spark)
+    assert list(made.values()) == [[]] * FILES
+
+
+def test_a_path_with_dots_in_it(here: Path, spark: SparkSession, jobs: list[int]) -> None:
+    (here / "deeper").mkdir()
+    plainly = outcome(flow_of("csv", plain), spark)
+    jobs.clear()
+    shutil.move("csv", "input")
+    assert outcome(flow_of("csv", plain, path="deeper/../input/*.csv"), spark) == plainly
+    assert max(jobs) > 1
 
 
 def test_a_step_that_fails_is_named_and_those_before_it_stand(here: Path, spark: SparkSession, jobs: list[int]) -> None:

@@ -361,3 +361,13 @@ def test_a_store_that_was_deleted_under_its_owner_is_no_fence(tmp_path: Path) ->
         store.create("log/2", b"")
     with pytest.raises(DataError, match=r"\[MISSING_OBJECT\]"):
         store.read("log/1")
+
+
+@pytest.mark.parametrize(
+    "ask", [lambda s: s.size("runs/a"), lambda s: list(s.list("runs/")), lambda s: s.read("runs/a")]
+)
+def test_what_cannot_be_read_is_said_with_its_condition(tmp_path: Path, ask: Callable[[LocalStore], object]) -> None:
+    store = LocalStore.open(tmp_path / "store", create=True)
+    (store.root / "runs").symlink_to("runs")  # a loop: no such thing can be opened, whoever asks
+    with pytest.raises(UnavailableError, match=r"STORE_FAILED.*symbolic links"):
+        ask(store)

@@ -131,6 +131,9 @@ class MemoryEngine:
         self._runs[checkpoint.processor] = ((run, None),)
         self.calls.append(("restore", checkpoint.processor, checkpoint.time))
 
+    def hasten(self) -> None:
+        pass
+
     def cancel(self) -> None:
         self.cancelled = True
 

@@ -33,7 +33,7 @@ class Listing:
     """
 
     def __init__(self, path: str | Path) -> None:
-        whole = Path(path).absolute()
+        whole = _without_dots(Path(path).absolute())
         if not has_magic(str(path)) or whole.exists():
             is_file = whole.is_file()
             self.base = whole.parent if is_file else whole
@@ -98,6 +98,14 @@ def digest_of(path: Path) -> tuple[int, str] | None:
     if (before.st_size, before.st_mtime_ns, size) != (after.st_size, after.st_mtime_ns, before.st_size):
         return None
     return size, digest.hexdigest()
+
+
+def _without_dots(path: Path) -> Path:
+    """Resolves a path up to its last `..`, as the system does: Spark would strike `..` out with what stands before it."""
+    if ".." not in path.parts:
+        return path
+    last = len(path.parts) - path.parts[::-1].index("..")
+    return Path(*path.parts[:last]).resolve().joinpath(*path.parts[last:])
 
 
 def _counts(name: str) -> bool:

@@ -28,6 +28,7 @@ __all__ = [
     "analysed",
     "analysed_text",
     "call_of",
+    "can_thread",
     "is_input",
     "java_settings",
     "map_in_arrow",
@@ -145,6 +146,12 @@ def thread(frame: DataFrame, source: DataFrame, column: str) -> DataFrame:
     if plan is None:
         raise InternalError("INTERNAL", f"{column} cannot be carried through {analysed_text(frame)}")
     return _frame_of(frame.sparkSession, plan)
+
+
+def can_thread(node: Tree) -> bool:
+    """Tells whether `thread` can carry a column from the marked input to the top of a plan."""
+    carries = node.kind in _CARRYING or node.kind == "Project"
+    return is_input(node) or (carries and any(map(can_thread, node.children)))
 
 
 def _threaded(plan: Any, source: Any, carried: Any) -> Any:

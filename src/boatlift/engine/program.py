@@ -19,7 +19,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from boatlift.dataflow import Aggregate, Plan, Unit
 from boatlift.dataflow.columns import POSITION, WEIGHT
 from boatlift.engine.aggregates import canonical_key, parse_aggregates
-from boatlift.engine.catalyst import INPUT, analysed_text
+from boatlift.engine.catalyst import INPUT, analysed, analysed_text, can_thread
 from boatlift.engine.column_rules import check_sink_key, refuse_maps, refuse_reserved
 from boatlift.engine.fingerprint import calls_python, fingerprint, libraries, pin_static_tables, shape
 from boatlift.engine.row_wise import apply, check_row_wise
@@ -49,7 +49,8 @@ class CompiledUnit:
         libraries: Installed packages that its Python UDFs reach, and their versions.
         python: Whether its plan has Python UDFs.
         shape: What its plan looks like, whatever the step.
-        draws: Whether its plan has values that are a step's own: `bl.now()`, `bl.rand()`, `bl.uuid()`.
+        apart: Whether its steps cannot be run together: its plan has values that are a step's own (`bl.now()`, `bl.rand()`,
+            `bl.uuid()`), or a node that no further column passes through.
     """
 
     unit: Unit
@@ -62,7 +63,7 @@ class CompiledUnit:
     libraries: Mapping[str, str] = field(default_factory=dict)
     python: bool = False
     shape: str = ""
-    draws: bool = False
+    apart: bool = False
 
     def build(self, rows: DataFrame, clock: int, seed: int) -> DataFrame:
         """Applies the unit's transforms to the rows of a step.
@@ -88,7 +89,7 @@ class CompiledUnit:
             python=python,
             shape=shape(frame, functions=python),
             libraries=libraries(frame),
-            draws=MARK in analysed_text(frame),
+            apart=MARK in analysed_text(frame) or not can_thread(analysed(frame)),
         )
 
     def _built(self, rows: DataFrame, clock: int, seed: int) -> DataFrame:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time as clocks
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,13 +27,18 @@ from boatlift.engine.program import CompiledUnit, compile_program
 from boatlift.engine.stage_task import Receipt
 from boatlift.engine.state_table import StateTable
 from boatlift.engine.step_plans import RECEIPTS, StepPlan, StepPlanner, power_of_two
-from boatlift.errors import BoatliftError, InvalidError, UserCodeError
+from boatlift.errors import BoatliftError, InvalidError, UnavailableError, UserCodeError
 from boatlift.runtime.events import StepResult
 from boatlift.runtime.instructions import Commit, Run, Step
 from boatlift.storage.records import Checkpoint, RunRef
 from boatlift.storage.store import Store
 
 __all__ = ["SparkEngine"]
+
+logger = logging.getLogger(__name__)
+
+APART_RUNS = 8
+"""So many runs of a unit take its steps one by one after some had failed together: the cause may pass."""
 
 MERGE_HERE_ROWS = 100_000
 """Runs with fewer rows than this in all are merged on the driver: a job would cost more than the merge."""
@@ -71,7 +78,8 @@ class SparkEngine:
         self._grouped = threading.local()
         self._ahead: dict[tuple[str, int, int], Future[StepPlan]] = {}
         self._cancelled = False
-        self._apart: set[str] = set()
+        self._hastened = False
+        self._apart: Counter[str] = Counter()
         self._background = ThreadPoolExecutor(1, thread_name_prefix="plans")
         for name, compiled in self._compiled.units.items():
             if compiled.layout is not None:
@@ -121,9 +129,13 @@ class SparkEngine:
         self._tables[checkpoint.processor].restore(runs, checkpoint.time)
 
     def cancel(self) -> None:
-        """Makes running jobs end soon."""
+        """Makes running jobs end soon, and lets none begin."""
         self._cancelled = True
         self._spark.sparkContext.cancelJobGroup(self._group)
+
+    def hasten(self) -> None:
+        """Lets a run end before its next step, where its steps are jobs of their own."""
+        self._hastened = True
 
     def close(self) -> None:
         """Lets go of sinks, background work and static tables."""
@@ -158,7 +170,7 @@ class SparkEngine:
         """Tells how many of these steps are better run as one job: as many as are small enough for one task in all."""
         compiled = self._compiled.units[unit]
         source = self._source_of(compiled)
-        if compiled.layout is None or compiled.draws or unit in self._apart or not isinstance(source, LoadsTogether):
+        if compiled.layout is None or compiled.apart or self._apart[unit] or not isinstance(source, LoadsTogether):
             return 1
         weights = accumulate(source.weigh(position) for position in positions)
         return max(1, sum(map(self._planner.fits_one_task, weights)))
@@ -169,43 +181,62 @@ class SparkEngine:
 
     def run(self, order: Run) -> tuple[StepResult, ...]:
         """Executes steps as one Spark job, or else, so that each fails for itself, as one each."""
-        if len(order.steps) == 1:
+        self._forget_prepared(order)
+        if len(order.steps) == 1 or self._apart[order.unit]:
             return self._run_apart(order)
         try:
             made = self._job(order)
-        except Exception:
+        except Exception as error:
             if self._cancelled:
                 raise
-            # Nothing was kept, and of which step it comes cannot be told: the steps will, each alone, now and from now on.
-            self._apart.add(order.unit)
+            # Nothing was kept, and of which step it comes cannot be told: the steps will, each alone.
+            logger.warning("steps %d to %d of %s go one by one: %s", order.time, order.last, order.unit, error)
+            self._apart[order.unit] = APART_RUNS
             return self._run_apart(order)
         return self._results(order, made)
+
+    def _forget_prepared(self, order: Run) -> None:
+        """Drops what was got ready for runs that never came, since one before them broke off."""
+        mine = (order.unit, order.time, order.last)
+        for key in [key for key in self._ahead if key[0] == order.unit and key[1] <= order.last and key != mine]:
+            prepared = self._ahead.pop(key)
+            if not prepared.cancel():
+                prepared.add_done_callback(_discard)
 
     def _run_apart(self, order: Run) -> tuple[StepResult, ...]:
         results: list[StepResult] = []
         for step in order.steps:
+            single = Run(order.unit, (step,))
+            if results and self._hastened:
+                break
             try:
-                results.append(self._run_alone(order.unit, step))
+                made = self._job_alone(single, step)
             except BoatliftError:
                 if not results:
                     raise
                 break  # what came before it stands; it will be ordered again, as the first
+            results += self._results(single, made)
+        self._apart[order.unit] = max(0, self._apart[order.unit] - 1)
         return tuple(results)
 
-    def _run_alone(self, unit: str, step: Step) -> StepResult:
+    def _job_alone(self, single: Run, step: Step) -> _Made:
+        unit = single.unit
         source = self._source_of(self._compiled.units[unit])
         try:
-            made = self._job(Run(unit, (step,)))
+            return self._job(single)
         except UserCodeError as error:
             raise UserCodeError("USER_CODE", f"at step {step.time} of {unit}, {error.message}") from error.__cause__
         except BoatliftError:
             raise
         except Exception as error:
             raise explain(error, unit, step.time, (source, step.position) if source else None) from error
-        return self._results(Run(unit, (step,)), made)[0]
 
     def _job(self, order: Run) -> _Made:
         """Runs the job; nothing of it is kept yet, so that it may be run again."""
+        if self._cancelled:
+            raise UnavailableError(
+                "STEP_FAILED", f"step {order.time} of {order.unit} was not begun: the run is cancelled"
+            )
         began = clocks.perf_counter()
         compiled = self._compiled.units[order.unit]
         source = self._source_of(compiled)
@@ -330,3 +361,8 @@ class SparkEngine:
         if not getattr(self._grouped, "joined", False):
             self._spark.sparkContext.setJobGroup(self._group, f"dataflow {self.plan.dataflow}", interruptOnCancel=True)
             self._grouped.joined = True
+
+
+def _discard(prepared: Future[StepPlan]) -> None:
+    if not prepared.cancelled() and prepared.exception() is None:
+        prepared.result().discard()

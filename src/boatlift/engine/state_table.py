@@ -55,8 +55,11 @@ class StateTable:
 
         With very many runs it waits for the merge under way. Files that were merged away before go now: the step before
         this one has ended, so that nobody reads them but a checkpoint that is being made durable.
+
+        Raises:
+            BoatliftError: the last merge failed. Here, before a step's job, nothing of it could be kept by halves.
         """
-        if self._merging is not None and self._deepest() > MANY_RUNS:
+        if self._merging is not None and (self._merging.done() or self._deepest() > MANY_RUNS):
             self._merging.result()
             self._consider_merging()
         with self._lock:
@@ -68,7 +71,7 @@ class StateTable:
         return held
 
     def add(self, runs: Sequence[tuple[RunRef, Path]]) -> None:
-        """Adds what a step made, and merges if that pays."""
+        """Adds what a step made, and merges if that pays. It does not fail: what a step made is kept whole or not at all."""
         with self._lock:
             self._runs.update((run.name, (run, path)) for run, path in runs)
         self._consider_merging()
@@ -96,10 +99,8 @@ class StateTable:
             return max(Counter((run.modulus, run.residue) for run, _ in self._runs.values()).values(), default=0)
 
     def _consider_merging(self) -> None:
-        if self._merging is not None:
-            if not self._merging.done():
-                return
-            self._merging.result()
+        if self._merging is not None and (not self._merging.done() or self._merging.exception() is not None):
+            return
         with self._lock:
             shares: dict[tuple[int, int], list[RunRef]] = {}
             for run, _ in self._runs.values():

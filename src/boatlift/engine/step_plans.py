@@ -46,25 +46,31 @@ class StepPlan:
         frame: Its rows are the receipts of its tasks.
         given: The file in which the tasks look for what is known only now; None for a step without state.
         pieces: Where the rows of each task are, if they have been divided already.
+        steps: How many steps it runs.
     """
 
     frame: DataFrame
     given: Path | None = None
     pieces: list[list[Piece]] | None = None
+    steps: int = 1
 
     def run(self, held: Sequence[HeldRun]) -> list[list[Receipt]]:
-        """Runs the job over a state; gives for each step its receipts, in order of partition."""
+        """Runs the job over a state; gives for each step its receipts, in order of partition.
+
+        What Spark knows to have no rows, as after `where("false")`, it gives no task, and there is no receipt.
+        """
         if self.given is not None:
             self.given.write_bytes(msgspec.msgpack.encode(StepInput(list(held), self.pieces)))
         try:
             rows = self.frame.collect()
         finally:
-            self._tidy()
+            self.discard()
         receipts = [msgspec.msgpack.decode(bytes(row[0]), type=list[Receipt]) for row in rows]
         receipts.sort(key=lambda made: made[0].partition)
-        return [list(made) for made in zip(*receipts, strict=True)]
+        return [list(made) for made in zip(*receipts, strict=True)] if receipts else [[] for _ in range(self.steps)]
 
-    def _tidy(self) -> None:
+    def discard(self) -> None:
+        """Drops the files that were made for it."""
         divided = {Path(place) for share in self.pieces or () for place, _ in share}
         for path in (*divided, *([self.given] if self.given is not None else [])):
             path.unlink(missing_ok=True)
@@ -103,7 +109,7 @@ class StepPlanner:
         threaded = thread(frame, rows, ORDINAL)
         task = self._task(compiled, times, 1)
         plan = map_in_arrow(threaded.coalesce(1), [*columns, ORDINAL], task, RECEIPTS)
-        return StepPlan(optimised(plan), Path(task.given))
+        return StepPlan(optimised(plan), Path(task.given), steps=len(times))
 
     def plan(self, compiled: CompiledUnit, rows: DataFrame, weight: int, time: int, clock: int, seed: int) -> StepPlan:
         """Makes the plan of a unit's step.

@@ -81,8 +81,11 @@ class Engine(Protocol):
     def free(self, unit: str, time: int) -> None:
         """Drops a step's files in scratch."""
 
+    def hasten(self) -> None:
+        """Learns that a clean stop was asked for: a run of several steps may end after the one under way."""
+
     def cancel(self) -> None:
-        """Makes running jobs end soon, with an error."""
+        """Makes running jobs end soon, with an error, and lets none begin."""
 
     def close(self) -> None:
         """Lets go of sinks and files."""

@@ -20,6 +20,7 @@ __all__ = [
     "Placed",
     "Proposed",
     "Ran",
+    "Refused",
     "Saved",
     "StepResult",
     "StopRequested",
@@ -59,6 +60,13 @@ class Proposed:
 @dataclass(frozen=True, slots=True)
 class Nothing:
     """A source has nothing new at present."""
+
+    source: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A source cannot give what comes next: what it has closed is finished, then the dataflow ends with the error."""
 
     source: str
 
@@ -114,4 +122,4 @@ class StopRequested:
     """The user wants a clean stop: finish the steps that run, take nothing new."""
 
 
-Event = Proposed | Nothing | Wake | Durable | Ran | Placed | Saved | Manifested | StopRequested
+Event = Proposed | Nothing | Refused | Wake | Durable | Ran | Placed | Saved | Manifested | StopRequested

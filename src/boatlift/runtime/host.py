@@ -35,7 +35,8 @@ QUIET_SECONDS = 0.02
 """A source that had nothing is left alone at least so long, which a row then waits at most"""
 LONGEST_QUIET_SECONDS = 1.0
 POLL_PAUSE = 20
-"""and so many times as long as asking it took: a folder of very many files takes no more than a twentieth of a core."""
+"""and so many times as long as asking it took, so that a folder of many files takes no more than a twentieth of a core; but never longer than a
+second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,7 @@ class Host:
         self._events: queue.SimpleQueue[ev.Event | _Failed] = queue.SimpleQueue()
         self._wakes: dict[str, float] = {}
         self._saved_runs = SavedRuns()
+        self._refusals: list[BoatliftError] = []
         self._finished = False
 
     def stop(self) -> None:
@@ -126,7 +128,8 @@ class Host:
         try:
             held = self._open_sinks()
             plan, together = self._engine.plan, self._engine.together
-            machine = Machine(plan, history, held, together, available_now=self._available_now)
+            groups = self._log.last - self._log.manifest
+            machine = Machine(plan, history, held, together, available_now=self._available_now, groups=groups)
             self._check_environment(history.environment, machine)
             self._restore(machine, history.checkpoints)
             self._cursors = self._fold_cursors(history)
@@ -198,6 +201,10 @@ class Host:
                 raise event.error
             self._report(event, machine)
             self._carry_out(machine.handle(event))
+            if isinstance(event, ev.StopRequested):
+                self._engine.hasten()
+        if self._refusals:
+            raise self._refusals[0]
 
     def _next_event(self) -> ev.Event | _Failed:
         while True:
@@ -253,7 +260,13 @@ class Host:
 
     def _poll(self, source: str, at: int) -> ev.Event:
         began = time.monotonic()
-        position = self._engine.poll(source, self._cursors[source])
+        try:
+            position = self._engine.poll(source, self._cursors[source])
+        except FencedError:
+            raise
+        except BoatliftError as error:
+            self._refusals.append(error)
+            return ev.Refused(source)
         self._took[source] = time.monotonic() - began
         if position is None:
             return ev.Nothing(source)

@@ -32,7 +32,7 @@ RUN_TIMES = 16
 """How many times one run covers at the most: bounds how long a stop waits, and what waits in scratch."""
 
 UNIT_AHEAD = 4
-"""How many of a unit's times may wait for its sinks and readers before it stops: bounds what scratch holds."""
+"""How many of a unit's times may wait for its sinks and readers when a run begins: with that run's, what scratch may hold."""
 
 GROUPS_A_MANIFEST = 256
 """A manifest is written at the latest after so many groups, so that the log stays short without checkpoints too."""
@@ -47,6 +47,7 @@ class Machine:
         held: Sink to the last time it holds, -1 for none.
         together: `Engine.together`: how many of a unit's waiting steps one run covers.
         available_now: Finish when no source has anything new, rather than wait.
+        groups: How many groups the log holds since its newest manifest.
 
     Raises:
         DataError: `[NO_CONSISTENT_FRONTIER]` what the sinks hold cannot come from what the store holds.
@@ -60,6 +61,7 @@ class Machine:
         together: Callable[[str, Sequence[Json]], int],
         *,
         available_now: bool,
+        groups: int = 0,
     ) -> None:
         self.plan = plan
         self._together = together
@@ -95,9 +97,10 @@ class Machine:
         self._resumed = history.resumed
         self._pending: list[Record] = []
         self._appending = 0
-        self._groups = 0
+        self._groups = groups
         self._manifesting = False
         self._stopping = False
+        self._refused = False
         self._stopped = False
         self._finished = False
 
@@ -140,7 +143,8 @@ class Machine:
             DivergedError: a replayed step gave another result than was recorded.
             InternalError: the event does not fit what was instructed.
         """
-        self.story.tell("event", event)
+        if not isinstance(event, ev.Wake | ev.Nothing):  # else the story of an idle dataflow would be of these alone
+            self.story.tell("event", event)
         given: list[do.Instruction] = []
         urgent = False
         match event:
@@ -152,6 +156,9 @@ class Machine:
                 urgent = True
             case ev.Nothing(source):
                 self._sources[source].give_nothing()
+            case ev.Refused(source):
+                self._sources[source].give_nothing()
+                self._refused = True
             case ev.Wake(source):
                 self._sources[source].idle = False
             case ev.Durable(records):
@@ -243,7 +250,7 @@ class Machine:
         if self._finished:
             return []
         given = [*self._saves(), *self._runs(), *self._prepares(), *self._polls(), *self._commits(), *self._manifest()]
-        closing = self._stopping or (self.available_now and self._exhausted())
+        closing = self._stopping or ((self.available_now or self._refused) and self._exhausted())
         if closing and not given and self._quiet():
             given += self._close()
         if self._pending and (urgent or self._quiet() or len(self._pending) >= GROUPS_A_MANIFEST):
@@ -252,14 +259,15 @@ class Machine:
             self._appending += 1
             self._groups += 1
         for instruction in given:
-            self.story.tell("do", instruction)
+            if not isinstance(instruction, do.Poll):
+                self.story.tell("do", instruction)
         return given
 
     def _polls(self) -> Iterable[do.Instruction]:
         for name, source in self._sources.items():
             followers = [self._units[u].ordered for u in self.plan.units if self.plan.source_of(u) == name]
             ahead = source.next - 1 - min(followers)
-            if self._stopping or source.polling or source.idle:
+            if self._stopping or self._refused or source.polling or source.idle:
                 continue
             if ahead < SOURCE_AHEAD or not source.asked:
                 source.polling = True
@@ -348,7 +356,7 @@ class Machine:
         caught_up = all(
             self._units[u].completed >= self._sources[self.plan.source_of(u)].next - 1 for u in self.plan.units
         )
-        return caught_up and all(source.idle for source in self._sources.values())
+        return caught_up and (self._refused or all(source.idle for source in self._sources.values()))
 
     def _quiet(self) -> bool:
         """Whether nothing is under way that an event would end."""
@@ -361,7 +369,7 @@ class Machine:
         )
 
     def _close(self) -> list[do.Instruction]:
-        """The last acts, one after the other: save every state, say so in the log, write a manifest, finish."""
+        """The last acts, one after the other: save every state (a manifest follows), say in the log that all is done, finish."""
         if self._pending:
             return []
         for name, unit in self.plan.units.items():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
@@ -113,9 +114,11 @@ class RealFileSystem:
 
     def size(self, path: Path) -> int | None:
         """Gives the size of a regular file."""
-        if not path.is_file():
+        try:
+            found = path.stat()
+        except (FileNotFoundError, NotADirectoryError):
             return None
-        return path.stat().st_size
+        return found.st_size if stat.S_ISREG(found.st_mode) else None
 
     def is_folder(self, path: Path) -> bool:
         """Looks at the kind of a name."""

@@ -90,22 +90,22 @@ class LocalStore:
 
     def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
         """Reads an object or a range of it; see `Store.read`."""
-        try:
-            return self._files.read(self._path(name), start, length)
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            raise DataError("MISSING_OBJECT", f"{name} is not in {self.root}: restore it from a copy") from None
-        except OSError as error:
-            raise UnavailableError("STORE_FAILED", f"{name} in {self.root} could not be read: {error}") from error
+        with self._reading(name):
+            try:
+                return self._files.read(self._path(name), start, length)
+            except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+                raise DataError("MISSING_OBJECT", f"{name} is not in {self.root}: restore it from a copy") from None
 
     def size(self, name: str) -> int | None:
         """Gives an object's size in bytes, or None; see `Store.size`."""
-        return self._files.size(self._path(name))
+        with self._reading(name):
+            return self._files.size(self._path(name))
 
     def list(self, prefix: str) -> Iterator[str]:
         """Names objects in order; see `Store.list`. Files whose names no object can have are passed over."""
         folder, _, _ = prefix.rpartition("/")
-        found = (name for name in self._walk(folder) if name.startswith(prefix))
-        return iter(sorted(found))
+        with self._reading(f"what is below {folder or 'the store'}"):
+            return iter(sorted(name for name in self._walk(folder) if name.startswith(prefix)))
 
     def delete(self, name: str) -> None:
         """Removes an object; see `Store.delete`. A power loss may bring it back."""
@@ -237,6 +237,13 @@ class LocalStore:
                 yield full
 
     # -- errors -------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _reading(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise UnavailableError("STORE_FAILED", f"{what} in {self.root} could not be read: {error}") from error
 
     @contextmanager
     def _durably(self, act: str) -> Iterator[None]:
