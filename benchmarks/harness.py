@@ -65,15 +65,18 @@ class Figure:
         return cls(unit, low, middle, high)
 
 
-@cache
 def describe_machine() -> Mapping[str, Any]:
-    """Describes where this runs."""
+    """Describes where this runs, and how busy it is now."""
+    return {**_machine(), "load_at_start": round(os.getloadavg()[0], 2)}
+
+
+@cache
+def _machine() -> Mapping[str, Any]:
     return {
         "cpu": _cpu(),
         "cores": os.cpu_count(),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "system": f"{platform.system()} {platform.release()}",
-        "load_at_start": round(os.getloadavg()[0], 2),
         "python": platform.python_version(),
         "java": _first_line(["java", "-version"]),
         **{name: version(name) for name in ("pyspark", "pyarrow", "numpy", "boatlift")},

@@ -51,20 +51,22 @@ def measure(effort: Effort) -> Result:
         turns = rounds(effort.rounds, sides, turn)
     middle = {name: [statistics.median(alone) for alone, _ in made] for name, made in turns.items()}
     waiting = {name: [each for _, each in made] for name, made in turns.items()}
+    late = {name: [percentile(alone, 0.99) for alone, _ in made] for name, made in turns.items()}
     figures = {}
-    for name, made in turns.items():
+    for name in turns:
         figures[f"{name} p50"] = Figure.of("ms", middle[name])
-        figures[f"{name} p99"] = Figure.of("ms", [percentile(alone, 0.99) for alone, _ in made])
+        figures[f"{name} p99"] = Figure.of("ms", late[name])
         figures[f"{name}, input waiting, mean"] = Figure.of("ms", waiting[name])
     peers = {"rocksdb": "Structured Streaming, RocksDB", "memory": "Structured Streaming, in memory"}
     ratios = {told: median_ratio(middle["boatlift"], middle[name]) for name, told in peers.items()}
+    latest = {f"{told}, p99": median_ratio(late["boatlift"], late[name]) for name, told in peers.items()}
     together = {
         f"{told}, input waiting": median_ratio(waiting["boatlift"], waiting[name]) for name, told in peers.items()
     }
     return Result(
         name="step_latency",
-        target="p50 of a step, from input to output: at most half of Structured Streaming's",
-        met=max(ratios.values()) <= 0.5,
-        ratios=ratios | together,
+        target="p50 and p99 of a step, from input to output: at most half of Structured Streaming's",
+        met=max(*ratios.values(), *latest.values()) <= 0.5,
+        ratios=ratios | latest | together,
         figures=figures,
     )

@@ -12,7 +12,7 @@ import pytest
 
 import boatlift as bl
 from boatlift.connectors.parquet import ParquetSink
-from boatlift.console.shows import show_verification
+from boatlift.console.shows import show_checkpoints, show_log, show_plan, show_verification
 from boatlift.storage.log import name_of
 from connectors.conformance import context, put
 from support.crash_data import make_data
@@ -63,6 +63,56 @@ def test_a_note_is_no_fault(tmp_path: Path, sink: ParquetSink, capsys: pytest.Ca
     (tmp_path / "store" / "README.txt").write_text("by hand")
     assert show_verification(tmp_path / "store", {}, as_json=False) == 0
     assert capsys.readouterr().out.startswith("README.txt: is left over")
+
+
+def test_the_log_is_told_record_by_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small_store(tmp_path, stopped=True)
+    show_log(tmp_path, as_json=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[1] for line in lines] == ["Snapshot", "Input", "Committed", "Output", "Stopped"]
+    assert "numbers" in lines[1]
+    show_log(tmp_path, as_json=True)
+    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [record["record"] for record in told] == ["snapshot", "input", "committed", "output", "stopped"]
+    assert told[1]["position"] == {"start": 20, "end": 30}
+    assert (told[3]["processor"], told[3]["time"], told[3]["rows"]) == ("sums", 1, 10)
+
+
+def test_checkpoints_are_told_with_what_they_added(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small_store(tmp_path, stopped=True)
+    show_checkpoints(tmp_path, as_json=True)
+    (told,) = json.loads(capsys.readouterr().out)
+    assert (told["processor"], told["time"]) == ("sums", 0)
+    assert [run["name"] for run in told["runs"]] == ["runs/1"]
+    show_checkpoints(tmp_path, as_json=False)
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if "sums" in line]
+    assert [cell.strip() for cell in row.strip("│ ").split("│")] == ["sums", "0", "1", "1", "51", "51"]
+
+
+@pytest.mark.spark
+def test_the_plan_of_a_program_is_told_and_runs_nothing(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from pyspark.sql import functions as F
+
+    make_data(tmp_path / "data")
+    monkeypatch.chdir(tmp_path)
+    flow = bl.Dataflow("mine")
+    rows = flow.source("rows", bl.files("data/*.csv", schema=SCHEMA, null_value="NA"))
+    clean = rows.transform("clean", lambda df: df.where("v IS NOT NULL"))
+    sums = clean.group_by("k").agg("sums", F.sum("v").alias("total"), policy=bl.Lazy(every=3))
+    sums.sink("history", bl.parquet("history"))
+    show_plan(flow, as_json=False)
+    told = capsys.readouterr().out
+    assert "rows → clean → sums, staging for history" in " ".join(told.split())
+    assert "rows: position, clock, seed" in told
+    assert "At least once: nothing" in told
+    show_plan(flow, as_json=True)
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["units"] == {"sums": ["clean", "sums"]}
+    assert plan["processors"]["sums"]["keys"] == ["k"]
+    assert plan["at_least_once"] == []
+    assert not (tmp_path / "history").exists()
 
 
 @pytest.mark.spark

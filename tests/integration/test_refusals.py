@@ -128,7 +128,9 @@ def test_a_function_that_raises_is_named_with_its_step(here: Path, spark: SparkS
     def explode(df: DataFrame) -> DataFrame:
         return df.withColumn("v", F.udf(lambda v: 1 / 0 if v is not None else v, "double")("v"))
 
-    with pytest.raises(bl.UserCodeError, match=r"(?s)\[USER_CODE\].*sums.*step 0.*ZeroDivisionError"):
+    with pytest.raises(
+        bl.UserCodeError, match=r"(?s)\[USER_CODE\] a function of clean raised at step 0 of sums.*ZeroDivisionError"
+    ):
         bl.run(flow(function=explode, deterministic=True), "store", available_now=True, spark=spark)
 
     def at_once(df: DataFrame) -> DataFrame:

@@ -126,7 +126,7 @@ def checkpoints(*, store: StorePath, as_json: Json = False) -> None:
 
 @app.command
 def verify(*, store: StorePath, flow: str | None = None, master: Master = "local[1]", as_json: Json = False) -> None:
-    """Check every durable byte of a store, and of its dataflow's sinks; exit status 5 if something is wrong.
+    """Check every durable byte of a store, and what its dataflow's sinks keep checksums of; exit status 5 if something is wrong.
 
     Args:
         store: The folder of the dataflow's durable state.

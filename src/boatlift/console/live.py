@@ -13,6 +13,7 @@ from rich.table import Table
 
 from boatlift.dataflow import Dataflow
 from boatlift.runtime.host import Progress
+from boatlift.runtime.machine import SOURCE_AHEAD
 
 __all__ = ["Live"]
 
@@ -80,7 +81,7 @@ class Live:
 
     def _draw(self) -> Table:
         table = Table(title=f"{self._flow.name}: {self._taken:,} rows in {time.monotonic() - self._began:.0f} s")
-        for heading in ("processor", "step", "rows/s", "ms", "lag", "last checkpoint", "mode"):
+        for heading in ("processor", "step", "rows/s", "ms", "steps behind", "last checkpoint", "mode"):
             table.add_column(heading)
         for name, progress in self._rows.items():
             seconds = progress.durationMs / 1000
@@ -90,7 +91,7 @@ class Live:
                 str(progress.time),
                 f"{progress.numInputRows / seconds:,.0f}" if step and seconds else "",
                 f"{progress.durationMs:.0f}" if step else "",
-                str(progress.behind) if step else "",
+                _behind(progress.behind) if step else "",
                 str(self._checkpoints.get(name, "")),
                 ("replaying" if progress.replay else "live") if step else "",
             )
@@ -104,3 +105,8 @@ class Live:
         if error is None:
             print(f"{self._flow.name}: stopped cleanly after {self._steps} steps and {self._taken} rows", flush=True)
         sys.stdout.flush()
+
+
+def _behind(closed: int) -> str:
+    """What waits: a source closes no more than so many steps ahead, and does not say what comes after them."""
+    return f"{closed}+" if closed >= SOURCE_AHEAD else str(closed)

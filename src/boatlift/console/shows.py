@@ -50,7 +50,9 @@ def show_plan(flow: Dataflow, *, as_json: bool) -> None:
         tree = Tree(f"[bold]{source}[/bold]  {_words(described[source])}")
         _grow(tree, planned, source, described)
         console.print(tree)
-    console.print("\nOne Spark job a step:")
+    console.print(
+        "\nExecuted together, as one Spark job a step (a large step's rows are divided by another one before it):"
+    )
     for name, unit in planned.units.items():
         sinks = f", staging for {', '.join(s.name for s in unit.sinks)}" if unit.sinks else ""
         kept = ", its output kept as runs for its readers" if unit.materialised else ""
@@ -128,7 +130,7 @@ def show_checkpoints(path: Path, *, as_json: bool) -> None:
 
 
 def show_verification(path: Path, sinks: Mapping[str, Sink], *, as_json: bool) -> int:
-    """Checks every durable byte of a store and of these sinks, and gives the exit status."""
+    """Checks every durable byte of a store, and these sinks, and gives the exit status."""
     findings = list(verify(LocalStore.open(path, create=False)))
     for sink in sinks.values():
         findings += sink.verify()

@@ -232,7 +232,7 @@ class Sink(Protocol):
         """Makes a step visible, atomically, under the laws above."""
 
     def verify(self) -> Iterator[Finding]:
-        """Checks every durable byte that this sink wrote, and tells what is wrong.
+        """Checks what this sink wrote as far as the outside keeps checksums of it, and tells what is wrong.
 
         It needs no `open`, no store and no JVM; it takes nothing over and writes nothing, and it may run beside the
         owner. In a sink that was never written there is nothing wrong.

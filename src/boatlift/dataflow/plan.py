@@ -19,7 +19,7 @@ __all__ = ["Plan", "Unit", "plan"]
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What one Spark job a step executes.
+    """What is executed as a whole at a step: one Spark job, but for large steps, whose rows another one divides before.
 
     Attributes:
         name: Its last processor; the unit goes by that name.

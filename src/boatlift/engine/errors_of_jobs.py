@@ -6,6 +6,7 @@ An exception raised in a task reaches the driver as text only; ours carry their 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from boatlift.dataflow import Json, Source
 from boatlift.errors import BoatliftError, UnavailableError, UserCodeError, from_text
@@ -17,13 +18,16 @@ _FAULTS_OF_EXPRESSIONS = frozenset({"22", "42"})
 """Classes of SQLSTATE that come again however often a step is tried: bad values, and what does not resolve."""
 
 
-def explain(error: Exception, unit: str, time: int, inputs: tuple[Source, Json] | None) -> BoatliftError:
+def explain(
+    error: Exception, unit: str, time: int, inputs: tuple[Source, Json] | None = None, functions: Sequence[str] = ()
+) -> BoatliftError:
     """Finds out what a failed job means for the user.
 
     Args:
         error: What Spark raised.
         unit, time: Which step.
         inputs: The source and position that it read, if it read from outside.
+        functions: The transforms whose Python functions it called.
     """
     text = str(error)
     ours = from_text(text)
@@ -35,7 +39,8 @@ def explain(error: Exception, unit: str, time: int, inputs: tuple[Source, Json] 
         if isinstance(explained, BoatliftError):
             return explained
     if "Traceback (most recent call last)" in text:
-        return UserCodeError("USER_CODE", f"a function of {unit} raised at step {time}: {_traceback(text)}")
+        whose = " or ".join(functions or [unit])
+        return UserCodeError("USER_CODE", f"a function of {whose} raised at step {time} of {unit}: {_traceback(text)}")
     state = _SQLSTATE.search(text)
     first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
     if state is not None and state[1] in _FAULTS_OF_EXPRESSIONS:

@@ -19,7 +19,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from boatlift.dataflow import Aggregate, Plan, Unit
 from boatlift.dataflow.columns import POSITION, WEIGHT
 from boatlift.engine.aggregates import canonical_key, parse_aggregates
-from boatlift.engine.catalyst import INPUT, analysed, analysed_text, can_thread
+from boatlift.engine.catalyst import INPUT, analysed, analysed_text, can_thread, python_functions
 from boatlift.engine.column_rules import check_sink_key, refuse_maps, refuse_reserved
 from boatlift.engine.fingerprint import calls_python, fingerprint, libraries, pin_static_tables, shape
 from boatlift.engine.row_wise import apply, check_row_wise
@@ -48,6 +48,7 @@ class CompiledUnit:
         positioned: Whether source rows carry `_position` through its chain.
         libraries: Installed packages that its Python UDFs reach, and their versions.
         python: Whether its plan has Python UDFs.
+        functions: The transforms that they are of, or itself: who may have raised.
         shape: What its plan looks like, whatever the step.
         apart: Whether its steps cannot be run together: its plan has values that are a step's own (`bl.now()`, `bl.rand()`,
             `bl.uuid()`), or a node that no further column passes through.
@@ -62,6 +63,7 @@ class CompiledUnit:
     positioned: bool
     libraries: Mapping[str, str] = field(default_factory=dict)
     python: bool = False
+    functions: tuple[str, ...] = ()
     shape: str = ""
     apart: bool = False
 
@@ -167,9 +169,14 @@ def _compile(
     refuse_reserved(schema.fieldNames(), unit.root)
     own = [StructField(POSITION, LongType(), metadata=_OWN)] if positioned else []
     frame = spark.createDataFrame([], StructType([*schema.fields, *own]))
+    functions: list[str] = []
+    calls = 0
     for transform in unit.chain:
         with step_context(StepContext(0, 0, transform.name, POSITION in frame.columns, unit.changes_in)):
             frame = check_row_wise(frame, transform.function, transform.name, transform.deterministic)
+        if (now := len(python_functions(frame))) > calls:
+            functions.append(transform.name)
+        calls = now
     positioned = POSITION in frame.columns
     if positioned:
         if frame.schema[POSITION].metadata != _OWN:  # an expression of the user's, which Spark gives no such mark
@@ -187,7 +194,8 @@ def _compile(
     for sink in unit.sinks:
         check_sink_key(sink, unit, compiled.schema)
     given = [*schema.fields, *own, *([StructField(WEIGHT, LongType())] if unit.changes_in else [])]
-    return compiled.with_shape(spark.createDataFrame([], StructType(given)))
+    compiled = compiled.with_shape(spark.createDataFrame([], StructType(given)))
+    return replace(compiled, functions=tuple(functions) or (unit.name,))
 
 
 def _arrow(schema: StructType, spark: SparkSession) -> pa.Schema:

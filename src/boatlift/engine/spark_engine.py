@@ -221,7 +221,8 @@ class SparkEngine:
 
     def _job_alone(self, single: Run, step: Step) -> _Made:
         unit = single.unit
-        source = self._source_of(self._compiled.units[unit])
+        compiled = self._compiled.units[unit]
+        source = self._source_of(compiled)
         try:
             return self._job(single)
         except UserCodeError as error:
@@ -229,7 +230,8 @@ class SparkEngine:
         except BoatliftError:
             raise
         except Exception as error:
-            raise explain(error, unit, step.time, (source, step.position) if source else None) from error
+            inputs = (source, step.position) if source else None
+            raise explain(error, unit, step.time, inputs, compiled.functions) from error
 
     def _job(self, order: Run) -> _Made:
         """Runs the job; nothing of it is kept yet, so that it may be run again."""
@@ -350,7 +352,7 @@ class SparkEngine:
                 try:
                     rows = self._spark.range(0, tasks, 1, tasks).mapInArrow(task, RECEIPTS).collect()
                 except Exception as error:
-                    raise explain(error, name, max(run.last for run in runs), None) from error
+                    raise explain(error, name, max(run.last for run in runs)) from error
                 made = [msgspec.msgpack.decode(bytes(row[0]), type=RunRef | None) for row in rows]
             return [(run, self._scratch / Path(run.name).name) for run in made if run is not None]
 

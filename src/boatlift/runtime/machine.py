@@ -23,7 +23,7 @@ from boatlift.storage.history import History
 from boatlift.storage.records import Checkpoint, Committed, Input, Output, Record, Stable, Stopped, Truncate
 from boatlift.times import Frontier, last_of
 
-__all__ = ["Machine"]
+__all__ = ["SOURCE_AHEAD", "Machine"]
 
 SOURCE_AHEAD = 8
 """How many times a source may close beyond what the slowest unit that reads it runs: small ones then run together."""

@@ -30,7 +30,7 @@ def plan_merges(
     rows and takes in at least (similar - 1)·N/ratio others: at most ratio/(similar - 1) + 1 rows written for each row
     taken in. So a step costs O(m·log(N/m)) in total, whatever N is.
 
-    Rollback drops runs by time, so times on both sides of the stable frontier are never merged; a run that spans the
+    Rollback drops runs by time, so times on both sides of the last saved checkpoint are never merged; a run that spans the
     frontier is left alone until it lies below. Above it, single times are what rollback can choose from: at most
     `keep_single` runs are kept there before they may be merged among themselves.
 
