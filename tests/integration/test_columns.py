@@ -48,7 +48,7 @@ def test_another_key_at_a_sink_is_another_program(spark: SparkSession) -> None:
         bl.run(flow(["k"], ["k", "n"]), "store", available_now=True, spark=spark)
 
 
-@pytest.mark.parametrize("name", ["_weight", "_position", "_HASH", "_row_hash", "_argument0"])
+@pytest.mark.parametrize("name", ["_weight", "_position", "_HASH", "_row_hash", "_argument0", "_ordinal"])
 def test_names_that_are_ours_are_refused(spark: SparkSession, name: str) -> None:
     made = bl.Dataflow("names")
     rows = made.source("rows", ROWS)

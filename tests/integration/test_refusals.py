@@ -48,14 +48,18 @@ def flow(
     key: str = "k",
     every: int = 100,
     deterministic: bool | None = None,
+    schema: str = SCHEMA,
+    more: bool = False,
 ) -> bl.Dataflow:
     from pyspark.sql import functions as F
 
     made = bl.Dataflow(name)
-    rows = made.source("rows", bl.files("data/*.csv", schema=SCHEMA, null_value="NA"))
+    rows = made.source("rows", bl.files("data/*.csv", schema=schema, null_value="NA"))
     clean = rows.transform("clean", function, deterministic=deterministic)  # type: ignore[arg-type]
     sums = clean.group_by(key).agg("sums", F.sum("v").alias("total"), policy=bl.Lazy(every=every))
     sums.sink("history", bl.parquet("history"))
+    if more:
+        rows.sink("rows-out", bl.parquet("rows"))
     return made
 
 
@@ -79,7 +83,12 @@ def run_and_crash_at(spark: SparkSession, made: bl.Dataflow, time: int) -> None:
 def test_a_changed_program_is_refused_and_the_old_one_goes_on(here: Path, spark: SparkSession) -> None:
     run_and_crash_at(spark, flow(), 2)
     held = steps(here)
-    for changed in (flow(function=lambda df: df.where("v > 0")), flow(key="g")):
+    for changed in (
+        flow(function=lambda df: df.where("v > 0")),
+        flow(key="g"),
+        flow(more=True),
+        flow(schema=SCHEMA.replace("g INT", "g BIGINT")),
+    ):
         with pytest.raises(bl.DataError, match=r"\[PROGRAM_CHANGED\]"):
             bl.run(changed, "store", available_now=True, spark=spark)
     with pytest.raises(bl.DataError, match=r"\[STORE_OF_ANOTHER_DATAFLOW\]"):

@@ -50,7 +50,7 @@ class RaisingEngine(MemoryEngine):
         self._before = before
         self._committed = threading.Event()
 
-    def run(self, order: Run) -> StepResult:
+    def run(self, order: Run) -> tuple[StepResult, ...]:
         if order.unit == "sums":
             assert self._committed.wait(PATIENCE)
             self._before()
