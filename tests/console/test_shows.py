@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -142,3 +143,14 @@ def test_the_command_finds_the_sinks_of_the_dataflow(
     found = verify("--flow", "verified:flow")
     assert found.returncode == 5
     assert f"{victim}: [SINK_DAMAGED]" in found.stdout
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
+    small_store(tmp_path, stopped=True)
+    command = [sys.executable, "-m", "boatlift.console", "log", "--store", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as shown:
+        assert shown.stdout is not None
+        shown.stdout.close()  # as `head` does
+        assert shown.stderr is not None
+        assert shown.stderr.read() == ""
+    assert shown.returncode == 128 + signal.SIGPIPE

@@ -88,7 +88,7 @@ class CsvFormat:
         if found is None:
             raise DataError("BAD_HEADER", f"{path} has no header line: the schema has {declared}; correct the file")
         if found != declared:
-            raise DataError("BAD_HEADER", f"{path} {_difference(found, declared)}; correct the file")
+            raise DataError("BAD_HEADER", f"{path} {_difference(found, declared)}; correct the file or the schema")
 
     def reader(self, spark: SparkSession, schema: StructType) -> DataFrameReader:
         """Reads strictly; the session pushes no filter into the parser."""
@@ -155,7 +155,9 @@ class ParquetFormat:
         if found == declared:
             return
         if set(found) != set(declared):
-            raise DataError("BAD_HEADER", f"{path} {_difference(list(found), list(declared))}; correct the file")
+            raise DataError(
+                "BAD_HEADER", f"{path} {_difference(list(found), list(declared))}; correct the file or the schema"
+            )
         name = next(name for name in declared if found[name] != declared[name])
         raise DataError(
             "BAD_HEADER", f"{path}: column {name} is {found[name]}, not {declared[name]}; correct file or schema"

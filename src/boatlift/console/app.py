@@ -6,6 +6,8 @@ them, so that `boatlift --help` is quick.
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import traceback
 from pathlib import Path
@@ -154,6 +156,11 @@ def main() -> None:
     """
     try:
         app()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read it, such as `head`, has seen enough; nor shall Python fail to flush what is left on its way out.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(128 + signal.SIGPIPE)
     except BoatliftError as error:
         if isinstance(error, UserCodeError) and error.__cause__ is not None:
             _print_own_traceback(error.__cause__)
