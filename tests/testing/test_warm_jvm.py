@@ -59,6 +59,19 @@ print(*sorted({row.pid for row in rows}))
 """
 
 
+LEAVES_OBJECTS = """
+import os, signal
+from boatlift.engine.session import session
+
+spark = session()
+frames = [spark.range(10).selectExpr(f"id + {n} AS id") for n in range(100)]
+table = spark.sparkContext._gateway.java_gateway_server.getGateway().getBindings()
+numbers = [int(str(key)[1:]) for key in table.keySet().toArray() if str(key)[1:].isdigit()]
+print(len(numbers) > len(frames), min(numbers), max(numbers), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
 def drive(jvm: WarmJvm, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", program, *arguments]
     return subprocess.run(command, env=jvm.environment(), capture_output=True, text=True, timeout=100, check=False)
@@ -82,6 +95,15 @@ def test_python_workers_stay_warm_from_driver_to_driver(warm_jvm: WarmJvm) -> No
     # Which idle worker takes a task is chance; none of a new session's would be among the old ones.
     old, new = (set(answer.stdout.splitlines()[1].split()) for answer in (first, second))
     assert old & new, (first.stderr, second.stderr)
+
+
+def test_what_killed_drivers_leave_does_not_fill_the_jvm(warm_jvm: WarmJvm) -> None:
+    before = 0
+    for _ in range(3):
+        counts, first, last = drive(warm_jvm, LEAVES_OBJECTS).stdout.split()
+        assert counts == "True"
+        assert int(first) > before, "objects of a driver that is gone are kept"
+        before = int(last)
 
 
 def test_a_stopped_context_can_be_started_again_and_the_jvm_ends_with_its_owner() -> None:

@@ -219,7 +219,7 @@ def _attach() -> SparkSession | None:
     """Attaches to the Spark context that already lives in the JVM this process was told to use.
 
     A JVM serves one driver at a time. Jobs that are still running belong to a driver that is gone: they are cancelled,
-    and its settings, views and caches are dropped.
+    and its settings, views, caches and objects are dropped.
 
     Returns:
         The session of that context; None if the JVM has no context yet, or this process has one.
@@ -233,7 +233,10 @@ def _attach() -> SparkSession | None:
         return None
     port = os.environ["PYSPARK_GATEWAY_PORT"]
     try:
-        gateway: Any = SparkContext._gateway or launch_gateway()  # type: ignore[no-untyped-call]
+        gateway: Any = SparkContext._gateway
+        if gateway is None:
+            gateway = launch_gateway()  # type: ignore[no-untyped-call]
+            _forget_objects_of_the_dead(gateway)
         contexts = getattr(getattr(gateway.jvm, "org.apache.spark.SparkContext$"), "MODULE$")
         active = contexts.getActive()
         # From here on Spark's own code finds the gateway, also where there is no context to attach to.
@@ -263,3 +266,20 @@ def _attach() -> SparkSession | None:
     shared.sessionState().catalog().clearTempTables()
     shared.catalog().clearCache()
     return SparkSession(context, jsparkSession=shared)
+
+
+def _forget_objects_of_the_dead(gateway: Any) -> None:
+    """Empties the table by which Python processes name Java objects of all that came before this process.
+
+    Py4J drops an entry when Python lets go of the object; a process that was killed never does, and a JVM that outlives
+    many of them would be full of their plans.
+    """
+    mine = gateway.jvm.java.lang.Object()  # its number is larger than those of all before
+    table = gateway.java_gateway_server.getGateway().getBindings()
+    names = gateway.jvm.java.lang.String.join(",", table.keySet()).split(",")
+    last = int(mine._target_id[1:])  # noqa: SLF001 - it has no other name
+    dead = [name for name in names if name[1:].isdigit() and int(name[1:]) < last]
+    if dead:
+        # In few calls: there may be thousands.
+        listed = getattr(gateway.jvm, "org.apache.spark.util.Utils").stringToSeq(",".join(dead))
+        table.keySet().removeAll(gateway.jvm.scala.jdk.javaapi.CollectionConverters.asJava(listed))
