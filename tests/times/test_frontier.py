@@ -15,6 +15,7 @@ from boatlift.times import (
     LoopFrontier,
     LoopTimes,
     Sequence,
+    SequenceTimes,
     TimeSet,
     all_times,
     end_of,
@@ -234,3 +235,42 @@ def test_all_times_are_those_of_every_frontier(drawn):
     everything = all_times(domain)
     assert f <= everything
     assert (f & everything, f | everything) == (f, everything)
+
+
+def test_what_is_known_of_both_has_the_ends_known_of_both():
+    """Of messages on two edges: an end that is logged on one of them is not logged on both."""
+    one, two = LoopTimes(1, [(0, 0), (1, 0)]), LoopTimes(1, [(0, 0)])
+    one.end((0, 0))
+    both, either = one & two, one | two
+    assert (list(both), both.last_round((0,))) == ([(0, 0)], None)
+    assert (list(either), either.last_round((0,))) == ([(0, 0), (1, 0)], 0)
+    two.end((0, 0))
+    assert (one & two).last_round((0,)) == 0
+
+
+def test_times_of_loops_are_dropped_by_frontiers_with_their_ends():
+    loop = Loop(1)
+    times = LoopTimes(1, [(0, 0), (0, 1), (1, 0)])
+    times.end((0, 1))
+    times.end((1, 0))
+    times.cut(frontier_of(loop, [(1, 0)]))
+    assert (list(times), times.last_round((0,)), times.last_round((1,))) == ([(0, 0), (0, 1), (1, 0)], 1, None)
+    times.forget(frontier_of(loop, [(0, 0)]))
+    assert (list(times), times.last_round((0,))) == ([(0, 1), (1, 0)], 1)
+    times.forget(frontier_of(loop, [end_of((0,), 1)]))
+    assert (list(times), times.last_round((0,))) == ([(1, 0)], None)
+
+
+def test_times_of_sequences_are_a_set_that_frontiers_cut():
+    domain = Sequence(("a", "b"))
+    times = SequenceTimes([("a", 0), ("a", 1), ("b", 4)])
+    assert ("a", 1) in times
+    assert ("b", 0) not in times
+    assert set(times | {("b", 5)}) == {("a", 0), ("a", 1), ("b", 4), ("b", 5)}
+    assert times & SequenceTimes([("a", 1), ("b", 3)]) == SequenceTimes([("a", 1)])
+    times.forget(frontier_of(domain, [("a", 0)]))
+    assert list(times) == [("a", 1), ("b", 4)]
+    times.cut(frontier_of(domain, [("a", 3)]))
+    assert list(times) == [("a", 1)]
+    times.cut(frontier_of(domain))
+    assert not times

@@ -85,14 +85,13 @@ class LoopTimes:
         self._lasts = {outer: n for outer, n in self._lasts.items() if kept(end_of(outer, self._depth))}
 
     def __or__(self, other: LoopTimes) -> LoopTimes:
-        return self._made({*self, *other}, other)
+        made = LoopTimes(self._depth, {*self, *other})
+        made._lasts = {**self._lasts, **other._lasts}
+        return made
 
     def __and__(self, other: LoopTimes) -> LoopTimes:
-        return self._made({time for time in self if time in other}, other)
-
-    def _made(self, times: Iterable[LoopTime], other: LoopTimes) -> LoopTimes:
-        made = LoopTimes(self._depth, times)
-        made._lasts = {**self._lasts, **other._lasts}  # how many rounds there were is true of both
+        made = LoopTimes(self._depth, (time for time in self if time in other))
+        made._lasts = {outer: n for outer, n in self._lasts.items() if other._lasts.get(outer) == n}
         return made
 
     def __contains__(self, time: object) -> bool:
