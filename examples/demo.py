@@ -83,7 +83,8 @@ def run(folder: Path, *attack: str) -> int:
     """Runs the pipeline in a folder, perhaps to its death; gives the exit status."""
     module = ["-m", "boatlift.testing.crash"] if attack else ["-m", "boatlift.console", "run"]
     command = [sys.executable, *module, "flights:flow", "--store", "store", "--available-now", *attack]
-    environment = {**os.environ, "PYTHONPATH": str(HERE)}
+    # Each of these JVMs lives for some seconds only: the optimising compiler would cost more than it gains.
+    environment = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1", **os.environ, "PYTHONPATH": str(HERE)}
     log = folder / "log.txt"
     with log.open("a") as out:
         status = subprocess.run(
