@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -219,7 +218,12 @@ def test_a_stop_waits_for_no_more_than_the_step_under_way_where_each_is_a_job(
     here: Path, spark: SparkSession, jobs: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Several steps were ordered at once, and cannot be run together after all."""
-    failing = SparkEngine._job
+    failing, hasten = SparkEngine._job, SparkEngine.hasten
+    asked = threading.Event()
+
+    def hastened(engine: SparkEngine) -> None:
+        hasten(engine)
+        asked.set()
 
     def fails(engine: SparkEngine, order: Run) -> object:
         if len(order.steps) > 1:
@@ -227,10 +231,10 @@ def test_a_stop_waits_for_no_more_than_the_step_under_way_where_each_is_a_job(
         made = failing(engine, order)
         if len(jobs) == 2:  # the first of those that were to run together
             threading.Thread(target=running.stop).start()
-            while not engine._hastened:
-                time.sleep(0.01)
+            assert asked.wait(60)
         return made
 
+    monkeypatch.setattr(SparkEngine, "hasten", hastened)
     monkeypatch.setattr(SparkEngine, "_job", fails)
     running = bl.start(flow_of("csv", plain), "store", spark=spark)
     running.wait()

@@ -32,11 +32,13 @@ from boatlift.storage.store import Store
 __all__ = ["Host", "Progress"]
 
 QUIET_SECONDS = 0.02
-"""A source that had nothing is left alone at least so long, which a row then waits at most"""
-LONGEST_QUIET_SECONDS = 1.0
+"""A source that had nothing is left alone at least so long."""
+
 POLL_PAUSE = 20
-"""and so many times as long as asking it took, so that a folder of many files takes no more than a twentieth of a core; but never longer than a
-second."""
+"""And at least so many times as long as asking it took: a folder of many files then takes a twentieth of a core."""
+
+LONGEST_QUIET_SECONDS = 1.0
+"""But never longer than this, however long asking it takes."""
 
 
 @dataclass(frozen=True, slots=True)
