@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from boatlift.recovery import Edge, Kind, Knowledge, RecoveryGraph, Vertex
-from boatlift.times import EPOCH, LAST, AnyFrontier, Loop, LoopTimes, Order, Sequence, TimeSet, frontier_of
+from boatlift.times import EPOCH, LAST, AnyFrontier, Fine, Loop, LoopTimes, Order, Sequence, TimeSet, frontier_of
 
 
 @dataclass
@@ -98,6 +98,11 @@ class SetWorld:
         """φ(e): the receiver's times such that nothing from outside `kept` arrives at them or before."""
         sender, receiver, projection = self.edges[edge]
         leq = self.facts[receiver].domain.leq
+        if isinstance(
+            projection, Fine
+        ):  # where an epoch ends that is not kept is not known: it might end anywhere after
+            reached = max((projection.arrives(t) for t in kept), default=-1)
+            return {u for u in self.facts[receiver].times if u <= reached}
         arrivals = [projection.arrives(t) for t in self.facts[sender].times if t not in kept]
         return {u for u in self.facts[receiver].times if not any(a is not None and leq(a, u) for a in arrivals)}
 

@@ -208,6 +208,13 @@ def test_what_a_loop_has_not_logged_is_within_exactly_when_it_is_within_what_ext
         assert (f.without(times) <= h) == (f <= h.extend(times))
 
 
+@given(loop_runs(), loop_frontiers, loop_frontiers)
+def test_a_larger_frontier_of_a_loop_goes_on_at_least_as_far(made, f, g):
+    _, _, times = made
+    if f <= g:
+        assert f.extend(times) <= g.extend(times)
+
+
 def test_the_rounds_of_nested_loops_end_from_within():
     times = LoopTimes(2, [(0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0)])
     empty = LoopFrontier(Loop(2))

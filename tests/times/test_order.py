@@ -43,3 +43,26 @@ def test_a_prefix_holds_the_events_before_it_and_a_cut_forgets_the_others(taken,
     order.cut(length)
     assert len(order) == min(length, len(taken))
     assert order.prefix(99) == prefix
+
+
+@given(orders, st.integers(0, 12), counts)
+def test_an_order_whose_beginning_is_forgotten_says_the_same_of_the_rest(taken, length, numbers):
+    whole, order, begun = Order(DOMAIN, taken), Order(DOMAIN, taken), Order(DOMAIN)
+    order.forget(length)
+    start = min(length, len(taken))
+    begun.begin_after(whole.prefix(start))
+    for edge in taken[start:]:
+        begun.take(edge)
+    for less in (order, begun):
+        assert (less.start, len(less)) == (start, len(taken))
+        assert [less.prefix(n) for n in range(start, len(taken) + 1)] == [
+            whole.prefix(n) for n in range(start, len(taken) + 1)
+        ]
+        assert [less.at(n) for n in range(start, len(taken))] == [whole.at(n) for n in range(start, len(taken))]
+        assert [less.event(whole.at(n)) for n in range(start, len(taken))] == list(range(start, len(taken)))
+        assert all(less.event(whole.at(n)) == start - 1 for n in range(start))
+        f = frontier(numbers) | whole.prefix(start)
+        assert less.within(f) == whole.within(f)
+        if start:
+            assert less.within(frontier(dict.fromkeys(DOMAIN.edges, -1))) == 0
+            assert not less.prefix(start - 1)

@@ -87,7 +87,7 @@ def test_where_coarse_epochs_end():
     made = Cuts([2, 5])
     assert [last_of(Coarse(made)(up_to(t))) for t in range(-1, 8)] == [-1, -1, -1, 0, 0, 0, 1, 1, 1]
     assert [Coarse(made).arrives(t) for t in range(8)] == [0, 0, 0, 1, 1, 1, 2, 2]
-    assert [last_of(Fine(made)(up_to(k))) for k in range(-1, 3)] == [1, 4, 5, 5]
+    assert [last_of(Fine(made)(up_to(k))) for k in range(-1, 3)] == [-1, 2, 5, 5]
     assert [Fine(made).arrives(k) for k in range(3)] == [2, 5, None]
     assert made.add(6) == 2
     with pytest.raises(ValueError, match="coarse epoch 3 cannot end at 6"):

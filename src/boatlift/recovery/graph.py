@@ -37,12 +37,14 @@ class Vertex:
             repeated only with that time's determinants, if they are recorded. (A source's positions are determinants
             whatever stands here, and so is the order in which a processor takes its inputs as they come.)
         domain: Its time domain. In a sequence domain it keeps state: its place in the order.
+        coarse: Its epochs end where it chooses. Without these choices its frontiers mean nothing.
     """
 
     name: str
     kind: Kind
     deterministic: bool = True
     domain: Domain[Any] = EPOCH
+    coarse: bool = False
 
     @property
     def notified(self) -> bool:
@@ -52,7 +54,12 @@ class Vertex:
     @property
     def chooses(self) -> bool:
         """Whether it repeats a time only with determinants."""
-        return not self.deterministic or self.kind is Kind.SOURCE or isinstance(self.domain, Sequence)
+        return not self.deterministic or self.divides or isinstance(self.domain, Sequence)
+
+    @property
+    def divides(self) -> bool:
+        """Whether it chooses what its epochs hold: none is known before, and it can be restored to those that are."""
+        return self.kind is Kind.SOURCE or self.coarse
 
 
 @dataclass(frozen=True, slots=True)

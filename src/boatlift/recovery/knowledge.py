@@ -29,7 +29,8 @@ class Knowledge:
         checkpoints: Stateful: the frontier of each durable checkpoint, in rising order, the empty state included until
             it is collected. Sink: what the outside holds, alone.
         xis: The same where Ξ does not follow from the frontier: Ξ of each, instead of `checkpoints`.
-        collected: Source: the times up to which positions were acknowledged and are gone; the cursor after them is known.
+        collected: Source: the times up to which positions were acknowledged and are gone; the cursor after them is known. Likewise of one
+            with coarse epochs.
         determinants: The times whose determinants are durable; for a source, whose positions are; in a sequence domain,
             the numbers of the events.
         order: In a sequence domain: what was taken at which event, as far as it is known.
@@ -102,6 +103,7 @@ class Knowledge:
     def available(self, survivors: AbstractSet[str]) -> Available:
         """Gives F*(p): what is durable, and if p lives also ⊤, with what it holds in memory.
 
+        So one that lives has all the choice of one that has failed, and stable frontiers hold whoever fails.
         A sink's is exactly what the outside holds, alive or not: what it has not handed over can be made again.
         """
         lives = self.vertex.name in survivors
@@ -111,21 +113,22 @@ class Knowledge:
             case Kind.STATEFUL if self.xis:
                 return Chain(self._with_top(survivors) if lives else self._recorded(survivors))
             case Kind.STATEFUL:
-                frontiers = list(self.checkpoints)
-                if lives:
-                    frontiers = [f for f in frontiers if f <= self.completed and f != self.completed]
-                    frontiers.append(self.completed)
-                return Checkpoints(frontiers)
-            case Kind.SOURCE:
+                return Checkpoints(self._with_completed() if lives else list(self.checkpoints))
+            case _ if self.vertex.divides:
                 known = self.collected.extend(self.determinants)
                 return Every(self.collected, known | self.completed if lives else known)
-            case Kind.STATELESS:
+            case _:
                 return Every(frontier_of(self.vertex.domain), all_times(self.vertex.domain))
 
     def xi(self, f: AnyFrontier, survivors: AbstractSet[str]) -> Xi:
         """Gives Ξ(p, f) where it follows from the frontier."""
         at_hand = self.messages_at_hand(survivors)
         return Xi.structured(self.vertex, f, self.inputs, self.outputs, at_hand)
+
+    def _with_completed(self) -> list[AnyFrontier]:
+        """Where it is, in its place: a checkpoint of an earlier life may be ahead of it."""
+        below = [f for f in self.checkpoints if f <= self.completed and f != self.completed]
+        return [*below, self.completed, *(f for f in self.checkpoints if not f <= self.completed)]
 
     def _recorded(self, survivors: AbstractSet[str]) -> list[Xi]:
         at_hand = self.messages_at_hand(survivors)
@@ -134,7 +137,7 @@ class Knowledge:
     def _with_top(self, survivors: AbstractSet[str]) -> list[Xi]:
         top = self.xi(self.completed, survivors)
         below = [x for x in self._recorded(survivors) if x.frontier <= top.frontier and x.frontier != top.frontier]
-        return [*below, top]
+        return [*below, top, *(x for x in self._recorded(survivors) if not x.frontier <= top.frontier)]
 
     def messages_at_hand(self, survivors: AbstractSet[str]) -> Mapping[str, Times]:
         """Gives, by output edge, the times whose messages it can send again: logged, or in the memory of one that lives."""

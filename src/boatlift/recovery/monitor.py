@@ -2,13 +2,16 @@
 
 1. After a failure: where does each processor restart? `plan`
 2. What can be deleted, which inputs acknowledged? `collectable`, `acknowledgeable`
-3. Which outputs may leave? `may_release`
+3. Which outputs may leave? `releasable`
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
+from functools import reduce
+from operator import and_
 from typing import Any
 
 from boatlift.errors import DataError, InternalError, InvalidError
@@ -18,7 +21,7 @@ from boatlift.recovery.knowledge import Knowledge
 from boatlift.recovery.plan import RecoveryPlan, plan_recovery
 from boatlift.recovery.reported import Reported
 from boatlift.recovery.solver import solve
-from boatlift.times import IDENTITY, AnyFrontier, LoopTime, LoopTimes, Order, no_times
+from boatlift.times import IDENTITY, AnyFrontier, Loop, LoopTime, Order
 
 __all__ = ["Monitor"]
 
@@ -37,16 +40,20 @@ class Monitor:
     Args:
         graph: Processors and edges.
         orders: Processor of a sequence domain to the order in which it took; whoever drives it adds to that as it takes.
+        checked: Whether to refuse to go on if a stable frontier would fall.
     """
 
-    def __init__(self, graph: RecoveryGraph, orders: Mapping[str, Order] | None = None) -> None:
+    def __init__(
+        self, graph: RecoveryGraph, orders: Mapping[str, Order] | None = None, *, checked: bool = True
+    ) -> None:
         self._graph = graph
+        self._checked = checked
         orders = orders or {}
         self._reported = {p: Reported(vertex, orders.get(p)) for p, vertex in graph.vertices.items()}
         self._knowledge: dict[str, Knowledge] = {}
         self._incremental: Incremental | None = None
         self._grown: set[str] = set()
-        self._releases: dict[tuple[str, AnyFrontier], bool] = {}
+        self._releases: dict[tuple[str, tuple[AnyFrontier, ...]], AnyFrontier | None] = {}
 
     # -- reports ------------------------------------------------------------------------------------------------------
 
@@ -58,9 +65,11 @@ class Monitor:
     def durable_input_below(self, source: str, frontier: AnyFrontier) -> None:
         """Learns that a source's positions of these times are gone, and the cursor after them is durable.
 
-        It can then not go back beyond them.
+        It can then not go back beyond them. Likewise where coarse epochs ended.
         """
-        reported = self._of(source, Kind.SOURCE)
+        reported = self._named(source)
+        if not self._graph.vertices[source].divides:
+            raise InternalError("INTERNAL", f"{source} does not choose what its epochs hold")
         if not frontier <= reported.collected:
             reported.collected = reported.collected | frontier
             reported.choices.forget(frontier)
@@ -77,27 +86,34 @@ class Monitor:
         if reported.choice(time):
             self._changed(processor)
 
+    def ended(self, processor: str, time: LoopTime) -> None:
+        """Learns that a round was the last of its loop at a processor: it sent nothing between that and the next epoch."""
+        for edge in self._graph.outputs[processor]:
+            self._reported[processor].sent(edge.name)
+        self._reported[processor].ended(time)
+        self._knowledge.pop(processor, None)
+
     def durable_end(self, processor: str, time: LoopTime) -> None:
-        """Learns that a round was the last of its loop, which is a choice of its processor, durably."""
-        choices = self._reported[processor].choices
-        if not isinstance(choices, LoopTimes):
+        """Learns that it is durably known which round was the last of its loop at a processor."""
+        reported = self._named(processor)
+        if not isinstance(self._graph.vertices[processor].domain, Loop):
             raise InternalError("INTERNAL", f"{processor} has no rounds")
-        choices.end(time)
+        for edge in self._graph.outputs[processor]:
+            reported.sent_durably(edge.name)
+        reported.durably_ended(time)
         self._changed(processor)
 
     def durable_message(self, edge: str, time: Any) -> None:
         """Learns that the message that an edge's sender sent at a time is durable."""
         sender = self._graph.edges[edge].source
         if not self._needless(edge, time):
-            logged = self._reported[sender].logged
-            logged.setdefault(edge, no_times(self._graph.vertices[sender].domain)).add(time)
+            self._reported[sender].sent_durably(edge).add(time)
             self._changed(sender)
 
     def durable_checkpoint(self, processor: str, frontier: AnyFrontier) -> None:
         """Learns that a processor's state at a frontier, all of whose messages it had taken, is durable."""
         reported = self._of(processor, Kind.STATEFUL)
         if reported.checkpoint(frontier):
-            reported.completed = reported.completed | frontier
             self._changed(processor)
 
     def committed(self, sink: str, frontier: AnyFrontier) -> None:
@@ -124,8 +140,7 @@ class Monitor:
         sender = self._graph.edges[edge].source
         self._check_promise(edge, time)
         if not self._needless(edge, time):
-            in_flight = self._reported[sender].in_flight
-            in_flight.setdefault(edge, no_times(self._graph.vertices[sender].domain)).add(time)
+            self._reported[sender].sent(edge).add(time)
             self._knowledge.pop(sender, None)
 
     def retain(self, floor: Mapping[str, AnyFrontier]) -> None:
@@ -156,7 +171,7 @@ class Monitor:
         """
         chosen = self._solve().frontier(processor)
         reported = self._reported[processor]
-        if not reported.stable <= chosen:
+        if self._checked and not reported.stable <= chosen:
             raise InternalError(
                 "INTERNAL", f"the stable frontier of {processor} would fall from {reported.stable} to {chosen}"
             )
@@ -166,6 +181,10 @@ class Monitor:
             self._forget(processor)
         return reported.stable
 
+    def has_completed(self, processor: str) -> AnyFrontier:
+        """Gives the times that a processor has finished in this life."""
+        return self._reported[processor].completed
+
     def collectable(self, processor: str) -> AnyFrontier:
         """Gives the times whose durable things are garbage, but for the checkpoint that a rollback to there starts from.
 
@@ -174,25 +193,66 @@ class Monitor:
         self.stable(processor)
         return self._reported[processor].collectable
 
+    def needless(self, edge: str) -> AnyFrontier:
+        """Gives the times of an edge's sender whose messages the receiver will not ask for again: not after any failure, nor without one."""
+        ends = self._graph.edges[edge]
+        passed = ends.projection.within(self.collectable(ends.target))
+        return passed & self._reported[ends.source].completed
+
+    def settled(self, processor: str) -> AnyFrontier:
+        """Gives the times that are collectable and whose messages are needless: where its choices, too, are garbage.
+
+        A message is known by its time, and that may mean nothing without the choices. And a receiver may still have to take what a source
+        has closed, though if everything failed it would go on from a later checkpoint of an earlier life.
+        """
+        outputs = (self.needless(edge.name) for edge in self._graph.outputs[processor])
+        return reduce(and_, outputs, self.collectable(processor))
+
     def acknowledgeable(self, source: str) -> AnyFrontier:
         """Gives the times of a source whose inputs nobody will read again."""
         self._of(source, Kind.SOURCE)
-        return self.collectable(source)
+        return self.settled(source)
 
     def may_release(self, sink: str, times: AnyFrontier) -> bool:
-        """Tells whether a sink may be given all these times: whether they would stay fixed if everything failed now.
+        """Tells whether a sink may be given all these times: whether they would stay fixed if everything failed now."""
+        return self.releasable(sink, [times]) is not None
+
+    def releasable(self, sink: str, prefixes: Sequence[AnyFrontier]) -> AnyFrontier | None:
+        """Gives the largest of some frontiers that a sink may be given, in one act; None if it may be given none.
 
         The question is put for the sink holding exactly that: where a sender can only restart behind several times together,
         it is no to each alone and yes to all, which must then be made visible in one act.
+
+        Args:
+            sink: Which.
+            prefixes: What it could be given, each within the next.
         """
-        if times <= self._of(sink, Kind.SINK).checkpoints[0]:
-            return True
-        answer = self._releases.get((sink, times))
-        if answer is None:
-            answer = self._solve().releases(sink, times)
-        if answer is None:
-            answer = self._releases[sink, times] = self._consistent_with(sink, times)
-        return answer
+        held = self._of(sink, Kind.SINK).checkpoints[0]
+        asked = (sink, tuple(prefixes))
+        if asked not in self._releases:
+            larger = [f for f in prefixes if not f <= held]
+            self._releases[asked] = self._largest(sink, held, larger) or next(
+                (f for f in reversed(prefixes) if f <= held), None
+            )
+        return self._releases[asked]
+
+    def _largest(self, sink: str, held: AnyFrontier, larger: Sequence[AnyFrontier]) -> AnyFrontier | None:
+        """Finds it: at once where what is fixed follows from inputs alone; else by letting the sink be one more that chooses."""
+        if not larger:
+            return None
+        incremental = self._solve()
+        for frontier in reversed(larger):
+            answer = incremental.releases(sink, frontier)
+            if answer is None:
+                break
+            if answer:
+                return frontier
+        else:
+            return None
+        knowledge = dict(self.knowledge())
+        knowledge[sink] = replace(knowledge[sink], checkpoints=[held, *larger], completed=larger[-1])
+        chosen = solve(self._graph, knowledge, self._graph.vertices.keys()).frontier[sink]
+        return chosen if chosen != held else None
 
     def plan(self, failed: AbstractSet[str]) -> RecoveryPlan:
         """Plans the recovery from a failure of some processors. Nothing changes until `recovered` is reported.
@@ -243,17 +303,6 @@ class Monitor:
                 self._incremental.more(processor, self._known(processor))
         self._grown.clear()
         return self._incremental
-
-    def _consistent_with(self, sink: str, times: AnyFrontier) -> bool:
-        knowledge = dict(self.knowledge())
-        reported = Reported(self._graph.vertices[sink], None)
-        reported.checkpoints, reported.completed = [times], times
-        knowledge[sink] = reported.known(self._graph)
-        try:
-            solve(self._graph, knowledge, self._graph.vertices.keys())
-        except DataError:
-            return False
-        return True
 
     def _check_promise(self, edge: str, time: Any) -> None:
         projection = self._graph.edges[edge].projection

@@ -140,7 +140,7 @@ def plan_of(
     processors = {}
     for p in graph.order:
         kind = graph.vertices[p].kind
-        stays = p in survivors and kind is not Kind.SINK and knowledge[p].completed <= chosen.frontier[p]
+        stays = p in survivors and kind is not Kind.SINK and knowledge[p].completed == chosen.frontier[p]
         processors[p] = ProcessorPlan(p, kind, chosen.frontier[p], stays, chosen.fixed[p], chosen.why[p])
     queues = {}
     for edge in graph.edges.values():

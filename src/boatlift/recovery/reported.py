@@ -10,10 +10,14 @@ from boatlift.times import (
     AnyFrontier,
     EpochFrontier,
     Frontier,
+    Loop,
+    LoopTime,
+    LoopTimes,
     MutableTimes,
     Order,
     Sequence,
     TimeSet,
+    end_of,
     frontier_of,
     no_times,
 )
@@ -27,10 +31,11 @@ class Reported:
     Attributes:
         checkpoints: The frontier of each durable checkpoint, each within the next, the empty state first until it is collected;
             of a sink what the outside holds, alone.
-        collected: Of a source: the times whose positions are gone.
+        collected: Of a source, or one with coarse epochs: the times whose positions, or ends, are gone.
         choices: The times whose determinants are durable; in a sequence domain, the numbers of the events.
         order: In a sequence domain: what was taken at which event.
         logged, in_flight: Output edge to the times of p whose messages are durable, or in its memory.
+        durable_ends, ends: In a loop: the last rounds that are durably known, or known to this life.
         completed: The times it has completed in this life.
         stable: No failure can take them back.
         floor: Nothing beyond it is collected; None for no floor.
@@ -42,6 +47,8 @@ class Reported:
         "choices",
         "collected",
         "completed",
+        "durable_ends",
+        "ends",
         "floor",
         "in_flight",
         "logged",
@@ -58,6 +65,8 @@ class Reported:
         self.order = order
         self.logged: dict[str, MutableTimes] = {}
         self.in_flight: dict[str, MutableTimes] = {}
+        self.durable_ends: set[LoopTime] = set()
+        self.ends: set[LoopTime] = set()
         self.completed = nothing
         self.stable = nothing
         self.floor: AnyFrontier | None = None
@@ -73,11 +82,39 @@ class Reported:
 
     def choice(self, time: Any) -> bool:
         """Adds a time whose choices are durable; tells whether it is of use."""
-        gone = self._vertex.kind is Kind.SOURCE and self.collected.contains(time)
+        gone = self._vertex.divides and self.collected.contains(time)
         if gone or time in self.choices or self.chooses_at(self.collectable).contains(time):
             return False
         self.choices.add(time)
         return True
+
+    def ended(self, time: LoopTime) -> None:
+        """Adds a last round, of all that this life sent."""
+        self.ends.add(time)
+        for times in self.in_flight.values():
+            _end(times, time)
+
+    def durably_ended(self, time: LoopTime) -> None:
+        """Adds a last round to what is durable."""
+        self.ended(time)
+        self.durable_ends.add(time)
+        for times in (self.choices, *self.logged.values()):
+            _end(times, time)
+
+    def sent(self, edge: str) -> MutableTimes:
+        """Gives the times whose messages are in memory."""
+        return self._times_of(self.in_flight, edge, self.ends)
+
+    def sent_durably(self, edge: str) -> MutableTimes:
+        """Gives the times whose messages are durable."""
+        return self._times_of(self.logged, edge, self.durable_ends)
+
+    def _times_of(self, of: dict[str, MutableTimes], edge: str, ends: set[LoopTime]) -> MutableTimes:
+        if edge not in of:
+            of[edge] = no_times(self._vertex.domain)
+            for time in ends:
+                _end(of[edge], time)
+        return of[edge]
 
     def checkpoint(self, frontier: AnyFrontier) -> bool:
         """Adds a checkpoint; tells whether it is of use."""
@@ -91,11 +128,14 @@ class Reported:
         """Drops what lies below `collectable`; a checkpoint that a rollback to there starts from stays."""
         garbage = self.collectable
         self.choices.forget(self.chooses_at(garbage))
-        if self._vertex.kind is Kind.SOURCE:
+        if self._vertex.divides:
             self.collected = self.collected | garbage
         elif self._vertex.kind is Kind.STATEFUL:
             within = sum(f <= garbage for f in self.checkpoints)
             self.checkpoints = self.checkpoints[max(0, within - 1) :]
+
+        self.ends = {end for end in self.ends if not garbage.contains(_end_of(end, self._vertex))}
+        self.durable_ends &= self.ends
 
     def forget_messages(self, edge: str, frontier: AnyFrontier) -> None:
         """Drops messages that their receiver will not need again, in memory and in the log."""
@@ -118,8 +158,11 @@ class Reported:
             self.checkpoints = [f for f in self.checkpoints if f <= fixed]
         for logged in self.logged.values():
             logged.cut(fixed)
+        self.durable_ends = {end for end in self.durable_ends if fixed.contains(_end_of(end, self._vertex))}
+        self.ends = {end for end in self.ends if restored.contains(_end_of(end, self._vertex))}
         if failed:
             self.in_flight.clear()
+            self.ends = set(self.durable_ends)
         for held in self.in_flight.values():
             held.cut(restored)
 
@@ -138,3 +181,13 @@ class Reported:
             in_flight=self.in_flight,
             completed=self.completed,
         )
+
+
+def _end(times: MutableTimes, time: LoopTime) -> None:
+    assert isinstance(times, LoopTimes)
+    times.end(time)
+
+
+def _end_of(last: LoopTime, vertex: Vertex) -> LoopTime:
+    assert isinstance(vertex.domain, Loop)
+    return end_of(last[:-1], vertex.domain.depth)

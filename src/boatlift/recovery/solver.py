@@ -93,7 +93,7 @@ class Solving:
         self.available: dict[str, Available] = {p: knowledge[p].available(self.survivors) for p in graph.order}
         self.f: dict[str, AnyFrontier] = {p: self.available[p].top for p in graph.order}
         everything = {p: all_times(graph.vertices[p].domain) for p in graph.order}
-        self.f_n, self.fixed, self.fixed_n = dict(everything), dict(everything), everything
+        self.f_n, self.fixed, self.fixed_n = dict(everything), dict(everything), dict(everything)
 
     def run(self) -> None:
         """Settles processors along the edges, then against them, while one has a neighbour that has shrunk."""
@@ -114,7 +114,9 @@ class Solving:
     def _settle(self, p: str) -> set[str]:
         """Lets one processor shrink to what its neighbours allow, and gives the neighbours that this concerns."""
         known = self.knowledge[p]
-        inputs, inputs_n = self._on_all_inputs(known, self.fixed), self._on_all_inputs(known, self.fixed_n)
+        inputs = inputs_n = self._on_all_inputs(known, self.fixed)
+        if any(self.fixed_n[d.source] is not self.fixed[d.source] for d in known.inputs):
+            inputs_n = self._on_all_inputs(known, self.fixed_n)
         return self._take(p, self.allowed(p, self.f[p], self.f_n[p], inputs, inputs_n))
 
     def renew(self, p: str, known: Knowledge) -> None:
@@ -143,6 +145,8 @@ class Solving:
             raise DataError("NO_CONSISTENT_FRONTIER", self._inconsistent(p))
         f_n &= f
         fixed = widen(f, known, inputs, self.survivors)
+        if f_n == f and inputs_n == inputs:  # nearly always: whoever is told of times that are over keeps no others
+            return Values(f, fixed, f_n, fixed)
         return Values(f, fixed, f_n, widen(f_n, known, inputs_n, self.survivors))
 
     def _take(self, p: str, values: Values) -> set[str]:

@@ -335,6 +335,7 @@ class Machine:
         if self._manifesting:
             return
         stable = {name: last_of(self.monitor.collectable(name)) for name in self.plan.processors}
+        stable |= {name: last_of(self.monitor.acknowledgeable(name)) for name in self.plan.sources}
         moved = {name: time for name, time in stable.items() if time > self._stable.get(name, -1)}
         checkpointed = any(name in moved for name, unit in self.plan.units.items() if unit.aggregate is not None)
         if moved and (checkpointed or self._groups >= GROUPS_A_MANIFEST):

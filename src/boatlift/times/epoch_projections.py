@@ -82,7 +82,8 @@ class Coarse:
 class Fine:
     """From coarse epochs back into epochs: what a coarse epoch gives has the time of its end.
 
-    Nothing is sent in between, so φ(0…k) reaches to the epoch before the next end, if that is known already.
+    φ(0…k) reaches to the end of k, and not to the epoch before the next end though nothing is sent in between: that the next one
+    ends there is a choice that a failure may take back.
     """
 
     __slots__ = ("_cuts",)
@@ -91,13 +92,8 @@ class Fine:
         self._cuts = cuts
 
     def __call__(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Gives the epochs before the end of the first coarse one outside."""
-        last, ends = last_of(frontier), self._cuts.ends
-        if last == LAST:
-            return frontier
-        if last + 1 < len(ends):
-            return Frontier.up_to(ends[last + 1] - 1)
-        return Frontier.up_to(ends[-1] if ends else -1)
+        """Gives the epochs up to the end of the last coarse one within."""
+        return frontier if last_of(frontier) == LAST else self.sent(frontier)
 
     def arrives(self, time: int) -> int | None:
         """Gives the end of a coarse epoch; None while it is open."""

@@ -41,8 +41,8 @@ class LoopFrontier(Frontier[LoopTime]):
         there = times if isinstance(times, LoopTimes) else LoopTimes(self.domain.depth, times)
         last = self.last
         while (following := there.after(last)) is not None:
-            last = following
-        return LoopFrontier(self.domain, last)
+            last = there.reach(following)
+        return self if last == self.last else LoopFrontier(self.domain, last)
 
     def without(self, times: Container[LoopTime]) -> LoopFrontier:
         """Gives the smallest frontier that contains every member that is not one of `times`."""

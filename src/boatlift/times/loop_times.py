@@ -58,10 +58,16 @@ class LoopTimes:
         if level == 0:
             return None  # nothing follows the end of all epochs
         *outer, n = time[:level]
-        if level > 1 and self._lasts.get(tuple(outer)) == n:
+        if level > 1 and self._lasts.get(tuple(outer), n + 1) <= n:  # whoever is beyond the last is there too
             return end_of(tuple(outer), self._depth)
         following = (*outer, n + 1, *(0 for _ in time[level:]))
         return following if following in self else None
+
+    def reach(self, time: LoopTime) -> LoopTime:
+        """Gives the last round of its loop up to which all from `time` on are there."""
+        *outer, n = time
+        rounds = None if n == LAST else self._rounds.get(time[:-1])
+        return time if rounds is None else (*outer, max(n, rounds.reach(n)))
 
     def before(self, time: LoopTime) -> LoopTime | None:
         """Gives the last round of rounds that have ended, if `time` stands for their end and it is known."""

@@ -12,54 +12,79 @@ __all__ = ["Order"]
 
 
 class Order:
-    """Which message was taken at each event 0, 1, 2, …; it grows, and a rollback cuts it.
+    """Which message was taken at each event 0, 1, 2, …; it grows, a rollback cuts it, and its beginning is forgotten.
 
-    Laws:
+    Laws, for events and prefixes from `start` on:
         * `prefix(n)` is the frontier of the first n events; `within(f)` is the largest n with `prefix(n)` ⊆ f.
         * `event(time)` is the event at which a message was taken: `time` ∈ prefix(n) exactly when event(time) < n.
+    Of what is forgotten only the frontier is known: any smaller prefix counts as empty, and any event as the last of it.
+
+    Attributes:
+        domain: Of the times.
+        start: The first event that is not forgotten.
     """
 
-    __slots__ = ("_events", "domain")
+    __slots__ = ("_events", "_forgotten", "domain", "start")
 
     def __init__(self, domain: Sequence, taken: Iterable[str] = ()) -> None:
         self.domain = domain
+        self.start = 0
+        self._forgotten = dict.fromkeys(domain.edges, 0)
         self._events: dict[str, list[int]] = {edge: [] for edge in domain.edges}
         for edge in taken:
             self.take(edge)
 
     def __len__(self) -> int:
-        return sum(map(len, self._events.values()))
+        return self.start + sum(map(len, self._events.values()))
 
     def take(self, edge: str) -> SequenceTime:
         """Notes that the next message was taken from an edge; gives its time."""
         self._events[edge].append(len(self))
-        return (edge, len(self._events[edge]) - 1)
+        return (edge, self._forgotten[edge] + len(self._events[edge]) - 1)
 
     def cut(self, length: int) -> None:
         """Forgets all events from a number on."""
         for events in self._events.values():
             del events[bisect_left(events, length) :]
 
+    def begin_after(self, frontier: Frontier[SequenceTime]) -> None:
+        """Begins an empty order after events of which only the frontier is known."""
+        self._forgotten.update((edge, n + 1) for edge, n in frontier.maximal)
+        self.start = sum(self._forgotten.values())
+
+    def forget(self, length: int) -> None:
+        """Forgets in which order the first events were."""
+        for edge, events in self._events.items():
+            gone = bisect_left(events, length)
+            del events[:gone]
+            self._forgotten[edge] += gone
+        self.start = sum(self._forgotten.values())
+
     def event(self, time: SequenceTime) -> int | None:
         """Tells at which event a message was taken; None if it was not."""
         edge, n = time
-        return self._events[edge][n] if n < len(self._events[edge]) else None
+        known = n - self._forgotten[edge]
+        if known < 0:
+            return self.start - 1
+        return self._events[edge][known] if known < len(self._events[edge]) else None
 
     def at(self, event: int) -> SequenceTime:
         """Tells what was taken at an event.
 
         Raises:
-            LookupError: there was no such event.
+            LookupError: there was no such event, or it is forgotten.
         """
         for edge, events in self._events.items():
             n = bisect_left(events, event)
             if n < len(events) and events[n] == event:
-                return (edge, n)
-        raise LookupError(f"there was no event {event}")
+                return (edge, self._forgotten[edge] + n)
+        raise LookupError(f"event {event} is not known")
 
     def prefix(self, length: int) -> Frontier[SequenceTime]:
         """Gives the frontier of the first events."""
-        counts = ((edge, bisect_left(events, length)) for edge, events in self._events.items())
+        if length < self.start:
+            return Frontier(self.domain)
+        counts = ((edge, self._forgotten[edge] + bisect_left(each, length)) for edge, each in self._events.items())
         return Frontier(self.domain, ((edge, n - 1) for edge, n in counts if n))
 
     def within(self, frontier: Frontier[SequenceTime]) -> int:
@@ -67,7 +92,8 @@ class Order:
         reached = dict.fromkeys(self._events, -1)
         for edge, n in frontier.maximal:
             reached[edge] = max(reached[edge], n)
-        missing = [
-            events[reached[edge] + 1] for edge, events in self._events.items() if len(events) > reached[edge] + 1
-        ]
+        known = {edge: reached[edge] + 1 - count for edge, count in self._forgotten.items()}
+        if any(n < 0 for n in known.values()):
+            return 0
+        missing = [events[known[edge]] for edge, events in self._events.items() if len(events) > known[edge]]
         return min(missing, default=len(self))
