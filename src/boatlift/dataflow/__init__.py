@@ -14,16 +14,19 @@ from boatlift.dataflow.contracts import (
     Stager,
 )
 from boatlift.dataflow.plan import Plan, Unit, plan
-from boatlift.dataflow.policies import Ephemeral, Lazy, Policy
+from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Lazy, Policy
 from boatlift.dataflow.processors import Aggregate, Processor, SinkProcessor, SourceProcessor, Transform
 
 __all__ = [
     "Aggregate",
+    "Batch",
     "Committed",
     "Dataflow",
     "Delivery",
+    "Eager",
     "Ephemeral",
     "Grouped",
+    "History",
     "Json",
     "Lazy",
     "LoadsTogether",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from boatlift.errors import InvalidError
 
-__all__ = ["Ephemeral", "Lazy", "Policy"]
+__all__ = ["Batch", "Eager", "Ephemeral", "History", "Lazy", "Policy"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,22 +22,61 @@ class Ephemeral:
 
 
 @dataclass(frozen=True, slots=True)
-class Lazy:
-    """Keeps keyed state and makes it durable at intervals, incrementally.
+class Batch:
+    """Keeps nothing between its coarse epochs, and makes what it sends durable when one is over: a firewall.
 
     Args:
-        every: A checkpoint after every so many steps, at least 1. Small: quick recovery; large: cheap steps.
+        epochs: A coarse epoch covers at least so many epochs of the input; it takes all that is there then. None: another
+            condition ends it.
     """
 
-    every: int = 20
+    epochs: int | None = None
 
     def __post_init__(self) -> None:
-        if self.every < 1:
+        if self.epochs is not None and self.epochs < 1:
+            raise InvalidError("BAD_OPTION", f"Batch(epochs={self.epochs}): epochs must be at least 1")
+
+    def checkpoints(self, time: int) -> bool:  # noqa: ARG002
+        """Never: there is no state to save."""
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class Lazy:
+    """Keeps state and makes it durable at intervals, incrementally.
+
+    Args:
+        every: A checkpoint after every so many steps, at least 1. Small: quick recovery; large: cheap steps. None: never, and
+            nothing but determinants is durable (input logging): replay from the start.
+    """
+
+    every: int | None = 20
+
+    def __post_init__(self) -> None:
+        if self.every is not None and self.every < 1:
             raise InvalidError("BAD_OPTION", f"Lazy(every={self.every}): every must be at least 1 step")
 
     def checkpoints(self, time: int) -> bool:
         """Tells whether the state after this time is to be made durable."""
-        return (time + 1) % self.every == 0
+        return self.every is not None and (time + 1) % self.every == 0
 
 
-Policy = Ephemeral | Lazy
+@dataclass(frozen=True, slots=True)
+class Eager:
+    """Keeps state, and makes it and what is sent durable at every step: results that must never be executed again."""
+
+    def checkpoints(self, time: int) -> bool:  # noqa: ARG002
+        """Always."""
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Keeps what it takes, durably, and so can be taken back to any frontier by replaying what is within: any deterministic processor."""
+
+    def checkpoints(self, time: int) -> bool:  # noqa: ARG002
+        """Never: what it took stands for its state."""
+        return False
+
+
+Policy = Ephemeral | Batch | Lazy | Eager | History

@@ -22,6 +22,7 @@ from boatlift.storage.records import (
     Stopped,
     Truncate,
 )
+from boatlift.storage.standing import Standing
 
 __all__ = ["Advance", "History"]
 
@@ -47,6 +48,7 @@ class History:
         checkpoints: Processor to time to durable state.
         stable: Processor to the last time that no failure can take back.
         committed: Sink to the last time it is known to hold.
+        standing: The facts of processors in any time domain.
         stopped: Nothing was recorded since an owner stopped in good order.
         resumed: Nothing was but one claim: the claimant begins where all that was executed is kept.
     """
@@ -60,6 +62,7 @@ class History:
     checkpoints: dict[str, dict[int, Checkpoint]] = field(default_factory=dict)
     stable: dict[str, int] = field(default_factory=dict)
     committed: dict[str, int] = field(default_factory=dict)
+    standing: Standing = field(default_factory=Standing)
     stopped: bool = False
     resumed: bool = False
     _claimed: dict[str, Any] | None = None
@@ -97,6 +100,10 @@ class History:
                     self._forget_after(processor, time)
             case Snapshot():
                 self._become(record)
+            case Stopped():
+                pass
+            case _:
+                self.standing.apply(record)
 
     def snapshot(self, advance: Advance) -> Snapshot:
         """Gives the record that can stand for all before it, without what stable frontiers have made garbage.
@@ -125,6 +132,7 @@ class History:
             checkpoints=tuple(self._kept_checkpoints()),
             stable=dict(self.stable),
             committed=dict(self.committed),
+            facts=tuple(self.standing.facts()),
         )
 
     def last_input(self, source: str) -> int:
@@ -159,6 +167,7 @@ class History:
         self.program, self.environment = snapshot.program, snapshot.environment
         self.cursors, self.stable = dict(snapshot.cursors), dict(snapshot.stable)
         self.committed = dict(snapshot.committed)
+        self.standing = Standing.of(snapshot.facts)
         inputs: dict[str, dict[int, Input]] = {}
         for made in snapshot.inputs:
             inputs.setdefault(made.source, {})[made.time] = made

@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from boatlift.storage.facts import Fact
+
 __all__ = [
     "Checkpoint",
     "Claim",
@@ -130,6 +132,7 @@ class Snapshot(_Fact, frozen=True, tag="snapshot"):
         checkpoints: Every checkpoint that a rollback may still choose.
         stable: Stable frontiers.
         committed: Sink to the last time it is known to hold.
+        facts: What stands of processors in any time domain.
     """
 
     dataflow: str
@@ -141,6 +144,7 @@ class Snapshot(_Fact, frozen=True, tag="snapshot"):
     checkpoints: tuple[Checkpoint, ...]
     stable: dict[str, int]
     committed: dict[str, int]
+    facts: tuple[Fact, ...] = ()
 
 
-Record = Claim | Input | Output | Checkpoint | Committed | Stable | Truncate | Stopped | Snapshot
+Record = Claim | Input | Output | Checkpoint | Committed | Stable | Truncate | Stopped | Snapshot | Fact

@@ -1,0 +1,167 @@
+"""Facts of processors in any time domain: what was chosen, sent, taken and kept. One immutable record each.
+
+A time is an int (epochs, numbers of events), an (edge, n) or an (epoch, i, …). A frontier is written as its maximal elements; that
+they are of one domain makes plain what lies within (`within`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from boatlift.times import LAST, AnyFrontier
+
+__all__ = ["Chosen", "Collected", "Cut", "Ended", "Fact", "Maximal", "Result", "Sent", "State", "Taken", "Time"]
+__all__ += ["largest_within", "maximal_of", "over", "stands", "subset", "within"]
+
+Time = int | tuple[int | str, ...]
+Maximal = tuple[Time, ...]
+"""A frontier: its maximal elements, in order."""
+
+
+class _Fact(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What all records have: immutable, refused if it has fields this version does not know."""
+
+
+class Chosen(_Fact, frozen=True, tag="chosen"):
+    """The choices of a processor at a time: its determinants.
+
+    Attributes:
+        time: In a sequence domain the number of the event.
+        taken: In a sequence domain the edge that was next; of a batch the epoch with which its coarse epoch ended.
+        outcome: What the processor itself chose: positions, a clock, a seed, an answer from outside.
+    """
+
+    processor: str
+    time: int | tuple[int | str, ...]
+    taken: int | str | None
+    outcome: Any
+
+
+class Ended(_Fact, frozen=True, tag="ended"):
+    """A round was the last of its loop, at a processor in it."""
+
+    processor: str
+    time: tuple[int, ...]
+
+
+class Sent(_Fact, frozen=True, tag="sent"):
+    """The message that an edge's sender sent at a time of its own; None: it sent nothing."""
+
+    edge: str
+    time: int | tuple[int | str, ...]
+    message: Any
+
+
+class Result(_Fact, frozen=True, tag="result"):
+    """The digest of all that a processor made of a time, to be compared when it runs again."""
+
+    processor: str
+    time: int | tuple[int | str, ...]
+    digest: str
+
+
+class State(_Fact, frozen=True, tag="state"):
+    """A processor's state at a frontier: a checkpoint."""
+
+    processor: str
+    frontier: tuple[int | tuple[int | str, ...], ...]
+    content: Any
+
+
+class Taken(_Fact, frozen=True, tag="taken"):
+    """What a processor that keeps its inputs took at a time: with all before, a checkpoint of the frontier that ends with it.
+
+    Attributes:
+        messages: (edge, sender's time, message) each.
+    """
+
+    processor: str
+    time: int | tuple[int | str, ...]
+    frontier: tuple[int | tuple[int | str, ...], ...]
+    messages: tuple[tuple[str, int | tuple[int | str, ...], Any], ...]
+    outcome: Any
+
+
+class Cut(_Fact, frozen=True, tag="cut"):
+    """A recovery: what stands before this, beyond these frontiers, belongs to an execution that is gone.
+
+    Attributes:
+        processors: Processor to the frontier up to which its choices, results and states stay.
+        messages: Edge to the times of its sender whose messages stay.
+    """
+
+    processors: dict[str, tuple[int | tuple[int | str, ...], ...]]
+    messages: dict[str, tuple[int | tuple[int | str, ...], ...]]
+
+
+class Collected(_Fact, frozen=True, tag="collected"):
+    """What nobody will ask for again.
+
+    Attributes:
+        states: Processor to its stable frontier: of the states within, only the last is kept, and no result.
+        choices: Processor to the frontier within which only the last choice is kept: what comes next builds on it.
+        messages: Edge to the times of its sender whose messages are garbage.
+    """
+
+    states: dict[str, tuple[int | tuple[int | str, ...], ...]]
+    choices: dict[str, tuple[int | tuple[int | str, ...], ...]]
+    messages: dict[str, tuple[int | tuple[int | str, ...], ...]]
+
+
+Fact = Chosen | Ended | Sent | Result | State | Taken | Cut | Collected
+
+
+def maximal_of(frontier: AnyFrontier) -> Maximal:
+    """Gives a frontier as it is written."""
+    return tuple(sorted(frontier.maximal))
+
+
+def within(time: Time, frontier: Maximal) -> bool:
+    """Tells whether a time lies within a frontier; the number of an event, whether that event is one of a prefix."""
+    if not frontier:
+        return False
+    last: Any = max(frontier)
+    if isinstance(last, int) or isinstance(last[0], int):
+        return bool(time <= last)
+    reached: dict[str, int] = dict(frontier)  # type: ignore[arg-type] # (edge, n) each
+    if isinstance(time, int):
+        return time < sum(n + 1 for n in reached.values())
+    edge, n = time
+    return bool(n <= reached.get(edge, -1))  # type: ignore[arg-type, operator]
+
+
+def largest_within(frontiers: Iterable[Maximal], limit: Maximal) -> Maximal | None:
+    """Gives the largest of some frontiers, each of which is within or around every other, that lies within a limit; None if none does."""
+    largest: Maximal | None = None
+    for frontier in frontiers:
+        if subset(frontier, limit) and (largest is None or subset(largest, frontier)):
+            largest = frontier
+    return largest
+
+
+def subset(frontier: Maximal, other: Maximal) -> bool:
+    """Tells whether one frontier lies within another."""
+    return all(within(time, other) for time in frontier)
+
+
+def stands(fact: Fact, cut: Cut) -> bool:
+    """Tells whether a fact that came before a cut is left by it."""
+    match fact:
+        case Sent(edge, time):
+            return edge not in cut.messages or within(time, cut.messages[edge])
+        case Chosen(processor, time) | Result(processor, time) | Taken(processor, time):
+            return processor not in cut.processors or within(time, cut.processors[processor])
+        case Ended(processor, time):
+            return processor not in cut.processors or over(time, cut.processors[processor])
+        case State(processor, frontier):
+            return processor not in cut.processors or subset(frontier, cut.processors[processor])
+        case _:
+            return True
+
+
+def over(last: tuple[int, ...], frontier: Maximal) -> bool:
+    """Tells whether the end of the rounds that one was the last of lies within a frontier."""
+    return within((*last[:-1], LAST), frontier)
