@@ -1,0 +1,65 @@
+"""Batches: an epoch of theirs covers many of their input's, and where it ends is a choice (`Cuts`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from boatlift.recovery import Edge, Vertex
+from boatlift.runtime.regimes.acts import Message
+from boatlift.runtime.regimes.processor import Processor, Step
+from boatlift.runtime.regimes.regime import Regime
+from boatlift.storage.facts import Chosen
+from boatlift.times import AnyFrontier, Cuts, Frontier, last_of
+
+__all__ = ["CoarseEpochs"]
+
+
+class CoarseEpochs(Processor):
+    """Takes all epochs that are complete, once there are enough of them; all at once, as one epoch of its own.
+
+    Attributes:
+        cuts: Where its epochs ended, and are to end again.
+    """
+
+    def __init__(
+        self, vertex: Vertex, regime: Regime, inputs: tuple[Edge, ...], outputs: tuple[Edge, ...], cuts: Cuts
+    ) -> None:
+        super().__init__(vertex, regime, inputs, outputs)
+        self.cuts = cuts
+
+    def next(self, chosen: Mapping[Any, Chosen], *, hasten: bool) -> Step | None:
+        """Gives the epoch that ends where it ended before; else with what is complete, if that is enough."""
+        number = last_of(self.done) + 1
+        begin = self.cuts.ends[number - 1] if number else -1
+        there = min(last_of(sender.done) for _, sender in self.senders)
+        if number in chosen:
+            end = int(chosen[number].taken or 0)
+            if there < end:
+                return None
+        else:
+            end = there
+            if end - begin < (1 if hasten else self.regime.epochs or 1):
+                return None
+        taken = [
+            Message(edge, time, content)
+            for edge, messages in self.waiting.items()
+            for time, content in messages.items()
+            if time <= end
+        ]
+        return Step(number, tuple(sorted(taken, key=lambda message: (message.edge, message.time))), number, end)
+
+    def take(self, step: Step) -> None:
+        """Notes that an epoch is done, and where it ended."""
+        self.forget(step)
+        if step.time == len(self.cuts.ends):
+            self.cuts.add(step.taken)
+        self.done = Frontier.up_to(step.time)
+
+    def stands(self, step: Step, fixed: Mapping[str, AnyFrontier]) -> bool:
+        """Also that all of its input's epochs are complete must be fixed."""
+        return all(fixed[edge.name].contains(step.taken) for edge in self.inputs)
+
+    def complete(self) -> AnyFrontier:
+        """Gives the epochs that are over, or could be."""
+        return self.done

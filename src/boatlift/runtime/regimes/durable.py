@@ -1,0 +1,111 @@
+"""What is durable of processors, and what is on its way there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from boatlift.errors import InternalError
+from boatlift.recovery import Kind, Monitor, RecoveryGraph, RecoveryPlan
+from boatlift.runtime.regimes.acts import Write
+from boatlift.storage.facts import (
+    Chosen,
+    Collected,
+    Cut,
+    Ended,
+    Fact,
+    Sent,
+    State,
+    Taken,
+    maximal_of,
+    stands,
+)
+from boatlift.storage.standing import Standing
+from boatlift.times import frontier_of
+
+__all__ = ["DurableFacts"]
+
+
+class DurableFacts:
+    """The facts that survive any crash now, what was handed over to become so, and what is to be handed over next.
+
+    Facts become durable in the order in which they were given. So a recovery need not wait for its `Cut`: whatever is written after it
+    and becomes durable, has it before itself. What was under way when it was given is void beyond it, here as there.
+
+    Attributes:
+        standing: What is durable, and stands.
+    """
+
+    def __init__(self, graph: RecoveryGraph, monitor: Monitor, standing: Standing) -> None:
+        self._graph, self._monitor = graph, monitor
+        self.standing = standing
+        self._next: list[Fact] = []
+        self._under_way: dict[int, tuple[Fact, ...]] = {}
+        self._number = 0
+        for fact in standing.facts():
+            self._report(fact)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is on its way."""
+        return not self._next and not self._under_way
+
+    def add(self, facts: Iterable[Fact]) -> None:
+        """Lets facts become durable with the next write."""
+        self._next.extend(facts)
+
+    def write(self) -> Write | None:
+        """Hands over what is to become durable; None if nothing is."""
+        if not self._next:
+            return None
+        self._number += 1
+        facts = self._under_way[self._number] = tuple(self._next)
+        self._next.clear()
+        return Write(self._number, facts)
+
+    def durable(self, number: int) -> list[Fact]:
+        """Learns that a write is durable, and so all before it. Learning it again changes nothing.
+
+        Returns:
+            What became durable.
+        """
+        if number > self._number:
+            raise InternalError("INTERNAL", f"write {number} cannot be durable: {self._number} was the last")
+        became = [fact for n in list(self._under_way) if n <= number for fact in self._under_way.pop(n)]
+        for fact in became:
+            self.standing.apply(fact)
+            self._report(fact)
+        return became
+
+    def cut(self, plan: RecoveryPlan) -> None:
+        """Drops what belongs to an execution that is gone; the cut itself becomes durable with the next write."""
+        fixed = {p: maximal_of(plan.fixed(p)) for p in plan.processors}
+        cut = Cut(fixed, {e.name: fixed[e.source] for e in self._graph.edges.values()})
+        self.standing.apply(cut)
+        # In place, so that what is durable under a number is durable.
+        for number, facts in self._under_way.items():
+            self._under_way[number] = tuple(fact for fact in facts if stands(fact, cut))
+        self._next = [fact for fact in self._next if stands(fact, cut)]
+        if plan.recorded or self._under_way:
+            self._next.append(cut)
+
+    def _report(self, fact: Fact) -> None:
+        """Tells the monitor."""
+        monitor, vertices = self._monitor, self._graph.vertices
+        match fact:
+            case Chosen(processor, time) if processor in vertices and vertices[processor].kind is Kind.SOURCE:
+                assert isinstance(time, int)
+                monitor.durable_input(processor, time)
+            case Chosen(processor, time):
+                monitor.durable_determinants(processor, time)
+            case Ended(processor, time):
+                monitor.durable_end(processor, time)
+            case Sent(edge, time):
+                monitor.durable_message(edge, time)
+            case State(processor, frontier) | Taken(processor, _, frontier):
+                monitor.durable_checkpoint(processor, frontier_of(vertices[processor].domain, frontier))
+            case Collected():
+                for name, vertex in vertices.items():
+                    if vertex.divides and name in fact.choices:
+                        monitor.durable_input_below(name, frontier_of(vertex.domain, fact.choices[name]))
+            case _:
+                pass  # results are compared, not reasoned with; a cut is told by the plan it follows from

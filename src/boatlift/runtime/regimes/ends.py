@@ -1,0 +1,125 @@
+"""Where a dataflow begins and ends: sources and sinks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from boatlift.recovery import Edge, Vertex
+from boatlift.runtime.regimes.acts import Message
+from boatlift.runtime.regimes.processor import Processor, Step
+from boatlift.runtime.regimes.regime import Regime
+from boatlift.runtime.regimes.structured import Structured
+from boatlift.storage.facts import Chosen
+from boatlift.times import AnyFrontier, Frontier, frontier_of, last_of
+
+__all__ = ["SinkEnd", "SourceEnd"]
+
+
+class SourceEnd(Processor):
+    """Closes one epoch after the other; those it closed before it sends as they are recorded.
+
+    Attributes:
+        closing: It was asked to close the next.
+        idle: It has nothing new.
+        woken: While it was asked it was told that there is something.
+        ended: It never will.
+        acknowledged: The times that it was told it will not be asked for again.
+        positions: Those of the last time that it closed.
+    """
+
+    def __init__(self, vertex: Vertex, regime: Regime, outputs: tuple[Edge, ...]) -> None:
+        super().__init__(vertex, regime, (), outputs)
+        self.closing = False
+        self.idle = False
+        self.woken = False
+        self.ended = False
+        self.acknowledged: AnyFrontier = Frontier.up_to(-1)
+        self.positions: Any = None
+
+    @property
+    def following(self) -> int:
+        """The time to close next."""
+        return last_of(self.done) + 1
+
+    @property
+    def busy(self) -> bool:
+        """Whether it was asked for something."""
+        return self.closing
+
+    def complete(self) -> AnyFrontier:
+        """Gives what it closed."""
+        return self.done
+
+    def next(self, chosen: Mapping[Any, Chosen], *, hasten: bool) -> Step | None:  # noqa: ARG002
+        """Gives the next time, if it was closed before."""
+        return Step(self.following, (), self.following) if self.following in chosen else None
+
+    def take(self, step: Step) -> None:
+        """Notes that a time is closed."""
+        self.done = Frontier.up_to(step.time)
+        self.closing = self.woken = False
+
+    def call_off(self) -> None:
+        """Begins another life: it may be asked again."""
+        super().call_off()
+        self.closing = self.idle = self.woken = self.ended = False
+
+    def rest(self, *, ended: bool) -> None:
+        """Notes that it has nothing, unless it was told meanwhile that there is something."""
+        self.idle, self.ended = not self.woken, ended
+        self.closing = self.woken = False
+
+    def wake(self) -> None:
+        """Notes that it may have something."""
+        self.idle, self.woken = False, self.closing
+
+
+class SinkEnd(Structured):
+    """Lets complete times wait until they may leave.
+
+    Attributes:
+        held: What the outside holds.
+        staged: Time to what came at it, beyond that.
+        placing: What it was told to make visible.
+        asked: It was asked what it holds.
+    """
+
+    def __init__(self, vertex: Vertex, regime: Regime, inputs: tuple[Edge, ...]) -> None:
+        super().__init__(vertex, regime, inputs, ())
+        self.held: AnyFrontier = frontier_of(vertex.domain)
+        self.staged: dict[Any, tuple[Message, ...]] = {}
+        self.placing: AnyFrontier | None = None
+        self.asked = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether it was asked for something."""
+        return self.placing is not None or self.asked
+
+    @property
+    def waits(self) -> bool:
+        """Whether anything is complete that has not left."""
+        return not self.done <= self.held
+
+    def take(self, step: Step) -> None:
+        """Lets what came at a time wait."""
+        super().take(step)
+        self.staged[step.time] = step.inputs
+
+    def prefixes(self) -> list[AnyFrontier]:
+        """Gives the frontiers that could leave next, each within the next."""
+        staged = [frontier_of(self.vertex.domain, (time,)) for time in self.staged]
+        return [*(prefix for prefix in staged if prefix != self.done), self.done]
+
+    def hold(self, frontier: AnyFrontier) -> None:
+        """Notes what the outside holds."""
+        self.held, self.placing, self.asked = frontier, None, False
+        self.staged = {time: came for time, came in self.staged.items() if not frontier.contains(time)}
+        self.done = self.done | frontier
+
+    def go_back(self, frontier: AnyFrontier) -> None:
+        """Begins another life with what the outside holds."""
+        super().go_back(frontier)
+        self.hold(frontier)
+        self.staged.clear()

@@ -1,0 +1,107 @@
+"""What a processor's regime makes durable of a step; what nobody needs any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from boatlift.recovery import Kind, Monitor
+from boatlift.runtime.regimes.durable import DurableFacts
+from boatlift.runtime.regimes.ends import SinkEnd, SourceEnd
+from boatlift.runtime.regimes.ordered import Ordered
+from boatlift.runtime.regimes.processor import Processor, Step
+from boatlift.storage.facts import Chosen, Collected, Fact, Result, Sent, State, Taken, maximal_of
+from boatlift.storage.standing import Standing
+
+__all__ = ["choice_of_nothing", "everything_of", "facts_of", "garbage", "messages_known"]
+
+
+def facts_of(
+    p: Processor, step: Step, outcome: Any, sent: Mapping[str, Any], digest: str | None, durable: DurableFacts
+) -> Iterator[Fact]:
+    """Gives what is to become durable of a step that a processor has just done, in the order in which it is to."""
+    standing, regime = durable.standing, p.regime
+    if p.vertex.chooses and step.key not in standing.chosen.get(p.name, {}):
+        choice = Chosen(p.name, step.key, step.taken, outcome)
+        if regime.recorded or p.vertex.divides:
+            yield choice
+        else:
+            p.unrecorded.append(choice)
+    if digest is not None and step.key not in standing.results.get(p.name, {}):
+        yield Result(p.name, step.key, digest)
+    if regime.keeps_messages:
+        for edge in p.outputs:
+            if step.time not in standing.sent.get(edge.name, {}):
+                yield Sent(edge.name, step.time, sent.get(edge.name))
+    if regime.keeps_inputs and not p.stateless:
+        messages = tuple((m.edge, m.time, m.content) for m in step.inputs)
+        yield Taken(p.name, step.time, maximal_of(p.done), messages, outcome)
+    p.unsaved += 1
+    if regime.state_every is not None and p.unsaved >= regime.state_every and p.vertex.kind is Kind.STATEFUL:
+        yield from _state_of(p, durable)
+
+
+def choice_of_nothing(p: Processor, time: int) -> Iterator[Fact]:
+    """Gives the record of an epoch at which a processor had nothing to choose: without it what comes later could not be repeated without a gap."""
+    if p.vertex.chooses and p.regime.recorded and not p.vertex.divides:
+        yield Chosen(p.name, time, None, None)
+
+
+def everything_of(p: Processor, durable: DurableFacts) -> Iterator[Fact]:
+    """Gives what is not durable of a processor, but has to be if it is never to go back, whatever fails."""
+    if isinstance(p, SourceEnd | SinkEnd):
+        return
+    yield from _messages_of(p, durable)
+    if not p.stateless:
+        yield from _state_of(p, durable, with_messages=False)
+
+
+def _state_of(p: Processor, durable: DurableFacts, *, with_messages: bool = True) -> Iterator[Fact]:
+    p.unsaved = 0
+    forgets = p.vertex.chooses and not p.regime.recorded and not p.regime.keeps_messages
+    if forgets and with_messages:
+        # In another execution these would be others: without them a sink could not be given any before all have the state's.
+        yield from _messages_of(p, durable)
+    if isinstance(p, Ordered):  # what it sent is known by the order
+        yield from p.unrecorded
+    p.unrecorded.clear()
+    frontier = maximal_of(p.done)
+    if not frontier or frontier in durable.standing.states.get(p.name, {}):
+        return
+    if p.regime.keeps_inputs:  # that nothing came since is as good as what came
+        if frontier[-1] not in durable.standing.taken.get(p.name, {}):
+            yield Taken(p.name, frontier[-1], frontier, (), None)
+    else:
+        yield State(p.name, frontier, p.state)
+
+
+def _messages_of(p: Processor, durable: DurableFacts) -> Iterator[Fact]:
+    for edge, messages in p.sent.items():
+        known = durable.standing.sent.get(edge, {})
+        for time, content in messages.items():
+            if time not in known:
+                yield Sent(edge, time, content)
+
+
+def messages_known(p: Processor, step: Step, standing: Standing) -> dict[str, Any] | None:
+    """Gives what a processor sent at a time, if it keeps nothing else and all is durable: it need not run again."""
+    if not p.stateless or not p.outputs:
+        return None
+    if any(step.time not in standing.sent.get(edge.name, {}) for edge in p.outputs):
+        return None
+    known = {edge.name: standing.sent[edge.name][step.time].message for edge in p.outputs}
+    return {edge: message for edge, message in known.items() if message is not None}
+
+
+def garbage(processors: Mapping[str, Processor], monitor: Monitor) -> Collected:
+    """Gives all that is garbage, and drops from memory what is of it."""
+    states, choices, messages = {}, {}, {}
+    for name, p in processors.items():
+        for edge in p.outputs:
+            needless = monitor.needless(edge.name)
+            messages[edge.name] = maximal_of(needless)
+            p.sent[edge.name] = {t: m for t, m in p.sent[edge.name].items() if not needless.contains(t)}
+        states[name] = maximal_of(monitor.collectable(name))
+        settled = monitor.settled(name)
+        choices[name] = maximal_of(p.order.prefix(p.order.within(settled)) if isinstance(p, Ordered) else settled)
+    return Collected(states, choices, messages)

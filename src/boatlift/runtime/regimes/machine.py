@@ -1,0 +1,408 @@
+"""The state machine: events in, instructions out. No I/O, no clock, no chance.
+
+It drives any number of processors, each in its time domain and with its policy. There is no barrier: each goes on as soon as what it takes
+is there; a sink is handed what no failure can take back any more (design, section 4, question 3); what is garbage is collected, inputs
+are acknowledged; after a failure of some processors, those go back that must, and the others go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from typing import Any
+
+from boatlift.errors import DivergedError, InternalError
+from boatlift.recovery import Kind, Monitor
+from boatlift.runtime.progress import Story
+from boatlift.runtime.regimes import acts as do
+from boatlift.runtime.regimes import keeping
+from boatlift.runtime.regimes.building import build
+from boatlift.runtime.regimes.durable import DurableFacts
+from boatlift.runtime.regimes.ends import SinkEnd, SourceEnd
+from boatlift.runtime.regimes.invariants import check
+from boatlift.runtime.regimes.ordered import Ordered
+from boatlift.runtime.regimes.pressure import Pressure
+from boatlift.runtime.regimes.processor import Processor, Step
+from boatlift.runtime.regimes.program import Program
+from boatlift.runtime.regimes.recovering import carry_out
+from boatlift.storage.facts import Collected, Ended
+from boatlift.storage.standing import Standing
+from boatlift.times import AnyFrontier, frontier_of
+
+__all__ = ["StateMachine"]
+
+COLLECT_AFTER = 16
+"""So many facts become durable before it is asked again what is garbage."""
+
+MESSAGES_AHEAD = 32
+"""So many messages may wait behind a source before it is asked for more."""
+
+
+class StateMachine:
+    """Drives processors from what is durable of them.
+
+    Args:
+        program: What is driven; the records of choices in it are this machine's from now on.
+        standing: The facts that are durable; this machine's from now on.
+        held: Sink to what the outside holds, once no earlier owner can change it any more.
+        checked: Check the invariants after every transition.
+        collect_after, messages_ahead: As the constants.
+
+    Raises:
+        DataError: `[NO_CONSISTENT_FRONTIER]` what the sinks hold cannot come from what is durable.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        standing: Standing,
+        held: Mapping[str, AnyFrontier],
+        *,
+        checked: bool = False,
+        collect_after: int = COLLECT_AFTER,
+        messages_ahead: int = MESSAGES_AHEAD,
+    ) -> None:
+        self.program, self.graph = program, program.graph
+        self.story = Story()
+        self.monitor = Monitor(program.graph, program.orders, checked=checked)
+        self.processors = build(program, standing)
+        self.durable = DurableFacts(program.graph, self.monitor, standing)
+        for sink, frontier in held.items():
+            self.monitor.committed(sink, frontier)
+        self.finished = False
+        self._checked = checked
+        self._collect_after = collect_after
+        self.pressure = Pressure(self.processors, messages_ahead)
+        self._durable_since = 0
+        self._garbage = standing.collected
+        self._place_of = {name: place for place, name in enumerate(program.graph.order)}
+        self._moved: set[str] = set()
+        self._touched: set[str] = set()
+        self._failed: set[str] = set()
+        self._given: list[do.Instruction] = []
+
+    @property
+    def sources(self) -> Iterable[SourceEnd]:
+        """All sources."""
+        return (p for p in self.processors.values() if isinstance(p, SourceEnd))
+
+    @property
+    def sinks(self) -> Iterable[SinkEnd]:
+        """All sinks."""
+        return (p for p in self.processors.values() if isinstance(p, SinkEnd))
+
+    def start(self) -> list[do.Instruction]:
+        """Recovers from what is durable, and gives the first instructions."""
+        self._recover(self.processors.keys())
+        self._acknowledge(self._garbage)  # again: who was told before may not have heard
+        return self._next()
+
+    def handle(self, event: do.Event) -> list[do.Instruction]:
+        """Takes one event in and gives what is to be done now.
+
+        Raises:
+            DivergedError: `[DIVERGED]` a time that was executed before gave something else.
+            InternalError: the event does not fit what was instructed, or an invariant is broken.
+        """
+        self.story.tell("event", event)
+        match event:
+            case do.Closed(source, life, time, positions):
+                self._closed(source, life, time, positions)
+            case do.Idle(source, life, time, ended):
+                end = self._living(source, life)
+                if isinstance(end, SourceEnd) and end.closing and time == end.following:
+                    end.rest(ended=ended)
+            case do.Wake(source):
+                end = self.processors[source]
+                assert isinstance(end, SourceEnd)
+                end.wake()
+                self._moved.add(source)
+            case do.Ran():
+                self._ran(event)
+            case do.Durable(number):
+                self._became_durable(number)
+            case do.Placed(sink, life, frontier):
+                end = self._living(sink, life)
+                if isinstance(end, SinkEnd) and end.placing == frontier:
+                    self._hold(end, frontier)
+            case do.Unsure(sink, life, frontier):
+                end = self._living(sink, life)
+                if isinstance(end, SinkEnd) and end.placing == frontier:
+                    self._ask(end)
+            case do.Holds(sink, life, frontier):
+                end = self._living(sink, life)
+                if isinstance(end, SinkEnd) and end.asked:
+                    self._hold(end, frontier)
+            case do.Failed(processors):
+                self._fail(processors)
+        return self._next()
+
+    # -- what an event means ------------------------------------------------------------------------------------------
+
+    def _living(self, name: str, life: int) -> Processor | None:
+        """Gives the processor if an answer is to its present life; else it is void."""
+        processor = self.processors[name]
+        if life > processor.life:
+            raise InternalError("INTERNAL", f"{name} has life {processor.life}, not {life}; {self.story}")
+        return processor if life == processor.life else None
+
+    def _closed(self, source: str, life: int, time: int, positions: Any) -> None:
+        end = self._living(source, life)
+        if not isinstance(end, SourceEnd) or not end.closing or time != end.following:
+            return
+        step = Step(time, (), time)
+        end.positions = positions
+        self._did(end, step, dict.fromkeys(end.sent, positions), None)
+        self.durable.add(keeping.facts_of(end, step, positions, {}, None, self.durable))
+
+    def _ran(self, event: do.Ran) -> None:
+        p = self._living(event.processor, event.life)
+        if p is None or p.running is None or p.running.time != event.time:
+            return
+        step, p.running = p.running, None
+        self._compare(p, step, event)
+        if p.rebuild:
+            p.rebuild.popleft()
+            p.state = event.state
+            self._moved.add(p.name)
+            return
+        self._did(p, step, event.sent, event.state)
+        self.durable.add(keeping.facts_of(p, step, event.outcome, event.sent, event.digest, self.durable))
+
+    def _compare(self, p: Processor, step: Step, event: do.Ran) -> None:
+        recorded = self.durable.standing.results.get(p.name, {}).get(step.key)
+        if recorded is not None and event.digest is not None and recorded.digest != event.digest:
+            raise DivergedError(
+                "DIVERGED",
+                f"{p.name} at time {step.time} gave digest {event.digest} on replay, but {recorded.digest} is recorded: something in "
+                f"it is not deterministic",
+            )
+
+    def _did(self, p: Processor, step: Step, sent: Mapping[str, Any], state: Any) -> None:
+        """Notes a step, and passes on what it sent."""
+        p.take(step)
+        p.state = state
+        for edge, receiver in p.receivers:
+            content = sent.get(edge.name)
+            self.monitor.sent(edge.name, step.time)
+            p.sent[edge.name][step.time] = content
+            receiver.put(edge, step.time, content)
+        self._done(p)
+
+    def _done(self, p: Processor) -> None:
+        if p.vertex.kind is not Kind.SINK:  # of a sink only what has left is done
+            self.monitor.completed(p.name, p.done)
+        self._moved.add(p.name)
+        self._moved.update(receiver.name for _, receiver in p.receivers)
+
+    def _became_durable(self, number: int) -> None:
+        for fact in self.durable.durable(number):
+            self._durable_since += 1
+            if isinstance(fact, Collected):
+                self._collected(fact)
+        self._moved.update(sink.name for sink in self.sinks if sink.waits)
+
+    def _hold(self, sink: SinkEnd, frontier: AnyFrontier) -> None:
+        sink.hold(frontier)
+        self.monitor.committed(sink.name, frontier)
+        self._moved.update(end.name for end in self.sinks)
+
+    def _ask(self, sink: SinkEnd) -> None:
+        sink.call_off()
+        sink.asked = True
+        self._given.append(do.Ask(sink.name, sink.life))
+
+    def _fail(self, processors: AbstractSet[str]) -> None:
+        """Recovers at once, unless it is not known what a sink holds."""
+        self._failed |= processors
+        for p in self.processors.values():
+            if p.name in processors:
+                self._call_off(p)
+            if isinstance(p, SinkEnd) and p.placing is not None and not p.asked:
+                self._ask(p)
+
+    def _call_off(self, p: Processor) -> None:
+        if p.running is not None:
+            self._given.append(do.Cancel(p.name, p.life))
+        asked = isinstance(p, SinkEnd) and p.asked
+        p.call_off()
+        if asked:
+            assert isinstance(p, SinkEnd)
+            self._ask(p)
+
+    def _recover(self, failed: AbstractSet[str]) -> None:
+        plan = self.monitor.plan(failed)
+        self.story.tell("plan", plan.describe())
+        self.monitor.recovered(plan)
+        self.durable.cut(plan)
+        self._given += carry_out(plan, self.processors, self.durable.standing)
+        self._failed = set()
+        self._moved = set(self.processors)
+
+    # -- what can be done now -----------------------------------------------------------------------------------------
+
+    def _next(self) -> list[do.Instruction]:
+        if self._failed and not any(sink.asked for sink in self.sinks):
+            self._recover(frozenset(self._failed))
+        if not self._failed and not self.finished:
+            self._moved.update(source.name for source in self.sources if not source.closing)  # less may wait now
+            self._advance_all(hasten=False)
+            self._collect()
+            if self._quiet():
+                self._hasten()
+        given, self._given = self._given, []
+        write = self.durable.write()
+        if write is not None:
+            given.insert(0, write)
+        for instruction in given:
+            self.story.tell("do", instruction)
+        if self._checked and not self._failed:
+            check(self, self._touched)
+            self._touched.clear()
+        return given
+
+    def _advance_all(self, *, hasten: bool) -> None:
+        while self._moved:
+            name = min(self._moved, key=self._place_of.__getitem__)
+            self._moved.discard(name)
+            self._touched.add(name)
+            self._advance(self.processors[name], hasten=hasten)
+
+    def _advance(self, p: Processor, *, hasten: bool) -> None:
+        if p.rebuild and p.running is None:
+            self._rebuild(p)
+        while p.running is None and not p.rebuild:
+            if isinstance(p, SourceEnd) and not self._may_go_on(p, hasten=hasten):
+                break
+            rests = hasten and all(self._source(source).idle for source in self.pressure.above(p.name))
+            step = p.next(self.durable.standing.chosen.get(p.name, {}), hasten=rests)
+            if step is None:
+                self._pass_over(p, p.over())
+                break
+            domain = p.vertex.domain
+            self._pass_over(p, p.done | frontier_of(domain, domain.below(step.time)))
+            self._begin(p, step)
+        match p:
+            case SourceEnd():
+                self._close(p, hasten=hasten)
+            case SinkEnd():
+                self._place(p)
+            case _:
+                pass
+
+    def _begin(self, p: Processor, step: Step) -> None:
+        """Executes a step, unless what it gives is known."""
+        chosen = self.durable.standing.chosen.get(p.name, {}).get(step.key)
+        if isinstance(p, SinkEnd):
+            self._did(p, step, {}, None)
+        elif isinstance(p, SourceEnd):
+            assert chosen is not None
+            p.positions = chosen.outcome
+            self._did(p, step, dict.fromkeys(p.sent, chosen.outcome), None)
+        elif (known := keeping.messages_known(p, step, self.durable.standing)) is not None:
+            self._did(p, step, known, None)
+        else:
+            p.running = step
+            outcome = None if chosen is None else chosen.outcome
+            self._given.append(do.Run(p.name, p.life, step.time, step.inputs, outcome, p.state))
+
+    def _rebuild(self, p: Processor) -> None:
+        taken = p.rebuild[0]
+        time: Any = taken.time
+        key = p.order.event(time) if isinstance(p, Ordered) else time
+        p.running = Step(taken.time, (), key)
+        inputs = tuple(do.Message(*message) for message in taken.messages)
+        self._given.append(do.Run(p.name, p.life, taken.time, inputs, taken.outcome, p.state, again=True))
+
+    def _pass_over(self, p: Processor, over: AnyFrontier) -> None:
+        """Notes times that are over with nothing to do: that nothing was sent is known of them, as a message would be."""
+        if over <= p.done:
+            return
+        for last in p.rounds_ended(over):
+            self.durable.add([Ended(p.name, last)])
+            self.monitor.ended(p.name, last)
+        for time in p.empty_epochs(over):
+            self.durable.add(keeping.choice_of_nothing(p, time))
+            for edge, receiver in p.receivers:
+                self.monitor.sent(edge.name, time)
+                p.sent[edge.name][time] = None
+                receiver.put(edge, time, None)
+        p.done = over
+        self._done(p)
+
+    def _close(self, source: SourceEnd, *, hasten: bool) -> None:
+        if source.closing or source.idle or source.following in self.durable.standing.chosen.get(source.name, {}):
+            return
+        if not self._may_go_on(source, hasten=hasten):
+            return
+        source.closing = True
+        self._given.append(do.Close(source.name, source.life, source.following, source.positions))
+
+    def _may_go_on(self, source: SourceEnd, *, hasten: bool) -> bool:
+        """Whether not too much waits behind a source; when nothing else moves, also if something waits for it."""
+        return not self.pressure.crowded(source.name) or (hasten and source.name in self.pressure.wanted())
+
+    def _source(self, name: str) -> SourceEnd:
+        source = self.processors[name]
+        assert isinstance(source, SourceEnd)
+        return source
+
+    def _place(self, sink: SinkEnd) -> None:
+        if sink.placing is not None or sink.asked:
+            return
+        frontier = self.monitor.releasable(sink.name, sink.prefixes()) if sink.waits else None
+        if frontier is not None:
+            sink.placing = frontier
+            steps = tuple((t, came) for t, came in sink.staged.items() if frontier.contains(t))
+            self._given.append(do.Place(sink.name, sink.life, frontier, steps))
+
+    def _collect(self) -> None:
+        if self._durable_since >= self._collect_after:
+            self._durable_since = 0
+            garbage = keeping.garbage(self.processors, self.monitor)
+            if garbage != self._garbage:
+                self._garbage = garbage
+                self.durable.add([garbage])
+
+    def _collected(self, garbage: Collected) -> None:
+        """What is garbage is durably known to be: now it can go."""
+        self._given.append(do.Collect())
+        for name, order in self.program.orders.items():
+            order.forget(order.within(frontier_of(order.domain, garbage.choices[name])))
+        self._acknowledge(garbage)
+
+    def _acknowledge(self, garbage: Collected) -> None:
+        for source in self.sources:
+            frontier = frontier_of(source.vertex.domain, garbage.choices.get(source.name, ()))
+            if not frontier <= source.acknowledged:
+                source.acknowledged = frontier
+                self._given.append(do.Acknowledge(source.name, frontier))
+
+    # -- when nothing is under way ------------------------------------------------------------------------------------
+
+    def _quiet(self) -> bool:
+        """Whether nothing is under way that an event would end."""
+        return self.durable.idle and not any(p.busy for p in self.processors.values())
+
+    def _hasten(self) -> None:
+        """Nothing moves by itself.
+
+        Then what blocks sinks is made durable; batches take what there is, if nothing more comes; or else sources go on beyond what may
+        wait; and if there is nothing of that to do, all is done.
+        """
+        if any(sink.waits for sink in self.sinks):
+            for p in self.processors.values():
+                self.durable.add(keeping.everything_of(p, self.durable))
+        if self.durable.idle:
+            self._moved = set(self.processors)
+            self._advance_all(hasten=True)
+        if self._quiet():
+            self._finish()
+
+    def _finish(self) -> None:
+        stuck = [sink.name for sink in self.sinks if sink.waits]
+        if stuck or not any(source.idle for source in self.sources):
+            raise InternalError("INTERNAL", f"nothing can be done, though {stuck or 'sources'} wait; {self.story}")
+        self.finished = all(source.ended for source in self.sources)
+        if self.finished:
+            self._given.append(do.Finish())

@@ -1,0 +1,73 @@
+"""Processors that take their inputs as they come: which is next is a choice (`Order`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from boatlift.recovery import Edge, Vertex
+from boatlift.runtime.regimes.acts import Message
+from boatlift.runtime.regimes.processor import Processor, Step
+from boatlift.runtime.regimes.regime import Regime
+from boatlift.storage.facts import Chosen
+from boatlift.times import AnyFrontier, Order, SequenceTime
+
+__all__ = ["Ordered"]
+
+
+class Ordered(Processor):
+    """Takes one message at a time: as recorded, else whichever came first.
+
+    Attributes:
+        order: What it has taken, and is to take again.
+        count: How many messages it has taken.
+    """
+
+    def __init__(
+        self, vertex: Vertex, regime: Regime, inputs: tuple[Edge, ...], outputs: tuple[Edge, ...], order: Order
+    ) -> None:
+        super().__init__(vertex, regime, inputs, outputs)
+        self.order = order
+        self.count = 0
+        self._coming: dict[SequenceTime, Message] = {}
+
+    def put(self, edge: Edge, time: Any, content: Any) -> None:
+        """Notes that it came after all that wait; that nothing was sent takes its place in the order like a message."""
+        if self.came_before(edge, time):
+            return
+        self.waiting[edge.name].setdefault(time, content)
+        arrival: SequenceTime | None = edge.projection.arrives(time)
+        assert arrival is not None, "in a sequence every message has a place"
+        self._coming.setdefault(arrival, Message(edge.name, time, content))
+
+    def clear(self) -> None:
+        """Also forgets in which order they came."""
+        super().clear()
+        self._coming.clear()
+
+    def next(self, chosen: Mapping[Any, Chosen], *, hasten: bool) -> Step | None:  # noqa: ARG002
+        """Gives the message that was taken before; else the first that came whose edge has no earlier one."""
+        following = dict.fromkeys((edge.name for edge in self.inputs), 0)
+        following.update((edge, n + 1) for edge, n in self.done.maximal)
+        edges = [arrival[0] for arrival in self._coming]
+        if self.count in chosen:
+            edges = [str(chosen[self.count].taken)]
+        for edge in edges:
+            time = (edge, following[edge])
+            if time in self._coming:
+                return Step(time, (self._coming[time],), self.count, edge)
+        return None
+
+    def take(self, step: Step) -> None:
+        """Notes what was taken."""
+        self.forget(step)
+        self._coming.pop(step.time, None)
+        if self.count == len(self.order):
+            self.order.take(step.taken)
+        self.count += 1
+        self.done = self.order.prefix(self.count)
+
+    def go_back(self, frontier: AnyFrontier) -> None:
+        """Begins another life after the events of a prefix."""
+        super().go_back(frontier)
+        self.count = self.order.within(frontier)

@@ -1,0 +1,158 @@
+"""Where a processor is, what waits for it, and what it can do next."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import and_
+from typing import Any
+
+from boatlift.recovery import Edge, Kind, Vertex
+from boatlift.runtime.regimes.acts import Message
+from boatlift.runtime.regimes.regime import Regime
+from boatlift.storage.facts import Chosen, Taken
+from boatlift.times import LAST, AnyFrontier, EpochFrontier, Loop, LoopTime, frontier_of
+
+__all__ = ["Processor", "Step"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a processor is to do next.
+
+    Attributes:
+        time: When, in its domain.
+        inputs: The messages that it takes.
+        key: By what its choices are known: the time; in a sequence domain the number of the event.
+        taken: What was chosen for it: the edge that is next, or where a coarse epoch ends.
+    """
+
+    time: Any
+    inputs: tuple[Message, ...]
+    key: Any
+    taken: Any = None
+
+
+class Processor(ABC):
+    """One processor, as the machine knows it; all of it is in memory.
+
+    Laws:
+        * Every message that waits has a time outside `done`, and one that comes with a time inside is dropped: it came before.
+        * `done` grows only within what is complete: no message comes any more.
+
+    Attributes:
+        life: Counts how often it was taken back, or called off.
+        done: The times that it has executed, or that are over without anything to execute.
+        running: What it executes.
+        waiting: Input edge to sender's time to message.
+        sent: Output edge to its own time to message, of what its receiver may ask for again; None where it sent nothing: that is known,
+            too, and as good as a message that is kept.
+        state: What it keeps for the times to come.
+        unsaved: How many steps it has made since its state was made durable.
+        unrecorded: The choices since then, where they are not recorded step by step.
+        rebuild: What it took, to be taken again until its state is what it was.
+    """
+
+    def __init__(self, vertex: Vertex, regime: Regime, inputs: tuple[Edge, ...], outputs: tuple[Edge, ...]) -> None:
+        self.vertex, self.regime, self.inputs, self.outputs = vertex, regime, inputs, outputs
+        self.name = vertex.name
+        self.life = 0
+        self.done: AnyFrontier = frontier_of(vertex.domain)
+        self.running: Step | None = None
+        self.waiting: dict[str, dict[Any, Any]] = {edge.name: {} for edge in inputs}
+        self.sent: dict[str, dict[Any, Any]] = {edge.name: {} for edge in outputs}
+        self.state: Any = None
+        self.unsaved = 0
+        self.unrecorded: list[Chosen] = []
+        self.rebuild: deque[Taken] = deque()
+        self.senders: list[tuple[Edge, Processor]] = []
+        self.receivers: list[tuple[Edge, Processor]] = []
+
+    @property
+    def stateless(self) -> bool:
+        """Whether it keeps nothing between times."""
+        return self.vertex.kind is Kind.STATELESS
+
+    @property
+    def busy(self) -> bool:
+        """Whether it was told to do something that it has not answered."""
+        return self.running is not None
+
+    def complete(self) -> AnyFrontier:
+        """Gives the times at which no message comes any more, as its senders stand."""
+        return reduce(and_, (edge.projection(sender.done) for edge, sender in self.senders))
+
+    def came_before(self, edge: Edge, time: Any) -> bool:
+        """Whether a message was taken already."""
+        arrival = edge.projection.arrives(time)
+        return arrival is not None and self.done.contains(arrival)
+
+    def put(self, edge: Edge, time: Any, content: Any) -> None:
+        """Lets a message wait that was not taken before; None: nothing was sent, which only a sequence has a place for."""
+        if content is not None and not self.came_before(edge, time):
+            self.waiting[edge.name].setdefault(time, content)
+
+    def clear(self) -> None:
+        """Lets nothing wait."""
+        for waiting in self.waiting.values():
+            waiting.clear()
+
+    @abstractmethod
+    def next(self, chosen: Mapping[Any, Chosen], *, hasten: bool) -> Step | None:
+        """Gives what it can do next; None if it has to wait.
+
+        Args:
+            chosen: Its recorded choices, which are not made again.
+            hasten: Nothing else moves: make do with what there is.
+        """
+
+    @abstractmethod
+    def take(self, step: Step) -> None:
+        """Notes that a step is done."""
+
+    def stands(self, step: Step, fixed: Mapping[str, AnyFrontier]) -> bool:
+        """Tells whether a step would come again as it is: what it takes, and that nothing else comes at its time.
+
+        Args:
+            step: What it executes.
+            fixed: By input edge, what is fixed at the sender.
+        """
+        return all(fixed[message.edge].contains(message.time) for message in step.inputs)
+
+    def over(self) -> AnyFrontier:
+        """Gives what is done once the times are counted that are over with nothing to do; asked when nothing is to be done next."""
+        return self.done
+
+    def rounds_ended(self, done: AnyFrontier) -> list[LoopTime]:
+        """Gives the last rounds of the loops that end when it has done this: (e, i), and of nested loops (e, i, j) likewise."""
+        before = next(iter(self.done.maximal), None)
+        if not isinstance(self.vertex.domain, Loop) or before is None:
+            return []
+        last = max(done.maximal)
+        return [before[: m + 1] for m in range(1, len(before)) if before[m] != LAST and (*before[:m], LAST) <= last]
+
+    def empty_epochs(self, done: AnyFrontier) -> range:
+        """Gives the epochs at which it has nothing to send when it has done this; none in other domains."""
+        if isinstance(done, EpochFrontier) and isinstance(self.done, EpochFrontier):
+            return range(self.done.last + 1, done.last + 1)
+        return range(0)
+
+    def go_back(self, frontier: AnyFrontier) -> None:
+        """Begins another life at a frontier, with nothing waiting and no state."""
+        self.call_off()
+        self.done, self.state, self.unsaved = frontier, None, 0
+        self.unrecorded.clear()
+        self.rebuild.clear()
+
+    def call_off(self) -> None:
+        """Begins another life where it is."""
+        self.life += 1
+        self.running = None
+
+    def forget(self, step: Step) -> None:
+        """Drops the messages that a step took."""
+        for message in step.inputs:
+            self.waiting[message.edge].pop(message.time, None)  # it may come again, from a sender that was taken back

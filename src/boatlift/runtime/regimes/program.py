@@ -1,0 +1,51 @@
+"""What a machine drives: the graph, each processor's regime, and the records of choices that projections look up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from boatlift.errors import InternalError, InvalidError
+from boatlift.recovery import RecoveryGraph
+from boatlift.runtime.regimes.regime import Regime
+from boatlift.times import Coarse, Cuts, Order, Sequence
+
+__all__ = ["Program"]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Processors as they are to be driven, once: the records of choices grow with the machine that drives it.
+
+    Attributes:
+        graph: Processors and edges.
+        regimes: Processor to regime; `Ephemeral` for one that is left out.
+        orders: Each processor of a sequence domain to its order, empty yet.
+        cuts: Each processor of coarse epochs to where they end, empty yet.
+
+    Raises:
+        InvalidError: `[BAD_POLICY]` a processor cannot have its regime; `[BAD_PROJECTION]` a batch is over what are no epochs.
+    """
+
+    graph: RecoveryGraph
+    regimes: Mapping[str, Regime] = field(default_factory=dict)
+    orders: Mapping[str, Order] = field(default_factory=dict)
+    cuts: Mapping[str, Cuts] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, vertex in self.graph.vertices.items():
+            self.regime(name).check(vertex, coarse=vertex.coarse)
+            if vertex.coarse != (name in self.cuts) or isinstance(vertex.domain, Sequence) != (name in self.orders):
+                raise InternalError(
+                    "INTERNAL", f"{name} lacks the record of its choices, or has one that it does not need"
+                )
+            for edge in self.graph.inputs[name] if vertex.coarse else ():
+                if not isinstance(edge.projection, Coarse):
+                    raise InvalidError(
+                        "BAD_PROJECTION",
+                        f"{name} counts epochs, but {edge.source} sends at other times ({edge.projection}): batch epochs",
+                    )
+
+    def regime(self, processor: str) -> Regime:
+        """Gives a processor's regime."""
+        return self.regimes.get(processor, Regime())

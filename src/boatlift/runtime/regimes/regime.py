@@ -1,0 +1,75 @@
+"""What a processor makes durable, and when, as the machine asks it (design, section 2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from boatlift.dataflow import Batch, Eager, Ephemeral, History, Lazy, Policy
+from boatlift.errors import InvalidError
+from boatlift.recovery import Kind, Vertex
+
+__all__ = ["Regime"]
+
+
+@dataclass(frozen=True, slots=True)
+class Regime:
+    """A policy, and whether choices are kept: the two are independent.
+
+    Attributes:
+        policy: What the processor makes durable.
+        recorded: Whether its determinants are. A source's always are.
+        messages: Whether what it sends is made durable, whatever the policy.
+    """
+
+    policy: Policy = Ephemeral()  # noqa: RUF009 - immutable
+    recorded: bool = True
+    messages: bool = False
+
+    @property
+    def state_every(self) -> int | None:
+        """After how many steps its state is made durable; None: never."""
+        match self.policy:
+            case Lazy(every):
+                return every
+            case Eager():
+                return 1
+            case _:
+                return None
+
+    @property
+    def keeps_messages(self) -> bool:
+        """Whether what it sends is made durable."""
+        return self.messages or isinstance(self.policy, Batch | Eager)
+
+    @property
+    def keeps_inputs(self) -> bool:
+        """Whether what it takes is made durable, in place of its state."""
+        return isinstance(self.policy, History)
+
+    @property
+    def epochs(self) -> int | None:
+        """How many epochs of its input a coarse epoch covers at least."""
+        return self.policy.epochs if isinstance(self.policy, Batch) else None
+
+    def check(self, vertex: Vertex, *, coarse: bool) -> None:
+        """Refuses what cannot be.
+
+        Raises:
+            InvalidError: `[BAD_POLICY]`.
+        """
+        name, policy = vertex.name, type(self.policy).__name__
+        if vertex.kind is Kind.STATEFUL and isinstance(self.policy, Ephemeral | Batch):
+            raise InvalidError("BAD_POLICY", f"{name} keeps state, which {policy} cannot: use Lazy, Eager or History")
+        if self.keeps_inputs and vertex.chooses and not self.recorded:
+            raise InvalidError(
+                "BAD_POLICY",
+                f"{name} makes choices that are not recorded: replaying what it took would give another state; record them, or use "
+                "Lazy or Eager",
+            )
+        if coarse and self.epochs is None:
+            raise InvalidError("BAD_POLICY", f"the coarse epochs of {name} never end: use Batch(epochs=…)")
+        if coarse and not self.recorded:
+            raise InvalidError(
+                "BAD_POLICY",
+                f"where the coarse epochs of {name} end is not recorded: then no frontier of them would mean anything",
+            )

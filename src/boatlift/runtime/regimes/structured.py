@@ -1,0 +1,88 @@
+"""Processors of epochs and loops: a time runs once all of its messages are there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from operator import and_
+from typing import Any
+
+from boatlift.runtime.regimes.acts import Message
+from boatlift.runtime.regimes.processor import Processor, Step
+from boatlift.storage.facts import Chosen
+from boatlift.times import AnyFrontier, Feedback, Loop, frontier_of
+
+__all__ = ["Head", "Structured", "first_complete", "first_waiting"]
+
+
+def first_waiting(processor: Processor) -> Any | None:
+    """Gives the first time at which messages wait for one of epochs or loops; None if none do."""
+    if not isinstance(processor, Structured):
+        return None
+    arrivals: list[Any] = [e.projection.arrives(t) for e, _ in processor.senders for t in processor.waiting[e.name]]
+    return min(arrivals, default=None)
+
+
+def first_complete(processor: Processor, within: AnyFrontier) -> Step | None:
+    """Gives the first time at which messages wait, if it is complete.
+
+    Args:
+        processor: Of a domain that is ordered in a row.
+        within: The times that are complete.
+    """
+    at_first: list[Message] = []
+    first: Any = None
+    for edge, _ in processor.senders:
+        arrives = edge.projection.arrives
+        for time, content in processor.waiting[edge.name].items():
+            arrival = arrives(time)
+            if first is None or arrival < first:
+                first, at_first = arrival, []
+            if arrival == first:
+                at_first.append(Message(edge.name, time, content))
+    if first is None or not within.contains(first):
+        return None
+    at_first.sort(key=lambda message: (message.edge, message.time))
+    return Step(first, tuple(at_first), first)
+
+
+class Structured(Processor):
+    """Takes all messages of a time together, once no more can come."""
+
+    def next(self, chosen: Mapping[Any, Chosen], *, hasten: bool) -> Step | None:  # noqa: ARG002
+        """Gives the first time that is complete and has messages."""
+        return first_complete(self, self.complete())
+
+    def take(self, step: Step) -> None:
+        """Notes that a time, and all before it, are done."""
+        self.forget(step)
+        self.done = self.done | frontier_of(self.vertex.domain, (step.time,))
+
+    def stands(self, step: Step, fixed: Mapping[str, AnyFrontier]) -> bool:
+        """Also that its time is complete must be fixed."""
+        return all(edge.projection(fixed[edge.name]).contains(step.time) for edge in self.inputs)
+
+    def over(self) -> AnyFrontier:
+        """Gives everything that is complete."""
+        complete = self.complete()
+        return self.done if complete <= self.done else self.done | complete
+
+
+class Head(Structured):
+    """Where a loop begins: it takes what enters, and what comes round again.
+
+    A round that is complete and has no message is the end of its loop: nothing goes round any more, until something enters.
+    """
+
+    def over(self) -> AnyFrontier:
+        """Gives everything before what enters next, if nothing goes round."""
+        domain = self.vertex.domain
+        assert isinstance(domain, Loop)
+        (following,) = Feedback(domain)(self.done).maximal
+        if not self.complete().contains(following):
+            return self.done
+        entering = [edge for edge, _ in self.senders if not isinstance(edge.projection, Feedback)]
+        limit = reduce(and_, (e.projection(sender.done) for e, sender in self.senders if e in entering))
+        arrivals: list[Any] = [e.projection.arrives(t) for e in entering for t in self.waiting[e.name]]
+        come = min(arrivals, default=None)
+        return self.done | (limit if come is None else limit & frontier_of(domain, domain.below(come)))
