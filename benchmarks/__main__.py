@@ -12,7 +12,16 @@ from pathlib import Path
 from benchmarks.harness import Effort, Result
 from benchmarks.table import markdown
 
-NAMES = ("keyed_aggregation", "step_latency", "state_growth", "overhead", "checkpoint_size", "recovery", "solver")
+NAMES = (
+    "keyed_aggregation",
+    "step_latency",
+    "state_growth",
+    "overhead",
+    "checkpoint_size",
+    "recovery",
+    "solver",
+    "simulation",
+)
 
 RESULTS = Path(__file__).resolve().parent / "results"
 

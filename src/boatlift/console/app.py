@@ -16,7 +16,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from boatlift import __version__
-from boatlift.errors import BoatliftError, UserCodeError
+from boatlift.errors import BoatliftError, InvalidError, UserCodeError
 from boatlift.paths import refuse_url
 
 __all__ = ["main"]
@@ -147,6 +147,41 @@ def verify(*, store: StorePath, flow: str | None = None, master: Master = "local
         session(master, app_name=flow)
         sinks = {name: processor.sink for name, processor in planned(load_flow(flow)).sinks.items()}
     sys.exit(show_verification(store, sinks, as_json=as_json))
+
+
+@app.command
+def simulate(
+    *,
+    seed: int | None = None,
+    seeds: int | None = None,
+    first_seed: int = 0,
+    without: str = "",
+    epochs: int | None = None,
+    trace: Annotated[bool, Parameter(negative=())] = False,
+    quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=())] = False,
+) -> None:
+    """Run whole random dataflows under random failures, without Spark, and hold what comes out against a run without failures.
+
+    A seed gives everything, and always the same. Exit status 1 if any failed.
+
+    Args:
+        seed: Run this one, and show what it is; one that fails is made as small as it can be.
+        seeds: Run so many, and say how many failed.
+        first_seed: The first of them.
+        without: With --seed: leave out these faults, by number from 0, as 0,2.
+        epochs: With --seed: let sources close so many epochs.
+        trace: With --seed: show all that happened.
+        quiet: Show no progress.
+    """
+    from boatlift.console.simulate import case_of, simulate_one, simulate_range
+
+    if (seed is None) == (seeds is None):
+        raise InvalidError("BAD_OPTION", "give either --seed N or --seeds K")
+    if seeds is not None and (seeds < 1 or without or epochs is not None or trace):
+        raise InvalidError("BAD_OPTION", "--seeds takes at least 1, and --without, --epochs and --trace go with --seed")
+    if seed is not None:
+        sys.exit(simulate_one(case_of(seed, without, epochs), trace=trace))
+    sys.exit(simulate_range(first_seed, seeds or 0, quiet=quiet))
 
 
 def main() -> None:

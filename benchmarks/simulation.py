@@ -1,0 +1,45 @@
+"""How many whole dataflows, with their failures, are simulated in a minute on one core. No JVM, no peer."""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+from benchmarks.harness import Effort, Figure, Result
+from boatlift.simulation.faults import FaultKind
+from boatlift.simulation.simulation import Simulation
+
+__all__ = ["measure"]
+
+SEEDS = 400
+FAILURES = ("CRASH", "CRASH_IN_ACT", "ZOMBIE", "FAIL")
+
+
+def measure(effort: Effort) -> Result:
+    """Runs the first seeds, each round the same ones, with all that machine and oracle check."""
+    rates, steps, failures = [], [], []
+    for _ in range(effort.rounds):
+        began = time.perf_counter()
+        done = [Simulation(seed) for seed in range(SEEDS)]
+        for simulation in done:
+            simulation.run()
+        rates.append(60 * SEEDS / (time.perf_counter() - began))
+        steps.append(statistics.mean(sum(line.startswith("Run(") for line in each.trace) for each in done))
+        failures.append(statistics.mean(sum(map(_is_failure, each.trace)) for each in done))
+    rate = statistics.median(rates)
+    return Result(
+        name="simulation",
+        target="at least 1,000 seeds a minute, of about 50 steps and 3 failures each",
+        met=rate >= 1000,
+        ratios={"seeds a minute": float(f"{rate:.4g}")},
+        figures={
+            "seeds a minute": Figure.of("", rates),
+            "steps a seed": Figure.of("", steps),
+            "failures a seed": Figure.of("", failures),
+        },
+    )
+
+
+def _is_failure(line: str) -> bool:
+    """Whether memory was lost; a sink that does not answer, or a source that answers twice, is no failure."""
+    return line.startswith("after ") and any(FaultKind[kind].value in line for kind in FAILURES)

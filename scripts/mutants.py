@@ -1,0 +1,37 @@
+"""Finds for each deliberate fault of the core the first seed that catches it (`make mutants`)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+MOST_SEEDS = 2000
+
+
+def main() -> None:
+    """Searches, writes down what it finds, and fails if a fault is not found."""
+    from support.mutants import EXACT, MUTANTS, SEEDS, caught
+
+    parser = argparse.ArgumentParser(prog="scripts/mutants.py", description=__doc__)
+    parser.add_argument("name", nargs="*", help="only these; without a name all, and what is found is written down")
+    names = parser.parse_args().name or list(MUTANTS)
+    found: dict[str, int] = {}
+    for name in names:
+        with (EXACT if name == "exact" else MUTANTS[name]).at_work():
+            seed = next((seed for seed in range(MOST_SEEDS) if caught(seed)), None)
+        print(f"{name:20} {'not found' if seed is None else f'seed {seed}'}", flush=True)
+        if seed is not None:
+            found[name] = seed
+    if names == list(MUTANTS):
+        SEEDS.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        print(f"{len(names)} mutants, {len(names) - len(found)} not caught")
+        sys.exit(1 if len(found) < len(names) else 0)
+
+
+if __name__ == "__main__":
+    main()

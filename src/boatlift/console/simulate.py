@@ -1,0 +1,84 @@
+"""`boatlift simulate`: seeds by the thousand, or one and all that happened in it."""
+
+from __future__ import annotations
+
+import sys
+
+from boatlift.errors import InvalidError
+from boatlift.simulation.recipes import Recipe
+from boatlift.simulation.shrink import Case, Failure, attempt, shrunk
+
+__all__ = ["case_of", "simulate_one", "simulate_range"]
+
+SEEDS_A_DOT = 100
+LAST_LINES = 60
+
+
+def simulate_range(first: int, count: int, *, quiet: bool) -> int:
+    """Runs a range of seeds; the last line says how many failed.
+
+    Returns:
+        The exit status: 1 if any did.
+    """
+    failed = 0
+    for number, seed in enumerate(range(first, first + count), 1):
+        failure = attempt(Case(seed))
+        if failure is not None:
+            failed += 1
+            print(f"seed {seed}: {failure}\n  again: {failure.case.command}", flush=True)
+        if not quiet and sys.stderr.isatty() and (number % SEEDS_A_DOT == 0 or number == count):
+            print(f"\r{number} of {count} seeds", end="\n" if number == count else "", file=sys.stderr, flush=True)
+    print(f"{count} seeds, {failed} failed")
+    return 1 if failed else 0
+
+
+def simulate_one(case: Case, *, trace: bool) -> int:
+    """Runs one case and shows it; one that fails is made smaller first, and its last acts are shown.
+
+    Returns:
+        The exit status: 1 if it fails.
+    """
+    failure = attempt(case)
+    if failure is None:
+        simulation = case.simulation()
+        simulation.run()
+        _show(simulation.recipe, [str(fault) for n, fault in enumerate(simulation.faults) if n not in case.without])
+        if trace:
+            print(*simulation.trace, sep="\n")
+        print("1 seeds, 0 failed")
+        return 0
+    _show_failure(shrunk(failure), trace=trace)
+    print("1 seeds, 1 failed")
+    return 1
+
+
+def case_of(seed: int, without: str, epochs: int | None) -> Case:
+    """Makes a case of what was typed.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]`.
+    """
+    try:
+        faults = frozenset(int(number) for number in without.split(",") if number)
+    except ValueError:
+        raise InvalidError("BAD_OPTION", f"--without {without}: give numbers of faults, as 0,2") from None
+    if epochs is not None and epochs < 1:
+        raise InvalidError("BAD_OPTION", f"--epochs {epochs}: sources close at least 1")
+    return Case(seed, faults, epochs)
+
+
+def _show_failure(failure: Failure, *, trace: bool) -> None:
+    simulation = failure.case.simulation()
+    _show(simulation.recipe, [str(fault) for n, fault in enumerate(simulation.faults) if n not in failure.case.without])
+    lines = failure.trace if trace else failure.trace[-LAST_LINES:]
+    if len(lines) < len(failure.trace):
+        print(f"… ({len(failure.trace) - len(lines)} acts before; --trace shows them)")
+    print(*lines, sep="\n")
+    print(f"{failure}\n  again: {failure.case.command}")
+
+
+def _show(recipe: Recipe, faults: list[str]) -> None:
+    for part in recipe.parts.values():
+        senders = ", ".join(wire.source for wire in recipe.inputs(part.name))
+        print(f"{part}{f', reads {senders}' if senders else ''}")
+    print(f"{recipe.epochs} epochs", *faults, sep="\n")

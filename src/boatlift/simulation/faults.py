@@ -1,0 +1,82 @@
+"""What goes wrong in a simulation, and when."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+__all__ = ["Fault", "FaultKind", "faults_up_a_chain", "random_faults"]
+
+
+class FaultKind(Enum):
+    """What can go wrong."""
+
+    CRASH = "the driver dies"
+    CRASH_IN_ACT = "the driver dies before or after a durable act that is to come"
+    ZOMBIE = "the driver is taken for dead, and goes on"
+    FAIL = "some processors lose their memory"
+    TIMEOUT = "a sink does not answer, whether it has done what it was told or not"
+    IDLE = "a source has nothing for a while"
+    DUPLICATE = "a source answers twice"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that goes wrong.
+
+    Attributes:
+        at: After so many acts.
+        kind: What.
+        detail: Decides what is left open: after how many durable acts.
+        who: The processors that fail.
+    """
+
+    at: int
+    kind: FaultKind
+    detail: int
+    who: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"after {self.at} acts {self.kind.value} ({', '.join(self.who) or self.detail})"
+
+
+def random_faults(chance: random.Random, names: Sequence[str], acts: int) -> tuple[Fault, ...]:
+    """Makes a few; some at once, or soon after another.
+
+    Args:
+        chance: Of the seed.
+        names: All processors, senders first.
+        acts: About how many acts there will be.
+    """
+    faults: list[Fault] = []
+    at = 0
+    in_a_row = chance.random() < 0.4
+    for _ in range(chance.choice((3, 4, 5)) if in_a_row else chance.choice((2, 3, 3, 4, 5, 6))):
+        soon = faults and (in_a_row or chance.random() < 0.3)
+        at = at + chance.choice((1, 3, 9, 20)) if soon else chance.randint(0, acts)
+        weights = (1, 1, 0, 9, 1, 0, 0) if in_a_row else (3, 3, 2, 8, 2, 1, 1)
+        kind = chance.choices(tuple(FaultKind), weights=weights)[0]
+        faults.append(Fault(at, kind, chance.getrandbits(16), _some(chance, names) if kind is FaultKind.FAIL else ()))
+    return tuple(sorted(faults, key=lambda fault: fault.at))
+
+
+def faults_up_a_chain(chance: random.Random, chain: Sequence[str], acts: int) -> tuple[Fault, ...]:
+    """Makes three failures in a row: of one in the middle; while it replays, of the one before; then of it, or those behind it.
+
+    What the first replayed was certain, is not any more after the second, and must not be taken for true after the third.
+    """
+    before, middle, *behind = chain
+    at = chance.randint(acts // 4, acts)
+    first = Fault(at, FaultKind.FAIL, 0, (middle, *(chance.sample(behind, k=1) if chance.random() < 0.7 else ())))
+    at += chance.randint(1, 16)
+    second = Fault(at, FaultKind.FAIL, 0, (before,))
+    at += chance.randint(1, 80)
+    third = Fault(at, FaultKind.FAIL, 0, (middle, *(name for name in behind if chance.random() < 0.7)))
+    return first, second, third
+
+
+def _some(chance: random.Random, names: Sequence[str]) -> tuple[str, ...]:
+    count = chance.choice((1, 1, 1, 2, max(1, len(names) // 2)))
+    return tuple(sorted(chance.sample(names, k=min(count, len(names)))))

@@ -1,0 +1,62 @@
+"""What simulated processors compute: hashes of all that led to them, and what that was."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Node", "Nodes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One execution of a processor at a time.
+
+    Attributes:
+        choice: What it chose itself; of a source its positions.
+        inputs: (edge, sender's time, the message's digest) each.
+        state: The digest of what it kept from the time before.
+    """
+
+    processor: str
+    time: Any
+    choice: Any
+    inputs: tuple[tuple[str, Any, str], ...]
+    state: str | None
+
+    @property
+    def digest(self) -> str:
+        """Tells it from every other: of another time, order, count, choice or past."""
+        said = repr((self.processor, self.time, self.choice, self.inputs, self.state))
+        return hashlib.blake2b(said.encode(), digest_size=8).hexdigest()
+
+
+class Nodes:
+    """All that was ever computed, by digest."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, Node] = {}
+
+    def add(self, node: Node) -> str:
+        """Keeps one, and gives its digest."""
+        digest = node.digest
+        self._nodes[digest] = node
+        return digest
+
+    def __getitem__(self, digest: str) -> Node:
+        return self._nodes[digest]
+
+    def past_of(self, digests: Iterable[str]) -> Iterator[Node]:
+        """Gives everything that led to some, once each."""
+        left, seen = list(digests), set[str]()
+        while left:
+            digest = left.pop()
+            if digest in seen:
+                continue
+            seen.add(digest)
+            node = self._nodes[digest]
+            yield node
+            left += [content for _, _, content in node.inputs]
+            left += [] if node.state is None else [node.state]

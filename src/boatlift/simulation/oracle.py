@@ -1,0 +1,206 @@
+"""One execution without failures, with the choices that survived: what the outside holds must be what it gives.
+
+It shares no code with the runtime: what came out is traced back, node by node, to all that led to it; nobody may have two pasts; then the
+program is executed again from the choices found there, one processor after the other, from the first time to the last.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from boatlift.simulation.nodes import Node
+from boatlift.simulation.recipes import Recipe, Role, Wire
+from boatlift.simulation.world import World, sends
+
+__all__ = ["judge"]
+
+Messages = dict[Any, str]
+"""Sender's time to digest, of one edge."""
+
+
+def judge(world: World) -> None:
+    """Holds what became visible against one execution without failures.
+
+    Raises:
+        AssertionError: it does not belong to one, or something of it is lost.
+    """
+    survived = _survivors(world)
+    ends = {name: [chosen[n].taken for n in sorted(chosen)] for name, chosen in world.chosen.items()}
+    execution = _Execution(world.recipe, survived, ends)
+    for name, part in world.recipe.parts.items():
+        if part.role is Role.SINK:
+            expected = execution.arrivals(name)
+            found = {time: sorted(effect) for time, effect in world.effects[name].items()}
+            if found != expected:
+                times = sorted(t for t in {*found, *expected} if found.get(t) != expected.get(t))
+                raise AssertionError(
+                    f"{name} holds {[found.get(t) for t in times]} at {times}, one failure-free execution gives "
+                    f"{[expected.get(t) for t in times]}"
+                )
+
+
+def _survivors(world: World) -> dict[str, dict[Any, Node]]:
+    """Gives, by processor and time, what everything visible came from."""
+    visible = (digest for effects in world.effects.values() for effect in effects.values() for _, _, digest in effect)
+    survived: dict[str, dict[Any, Node]] = defaultdict(dict)
+    for node in world.nodes.past_of(visible):
+        other = survived[node.processor].setdefault(node.time, node)
+        if other != node:
+            raise AssertionError(f"what became visible belongs to no single execution: {node} and {other}")
+    for source, items in world.items.items():
+        times = survived[source]
+        for time, chosen in world.chosen[source].items():
+            times.setdefault(time, world.nodes[chosen.outcome["node"]])
+        parts = [times[time].choice for time in sorted(times)]
+        begins, ends = [0, *(end for _, end in parts)], [*(start for start, _ in parts), items]
+        if begins != ends or sorted(times) != list(range(world.recipe.epochs)):
+            raise AssertionError(f"{source} was divided into {parts}, of {items} items")
+    return survived
+
+
+class _Execution:
+    """All that a program computes, given what it chooses."""
+
+    def __init__(self, recipe: Recipe, survived: dict[str, dict[Any, Node]], ends: dict[str, list[Any]]) -> None:
+        self._recipe, self._survived, self._ends = recipe, survived, ends
+        self._sent: dict[str, Messages] = {wire.name: {} for wire in recipe.wires}
+        self._numbers: dict[str, dict[Any, int]] = {}
+        self._unknown: set[str | None] = set()
+        for name, part in recipe.parts.items():
+            match part.role:
+                case Role.SOURCE:
+                    for time, node in sorted(survived[name].items()):
+                        self._send(name, time, node)
+                case Role.ORDERED:
+                    self._in_order(name)
+                case Role.BATCH:
+                    self._in_batches(name)
+                case Role.HEAD if part.depth == 1:
+                    self._loop(name)
+                case Role.STRUCTURED:
+                    state = None
+                    for time, effect in sorted(self.arrivals(name).items()):
+                        state = self._run(name, time, effect, state)
+                case _:
+                    pass
+
+    def arrivals(self, name: str) -> dict[Any, list[tuple[str, Any, str]]]:
+        """Gives what arrives at a processor of epochs, by epoch."""
+        arrived: dict[Any, list[tuple[str, Any, str]]] = defaultdict(list)
+        for wire in self._recipe.inputs(name):
+            for time, digest in self._sent[wire.name].items():
+                arrived[self._epoch(wire, time)].append((wire.name, time, digest))
+        return {time: sorted(effect) for time, effect in arrived.items()}
+
+    def _epoch(self, wire: Wire, time: Any) -> int:
+        """Gives the epoch that a message belongs to outside of its sender."""
+        match self._recipe.parts[wire.source].role:
+            case Role.ORDERED:
+                return self._numbers[wire.source][time]
+            case Role.BATCH:
+                return int(self._ends[wire.source][time])
+            case Role.HEAD | Role.BODY:
+                return int(time[0])
+            case _:
+                return int(time)
+
+    def _run(self, name: str, time: Any, effect: Iterable[tuple[str, Any, str]], state: str | None) -> str | None:
+        part, known, taken = self._recipe.parts[name], self._survived[name].get(time), tuple(effect)
+        choice = None if part.deterministic or known is None else known.choice
+        node = Node(name, time, choice, taken, state)
+        # What was chosen and led to nothing visible is not known; nor is what came of it, and whether it went on.
+        led_by = {digest for _, _, digest in taken} | {state}
+        unknown = (known is None and not part.deterministic) or not self._unknown.isdisjoint(led_by)
+        if unknown:
+            self._unknown.add(node.digest)
+        self._send(name, time, node, unknown=unknown)
+        return node.digest if part.keeps else None
+
+    def _send(self, name: str, time: Any, node: Node, *, unknown: bool = False) -> None:
+        digest, hesitates = node.digest, self._recipe.parts[name].hesitates
+        for wire in self._recipe.outputs(name):
+            if sends(self._recipe, wire, time, digest) and not (unknown and (hesitates or wire.back)):
+                self._sent[wire.name][time] = digest
+
+    def _in_order(self, name: str) -> None:
+        """Takes messages in the order in which they were taken: as each state followed from the one before."""
+        nodes = self._survived[name].values()
+        after = {node.state: node for node in nodes}
+        if len(after) < len(nodes):
+            raise AssertionError(f"what {name} took belongs to no single execution: {list(nodes)}")
+        self._numbers[name] = {}
+        queues = {
+            w.name: sorted((self._epoch(w, t), t, d) for t, d in self._sent[w.name].items())
+            for w in self._recipe.inputs(name)
+        }
+        state: str | None = None
+        while state in after:
+            edge, n = after[state].time
+            if n != len(self._numbers[name]) - sum(k[0] != edge for k in self._numbers[name]) or not queues[edge]:
+                raise AssertionError(f"{name} took {(edge, n)} after {list(self._numbers[name])}")
+            _, sender_time, digest = queues[edge].pop(0)
+            self._numbers[name][edge, n] = len(self._numbers[name])
+            state = self._run(name, (edge, n), [(edge, sender_time, digest)], state)
+        if any(queues.values()) and not self._swallowed(name):
+            raise AssertionError(f"{name} never took {queues}")
+
+    def _swallowed(self, name: str) -> bool:
+        """Whether what a processor did last need not have become visible: someone behind it does not always send."""
+        behind = {wire.target for wire in self._recipe.outputs(name) if not wire.back}
+        return any(self._recipe.parts[p].swallows or self._swallowed(p) for p in behind)
+
+    def _in_batches(self, name: str) -> None:
+        """Cuts where it was cut."""
+        left = sorted(
+            (time, wire.name, digest)
+            for wire in self._recipe.inputs(name)
+            for time, digest in self._sent[wire.name].items()
+        )
+        for number, end in enumerate(self._ends[name]):
+            taken = [(edge, time, digest) for time, edge, digest in left if time <= end]
+            left = [message for message in left if message[0] > end]
+            self._run(name, number, sorted(taken), None)
+        if left:
+            raise AssertionError(f"{name} never took {left}")
+
+    def _loop(self, head: str) -> None:
+        """Goes round a loop, epoch by epoch."""
+        first: dict[int, list[tuple[str, Any, str]]] = defaultdict(list)
+        for wire in self._recipe.inputs(head):
+            for time, digest in self._sent[wire.name].items() if not wire.back else ():
+                first[self._epoch(wire, time)].append((wire.name, time, digest))
+        states: dict[str, str | None] = {}
+        for epoch in sorted(first):
+            self._rounds(head, (epoch,), sorted(first[epoch]), states)
+
+    def _rounds(
+        self, head: str, around: tuple[int, ...], effect: list[tuple[str, Any, str]], states: dict[str, str | None]
+    ) -> list[tuple[str, Any, str]]:
+        """Goes round until nothing comes back; gives what leaves the loop for the one around it.
+
+        Args:
+            head: Where the loop begins.
+            around: The epoch, and the rounds of the loops around.
+            effect: What enters.
+            states: Processor to the digest of what it keeps.
+        """
+        body = head.removesuffix("head") + "body"
+        (back,) = (wire for wire in self._recipe.inputs(head) if wire.back)
+        leaves = [w for w in self._recipe.outputs(body) if not w.back and self._recipe.parts[w.target].depth]
+        left: list[tuple[str, Any, str]] = []
+        round_ = 0
+        while effect:
+            time = (*around, round_)
+            states[head] = self._run(head, time, effect, states.get(head))
+            (through,) = self._recipe.outputs(head)
+            passed = [(through.name, time, self._sent[through.name][time])]
+            if through.target != body:
+                passed = self._rounds(through.target, time, passed, states)
+            states[body] = self._run(body, time, sorted(passed), states.get(body))
+            left += [(wire.name, time, self._sent[wire.name][time]) for wire in leaves]
+            came = self._sent[back.name].get(time)
+            effect = [] if came is None else [(back.name, time, came)]
+            round_ += 1
+        return left

@@ -1,0 +1,291 @@
+"""Random programs: graphs of every domain and regime, from which a fresh program is made for every life."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Any
+
+from boatlift.dataflow import Batch, Eager, Ephemeral, History, Lazy, Policy
+from boatlift.recovery import Edge, Kind, RecoveryGraph, Vertex
+from boatlift.runtime.regimes import Program, Regime
+from boatlift.times import (
+    EPOCH,
+    IDENTITY,
+    Coarse,
+    Cuts,
+    Enter,
+    Feedback,
+    Fine,
+    FromSequence,
+    Leave,
+    Loop,
+    Order,
+    Projection,
+    Sequence,
+    Then,
+    ToSequence,
+)
+
+__all__ = ["LOOP_ROUNDS", "Part", "Recipe", "Role", "Wire", "random_recipe"]
+
+LOOP_ROUNDS = 3
+
+
+class Role(Enum):
+    """What a processor does with time."""
+
+    SOURCE = "source"
+    STRUCTURED = "structured"
+    ORDERED = "ordered"
+    BATCH = "batch"
+    HEAD = "head"
+    BODY = "body"
+    SINK = "sink"
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """An edge: from whom, and whether its times are those of the sender, or epochs that follow from them."""
+
+    name: str
+    source: str
+    target: str
+    back: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A processor.
+
+    Attributes:
+        keeps: Whether it keeps state.
+        deterministic: Whether it makes no choices of its own.
+        regime: What is made durable of it.
+        skips: It sends nothing at every time whose number divides by this; 0: it always sends.
+        hesitates: Whether it sends at all hangs on what it chooses.
+        depth: How many loops it is in.
+    """
+
+    name: str
+    role: Role
+    keeps: bool = False
+    deterministic: bool = True
+    regime: Regime = field(default_factory=Regime)
+    skips: int = 0
+    hesitates: bool = False
+    depth: int = 0
+
+    @property
+    def swallows(self) -> bool:
+        """Whether something may come to it and nothing go on."""
+        return self.hesitates or self.skips > 0
+
+    def __str__(self) -> str:
+        traits = (
+            (self.keeps, "keeps state"),
+            (not self.deterministic, "chooses" if self.regime.recorded else "chooses, unrecorded"),
+            (self.regime.messages, "messages durable"),
+            (self.skips, f"sends nothing at every {self.skips}."),
+            (self.hesitates, "sends or not by choice"),
+        )
+        policy = "" if self.role in {Role.SOURCE, Role.SINK} else f", {self.regime.policy}"
+        return f"{self.name}: {self.role.value}{policy}" + "".join(f", {what}" for holds, what in traits if holds)
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """A program as data.
+
+    Attributes:
+        parts: Processors, senders first as far as there is no loop.
+        wires: Edges.
+        epochs: How many epochs every source closes.
+        chain: Processors that are to fail one after the other; empty if whoever it hits.
+    """
+
+    parts: dict[str, Part]
+    wires: tuple[Wire, ...]
+    epochs: int
+    chain: tuple[str, ...] = ()
+
+    def inputs(self, name: str) -> list[Wire]:
+        """Gives the edges into a processor."""
+        return [wire for wire in self.wires if wire.target == name]
+
+    def outputs(self, name: str) -> list[Wire]:
+        """Gives the edges out of a processor."""
+        return [wire for wire in self.wires if wire.source == name]
+
+    def program(self) -> Program:
+        """Makes it, with nothing chosen yet."""
+        orders = {
+            name: Order(Sequence(tuple(wire.name for wire in self.inputs(name))))
+            for name, part in self.parts.items()
+            if part.role is Role.ORDERED
+        }
+        cuts = {name: Cuts() for name, part in self.parts.items() if part.role is Role.BATCH}
+        vertices = [self._vertex(part, orders) for part in self.parts.values()]
+        edges = [Edge(w.name, w.source, w.target, self._projection(w, orders, cuts)) for w in self.wires]
+        regimes = {name: part.regime for name, part in self.parts.items()}
+        return Program(RecoveryGraph(vertices, edges), regimes, orders, cuts)
+
+    def _vertex(self, part: Part, orders: dict[str, Order]) -> Vertex:
+        domain: Any = EPOCH
+        if part.role is Role.ORDERED:
+            domain = orders[part.name].domain
+        elif part.role in {Role.HEAD, Role.BODY}:
+            domain = Loop(part.depth)
+        kind = {Role.SOURCE: Kind.SOURCE, Role.SINK: Kind.SINK}.get(
+            part.role, Kind.STATEFUL if part.keeps else Kind.STATELESS
+        )
+        return Vertex(part.name, kind, part.deterministic, domain, part.role is Role.BATCH)
+
+    def _projection(self, wire: Wire, orders: dict[str, Order], cuts: dict[str, Cuts]) -> Projection:
+        source, target = self.parts[wire.source], self.parts[wire.target]
+        sender, receiver = source.role, target.role
+        if wire.back:
+            return Feedback(Loop(target.depth))
+        if source.depth and target.depth:
+            inner = Loop(max(source.depth, target.depth))
+            return IDENTITY if source.depth == target.depth else Enter(inner) if target.depth == 2 else Leave(inner)
+        out: dict[Role, Callable[[], Projection]] = {
+            Role.ORDERED: lambda: FromSequence(orders[wire.source]),
+            Role.BATCH: lambda: Fine(cuts[wire.source]),
+            Role.BODY: lambda: Leave(Loop()),
+        }
+        into: dict[Role, Callable[[], Projection]] = {
+            Role.ORDERED: lambda: ToSequence(orders[wire.target].domain, wire.name),
+            Role.BATCH: lambda: Coarse(cuts[wire.target]),
+            Role.HEAD: lambda: Enter(Loop()),
+        }
+        first, second = out.get(sender), into.get(receiver)
+        if first and second:
+            return Then(first(), second())
+        return first() if first else second() if second else IDENTITY
+
+
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """What a processor gives: how many epochs there will be, and whether each has exactly one message."""
+
+    name: str
+    length: int
+    dense: bool = True
+
+
+def random_recipe(chance: random.Random, *, epochs: int | None = None) -> Recipe:
+    """Makes a random program of one or two sources and a handful of processors."""
+    length = chance.randint(4, 12)
+    making = _Making(chance, epochs or length)
+    for n in range(chance.randint(1, 2)):
+        making.add(Part(f"source{n}", Role.SOURCE), [], dense=True)
+    if chance.random() < 0.15:
+        return replace(making.chain(), chain=("p0", "p1", "p2"))
+    for n in range(chance.choice((1, 2, 3, 3, 4, 4))):
+        making.random_part(f"p{n}")
+    return making.finished()
+
+
+class _Making:
+    def __init__(self, chance: random.Random, epochs: int) -> None:
+        self.chance, self.epochs = chance, epochs
+        self.parts: dict[str, Part] = {}
+        self.wires: list[Wire] = []
+        self.streams: list[_Stream] = []
+
+    def add(self, part: Part, inputs: list[_Stream], *, dense: bool, length: int | None = None) -> _Stream:
+        self.parts[part.name] = part
+        self.wires += [Wire(f"{stream.name}>{part.name}", stream.name, part.name) for stream in inputs]
+        stream = _Stream(part.name, self.epochs if length is None else length, dense)
+        if part.role is not Role.SINK:
+            self.streams.append(stream)
+        return stream
+
+    def random_part(self, name: str) -> None:
+        chance = self.chance
+        first = chance.choice(self.streams)
+        role = chance.choices(
+            (Role.STRUCTURED, Role.ORDERED, Role.BATCH, Role.HEAD), weights=(12, 6 if first.dense else 0, 4, 3)
+        )[0]
+        others = [s for s in self.streams if s.name != first.name and s.length == first.length]
+        if role is Role.ORDERED:
+            others = [s for s in self.streams if s.name != first.name and s.dense]
+            if others:
+                both = [first, chance.choice(others)]
+                part = Part(name, role, keeps=True, deterministic=chance.random() < 0.7)
+                self.add(self._with_regime(part), both, dense=True, length=sum(s.length for s in both))
+                return
+        if role is Role.BATCH and self._batch(name, first):
+            return
+        if role is Role.HEAD and first.dense:
+            self._loop(name, first)
+            return
+        inputs = [first, *chance.sample(others, k=min(len(others), chance.choice((0, 0, 1))))]
+        part = Part(name, Role.STRUCTURED, chance.random() < 0.6, chance.random() < 0.7)
+        part = replace(
+            self._with_regime(part),
+            skips=chance.choice((0, 0, 0, 2, 3)),
+            hesitates=not part.deterministic and chance.random() < 0.4,
+        )
+        dense = not part.swallows and all(s.dense for s in inputs)
+        stream = self.add(part, inputs, dense=dense, length=first.length)
+        if part.hesitates:
+            self.add(Part(f"{name}-witness", Role.SINK), [stream], dense=False)
+
+    def _batch(self, name: str, first: _Stream) -> bool:
+        """Only over what has epochs of its own: a batch counts them."""
+        if not first.dense or self.parts[first.name].role not in {Role.SOURCE, Role.STRUCTURED}:
+            return False
+        regime = Regime(Batch(epochs=self.chance.randint(1, 3)))
+        part = Part(name, Role.BATCH, deterministic=self.chance.random() < 0.6, regime=regime)
+        self.add(part, [first], dense=False, length=first.length)
+        return True
+
+    def _loop(self, name: str, first: _Stream) -> None:
+        """A head that it enters at, a body that goes back there; between them, sometimes, another loop."""
+        inner = [("inner-head", Role.HEAD, 2), ("inner-body", Role.BODY, 2)] if self.chance.random() < 0.4 else []
+        stream = first
+        for kind, role, depth in (("head", Role.HEAD, 1), *inner, ("body", Role.BODY, 1)):
+            stream = self._looping(f"{name}{kind}", role, depth, stream)
+        for which in ("", "inner-") if inner else ("",):
+            head, body = f"{name}{which}head", f"{name}{which}body"
+            self.wires.append(Wire(f"{body}>{head}", body, head, back=True))
+        self.streams.append(stream)
+
+    def _looping(self, name: str, role: Role, depth: int, stream: _Stream) -> _Stream:
+        chance = self.chance
+        part = Part(name, role, chance.random() < 0.5, chance.random() < 0.7, depth=depth)
+        made = self.add(self._with_regime(part), [stream], dense=False, length=stream.length)
+        self.streams.remove(made)
+        return made
+
+    def _with_regime(self, part: Part) -> Part:
+        chance = self.chance
+        recorded = chance.random() < 0.6
+        policies: list[Policy] = [Ephemeral(), Batch()]
+        if part.keeps:
+            policies = [Lazy(every=chance.randint(1, 4)), Lazy(every=chance.randint(1, 4)), Lazy(every=None), Eager()]
+            if recorded or (part.deterministic and part.role is not Role.ORDERED):
+                policies.append(History())
+        return replace(part, regime=Regime(chance.choice(policies), recorded, messages=chance.random() < 0.2))
+
+    def chain(self) -> Recipe:
+        """One that chooses and forgets; one that keeps what it sent longer than its state; one that needs both."""
+        chance, stream = self.chance, self.streams[0]
+        unrecorded = Regime(Lazy(every=chance.randint(1, 2)), recorded=False)
+        logged = Regime(Lazy(every=chance.randint(2, 4)), chance.random() < 0.5, messages=chance.random() < 0.7)
+        behind = Regime(Lazy(every=chance.choice((1, 2, 4, None))), recorded=chance.random() < 0.5)
+        for n, regime in enumerate((unrecorded, logged, behind)):
+            deterministic = n > 0 and chance.random() < 0.6
+            stream = self.add(Part(f"p{n}", Role.STRUCTURED, True, deterministic, regime), [stream], dense=True)
+        return self.finished()
+
+    def finished(self) -> Recipe:
+        read = {wire.source for wire in self.wires if not wire.back}
+        for stream in list(self.streams):
+            if stream.name not in read or (f"{stream.name}-witness" not in self.parts and self.chance.random() < 0.2):
+                self.add(Part(f"{stream.name}-sink", Role.SINK), [stream], dense=False)
+        return Recipe(self.parts, tuple(self.wires), self.epochs)

@@ -1,0 +1,156 @@
+"""What is outside, and survives: what sources have, what sinks hold, and all that was ever computed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from boatlift.errors import FencedError
+from boatlift.runtime.regimes import acts as do
+from boatlift.simulation.nodes import Node, Nodes
+from boatlift.simulation.recipes import LOOP_ROUNDS, Recipe, Role, Wire
+from boatlift.storage.facts import Chosen, Cut, Fact, stands
+from boatlift.times import AnyFrontier, Frontier
+
+__all__ = ["Effect", "World"]
+
+Effect = tuple[tuple[str, Any, str], ...]
+"""What became visible of a time at a sink: (edge, sender's time, digest) each."""
+
+
+class World:
+    """The outside, and the engine.
+
+    It trusts nobody: a sink refuses who is fenced, a source refuses to be read where it was acknowledged, and what becomes visible
+    is written down as it does.
+
+    Attributes:
+        items: Source to how many items it has.
+        chosen: Processor to time to what was durably chosen: all of it, collected or not.
+        held: Sink to the frontier that it holds.
+        effects: Sink to time to what became visible.
+        acknowledged: Source to the times that nobody may read again.
+        digests: Whether results are told by digest, so that the machine itself can compare them.
+    """
+
+    def __init__(self, recipe: Recipe, chance: random.Random, *, digests: bool = True) -> None:
+        self.recipe, self._chance, self.digests = recipe, chance, digests
+        self.nodes = Nodes()
+        sources = [name for name, part in recipe.parts.items() if part.role is Role.SOURCE]
+        sinks = [name for name, part in recipe.parts.items() if part.role is Role.SINK]
+        self.items = {name: chance.randint(recipe.epochs, 4 * recipe.epochs) for name in sources}
+        self.chosen: dict[str, dict[Any, Chosen]] = {name: {} for name in recipe.parts}
+        self.held: dict[str, AnyFrontier] = {name: Frontier.up_to(-1) for name in sinks}
+        self.effects: dict[str, dict[Any, Effect]] = {name: {} for name in sinks}
+        self.acknowledged: dict[str, AnyFrontier] = {name: Frontier.up_to(-1) for name in sources}
+        self._owner = 0
+        self._lives: dict[str, int] = {}
+
+    def durable(self, facts: Iterable[Fact]) -> None:
+        """Sees what became durable."""
+        for fact in facts:
+            if isinstance(fact, Chosen):
+                self.chosen[fact.processor][fact.time] = fact
+            elif isinstance(fact, Cut):
+                for name, chosen in self.chosen.items():
+                    self.chosen[name] = {time: choice for time, choice in chosen.items() if stands(choice, fact)}
+
+    # -- sources ------------------------------------------------------------------------------------------------------
+
+    def close(self, order: do.Close) -> do.Event:
+        """Closes an epoch: the last one takes all that is left."""
+        if order.time >= self.recipe.epochs:
+            return do.Idle(order.source, order.life, order.time, ended=True)
+        start = order.after["end"] if order.after else 0
+        left = self.items[order.source] - start
+        end = start + (left if order.time == self.recipe.epochs - 1 else self._chance.randint(0, min(left, 4)))
+        node = Node(order.source, order.time, (start, end), (), None)
+        return do.Closed(order.source, order.life, order.time, {"end": end, "node": self.nodes.add(node)})
+
+    def acknowledge(self, source: str, frontier: AnyFrontier) -> None:
+        """Nobody will read these times again."""
+        self.acknowledged[source] = self.acknowledged[source] | frontier
+
+    # -- the engine ---------------------------------------------------------------------------------------------------
+
+    def execute(self, order: do.Run, *, void: bool) -> do.Ran:
+        """Computes a time: what comes of it depends on everything that led to it.
+
+        Args:
+            order: What is to be executed.
+            void: It was called off meanwhile: what it reads may be gone.
+        """
+        part = self.recipe.parts[order.processor]
+        for message in () if order.again or void else order.inputs:
+            sender = message.edge.split(">")[0]
+            if sender in self.acknowledged and self.acknowledged[sender].contains(message.time):
+                raise AssertionError(f"{sender} is read at {message.time}, which was acknowledged")
+        choice = order.outcome
+        if choice is None and not part.deterministic:
+            choice = self._chance.getrandbits(16)
+        node = Node(order.processor, order.time, choice, effect_of(order.inputs), order.state)
+        digest = self.nodes.add(node)
+        sent = {
+            w.name: digest for w in self.recipe.outputs(order.processor) if sends(self.recipe, w, order.time, digest)
+        }
+        state = digest if part.keeps else None
+        return do.Ran(order.processor, order.life, order.time, choice, sent, state, digest if self.digests else None)
+
+    # -- sinks --------------------------------------------------------------------------------------------------------
+
+    def open_sinks(self, owner: int) -> dict[str, AnyFrontier]:
+        """Fences every earlier owner, and tells what sinks hold."""
+        self._owner = owner
+        self._lives.clear()
+        return dict(self.held)
+
+    def place(self, owner: int, order: do.Place) -> None:
+        """Makes times visible, unless it comes too late: the sink was asked what it holds since.
+
+        Raises:
+            FencedError: another owner has come.
+        """
+        if owner < self._owner:
+            raise FencedError("FENCED", f"{order.sink} has a newer owner")
+        if order.life < self._lives.get(order.sink, 0):
+            return
+        held, effects = self.held[order.sink], self.effects[order.sink]
+        for time, messages in order.steps:
+            if held.contains(time) or not order.frontier.contains(time):
+                raise AssertionError(f"{order.sink} is handed {time}, and holds {held} already")
+            effects[time] = effect_of(messages)
+        if not held <= order.frontier:
+            raise AssertionError(f"{order.sink} is to hold {order.frontier}, less than {held}")
+        self.held[order.sink] = order.frontier
+
+    def ask(self, owner: int, order: do.Ask) -> do.Holds:
+        """Tells what a sink holds; no earlier life can change that any more.
+
+        Raises:
+            FencedError: there is another owner.
+        """
+        if owner < self._owner:
+            raise FencedError("FENCED", f"{order.sink} has a newer owner")
+        self._lives[order.sink] = max(order.life, self._lives.get(order.sink, 0))
+        return do.Holds(order.sink, order.life, self.held[order.sink])
+
+
+def effect_of(messages: tuple[do.Message, ...]) -> Effect:
+    """Gives messages by digest; a source's are its positions."""
+    return tuple((m.edge, m.time, digest_of(m.content)) for m in messages)
+
+
+def digest_of(content: Any) -> str:
+    """Gives the digest of what led to a message."""
+    return str(content["node"] if isinstance(content, Mapping) else content)
+
+
+def sends(recipe: Recipe, wire: Wire, time: Any, digest: str) -> bool:
+    """Tells whether a processor sends on an edge at a time: round a loop while its hash has it, a few rounds at most, within others fewer."""
+    if wire.back:
+        return time[-1] < LOOP_ROUNDS - recipe.parts[wire.source].depth and int(digest, 16) % 3 != 0
+    part = recipe.parts[wire.source]
+    if part.hesitates and int(digest, 16) % 3 == 0:
+        return False
+    return not part.skips or (time + 1) % part.skips != 0

@@ -1,0 +1,23 @@
+"""Deliberate faults of the core are caught by the outside alone: each by a seed that passes without it."""
+
+import json
+
+import pytest
+
+from support.mutants import EXACT, MUTANTS, SEEDS, caught
+
+FOUND = json.loads(SEEDS.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_the_outside_catches(name):
+    assert not caught(FOUND[name])
+    with MUTANTS[name].at_work():
+        assert caught(FOUND[name])
+
+
+def test_notification_frontiers_are_what_saves_consistency():
+    """The control of the mutant without them: with what was delivered known exactly, but with them, nothing goes wrong."""
+    seeds = [*range(60), FOUND["notified"]]
+    with EXACT.at_work():
+        assert not any(map(caught, seeds))

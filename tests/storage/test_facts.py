@@ -1,0 +1,106 @@
+"""Facts: how frontiers are written, what a cut leaves, what a fold over facts keeps, and that the log brings them back."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from boatlift.simulation.disk import Disk
+from boatlift.storage.facts import Chosen, Collected, Cut, Ended, Result, Sent, State, Taken, maximal_of, stands, within
+from boatlift.storage.log import Log
+from boatlift.storage.standing import Standing
+from boatlift.times import EPOCH, LAST, Loop, Order, Sequence, frontier_of
+from support.logs import claimed
+
+EDGES = ("x>p", "y>p")
+numbers = st.integers(0, 5)
+times = {
+    "epochs": (EPOCH, numbers),
+    "sequence": (Sequence(EDGES), st.tuples(st.sampled_from(EDGES), numbers)),
+    "loop": (Loop(1), st.tuples(numbers, st.sampled_from([0, 1, 2, LAST]))),
+    "nested": (Loop(2), st.tuples(numbers, numbers, st.sampled_from([0, 1, LAST]))),
+}
+
+
+@given(st.sampled_from(sorted(times)), st.data())
+def test_what_is_written_of_a_frontier_contains_what_it_contains(kind, data):
+    domain, each = times[kind]
+    frontier = frontier_of(domain, data.draw(st.lists(each, max_size=3)))
+    time = data.draw(each)
+    assert within(time, maximal_of(frontier)) == frontier.contains(time)
+    assert frontier_of(domain, maximal_of(frontier)) == frontier
+
+
+@given(st.lists(st.sampled_from(EDGES), max_size=8), st.integers(0, 8), st.integers(0, 8))
+def test_an_event_is_within_a_prefix_that_is_longer(taken, length, event):
+    order = Order(Sequence(EDGES), taken)
+    length = min(length, len(order))
+    assert within(event, maximal_of(order.prefix(length))) == (event < length)
+
+
+cuts = st.builds(
+    Cut,
+    st.dictionaries(st.sampled_from("pq"), st.one_of(st.just(()), st.tuples(numbers))),
+    st.dictionaries(st.sampled_from(["p>q", "q>out"]), st.one_of(st.just(()), st.tuples(numbers))),
+)
+facts = st.one_of(
+    st.builds(Chosen, st.sampled_from("pq"), numbers, st.none(), numbers),
+    st.builds(Result, st.sampled_from("pq"), numbers, st.just("digest")),
+    st.builds(Sent, st.sampled_from(["p>q", "q>out"]), numbers, numbers),
+    st.builds(State, st.sampled_from("pq"), st.tuples(numbers), numbers),
+    cuts,
+    st.builds(
+        Collected,
+        *[st.dictionaries(st.sampled_from("pq"), st.tuples(numbers))] * 2,
+        st.dictionaries(st.sampled_from(["p>q", "q>out"]), st.tuples(numbers)),
+    ),
+)
+
+
+@given(st.lists(facts, max_size=30))
+def test_what_stands_can_be_written_in_place_of_all_before(said):
+    standing = Standing.of(said)
+    again = Standing.of(standing.facts())
+    assert list(again.facts()) == list(standing.facts())
+
+
+@given(st.lists(facts, max_size=20), cuts)
+def test_a_cut_leaves_what_stands(said, cut):
+    before = list(Standing.of(said).facts())
+    after = list(Standing.of([*said, cut]).facts())
+    assert after == [fact for fact in before if stands(fact, cut)]
+
+
+def test_a_loop_that_ended_within_a_frontier_stays():
+    cut = Cut({"p": ((1, LAST),)}, {})
+    assert stands(Ended("p", (1, 3)), cut)
+    assert not stands(Ended("p", (2, 0)), cut)
+    assert stands(Ended("q", (2, 0)), cut)
+    assert not stands(Ended("p", (1, 3)), Cut({"p": ((1, 3),)}, {})), (
+        "that round 3 was the last is more than that it was"
+    )
+
+
+def test_of_what_is_collected_the_last_choice_and_the_last_state_stay():
+    said = [Chosen("in", t, None, {"end": t}) for t in range(5)]
+    said += [State("p", (t,), f"state {t}") for t in (1, 3)] + [Sent("p>out", t, "m") for t in range(5)]
+    said += [
+        Taken("h", 0, (0,), (("in>h", 0, "m"),), None),
+        Collected({"p": (3,), "h": (3,)}, {"in": (3,)}, {"p>out": (2,)}),
+    ]
+    standing = Standing.of(said)
+    assert list(standing.chosen["in"]) == [3, 4]
+    assert list(standing.states["p"]) == [(3,)]
+    assert list(standing.sent["p>out"]) == [3, 4]
+    assert list(standing.taken["h"]) == [0], "what stands for a state is never collected"
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(facts, min_size=1, max_size=10))
+def test_the_log_brings_facts_back(said):
+    store = Disk()
+    log = claimed(store)
+    for fact in said:
+        log.append([fact])
+    assert list(Log.open(store, "flow").history.standing.facts()) == list(Standing.of(said).facts())
+    log.checkpoint(log.history.snapshot(lambda _source, _cursor, position: position))
+    log.truncate()
+    assert list(Log.open(store, "flow").history.standing.facts()) == list(Standing.of(said).facts())

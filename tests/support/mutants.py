@@ -1,0 +1,342 @@
+"""Deliberate faults of the core, each of which the outside must notice (design, section 4).
+
+They are kept in step with the code by the tests: a patch of what is no longer there fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial, partialmethod
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from boatlift.errors import DataError, InternalError
+from boatlift.recovery import Kind, Monitor, incremental, solver
+from boatlift.recovery.solver import Solving, Values
+from boatlift.runtime.regimes import StateMachine, structured
+from boatlift.runtime.regimes.acts import Place
+from boatlift.runtime.regimes.durable import DurableFacts
+from boatlift.runtime.regimes.ordered import Ordered
+from boatlift.runtime.regimes.processor import Processor
+from boatlift.runtime.regimes.structured import Structured
+from boatlift.simulation.disk import Disk
+from boatlift.simulation.shrink import Case, attempt
+from boatlift.simulation.simulation import Simulation
+from boatlift.storage.facts import Cut
+from boatlift.times import EpochFrontier, Frontier, all_times, frontier_of
+
+__all__ = ["EXACT", "MUTANTS", "SEEDS", "Mutant", "caught"]
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A fault.
+
+    Attributes:
+        what: What is wrong.
+        patches: (owner, attribute) to what is put in its place.
+    """
+
+    what: str
+    patches: Mapping[tuple[Any, str], Any]
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Puts the fault into the core for a while."""
+        with ExitStack() as stack:
+            for (owner, name), replacement in self.patches.items():
+                stack.enter_context(patch.object(owner, name, replacement))
+            yield
+
+
+# -- constraints left out -------------------------------------------------------------------------------------------------
+
+_first_complete = structured.first_complete
+_recovered = Monitor.recovered
+_settled = Monitor.settled
+_cut = DurableFacts.cut
+_next = Ordered.next
+_collectable = Monitor.collectable
+_create = Disk.create
+
+
+def _whether_complete_or_not(p: Any, _within: Any) -> Any:
+    return _first_complete(p, all_times(p.vertex.domain))
+
+
+def _limit_without_discarded(_self: Any, known: Any, limit: Any, f_n: Any) -> Any:
+    return limit & f_n if known.vertex.notified else limit
+
+
+def _allowed(
+    self: Any, p: str, within: Any, within_n: Any, inputs: Any, inputs_n: Any, *, delivered: bool, notified: bool
+) -> Values:
+    known = self.knowledge[p]
+    f_n = within_n & within & (inputs_n if notified else all_times(known.vertex.domain))
+    limit = within if known.xis else self._limit(known, within & inputs if delivered else within, f_n)
+    f = self.available[p].largest(limit, partial(self._broken, known, f_n))
+    if f is None:
+        raise DataError("NO_CONSISTENT_FRONTIER", p)
+    f_n &= f
+    return Values(
+        f, solver.widen(f, known, inputs, self.survivors), f_n, solver.widen(f_n, known, inputs_n, self.survivors)
+    )
+
+
+_delivered: dict[str, dict[str, set[Any]]] = {}
+"""Processor to edge to the times at which something was delivered: of this life or another, which is too much at worst."""
+
+_take = Structured.take
+_made = Simulation.__init__
+
+
+def _forgotten(self: Any, *args: Any, **options: Any) -> None:
+    _delivered.clear()
+    _made(self, *args, **options)
+
+
+def _taken(self: Any, step: Any) -> None:
+    for message in step.inputs:
+        _delivered.setdefault(self.name, {}).setdefault(message.edge, set()).add(step.time)
+    _take(self, step)
+
+
+def _allowed_if_delivered(
+    self: Any, p: str, within: Any, within_n: Any, inputs: Any, inputs_n: Any, *, notified: bool
+) -> Values:
+    """As `Solving.allowed`, with M̄ no larger than what was delivered: what keeps a processor from more is that it was *told*."""
+    known = self.knowledge[p]
+    domain = known.vertex.domain
+    f_n = within_n & within & (inputs_n if notified else all_times(domain))
+    exact = known.vertex.kind is Kind.STATEFUL and known.vertex.notified
+    limit = self._limit(known, within if exact else within & inputs, f_n)
+
+    def fits(f: Any) -> bool:
+        taken = {d: [t for t in _delivered.get(p, {}).get(d.name, ()) if f.contains(t)] for d in known.inputs}
+        return f <= limit and all(
+            frontier_of(domain, times) <= d.projection(self.fixed[d.source]) for d, times in taken.items()
+        )
+
+    if exact:
+        candidates = known._with_completed() if p in self.survivors else known.checkpoints
+        f = next((f for f in reversed(candidates) if fits(f)), None)
+    else:
+        f = self.available[p].largest(limit, partial(self._broken, known, f_n))
+    if f is None:
+        raise DataError("NO_CONSISTENT_FRONTIER", p)
+    f_n &= f
+    return Values(
+        f, solver.widen(f, known, inputs, self.survivors), f_n, solver.widen(f_n, known, inputs_n, self.survivors)
+    )
+
+
+class _NeverGrowing:
+    """Everything is solved anew."""
+
+    sound = False
+
+    def __init__(self, *_: Any) -> None:
+        pass
+
+
+def _told(*, notified: bool) -> dict[tuple[Any, str], Any]:
+    return {
+        (Solving, "allowed"): partialmethod(_allowed_if_delivered, notified=notified),
+        (Structured, "take"): _taken,
+        (Simulation, "__init__"): _forgotten,
+        (incremental, "_Growing"): _NeverGrowing,
+    }
+
+
+# -- the shortcuts of the design, section 4 --------------------------------------------------------------------------------
+
+
+def _widen(
+    f: Any,
+    known: Any,
+    inputs: Any,
+    survivors: Any,
+    *,
+    stateful: bool = False,
+    unfixed: bool = False,
+    log_alone: bool = False,
+) -> Any:
+    if known.deterministic:
+        return f | inputs
+    repeatable = known.durable_determinants(survivors)
+    start = frontier_of(known.vertex.domain) if log_alone else f
+    if known.order is not None:
+        done = known.order.within(start)
+        reached = min(repeatable.reach(done) + 1, known.order.within(inputs))
+        return f | known.order.prefix(reached) if reached > done else f
+    logged = known.durable_messages(survivors) if stateful or known.vertex.kind is Kind.STATELESS else None
+    if logged is None:
+        return f | (start.extend(repeatable) & inputs)
+    if unfixed:
+        return f | (start.extend(repeatable) & inputs) | start.extend(logged)
+    return f | (start.extend(repeatable | logged) & inputs)
+
+
+def _sparing_survivors(plan: Any, vertices: Any, *, moved: bool) -> Any:
+    """Gives the plan with nothing to be truncated at those that stay where they are."""
+    parts = {
+        name: replace(part, fixed=all_times(vertices[name].domain))
+        if part.stays or (moved and name not in plan.failed)
+        else part
+        for name, part in plan.processors.items()
+    }
+    return replace(plan, processors=parts)
+
+
+def _recovered_but_survivors(self: Any, plan: Any, *, moved: bool) -> None:
+    _recovered(self, _sparing_survivors(plan, self._graph.vertices, moved=moved))
+
+
+def _cut_but_survivors(self: Any, plan: Any, *, moved: bool) -> None:
+    _cut(self, _sparing_survivors(plan, self._graph.vertices, moved=moved))
+
+
+def _stable_beyond_completed(self: Any, processor: str) -> Any:
+    self._reported[processor].stable = self._solve().frontier(processor)
+    self._forget(processor)
+    return self._reported[processor].stable
+
+
+def _needless_beyond_completed(self: Any, edge: str) -> Any:
+    ends = self._graph.edges[edge]
+    return ends.projection.within(self.collectable(ends.target))
+
+
+# -- what is done too early, or not at all ---------------------------------------------------------------------------------
+
+
+def _one_more(frontier: Any) -> Any:
+    return Frontier.up_to(frontier.last + 1) if isinstance(frontier, EpochFrontier) else frontier
+
+
+def _collectable_too_early(self: Any, processor: str) -> Any:
+    return _one_more(_collectable(self, processor))
+
+
+def _acknowledged_too_early(self: Any, processor: str) -> Any:
+    settled = _settled(self, processor)
+    return _one_more(settled) if self._graph.vertices[processor].kind is Kind.SOURCE else settled
+
+
+def _create_unsynced(self: Any, name: str, content: Any) -> None:
+    self.syncs = False
+    _create(self, name, content)
+
+
+def _cut_not_written(self: Any, plan: Any) -> None:
+    _cut(self, plan)
+    self._next = [fact for fact in self._next if not isinstance(fact, Cut)]
+
+
+def _cut_but_under_way(self: Any, plan: Any) -> None:
+    under_way = dict(self._under_way)
+    _cut(self, plan)
+    self._under_way.update(under_way)
+
+
+def _held_as_before(self: Any, sink: Any) -> None:
+    self._given.append(Place(sink.name, sink.life, sink.placing, tuple(sink.staged.items())))
+
+
+def _every_life(self: Any, name: str, _life: int) -> Any:
+    return self.processors[name]
+
+
+def _in_any_order(self: Any, _chosen: Any, *, hasten: bool) -> Any:
+    return _next(self, {}, hasten=hasten)
+
+
+def _stands(_self: Any, _step: Any, _fixed: Any) -> bool:
+    return True
+
+
+MUTANTS: dict[str, Mutant] = {
+    "waiting": Mutant(
+        "a time is run before all of its messages are there", {(structured, "first_complete"): _whether_complete_or_not}
+    ),
+    "discarded": Mutant(
+        "a receiver may need what its sender can no longer send", {(Solving, "_limit"): _limit_without_discarded}
+    ),
+    "delivered": Mutant(
+        "what was taken need not be fixed at its sender",
+        {(Solving, "allowed"): partialmethod(_allowed, delivered=False, notified=True)},
+    ),
+    "notified": Mutant("that nothing came need not be fixed at the sender", _told(notified=False)),
+    "stateful-log": Mutant(
+        "a logged message of a stateful sender that chooses counts as fixed",
+        {(solver, "widen"): partial(_widen, stateful=True)},
+    ),
+    "unfixed-log": Mutant(
+        "a logged message counts as fixed whose own inputs may come out differently",
+        {(solver, "widen"): partial(_widen, unfixed=True)},
+    ),
+    "log-alone": Mutant(
+        "what can be repeated is computed from the log alone, not from the checkpoint on",
+        {(solver, "widen"): partial(_widen, log_alone=True)},
+    ),
+    "survivors": Mutant(
+        "what survivors have beyond their fixed frontier is not cut",
+        {
+            (Monitor, "recovered"): partialmethod(_recovered_but_survivors, moved=True),
+            (DurableFacts, "cut"): partialmethod(_cut_but_survivors, moved=True),
+        },
+    ),
+    "survivors-in-place": Mutant(
+        "what survivors that stay where they are have beyond their fixed frontier is not cut",
+        {
+            (Monitor, "recovered"): partialmethod(_recovered_but_survivors, moved=False),
+            (DurableFacts, "cut"): partialmethod(_cut_but_survivors, moved=False),
+        },
+    ),
+    "beyond-completed": Mutant(
+        "what a processor has not completed itself is collected",
+        {(Monitor, "stable"): _stable_beyond_completed, (Monitor, "needless"): _needless_beyond_completed},
+    ),
+    "order": Mutant("the recorded order of inputs is ignored on replay", {(Ordered, "next"): _in_any_order}),
+    "release": Mutant(
+        "times leave as soon as they are there", {(Monitor, "releasable"): lambda _self, _sink, prefixes: prefixes[-1]}
+    ),
+    "collect": Mutant("one time too many is collected", {(Monitor, "collectable"): _collectable_too_early}),
+    "acknowledge": Mutant("one time too many is acknowledged", {(Monitor, "settled"): _acknowledged_too_early}),
+    "unsynced": Mutant("what is said to be durable is not synced", {(Disk, "create"): _create_unsynced}),
+    "cut": Mutant("a recovery is not written down", {(DurableFacts, "cut"): _cut_not_written}),
+    "under-way": Mutant(
+        "what was under way at a recovery is taken for true", {(DurableFacts, "cut"): _cut_but_under_way}
+    ),
+    "unsure": Mutant("a sink that did not answer is handed the same again", {(StateMachine, "_ask"): _held_as_before}),
+    "lives": Mutant("answers to an earlier life count", {(StateMachine, "_living"): _every_life}),
+    "called-off": Mutant(
+        "what is being taken is not called off when it comes out differently",
+        {(Structured, "stands"): _stands, (Processor, "stands"): _stands},
+    ),
+}
+
+EXACT = Mutant(
+    "no fault: what was delivered is known exactly, and notification frontiers are what saves consistency",
+    _told(notified=True),
+)
+"""The control of "notified"."""
+
+
+SEEDS = Path(__file__).parent.parent / "simulation" / "mutant_seeds.json"
+"""For each mutant the first seed that catches it; `make mutants` writes it anew."""
+
+
+def caught(seed: int) -> bool:
+    """Whether the outside finds fault with a seed: what came out is wrong, or the dataflow cannot go on.
+
+    What the machine itself would find is switched off, and does not count.
+    """
+    failure = attempt(Case(seed, checked=False))
+    if failure is None:
+        return False
+    stuck = isinstance(failure.error, InternalError) and "nothing can be done" in str(failure.error)
+    return stuck or isinstance(failure.error, AssertionError | DataError)
