@@ -436,6 +436,38 @@ def test_silence_at_an_epoch_does_not_delay_what_comes_after():
     assert [fact.time for fact in driver.facts(Chosen) if fact.processor == "p"] == list(range(8))
 
 
+def test_silence_in_a_round_does_not_delay_what_comes_after():
+    """A side path of a loop that gets something in the first round only, and chooses; what it sends is durable."""
+    loop = Loop()
+    vertices = [Vertex("in", Kind.SOURCE), Vertex("h", Kind.STATELESS, domain=loop)]
+    vertices += [
+        Vertex("side", Kind.STATELESS, deterministic=False, domain=loop),
+        Vertex("b", Kind.STATEFUL, domain=loop),
+    ]
+    edges = [Edge("in>h", "in", "h", Enter(loop)), Edge("h>b", "h", "b"), Edge("h>side", "h", "side")]
+    edges += [
+        Edge("side>b", "side", "b"),
+        Edge("b>h", "b", "h", Feedback(loop)),
+        Edge("b>out", "b", "out", Leave(loop)),
+    ]
+    graph = RecoveryGraph([*vertices, Vertex("out", Kind.SINK)], edges)
+    driver = Driver(Program(graph, {"side": Regime(Batch()), "b": Regime(Lazy(every=1))}), epochs=3, slow={"h", "b"})
+    released = []
+    while not driver.machine.finished:
+        driver.go()
+        released.append(driver.machine.processors["out"].held.last)
+        if driver.kept:
+            order = driver.kept.pop(0)
+            round_ = order.time[1]
+            sent = {"h>b": "x"} if order.processor == "h" else {"b>out": "x"}
+            if order.processor == "h" and round_ == 0:
+                sent["h>side"] = "x"
+            if order.processor == "b" and round_ < 2:
+                sent["b>h"] = "x"
+            driver.run(order, **sent)
+    assert sorted(set(released)) == [-1, 0, 1, 2], "each epoch left when it was over"
+
+
 def test_in_a_sequence_nothing_has_its_place_too():
     order = Order(Sequence(("p>o",)))
     vertices = [Vertex("in", Kind.SOURCE), Vertex("p", Kind.STATELESS), Vertex("o", Kind.STATEFUL, domain=order.domain)]
@@ -601,8 +633,13 @@ def test_a_program_without_the_records_of_its_choices_is_refused():
 
 
 def test_facts_of_another_graph_are_refused():
-    for fact in (Chosen("other", 0, None, 1), Sent("p>other", 0, "x"), State("other", (0,), "x")):
+    strangers = [Chosen("other", 0, None, 1), Sent("p>other", 0, "x"), State("other", (0,), "x")]
+    strangers += [Collected({"other": (3,)}, {}, {}), Collected({}, {}, {"p>other": (3,)})]
+    for fact in strangers:
         with pytest.raises(DataError, match=r"\[PROGRAM_CHANGED\].*other"):
+            Driver(chain(), Standing.of([fact]))
+    for fact in (State("p", ((0, 1),), "x"), Chosen("in", ("a", 0), None, 1), Sent("p>out", (0, 1), "x")):
+        with pytest.raises(DataError, match=r"\[PROGRAM_CHANGED\].* with such times"):
             Driver(chain(), Standing.of([fact]))
 
 

@@ -50,7 +50,7 @@ def test_recorded_events_make_the_machine_again(seed):
     simulation = Simulation(seed)
     simulation.run()
     host = simulation.host
-    machine = machine_of(simulation.world, host.facts, host.held, host.settings)
+    machine = machine_of(host.facts, host.held, host.settings)
     told = [machine.start(), *(machine.handle(event) for event in host.heard)]
     assert machine.finished
     assert told == host.told

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from boatlift.runtime.regimes import StateMachine
 from boatlift.runtime.regimes import acts as do
 from boatlift.simulation.disk import Disk
+from boatlift.simulation.recipes import Recipe
 from boatlift.simulation.world import World
 from boatlift.storage.facts import Fact
 from boatlift.storage.history import History
@@ -29,12 +30,14 @@ class Settings:
 
     Attributes:
         checked: Whether it checks its invariants.
+        recipe: What it drives: the program, with the policies of this life.
         collect_after, messages_ahead: As `StateMachine` has them.
         slow: How often the news that something is durable has to wait once more.
         restart: For so many acts the steps of a processor that has failed have to wait often.
     """
 
-    def __init__(self, chance: random.Random, *, checked: bool) -> None:
+    def __init__(self, chance: random.Random, recipe: Recipe, *, checked: bool) -> None:
+        self.recipe = recipe
         self.checked = checked
         self.collect_after = chance.choice((1, 4, 16))
         self.messages_ahead = chance.choice((4, 12, 32))
@@ -76,7 +79,7 @@ class Host:
         self.facts = tuple(self._log.history.standing.facts())
         world.durable(self.facts)  # a write may have become so in the moment in which its owner died
         self.held = world.open_sinks(self.owner)
-        self.machine = machine_of(world, self.facts, self.held, settings)
+        self.machine = machine_of(self.facts, self.held, settings)
         self.told = [self.machine.start()]
         self.outstanding += self.told[0]
         check_nothing_lost(world, self.machine)
@@ -200,17 +203,15 @@ class Host:
     def _fail_everything(self) -> None:
         """What was just collected must not be needed by a recovery from what is left, if everything failed now."""
         facts = tuple(Log.open(self._disk, DATAFLOW).history.standing.facts())
-        machine = machine_of(self._world, facts, self._world.held, self.settings)
+        machine = machine_of(facts, self._world.held, self.settings)
         machine.start()
         check_nothing_lost(self._world, machine)
 
 
-def machine_of(
-    world: World, facts: Sequence[Fact], held: Mapping[str, AnyFrontier], settings: Settings
-) -> StateMachine:
+def machine_of(facts: Sequence[Fact], held: Mapping[str, AnyFrontier], settings: Settings) -> StateMachine:
     """Makes a machine that knows what is durable, and what sinks hold."""
     return StateMachine(
-        world.recipe.program(),
+        settings.recipe.program(),
         Standing.of(facts),
         held,
         checked=settings.checked,

@@ -38,12 +38,19 @@ class Nodes:
 
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
+        self._at: dict[tuple[str, Any], set[Node]] = {}
 
     def add(self, node: Node) -> str:
         """Keeps one, and gives its digest."""
         digest = node.digest
-        self._nodes[digest] = node
+        if digest not in self._nodes:
+            self._nodes[digest] = node
+            self._at.setdefault((node.processor, node.time), set()).add(node)
         return digest
+
+    def at(self, processor: str, time: Any) -> set[Node]:
+        """Gives what a processor ever computed at a time, in any execution."""
+        return self._at.get((processor, time), set())
 
     def __getitem__(self, digest: str) -> Node:
         return self._nodes[digest]

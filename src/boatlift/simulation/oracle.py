@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from boatlift.simulation.nodes import Node
-from boatlift.simulation.recipes import Recipe, Role, Wire
+from boatlift.simulation.recipes import Role, Wire
 from boatlift.simulation.world import World, sends
 
 __all__ = ["judge"]
@@ -28,7 +28,7 @@ def judge(world: World) -> None:
     """
     survived = _survivors(world)
     ends = {name: [chosen[n].taken for n in sorted(chosen)] for name, chosen in world.chosen.items()}
-    execution = _Execution(world.recipe, survived, ends)
+    execution = _Execution(world, survived, ends)
     for name, part in world.recipe.parts.items():
         if part.role is Role.SINK:
             expected = execution.arrivals(name)
@@ -63,7 +63,8 @@ def _survivors(world: World) -> dict[str, dict[Any, Node]]:
 class _Execution:
     """All that a program computes, given what it chooses."""
 
-    def __init__(self, recipe: Recipe, survived: dict[str, dict[Any, Node]], ends: dict[str, list[Any]]) -> None:
+    def __init__(self, world: World, survived: dict[str, dict[Any, Node]], ends: dict[str, list[Any]]) -> None:
+        recipe, self._nodes = world.recipe, world.nodes
         self._recipe, self._survived, self._ends = recipe, survived, ends
         self._sent: dict[str, Messages] = {wire.name: {} for wire in recipe.wires}
         self._numbers: dict[str, dict[Any, int]] = {}
@@ -115,8 +116,19 @@ class _Execution:
         unknown = (known is None and not part.deterministic) or not self._unknown.isdisjoint(led_by)
         if unknown:
             self._unknown.add(node.digest)
+            if part.hesitates and self._unknown.isdisjoint(led_by):
+                self._check_silence(node)
         self._send(name, time, node, unknown=unknown)
         return node.digest if part.keeps else None
+
+    def _check_silence(self, node: Node) -> None:
+        """What led to nothing visible must have been executed, and have chosen to send nothing."""
+        ran = [n for n in self._nodes.at(node.processor, node.time) if (n.inputs, n.state) == (node.inputs, node.state)]
+        wires = self._recipe.outputs(node.processor)
+        if not any(all(not sends(self._recipe, w, n.time, n.digest) for w in wires) for n in ran):
+            raise AssertionError(
+                f"{node.processor} never sent nothing at {node.time}: what it sent is lost, or it never ran"
+            )
 
     def _send(self, name: str, time: Any, node: Node, *, unknown: bool = False) -> None:
         digest, hesitates = node.digest, self._recipe.parts[name].hesitates

@@ -29,7 +29,7 @@ from boatlift.times import (
     ToSequence,
 )
 
-__all__ = ["LOOP_ROUNDS", "Part", "Recipe", "Role", "Wire", "random_recipe"]
+__all__ = ["LOOP_ROUNDS", "Part", "Recipe", "Role", "Wire", "random_recipe", "random_regime"]
 
 LOOP_ROUNDS = 3
 
@@ -119,6 +119,11 @@ class Recipe:
         """Gives the edges out of a processor."""
         return [wire for wire in self.wires if wire.source == name]
 
+    def with_other_regimes(self, chance: random.Random) -> Recipe:
+        """Gives the same program with other policies."""
+        parts = {name: replace(part, regime=random_regime(chance, part)) for name, part in self.parts.items()}
+        return replace(self, parts=parts)
+
     def program(self) -> Program:
         """Makes it, with nothing chosen yet."""
         orders = {
@@ -148,7 +153,8 @@ class Recipe:
         sender, receiver = source.role, target.role
         if wire.back:
             return Feedback(Loop(target.depth))
-        if source.depth and target.depth:
+        enters = receiver is Role.HEAD and target.depth == 1
+        if source.depth and target.depth and not enters:
             inner = Loop(max(source.depth, target.depth))
             return IDENTITY if source.depth == target.depth else Enter(inner) if target.depth == 2 else Leave(inner)
         out: dict[Role, Callable[[], Projection]] = {
@@ -189,6 +195,19 @@ def random_recipe(chance: random.Random, *, epochs: int | None = None) -> Recipe
     return making.finished()
 
 
+def random_regime(chance: random.Random, part: Part) -> Regime:
+    """Makes a regime that a processor can have; the ends of batches are kept, and so are they."""
+    if part.role in {Role.SOURCE, Role.SINK, Role.BATCH}:
+        return part.regime
+    recorded = chance.random() < 0.6
+    policies: list[Policy] = [Ephemeral(), Batch()]
+    if part.keeps:
+        policies = [Lazy(every=chance.randint(1, 4)), Lazy(every=chance.randint(1, 4)), Lazy(every=None), Eager()]
+        if recorded or (part.deterministic and part.role is not Role.ORDERED):
+            policies.append(History())
+    return Regime(chance.choice(policies), recorded, messages=chance.random() < 0.2)
+
+
 class _Making:
     def __init__(self, chance: random.Random, epochs: int) -> None:
         self.chance, self.epochs = chance, epochs
@@ -220,7 +239,7 @@ class _Making:
                 return
         if role is Role.BATCH and self._batch(name, first):
             return
-        if role is Role.HEAD and first.dense:
+        if role is Role.HEAD:
             self._loop(name, first)
             return
         inputs = [first, *chance.sample(others, k=min(len(others), chance.choice((0, 0, 1))))]
@@ -237,7 +256,7 @@ class _Making:
 
     def _batch(self, name: str, first: _Stream) -> bool:
         """Only over what has epochs of its own: a batch counts them."""
-        if not first.dense or self.parts[first.name].role not in {Role.SOURCE, Role.STRUCTURED}:
+        if self.parts[first.name].role not in {Role.SOURCE, Role.STRUCTURED}:
             return False
         regime = Regime(Batch(epochs=self.chance.randint(1, 3)))
         part = Part(name, Role.BATCH, deterministic=self.chance.random() < 0.6, regime=regime)
@@ -263,14 +282,7 @@ class _Making:
         return made
 
     def _with_regime(self, part: Part) -> Part:
-        chance = self.chance
-        recorded = chance.random() < 0.6
-        policies: list[Policy] = [Ephemeral(), Batch()]
-        if part.keeps:
-            policies = [Lazy(every=chance.randint(1, 4)), Lazy(every=chance.randint(1, 4)), Lazy(every=None), Eager()]
-            if recorded or (part.deterministic and part.role is not Role.ORDERED):
-                policies.append(History())
-        return replace(part, regime=Regime(chance.choice(policies), recorded, messages=chance.random() < 0.2))
+        return replace(part, regime=random_regime(self.chance, part))
 
     def chain(self) -> Recipe:
         """One that chooses and forgets; one that keeps what it sent longer than its state; one that needs both."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Set as AbstractSet
+from copy import copy
 
 from boatlift.errors import FencedError
 from boatlift.simulation.disk import CrashError, Disk
@@ -16,6 +17,8 @@ from boatlift.simulation.world import World
 __all__ = ["Simulation", "simulate"]
 
 MOST_ACTS = 20_000
+CHANGED = 0.3
+"""How often a driver that takes over has other policies than the one before."""
 
 
 class Simulation:
@@ -45,6 +48,8 @@ class Simulation:
     ) -> None:
         of_recipe, of_faults = random.Random(f"recipe {seed}"), random.Random(f"faults {seed}")
         self._schedule = random.Random(f"schedule {seed}")
+        self._of_lives = random.Random(f"lives {seed}")
+        self._drivers = 0
         self.recipe = random_recipe(of_recipe, epochs=epochs)
         acts = 4 * self.recipe.epochs * len(self.recipe.parts)
         if self.recipe.chain:
@@ -56,7 +61,7 @@ class Simulation:
         self.acts = 0
         self.world = World(self.recipe, self._schedule, digests=checked)
         self.disk = Disk(self._perhaps_die, syncs=syncs)
-        self._settings = Settings(of_recipe, checked=checked)
+        self._settings = Settings(of_recipe, self.recipe, checked=checked)
         self._fuse: int | None = None
         self._next_fuse: int | None = None
         self.host: Host | None = None
@@ -88,6 +93,10 @@ class Simulation:
         self._happen()
         if self.host is None:
             self._told.append("a driver starts")
+            if self._drivers and self._of_lives.random() < CHANGED:
+                self._settings = copy(self._settings)
+                self._settings.recipe = self.recipe.with_other_regimes(self._of_lives)
+            self._drivers += 1
             self.host = Host(self.disk, self.world, self._schedule, self._settings, self._told.append)
             return
         if self._zombies and self._schedule.random() < 0.3:

@@ -15,7 +15,7 @@ from boatlift.runtime.regimes.program import Program
 from boatlift.runtime.regimes.structured import Head, Structured
 from boatlift.storage.facts import Chosen
 from boatlift.storage.standing import Standing
-from boatlift.times import Cuts, Feedback, Order, frontier_of
+from boatlift.times import Cuts, Feedback, Loop, Order, Sequence, frontier_of
 
 __all__ = ["build"]
 
@@ -56,13 +56,35 @@ def _made(program: Program, name: str) -> Processor:
 
 
 def _refuse_unknown(program: Program, standing: Standing) -> None:
+    vertices, edges, collected = program.graph.vertices, program.graph.edges, standing.collected
     known = {*standing.chosen, *standing.ended, *standing.results, *standing.states, *standing.taken}
-    unknown = sorted((known - program.graph.vertices.keys()) | (standing.sent.keys() - program.graph.edges.keys()))
-    if unknown:
+    known |= {*collected.states, *collected.choices}
+    strange = (known - vertices.keys()) | ({*standing.sent, *collected.messages} - edges.keys())
+    for name in vertices.keys() & known:
+        times = [*standing.taken.get(name, ()), *(t for f in standing.states.get(name, ()) for t in f)]
+        times += [*collected.states.get(name, ()), *collected.choices.get(name, ())]
+        events = standing.chosen.get(name, ())
+        domain = vertices[name].domain
+        numbered = all(isinstance(n, int) if isinstance(domain, Sequence) else _is_time(domain, n) for n in events)
+        if not numbered or not all(_is_time(domain, time) for time in times):
+            strange.add(f"{name} with such times")
+    for edge in edges.keys() & standing.sent.keys():
+        if not all(_is_time(vertices[edges[edge].source].domain, time) for time in standing.sent[edge]):
+            strange.add(f"{edge} with such times")
+    if strange:
         raise DataError(
             "PROGRAM_CHANGED",
-            f"what is durable is of another program: this one has no {', '.join(unknown)}: run that one",
+            f"what is durable is of another program: this one has no {', '.join(sorted(strange))}: run that one",
         )
+
+
+def _is_time(domain: Any, time: Any) -> bool:
+    """Whether a time could be one of a domain."""
+    if isinstance(domain, Sequence):
+        return isinstance(time, tuple) and len(time) == 2 and time[0] in domain.edges
+    if isinstance(domain, Loop):
+        return isinstance(time, tuple) and len(time) == domain.depth + 1 and all(isinstance(n, int) for n in time)
+    return isinstance(time, int)
 
 
 def _fill_order(order: Order, chosen: Mapping[Any, Chosen], points: Iterable[Iterable[Any]]) -> None:

@@ -13,7 +13,7 @@ from boatlift.runtime.regimes.processor import Processor, Step
 from boatlift.storage.facts import Chosen, Collected, Fact, Result, Sent, State, Taken, maximal_of
 from boatlift.storage.standing import Standing
 
-__all__ = ["choice_of_nothing", "everything_of", "facts_of", "garbage", "messages_known"]
+__all__ = ["everything_of", "facts_of", "facts_of_nothing", "garbage", "messages_known"]
 
 
 def facts_of(
@@ -41,10 +41,16 @@ def facts_of(
         yield from _state_of(p, durable)
 
 
-def choice_of_nothing(p: Processor, time: int) -> Iterator[Fact]:
-    """Gives the record of an epoch at which a processor had nothing to choose: without it what comes later could not be repeated without a gap."""
+def facts_of_nothing(p: Processor, time: Any) -> Iterator[Fact]:
+    """Gives what is to become durable of a time that is over with nothing to do.
+
+    That nothing was chosen, and nothing sent, is known like a choice and a message: without it what comes later could not be repeated
+    without a gap.
+    """
     if p.vertex.chooses and p.regime.recorded and not p.vertex.divides:
         yield Chosen(p.name, time, None, None)
+    if p.regime.keeps_messages:
+        yield from (Sent(edge.name, time, None) for edge in p.outputs)
 
 
 def everything_of(p: Processor, durable: DurableFacts) -> Iterator[Fact]:

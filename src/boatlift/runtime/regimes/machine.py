@@ -321,8 +321,8 @@ class StateMachine:
         for last in p.rounds_ended(over):
             self.durable.add([Ended(p.name, last)])
             self.monitor.ended(p.name, last)
-        for time in p.empty_epochs(over):
-            self.durable.add(keeping.choice_of_nothing(p, time))
+        for time in p.empty_times(over):
+            self.durable.add(keeping.facts_of_nothing(p, time))
             for edge, receiver in p.receivers:
                 self.monitor.sent(edge.name, time)
                 p.sent[edge.name][time] = None

@@ -134,11 +134,19 @@ class Processor(ABC):
         last = max(done.maximal)
         return [before[: m + 1] for m in range(1, len(before)) if before[m] != LAST and (*before[:m], LAST) <= last]
 
-    def empty_epochs(self, done: AnyFrontier) -> range:
-        """Gives the epochs at which it has nothing to send when it has done this; none in other domains."""
+    def empty_times(self, done: AnyFrontier) -> list[Any]:
+        """Gives the times at which it has nothing to send when it has done this: epochs, and rounds up to one that is known.
+
+        Where the rounds of a loop end is told by `rounds_ended`.
+        """
         if isinstance(done, EpochFrontier) and isinstance(self.done, EpochFrontier):
-            return range(self.done.last + 1, done.last + 1)
-        return range(0)
+            return list(range(self.done.last + 1, done.last + 1))
+        before, last = next(iter(self.done.maximal), None), next(iter(done.maximal), None)
+        if not isinstance(self.vertex.domain, Loop) or last is None or last[-1] == LAST:
+            return []
+        *outer, n = last
+        first = before[-1] + 1 if before is not None and before[:-1] == last[:-1] else 0
+        return [(*outer, round_) for round_ in range(first, n + 1)]
 
     def go_back(self, frontier: AnyFrontier) -> None:
         """Begins another life at a frontier, with nothing waiting and no state."""
