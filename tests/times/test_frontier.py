@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from boatlift.times import (
     EPOCH,
     LAST,
+    NO_ROUND,
     EpochFrontier,
     Frontier,
     Loop,
@@ -281,3 +282,21 @@ def test_times_of_sequences_are_a_set_that_frontiers_cut():
     assert list(times) == [("a", 1)]
     times.cut(frontier_of(domain))
     assert not times
+
+
+def test_an_epoch_that_nothing_entered_is_over():
+    times = LoopTimes(1, [(1, 0)])
+    empty = LoopFrontier(LOOP)
+    assert empty.extend(times) == empty
+    times.end((0, NO_ROUND))
+    assert empty.extend(times).last == (1, 0)
+    times.end((1, 0))
+    times.end((2, NO_ROUND))
+    assert empty.extend(times).last == (2, LAST)
+    assert not LoopFrontier(LOOP, (2, LAST)).without(times), "nothing is left of what is all there"
+    nested = LoopTimes(2, [(0, 1, 0)])
+    nested.end((0, 0, NO_ROUND))
+    nested.end((0, 1, 0))
+    nested.end((0, 1))
+    nested.end((1, NO_ROUND))
+    assert LoopFrontier(Loop(2)).extend(nested).last == (1, LAST, LAST)

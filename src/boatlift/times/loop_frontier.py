@@ -50,7 +50,7 @@ class LoopFrontier(Frontier[LoopTime]):
         while last is not None:
             if last[-1] == LAST:
                 before = times.before(last) if isinstance(times, LoopTimes) else None
-                if before is None:
+                if before is None and not (isinstance(times, LoopTimes) and times.was_never(last)):
                     break  # rounds without end cannot all be there
                 last = before
             elif last in times:

@@ -6,13 +6,16 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from boatlift.times.domain import LAST
-from boatlift.times.loop import LoopTime, end_of
+from boatlift.times.loop import Loop, LoopTime, end_of
 from boatlift.times.time_set import TimeSet
 
 if TYPE_CHECKING:
     from boatlift.times.frontier import AnyFrontier
 
-__all__ = ["LoopTimes"]
+__all__ = ["NO_ROUND", "LoopTimes"]
+
+NO_ROUND = -1
+"""Stands for the last round where nothing entered a loop."""
 
 
 class LoopTimes:
@@ -38,7 +41,10 @@ class LoopTimes:
         self._rounds.setdefault(time[:-1], TimeSet()).add(time[-1])
 
     def end(self, time: LoopTime) -> None:
-        """Learns that a round was the last of its loop: (e, i) of epoch e; (e, i) of a nested loop's (e, i, …) likewise."""
+        """Learns that a round was the last of its loop: (e, i) of epoch e; (e, i) of a nested loop's (e, i, …) likewise.
+
+        (e, NO_ROUND) says that there was none.
+        """
         self._lasts[time[:-1]] = time[-1]
 
     def last_round(self, prefix: LoopTime) -> int | None:
@@ -52,16 +58,21 @@ class LoopTimes:
             time: The greatest time of a frontier; None for the empty one.
         """
         if time is None:
-            first = (0,) * (self._depth + 1)
-            return first if first in self else None
+            return self._or_end((0,) * (self._depth + 1))
         level = next((at for at, n in enumerate(time) if n == LAST), len(time))
         if level == 0:
             return None  # nothing follows the end of all epochs
         *outer, n = time[:level]
         if level > 1 and self._lasts.get(tuple(outer), n + 1) <= n:  # whoever is beyond the last is there too
             return end_of(tuple(outer), self._depth)
-        following = (*outer, n + 1, *(0 for _ in time[level:]))
-        return following if following in self else None
+        return self._or_end((*outer, n + 1, *(0 for _ in time[level:])))
+
+    def _or_end(self, time: LoopTime) -> LoopTime | None:
+        """Gives a time of the set; or, where a first round is known never to have been, the end of its loop."""
+        if time in self:
+            return time
+        at = next((at for at in range(1, len(time)) if self._lasts.get(time[:at]) == NO_ROUND), None)
+        return None if at is None or any(time[at:]) else end_of(time[:at], self._depth)
 
     def reach(self, time: LoopTime) -> LoopTime:
         """Gives the last round of its loop up to which all from `time` on are there."""
@@ -73,7 +84,14 @@ class LoopTimes:
         """Gives the last round of rounds that have ended, if `time` stands for their end and it is known."""
         level = next(at for at, n in enumerate(time) if n == LAST)
         last = self._lasts.get(time[:level])
+        if last == NO_ROUND:
+            return next(iter(Loop(self._depth).below((*time[:level], *(0 for _ in time[level:])))), None)
         return None if last is None else end_of((*time[:level], last), self._depth)
+
+    def was_never(self, time: LoopTime) -> bool:
+        """Whether nothing entered the loop whose end a time stands for."""
+        level = next(at for at, n in enumerate(time) if n == LAST)
+        return self._lasts.get(time[:level]) == NO_ROUND
 
     def forget(self, frontier: AnyFrontier) -> None:
         """Drops every time, and every end of rounds, within a frontier."""

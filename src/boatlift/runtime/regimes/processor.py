@@ -14,7 +14,7 @@ from boatlift.recovery import Edge, Kind, Vertex
 from boatlift.runtime.regimes.acts import Message
 from boatlift.runtime.regimes.regime import Regime
 from boatlift.storage.facts import Chosen, Taken
-from boatlift.times import LAST, AnyFrontier, EpochFrontier, Loop, LoopTime, frontier_of
+from boatlift.times import LAST, NO_ROUND, AnyFrontier, EpochFrontier, Loop, LoopTime, frontier_of
 
 __all__ = ["Processor", "Step"]
 
@@ -127,12 +127,25 @@ class Processor(ABC):
         return self.done
 
     def rounds_ended(self, done: AnyFrontier) -> list[LoopTime]:
-        """Gives the last rounds of the loops that end when it has done this: (e, i), and of nested loops (e, i, j) likewise."""
-        before = next(iter(self.done.maximal), None)
-        if not isinstance(self.vertex.domain, Loop) or before is None:
+        """Gives the last rounds of the loops that end when it has done this: (e, i), and of nested loops (e, i, j) likewise.
+
+        Of a loop that nothing entered, (e, NO_ROUND).
+        """
+        domain, last = self.vertex.domain, next(iter(done.maximal), None)
+        if not isinstance(domain, Loop) or last is None:
             return []
-        last = max(done.maximal)
-        return [before[: m + 1] for m in range(1, len(before)) if before[m] != LAST and (*before[:m], LAST) <= last]
+        before = next(iter(self.done.maximal), None)
+        ended: list[LoopTime] = []
+        for m in range(1, len(last)):
+            *outer, n = last[:m]
+            same = before is not None and list(before[: m - 1]) == outer
+            if before is not None and before[m] != LAST and (*before[:m], LAST) <= last:
+                ended.append(before[: m + 1])
+            if n != LAST and (m == 1 or before is None or same or before[: m - 1] < tuple(outer)):
+                first = before[m - 1] + 1 if same and before is not None else 0
+                over = all(i == LAST for i in last[m:])
+                ended += [(*outer, epoch, NO_ROUND) for epoch in range(first, n + 1 if over else n)]
+        return ended
 
     def empty_times(self, done: AnyFrontier) -> list[Any]:
         """Gives the times at which it has nothing to send when it has done this: epochs, and rounds up to one that is known.
