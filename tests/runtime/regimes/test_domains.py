@@ -1,0 +1,157 @@
+"""Batches, sequences, loops: what is recorded of them and comes again; and silence."""
+
+from boatlift.dataflow import Batch, Ephemeral, Lazy
+from boatlift.recovery import Edge, Kind, RecoveryGraph, Vertex
+from boatlift.runtime.regimes import Program, Regime
+from boatlift.runtime.regimes import acts as do
+from boatlift.storage.facts import Chosen, Ended, State
+from boatlift.storage.standing import Standing
+from boatlift.times import (
+    IDENTITY,
+    Enter,
+    Feedback,
+    FromSequence,
+    Leave,
+    Loop,
+    Order,
+    Sequence,
+    ToSequence,
+)
+from support.regimes import Driver, chain, up_to, with_batch
+
+
+def with_order():
+    """Two sources into one processor that takes them as they come."""
+    order = Order(Sequence(("x>p", "y>p")))
+    vertices = [Vertex(s, Kind.SOURCE) for s in "xy"]
+    vertices += [Vertex("p", Kind.STATEFUL, domain=order.domain), Vertex("out", Kind.SINK)]
+    edges = [Edge(f"{s}>p", s, "p", ToSequence(order.domain, f"{s}>p")) for s in "xy"]
+    edges.append(Edge("p>out", "p", "out", FromSequence(order)))
+    return Program(RecoveryGraph(vertices, edges), {"p": Regime(Lazy(every=None))}, {"p": order})
+
+
+def test_the_order_of_inputs_is_recorded_and_repeated():
+    driver = Driver(with_order(), epochs=2, ended=False)
+    driver.go()
+    taken = [fact.taken for fact in driver.facts(Chosen) if fact.processor == "p"]
+    assert sorted(taken) == ["x>p", "x>p", "y>p", "y>p"]
+    runs = [order.time for order in driver.of(do.Run)]
+    driver.hear(do.Failed(frozenset({"p"})))
+    driver.go()
+    assert [order.time for order in driver.of(do.Run)] == runs * 2
+
+
+def test_where_a_batch_ends_is_recorded_and_repeated():
+    driver = Driver(with_batch(), epochs=5, slow={"p"})
+    driver.go()
+    cut = driver.kept.pop()
+    assert [m.time for m in cut.inputs] == [0, 1], "two are enough; it does not wait for more"
+    driver.slow.clear()
+    driver.run(cut)
+    driver.go()
+    assert driver.machine.finished
+    ends = [fact.taken for fact in driver.facts(Chosen) if fact.processor == "p"]
+    assert ends[0] == 1
+    assert ends[-1] == 4, "what is left at the end is a batch too"
+    times = [time for _, _, steps in driver.placed for time, _ in steps]
+    assert times == ends
+    again = Driver(with_batch(), Standing.of(driver.machine.durable.standing.facts()), {"out": up_to(4)}, epochs=5)
+    assert again.machine.processors["p"].cuts.ends == ends
+
+
+def test_a_loop_ends_when_nothing_goes_round():
+    loop = Loop()
+    vertices = [Vertex("in", Kind.SOURCE), Vertex("h", Kind.STATELESS, domain=loop)]
+    vertices += [Vertex("b", Kind.STATEFUL, domain=loop), Vertex("out", Kind.SINK)]
+    edges = [Edge("in>h", "in", "h", Enter(loop)), Edge("h>b", "h", "b", IDENTITY)]
+    edges += [Edge("b>h", "b", "h", Feedback(loop)), Edge("b>out", "b", "out", Leave(loop))]
+    driver = Driver(Program(RecoveryGraph(vertices, edges), {"b": Regime(Lazy(every=1))}), epochs=2, slow={"b"})
+    while not driver.machine.finished:
+        driver.go()
+        if driver.kept:
+            order = driver.kept.pop(0)
+            last = order.time[1] == order.time[0] + 1  # epoch 0: two rounds, epoch 1: three
+            driver.run(order, **({"b>out": "x"} if last else {"b>h": "round", "b>out": "x"}))
+    assert [order.time for order in driver.of(do.Run) if order.processor == "b"] == [
+        (0, 0), (0, 1), (1, 0), (1, 1), (1, 2)
+    ]  # fmt: skip
+    assert sorted((fact.processor, fact.time) for fact in driver.facts(Ended)) == [
+        ("b", (0, 1)), ("b", (1, 2)), ("h", (0, 1)), ("h", (1, 2))
+    ]  # fmt: skip
+    assert [time for _, _, steps in driver.placed for time, _ in steps] == [0, 1]
+
+
+def test_times_without_messages_are_over_in_silence():
+    """A processor that sends nothing at some times does not stop those behind it."""
+    driver = Driver(chain(Regime(Ephemeral()), kind=Kind.STATELESS), slow={"p"})
+    while not driver.machine.finished:
+        driver.go()
+        if driver.kept:
+            order = driver.kept.pop(0)
+            driver.run(order, **({"p>out": "x"} if order.time == 2 else {"p>nobody": ""}))
+    assert driver.machine.processors["out"].held == up_to(3)
+    assert [time for _, _, steps in driver.placed for time, _ in steps] == [2]
+
+
+def test_silence_at_an_epoch_does_not_delay_what_comes_after():
+    """Where nothing is chosen that, too, is recorded: else what follows could not be repeated without a gap."""
+    vertices = [Vertex("in", Kind.SOURCE), Vertex("a", Kind.STATELESS), Vertex("p", Kind.STATEFUL, deterministic=False)]
+    edges = [Edge("in>a", "in", "a"), Edge("a>p", "a", "p"), Edge("p>out", "p", "out")]
+    graph = RecoveryGraph([*vertices, Vertex("out", Kind.SINK)], edges)
+    driver = Driver(Program(graph, {"p": Regime(Lazy(every=None))}), epochs=8, slow={"a"})
+    while not driver.machine.finished:
+        driver.go()
+        if driver.kept:
+            order = driver.kept.pop(0)
+            driver.run(order, **({"a>nobody": ""} if order.time == 1 else {"a>p": "m"}))
+    assert not driver.facts(State), "nothing had to be saved to let anything go"
+    assert [fact.time for fact in driver.facts(Chosen) if fact.processor == "p"] == list(range(8))
+
+
+def test_silence_in_a_round_does_not_delay_what_comes_after():
+    """A side path of a loop that gets something in the first round only, and chooses; what it sends is durable."""
+    loop = Loop()
+    vertices = [Vertex("in", Kind.SOURCE), Vertex("h", Kind.STATELESS, domain=loop)]
+    vertices += [
+        Vertex("side", Kind.STATELESS, deterministic=False, domain=loop),
+        Vertex("b", Kind.STATEFUL, domain=loop),
+    ]
+    edges = [Edge("in>h", "in", "h", Enter(loop)), Edge("h>b", "h", "b"), Edge("h>side", "h", "side")]
+    edges += [
+        Edge("side>b", "side", "b"),
+        Edge("b>h", "b", "h", Feedback(loop)),
+        Edge("b>out", "b", "out", Leave(loop)),
+    ]
+    graph = RecoveryGraph([*vertices, Vertex("out", Kind.SINK)], edges)
+    driver = Driver(Program(graph, {"side": Regime(Batch()), "b": Regime(Lazy(every=1))}), epochs=3, slow={"h", "b"})
+    released = []
+    while not driver.machine.finished:
+        driver.go()
+        released.append(driver.machine.processors["out"].held.last)
+        if driver.kept:
+            order = driver.kept.pop(0)
+            round_ = order.time[1]
+            sent = {"h>b": "x"} if order.processor == "h" else {"b>out": "x"}
+            if order.processor == "h" and round_ == 0:
+                sent["h>side"] = "x"
+            if order.processor == "b" and round_ < 2:
+                sent["b>h"] = "x"
+            driver.run(order, **sent)
+    assert sorted(set(released)) == [-1, 0, 1, 2], "each epoch left when it was over"
+
+
+def test_in_a_sequence_nothing_has_its_place_too():
+    order = Order(Sequence(("p>o",)))
+    vertices = [Vertex("in", Kind.SOURCE), Vertex("p", Kind.STATELESS), Vertex("o", Kind.STATEFUL, domain=order.domain)]
+    edges = [Edge("in>p", "in", "p"), Edge("p>o", "p", "o", ToSequence(order.domain, "p>o"))]
+    edges.append(Edge("o>out", "o", "out", FromSequence(order)))
+    graph = RecoveryGraph([*vertices, Vertex("out", Kind.SINK)], edges)
+    driver = Driver(Program(graph, {"o": Regime(Lazy(every=1))}, {"o": order}), epochs=5, slow={"p"})
+    while not driver.machine.finished:
+        driver.go()
+        if driver.kept:
+            run = driver.kept.pop(0)
+            driver.run(run, **({"p>nobody": ""} if run.time == 1 else {"p>o": "m"}))
+    assert [(run.time, run.inputs[0].content) for run in driver.of(do.Run) if run.processor == "o"] == [
+        (("p>o", n), None if n == 1 else "m") for n in range(5)
+    ]

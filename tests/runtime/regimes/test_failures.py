@@ -1,0 +1,139 @@
+"""Who goes back after a failure, who goes on, and from what it begins again."""
+
+import pytest
+
+from boatlift.dataflow import Eager, History, Lazy
+from boatlift.recovery import Edge, Kind, RecoveryGraph, Vertex
+from boatlift.runtime.regimes import Program, Regime
+from boatlift.runtime.regimes import acts as do
+from boatlift.storage.facts import Collected, Cut, State
+from boatlift.storage.standing import Standing
+from support.regimes import Driver, chain, up_to
+
+
+def two_branches():
+    """source -> left -> a; source -> right -> b."""
+    vertices = [Vertex("in", Kind.SOURCE)]
+    vertices += [Vertex(p, Kind.STATEFUL) for p in ("left", "right")] + [Vertex(s, Kind.SINK) for s in ("a", "b")]
+    pairs = [("in", "left"), ("in", "right"), ("left", "a"), ("right", "b")]
+    graph = RecoveryGraph(vertices, [Edge(f"{p}>{q}", p, q) for p, q in pairs])
+    return Program(graph, {p: Regime(Lazy(every=2)) for p in ("left", "right")})
+
+
+def test_who_is_not_touched_goes_on():
+    driver = Driver(two_branches(), slow={"right"})
+    driver.go()
+    waiting = driver.kept.pop()
+    driver.hear(do.Failed(frozenset({"left"})))
+    assert waiting.processor == "right"
+    assert driver.machine.processors["right"].life == waiting.life, "it was not called off"
+    driver.slow.clear()
+    driver.run(waiting)
+    driver.go()
+    assert driver.machine.finished
+    assert driver.machine.processors["right"].life == waiting.life
+    assert sorted((sink, time) for sink, _, steps in driver.placed for time, _ in steps) == [
+        (sink, time) for sink in "ab" for time in range(4)
+    ]
+
+
+def test_what_comes_out_differently_is_called_off():
+    """A receiver is taking a message that its sender, which chooses and does not record, will not send again as it was."""
+    program = chain(Regime(Lazy(every=None)))
+    vertices = [*program.graph.vertices.values(), Vertex("q", Kind.STATELESS, deterministic=False)]
+    edges = [Edge("in>q", "in", "q"), Edge("q>p", "q", "p"), Edge("p>out", "p", "out")]
+    program = Program(RecoveryGraph(vertices, edges), {"q": Regime(recorded=False), "p": Regime(Lazy(every=None))})
+    driver = Driver(program, slow={"p"}, epochs=1)
+    driver.go()
+    taking = driver.kept.pop()
+    driver.hear(do.Failed(frozenset({"q"})))
+    assert driver.of(do.Cancel) == [do.Cancel("p", taking.life)]
+    before = driver.machine.processors["p"].done
+    driver.run(taking)
+    assert driver.machine.processors["p"].done == before, "its answer is void"
+
+
+def test_what_rests_on_silence_is_called_off_with_it():
+    """A receiver runs a time at which one of its senders sent nothing; run again, that one may."""
+    vertices = [Vertex("in", Kind.SOURCE), Vertex("q", Kind.STATELESS, deterministic=False)]
+    vertices += [Vertex("p", Kind.STATEFUL), Vertex("out", Kind.SINK)]
+    edges = [Edge("in>q", "in", "q"), Edge("q>p", "q", "p"), Edge("in>p", "in", "p"), Edge("p>out", "p", "out")]
+    graph = RecoveryGraph(vertices, edges)
+    program = Program(graph, {"q": Regime(recorded=False), "p": Regime(Lazy(every=None))})
+    driver = Driver(program, slow={"p", "q"}, epochs=1)
+    driver.go()
+    driver.run(driver.kept.pop(), **{"q>nobody": ""})
+    driver.go()
+    taking = driver.kept.pop()
+    assert [message.edge for message in taking.inputs] == ["in>p"]
+    driver.hear(do.Failed(frozenset({"q"})))
+    assert driver.of(do.Cancel) == [do.Cancel("p", taking.life)]
+    driver.go()
+    driver.run(driver.kept.pop())
+    driver.go()
+    assert [message.edge for message in driver.kept.pop().inputs] == ["in>p", "q>p"]
+
+
+def test_failures_during_recovery_and_in_a_row():
+    driver = Driver(two_branches(), epochs=6)
+    for failed in ({"left"}, {"in"}, {"a", "right"}, {"left", "right", "in"}, {"b"}):
+        driver.go(until=lambda order: isinstance(order, do.Run))
+        driver.hear(do.Failed(frozenset(failed)))
+        driver.hear(do.Failed(frozenset(failed)))
+    driver.go()
+    assert driver.machine.finished
+    assert sorted((sink, time) for sink, _, steps in driver.placed for time, _ in steps) == [
+        (sink, time) for sink in "ab" for time in range(6)
+    ]
+
+
+def test_a_failure_while_a_sink_places_waits_for_what_it_holds():
+    driver = Driver(chain())
+    place = driver.go(until=lambda order: isinstance(order, do.Place))
+    driver.hear(do.Failed(frozenset({"p"})))
+    assert not driver.facts(Cut)
+    ask = driver.of(do.Ask)[-1]
+    driver.hear(do.Holds(ask.sink, ask.life, place.frontier))
+    assert driver.facts(Cut)
+    driver.go()
+    assert driver.machine.finished
+
+
+def test_it_begins_again_from_what_is_durable():
+    first = Driver(chain(), epochs=4)
+    first.go()
+    standing = Standing.of(first.machine.durable.standing.facts())
+    held = {"out": first.machine.processors["out"].held}
+    second = Driver(chain(), standing, held, epochs=6)
+    assert second.machine.processors["p"].state == first.machine.processors["p"].state
+    second.go()
+    assert second.machine.finished
+    assert [time for _, _, steps in second.placed for time, _ in steps] == [4, 5]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(Lazy(every=2), History()), (History(), Lazy(every=2)), (History(), Eager()), (Eager(), Lazy(every=None))],
+)
+def test_a_changed_policy_goes_on_with_the_state_there_is(before, after):
+    whole = Driver(chain(Regime(before)), epochs=6)
+    whole.go()
+    first = Driver(chain(Regime(before)), epochs=4)
+    first.go()
+    held = {"out": first.machine.processors["out"].held}
+    second = Driver(chain(Regime(after)), Standing.of(first.machine.durable.standing.facts()), held, epochs=6)
+    second.go()
+    assert second.machine.finished
+    assert second.machine.processors["p"].state == whole.machine.processors["p"].state
+    third = Driver(
+        chain(Regime(before)), Standing.of(second.machine.durable.standing.facts()), {"out": up_to(5)}, epochs=6
+    )
+    third.go()
+    assert third.machine.processors["p"].state == whole.machine.processors["p"].state
+
+
+def test_a_state_that_comes_late_is_no_later_state():
+    """After a recovery a smaller frontier may be saved after a larger one of the life before."""
+    standing = Standing.of([State("p", (t,), f"state {t}") for t in (1, 3, 5, 7, 4)])
+    garbage = Standing.of([*standing.facts(), Collected({"p": (5,)}, {}, {})])
+    assert sorted(garbage.states["p"]) == [(5,), (7,)]

@@ -1,0 +1,143 @@
+"""What is refused, and how it is told."""
+
+import pytest
+
+from boatlift.dataflow import Batch, Ephemeral, History, Lazy
+from boatlift.errors import DataError, DivergedError, InternalError, InvalidError
+from boatlift.recovery import Edge, Kind, RecoveryGraph, Vertex
+from boatlift.runtime.regimes import Program, Regime
+from boatlift.runtime.regimes import acts as do
+from boatlift.storage.facts import Chosen, Collected, Result, Sent, State
+from boatlift.storage.standing import Standing
+from boatlift.times import (
+    Coarse,
+    Cuts,
+    Fine,
+    Then,
+)
+from support.regimes import Driver, chain, up_to, with_batch
+
+
+@pytest.mark.parametrize("policy", [Ephemeral(), Batch(epochs=2)])
+def test_a_policy_that_keeps_no_state_is_refused_where_there_is_some(policy):
+    with pytest.raises(InvalidError, match=r"\[BAD_POLICY\] p keeps state, which .* cannot"):
+        chain(Regime(policy))
+
+
+def test_history_is_refused_where_choices_are_not_recorded():
+    with pytest.raises(InvalidError, match=r"\[BAD_POLICY\] p makes choices that are not recorded"):
+        chain(Regime(History(), recorded=False), deterministic=False)
+    chain(Regime(History(), recorded=False), deterministic=True)
+
+
+def test_a_batch_without_an_end_of_epoch_is_refused():
+    with pytest.raises(InvalidError, match=r"\[BAD_POLICY\] the coarse epochs of p never end"):
+        with_batch(epochs=None)
+
+
+def test_coarse_epochs_that_are_not_recorded_are_refused():
+    cuts = Cuts()
+    vertices = [Vertex("in", Kind.SOURCE), Vertex("p", Kind.STATELESS, coarse=True)]
+    graph = RecoveryGraph(vertices, [Edge("in>p", "in", "p", Coarse(cuts))])
+    with pytest.raises(InvalidError, match=r"\[BAD_POLICY\] where the coarse epochs of p end is not recorded"):
+        Program(graph, {"p": Regime(Batch(epochs=2), recorded=False)}, cuts={"p": cuts})
+
+
+def test_a_batch_over_what_are_no_epochs_is_refused():
+    first, second = Cuts(), Cuts()
+    vertices = [Vertex("in", Kind.SOURCE), *(Vertex(p, Kind.STATELESS, coarse=True) for p in "ab")]
+    edges = [Edge("in>a", "in", "a", Coarse(first)), Edge("a>b", "a", "b", Then(Fine(first), Coarse(second)))]
+    regimes = {p: Regime(Batch(epochs=2)) for p in "ab"}
+    with pytest.raises(InvalidError, match=r"\[BAD_PROJECTION\] b counts epochs, but a sends at other times"):
+        Program(RecoveryGraph(vertices, edges), regimes, cuts={"a": first, "b": second})
+
+
+def test_a_program_without_the_records_of_its_choices_is_refused():
+    vertices = [Vertex("in", Kind.SOURCE), Vertex("p", Kind.STATELESS, coarse=True)]
+    with pytest.raises(InternalError, match="p lacks the record of its choices"):
+        Program(RecoveryGraph(vertices, [Edge("in>p", "in", "p", Coarse(Cuts()))]), {"p": Regime(Batch(epochs=2))})
+
+
+def test_facts_of_another_graph_are_refused():
+    strangers = [Chosen("other", 0, None, 1), Sent("p>other", 0, "x"), State("other", (0,), "x")]
+    strangers += [Collected({"other": (3,)}, {}, {}), Collected({}, {}, {"p>other": (3,)})]
+    for fact in strangers:
+        with pytest.raises(DataError, match=r"\[PROGRAM_CHANGED\].*other"):
+            Driver(chain(), Standing.of([fact]))
+    for fact in (State("p", ((0, 1),), "x"), Chosen("in", ("a", 0), None, 1), Sent("p>out", (0, 1), "x")):
+        with pytest.raises(DataError, match=r"\[PROGRAM_CHANGED\].* with such times"):
+            Driver(chain(), Standing.of([fact]))
+
+
+def test_a_sink_that_holds_what_nobody_can_repeat_is_refused():
+    with pytest.raises(DataError, match=r"\[NO_CONSISTENT_FRONTIER\] sink out holds times 0…5"):
+        Driver(chain(), held={"out": up_to(5)})
+
+
+def test_one_that_diverges_is_told_with_both_digests():
+    driver = Driver(chain(Regime(Lazy(every=None))), epochs=3, slow={"p"}, ended=False)
+    driver.go()
+    for n in range(3):
+        driver.run(driver.kept.pop(), digest=f"first {n}")
+        driver.go()
+    assert [fact.digest for fact in driver.facts(Result)] == ["first 0", "first 1", "first 2"]
+    driver.hear(do.Failed(frozenset({"p"})))
+    driver.go()
+    driver.run(driver.kept.pop(), digest="first 0")
+    driver.go()
+    with pytest.raises(DivergedError, match=r"\[DIVERGED\] p at time 1 gave digest second 1 on replay, but first 1 is"):
+        driver.run(driver.kept.pop(), digest="second 1")
+
+
+def test_one_that_diverges_while_its_state_is_rebuilt_is_told():
+    driver = Driver(chain(Regime(History())), epochs=1, ended=False, slow={"p"})
+    driver.go()
+    driver.run(driver.kept.pop(), digest="first")
+    driver.go()
+    driver.hear(do.Failed(frozenset({"p"})))
+    driver.go()
+    assert driver.kept[0].again
+    with pytest.raises(DivergedError, match=r"\[DIVERGED\] p at time 0 gave digest second on replay, but first is"):
+        driver.run(driver.kept.pop(), digest="second")
+
+
+def test_a_projection_that_contradicts_what_happens_is_refused():
+    class Hasty:
+        """Promises one epoch more than it may."""
+
+        def __call__(self, frontier):
+            return up_to(frontier.last + 1) if frontier else frontier
+
+        def arrives(self, time):
+            return time
+
+        def sent(self, frontier):
+            return frontier
+
+        def within(self, frontier):
+            return frontier
+
+    vertices = [Vertex("in", Kind.SOURCE), Vertex("out", Kind.SINK)]
+    program = Program(RecoveryGraph(vertices, [Edge("in>out", "in", "out", Hasty())]))
+    with pytest.raises(InvalidError, match=r"\[BAD_PROJECTION\]"):
+        Driver(program).go()
+
+
+def test_an_internal_error_tells_the_last_transitions():
+    driver = Driver(chain())
+    driver.go()
+    with pytest.raises(InternalError, match=r"p has life 1, not 7; the last transitions were:\n") as raised:
+        driver.hear(do.Ran("p", 7, 0))
+    assert "Place(sink='out'" in str(raised.value)
+    driver = Driver(chain(), durable=False)
+    driver.go(until=lambda order: isinstance(order, do.Run))
+    driver.machine.processors["p"].done = up_to(3)
+    with pytest.raises(InternalError, match=r"p runs a time again that it has done"):
+        driver.hear(do.Failed(frozenset({"out"})))
+
+
+def test_a_write_that_was_never_given_cannot_be_durable():
+    driver = Driver(chain(), durable=False)
+    driver.go()
+    with pytest.raises(InternalError, match=r"write 99 cannot be durable"):
+        driver.hear(do.Durable(99))

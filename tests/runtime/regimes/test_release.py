@@ -1,0 +1,56 @@
+"""When sinks are given what, and what happens when one does not answer."""
+
+from boatlift.dataflow import Lazy
+from boatlift.runtime.regimes import Regime
+from boatlift.runtime.regimes import acts as do
+from boatlift.storage.facts import State
+from support.regimes import Driver, chain, up_to
+
+
+def test_a_deterministic_pipeline_releases_once_positions_are_durable():
+    driver = Driver(chain(Regime(Lazy(every=None))), durable=False)
+    driver.go()
+    assert not driver.placed
+    first = driver.of(do.Write)[0]
+    driver.hear(do.Durable(first.number))
+    assert driver.of(do.Place)[-1].frontier == up_to(0)
+
+
+def test_what_is_chosen_and_not_recorded_waits_for_the_checkpoint():
+    driver = Driver(chain(Regime(Lazy(every=3), recorded=False), deterministic=False), epochs=3)
+    driver.go()
+    assert [frontier for _, frontier, _ in driver.placed] == [up_to(2)], "all three in one act"
+
+
+def test_everything_is_made_durable_when_nothing_else_moves():
+    """A policy that never saves what it chose would never release it."""
+    driver = Driver(chain(Regime(Lazy(every=None), recorded=False), deterministic=False), epochs=3)
+    driver.go()
+    assert driver.machine.finished
+    assert [frontier for _, frontier, _ in driver.placed] == [up_to(2)]
+    assert [fact.frontier for fact in driver.facts(State)] == [(2,)]
+
+
+def test_a_sink_that_does_not_answer_is_asked_what_it_holds():
+    driver = Driver(chain())
+    place = driver.go(until=lambda order: isinstance(order, do.Place))
+    driver.hear(do.Unsure(place.sink, place.life, place.frontier))
+    ask = driver.of(do.Ask)[-1]
+    assert ask.life > place.life
+    driver.hear(do.Placed(place.sink, place.life, place.frontier))  # an answer of the earlier life: void
+    assert driver.machine.processors["out"].held == up_to(-1)
+    driver.hear(do.Holds(ask.sink, ask.life, place.frontier))
+    assert driver.machine.processors["out"].held == place.frontier
+    driver.go()
+    assert driver.machine.finished
+    assert [time for _, _, steps in driver.placed for time, _ in steps] == [1, 2, 3]
+
+
+def test_an_answer_that_comes_twice_counts_once():
+    driver = Driver(chain())
+    first = driver.go(until=lambda order: isinstance(order, do.Place))
+    driver.hear(do.Placed(first.sink, first.life, first.frontier))
+    second = driver.go(until=lambda order: isinstance(order, do.Place))
+    assert second.life == first.life
+    driver.hear(do.Placed(first.sink, first.life, first.frontier))
+    assert driver.machine.processors["out"].held == first.frontier

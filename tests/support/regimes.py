@@ -1,0 +1,103 @@
+"""Small programs for the machine of every regime, and a driver that carries its instructions out in order."""
+
+import hashlib
+
+from boatlift.dataflow import Batch, Lazy
+from boatlift.recovery import Edge, Kind, RecoveryGraph, Vertex
+from boatlift.runtime.regimes import Program, Regime, StateMachine
+from boatlift.runtime.regimes import acts as do
+from boatlift.storage.standing import Standing
+from boatlift.times import (
+    Coarse,
+    Cuts,
+    Fine,
+    Frontier,
+)
+
+up_to = Frontier.up_to
+
+
+def chain(regime=None, *, kind=Kind.STATEFUL, deterministic=True):
+    """source -> p -> sink."""
+    vertices = [Vertex("in", Kind.SOURCE), Vertex("p", kind, deterministic), Vertex("out", Kind.SINK)]
+    graph = RecoveryGraph(vertices, [Edge("in>p", "in", "p"), Edge("p>out", "p", "out")])
+    return Program(graph, {"p": regime or Regime(Lazy(every=2))})
+
+
+class Driver:
+    """Carries instructions out in order, as they come: every answer at once, unless it is held back.
+
+    Attributes:
+        given: Every instruction, in order.
+        epochs: How many epochs each source has.
+        slow: Processors whose runs are kept for later.
+        ended: Whether sources have ended after that, or may go on some day.
+    """
+
+    def __init__(self, program, standing=None, held=None, *, epochs=4, slow=(), durable=True, ended=True, **options):
+        self.ended = ended
+        self.given, self.later, self.kept = [], [], []
+        self.epochs, self.slow, self.durable = epochs, set(slow), durable
+        self.placed = []
+        self.machine = StateMachine(program, standing or Standing(), held or {}, checked=True, **options)
+        self.take(self.machine.start())
+
+    def take(self, instructions):
+        self.given += instructions
+        self.later += instructions
+
+    def hear(self, event):
+        self.take(self.machine.handle(event))
+
+    def go(self, *, until=lambda _: False):
+        """Goes on until nothing is left, or something is given that is waited for."""
+        while self.later:
+            order = self.later.pop(0)
+            if until(order):
+                return order
+            self.carry_out(order)
+        return None
+
+    def carry_out(self, order):
+        match order:
+            case do.Close(source, life, time):
+                over = time >= self.epochs
+                self.hear(
+                    do.Idle(source, life, time, self.ended) if over else do.Closed(source, life, time, {"end": time})
+                )
+            case do.Run() if order.processor in self.slow:
+                self.kept.append(order)
+            case do.Run():
+                self.run(order)
+            case do.Write(number) if self.durable:
+                self.hear(do.Durable(number))
+            case do.Place(sink, life, frontier, steps):
+                self.placed.append((sink, frontier, steps))
+                self.hear(do.Placed(sink, life, frontier))
+            case _:
+                pass
+
+    def run(self, order, *, outcome="chosen", digest=None, **sent):
+        p = self.machine.processors[order.processor]
+        chosen = order.outcome if order.outcome is not None else (None if p.vertex.deterministic else outcome)
+        content = (
+            *(m.content if isinstance(m.content, tuple) else m.time for m in order.inputs),
+            order.time,
+            order.state,
+        )
+        sent = sent or {edge.name: f"{order.processor}@{order.time}" for edge in p.outputs}
+        state = hashlib.md5(repr(content).encode()).hexdigest()[:8]
+        self.hear(do.Ran(order.processor, order.life, order.time, chosen, sent, state, digest))
+
+    def of(self, kind):
+        return [order for order in self.given if isinstance(order, kind)]
+
+    def facts(self, kind):
+        return [fact for write in self.of(do.Write) for fact in write.facts if isinstance(fact, kind)]
+
+
+def with_batch(epochs=2):
+    cuts = Cuts()
+    vertices = [Vertex("in", Kind.SOURCE), Vertex("p", Kind.STATELESS, coarse=True), Vertex("out", Kind.SINK)]
+    edges = [Edge("in>p", "in", "p", Coarse(cuts)), Edge("p>out", "p", "out", Fine(cuts))]
+    return Program(RecoveryGraph(vertices, edges), {"p": Regime(Batch(epochs=epochs))}, cuts={"p": cuts})
