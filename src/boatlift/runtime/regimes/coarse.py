@@ -59,7 +59,3 @@ class CoarseEpochs(Processor):
     def stands(self, step: Step, fixed: Mapping[str, AnyFrontier]) -> bool:
         """Also that all of its input's epochs are complete must be fixed."""
         return all(fixed[edge.name].contains(step.taken) for edge in self.inputs)
-
-    def complete(self) -> AnyFrontier:
-        """Gives the epochs that are over, or could be."""
-        return self.done

@@ -47,10 +47,6 @@ class SourceEnd(Processor):
         """Whether it was asked for something."""
         return self.closing
 
-    def complete(self) -> AnyFrontier:
-        """Gives what it closed."""
-        return self.done
-
     def next(self, chosen: Mapping[Any, Chosen], *, hasten: bool) -> Step | None:  # noqa: ARG002
         """Gives the next time, if it was closed before."""
         return Step(self.following, (), self.following) if self.following in chosen else None

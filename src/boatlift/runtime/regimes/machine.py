@@ -25,7 +25,7 @@ from boatlift.runtime.regimes.pressure import Pressure
 from boatlift.runtime.regimes.processor import Processor, Step
 from boatlift.runtime.regimes.program import Program
 from boatlift.runtime.regimes.recovering import carry_out
-from boatlift.storage.facts import Collected, Ended
+from boatlift.storage.facts import Chosen, Collected, Ended
 from boatlift.storage.standing import Standing
 from boatlift.times import AnyFrontier, frontier_of
 
@@ -269,40 +269,47 @@ class StateMachine:
             self._advance(self.processors[name], hasten=hasten)
 
     def _advance(self, p: Processor, *, hasten: bool) -> None:
+        if isinstance(p, SourceEnd):
+            self._advance_source(p, hasten=hasten)
+            return
         if p.rebuild and p.running is None:
             self._rebuild(p)
         while p.running is None and not p.rebuild:
-            if isinstance(p, SourceEnd) and not self._may_go_on(p, hasten=hasten):
-                break
             rests = hasten and all(self._source(source).idle for source in self.pressure.above(p.name))
-            step = p.next(self.durable.standing.chosen.get(p.name, {}), hasten=rests)
+            step = p.next(self._chosen(p), hasten=rests)
             if step is None:
                 self._pass_over(p, p.over())
                 break
             domain = p.vertex.domain
             self._pass_over(p, p.done | frontier_of(domain, domain.below(step.time)))
             self._begin(p, step)
-        match p:
-            case SourceEnd():
-                self._close(p, hasten=hasten)
-            case SinkEnd():
-                self._place(p)
-            case _:
-                pass
+        if isinstance(p, SinkEnd):
+            self._place(p)
+
+    def _advance_source(self, source: SourceEnd, *, hasten: bool) -> None:
+        """Sends again what it closed before, then asks it for more, as long as not too much waits behind it."""
+        while self._may_go_on(source, hasten=hasten):
+            step = source.next(self._chosen(source), hasten=hasten)
+            if step is None:
+                if not (source.closing or source.idle):
+                    source.closing = True
+                    self._given.append(do.Close(source.name, source.life, source.following, source.positions))
+                return
+            source.positions = self._chosen(source)[step.key].outcome
+            self._did(source, step, dict.fromkeys(source.sent, source.positions), None)
+
+    def _chosen(self, p: Processor) -> Mapping[Any, Chosen]:
+        return self.durable.standing.chosen.get(p.name, {})
 
     def _begin(self, p: Processor, step: Step) -> None:
         """Executes a step, unless what it gives is known."""
-        chosen = self.durable.standing.chosen.get(p.name, {}).get(step.key)
         if isinstance(p, SinkEnd):
             self._did(p, step, {}, None)
-        elif isinstance(p, SourceEnd):
-            assert chosen is not None
-            p.positions = chosen.outcome
-            self._did(p, step, dict.fromkeys(p.sent, chosen.outcome), None)
         elif (known := keeping.messages_known(p, step, self.durable.standing)) is not None:
             self._did(p, step, known, None)
         else:
             p.running = step
+            chosen = self._chosen(p).get(step.key)
             outcome = None if chosen is None else chosen.outcome
             self._given.append(do.Run(p.name, p.life, step.time, step.inputs, outcome, p.state))
 
@@ -329,14 +336,6 @@ class StateMachine:
                 receiver.put(edge, time, None)
         p.done = over
         self._done(p)
-
-    def _close(self, source: SourceEnd, *, hasten: bool) -> None:
-        if source.closing or source.idle or source.following in self.durable.standing.chosen.get(source.name, {}):
-            return
-        if not self._may_go_on(source, hasten=hasten):
-            return
-        source.closing = True
-        self._given.append(do.Close(source.name, source.life, source.following, source.positions))
 
     def _may_go_on(self, source: SourceEnd, *, hasten: bool) -> bool:
         """Whether not too much waits behind a source; when nothing else moves, also if something waits for it."""

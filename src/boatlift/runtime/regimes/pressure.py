@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from boatlift.runtime.regimes.coarse import CoarseEpochs
 from boatlift.runtime.regimes.ends import SinkEnd, SourceEnd
-from boatlift.runtime.regimes.ordered import Ordered
 from boatlift.runtime.regimes.processor import Processor
-from boatlift.runtime.regimes.structured import first_waiting
 
 __all__ = ["Pressure"]
 
@@ -44,13 +41,8 @@ class Pressure:
     def wanted(self) -> set[str]:
         """Gives the sources without which something that waits can never be taken, however much waits behind them."""
         wanted: set[str] = set()
-        for p in self._processors.values():
-            if isinstance(p, CoarseEpochs | Ordered) and any(p.waiting.values()):
-                wanted |= self.above(p.name)
-            first = first_waiting(p)
-            for edge, sender in p.senders if first is not None else ():
-                if not edge.projection(sender.done).contains(first):
-                    wanted |= {sender.name} if isinstance(sender, SourceEnd) else self.above(sender.name)
+        for sender in (sender for p in self._processors.values() for sender in p.lacks()):
+            wanted |= {sender.name} if isinstance(sender, SourceEnd) else self.above(sender.name)
         return wanted
 
     def _reach(self, p: Processor, reached: set[str]) -> set[str]:

@@ -6,8 +6,6 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
-from operator import and_
 from typing import Any
 
 from boatlift.recovery import Edge, Kind, Vertex
@@ -81,10 +79,6 @@ class Processor(ABC):
         """Whether it was told to do something that it has not answered."""
         return self.running is not None
 
-    def complete(self) -> AnyFrontier:
-        """Gives the times at which no message comes any more, as its senders stand."""
-        return reduce(and_, (edge.projection(sender.done) for edge, sender in self.senders))
-
     def came_before(self, edge: Edge, time: Any) -> bool:
         """Whether a message was taken already."""
         arrival = edge.projection.arrives(time)
@@ -121,6 +115,10 @@ class Processor(ABC):
             fixed: By input edge, what is fixed at the sender.
         """
         return all(fixed[message.edge].contains(message.time) for message in step.inputs)
+
+    def lacks(self) -> list[Processor]:
+        """Gives the senders that must go on before what waits can be taken; asked when nothing moves."""
+        return [sender for _, sender in self.senders] if any(self.waiting.values()) else []
 
     def over(self) -> AnyFrontier:
         """Gives what is done once the times are counted that are over with nothing to do; asked when nothing is to be done next."""

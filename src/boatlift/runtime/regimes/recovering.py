@@ -57,7 +57,7 @@ def _take_back(plan: RecoveryPlan, p: Processor, standing: Standing) -> Iterator
     restored = part.restore
     if isinstance(p, CoarseEpochs):
         p.cuts.cut(last_of(part.fixed) + 1)
-    if part.stays and p.name not in plan.failed:
+    if part.stays:
         if p.running is not None and not p.stands(p.running, fixed):
             yield Cancel(p.name, p.life)
             p.call_off()

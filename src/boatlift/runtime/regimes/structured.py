@@ -12,13 +12,11 @@ from boatlift.runtime.regimes.processor import Processor, Step
 from boatlift.storage.facts import Chosen
 from boatlift.times import AnyFrontier, Feedback, Loop, frontier_of
 
-__all__ = ["Head", "Structured", "first_complete", "first_waiting"]
+__all__ = ["Head", "Structured", "first_complete"]
 
 
 def first_waiting(processor: Processor) -> Any | None:
     """Gives the first time at which messages wait for one of epochs or loops; None if none do."""
-    if not isinstance(processor, Structured):
-        return None
     arrivals: list[Any] = [e.projection.arrives(t) for e, _ in processor.senders for t in processor.waiting[e.name]]
     return min(arrivals, default=None)
 
@@ -30,24 +28,31 @@ def first_complete(processor: Processor, within: AnyFrontier) -> Step | None:
         processor: Of a domain that is ordered in a row.
         within: The times that are complete.
     """
-    at_first: list[Message] = []
-    first: Any = None
-    for edge, _ in processor.senders:
-        arrives = edge.projection.arrives
-        for time, content in processor.waiting[edge.name].items():
-            arrival = arrives(time)
-            if first is None or arrival < first:
-                first, at_first = arrival, []
-            if arrival == first:
-                at_first.append(Message(edge.name, time, content))
+    first = first_waiting(processor)
     if first is None or not within.contains(first):
         return None
-    at_first.sort(key=lambda message: (message.edge, message.time))
-    return Step(first, tuple(at_first), first)
+    at_first = [
+        Message(edge.name, time, content)
+        for edge, _ in processor.senders
+        for time, content in processor.waiting[edge.name].items()
+        if edge.projection.arrives(time) == first
+    ]
+    return Step(first, tuple(sorted(at_first, key=lambda message: (message.edge, message.time))), first)
 
 
 class Structured(Processor):
     """Takes all messages of a time together, once no more can come."""
+
+    def complete(self) -> AnyFrontier:
+        """Gives the times at which no message comes any more, as its senders stand."""
+        return reduce(and_, (edge.projection(sender.done) for edge, sender in self.senders))
+
+    def lacks(self) -> list[Processor]:
+        """Gives those that may still send at the first time at which something waits."""
+        first = first_waiting(self)
+        if first is None:
+            return []
+        return [sender for edge, sender in self.senders if not edge.projection(sender.done).contains(first)]
 
     def next(self, chosen: Mapping[Any, Chosen], *, hasten: bool) -> Step | None:  # noqa: ARG002
         """Gives the first time that is complete and has messages."""
