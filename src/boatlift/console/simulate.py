@@ -41,9 +41,9 @@ def simulate_one(case: Case, *, trace: bool) -> int:
     failure = attempt(case)
     if failure is None:
         simulation = case.simulation()
-        simulation.run()
         _show(simulation.recipe, [str(fault) for n, fault in enumerate(simulation.faults) if n not in case.without])
         if trace:
+            simulation.run()
             print(*simulation.trace, sep="\n")
         print("1 seeds, 0 failed")
         return 0

@@ -18,7 +18,8 @@ from boatlift.recovery import RecoveryPlan
 from boatlift.runtime import events as ev
 from boatlift.runtime import instructions as do
 from boatlift.runtime.graph import monitor_of, recovery_graph
-from boatlift.runtime.progress import SinkProgress, SourceProgress, Story, UnitProgress
+from boatlift.runtime.progress import SinkProgress, SourceProgress, UnitProgress
+from boatlift.runtime.story import Story
 from boatlift.storage.history import History
 from boatlift.storage.records import Checkpoint, Committed, Input, Output, Record, Stable, Stopped, Truncate
 from boatlift.times import Frontier, last_of

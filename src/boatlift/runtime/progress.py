@@ -1,15 +1,14 @@
-"""Where each processor is: the state machine's own state, in three small parts, and its story."""
+"""Where each processor is: the state machine's own state, in three small parts."""
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass, field
 
 from boatlift.runtime.events import StepResult
 from boatlift.runtime.instructions import Run
 from boatlift.storage.records import Input
 
-__all__ = ["SinkProgress", "SourceProgress", "Story", "UnitProgress"]
+__all__ = ["SinkProgress", "SourceProgress", "UnitProgress"]
 
 
 @dataclass(slots=True)
@@ -84,17 +83,3 @@ class SinkProgress:
     held: int
     waiting: dict[int, StepResult] = field(default_factory=dict)
     committing: int | None = None
-
-
-class Story:
-    """The last transitions, told when an invariant breaks."""
-
-    def __init__(self, length: int = 40) -> None:
-        self._lines: deque[tuple[str, object]] = deque(maxlen=length)
-
-    def tell(self, kind: str, what: object) -> None:
-        """Adds a transition."""
-        self._lines.append((kind, what))
-
-    def __str__(self) -> str:
-        return "the last transitions were:\n" + "\n".join(f"  {kind:5} {what}" for kind, what in self._lines)

@@ -23,9 +23,9 @@ class Disk:
         syncs: Whether what was written is synced before it is said to be durable; a fault if not.
     """
 
-    def __init__(self, die: Callable[[], None] = lambda: None, *, syncs: bool = True) -> None:
+    def __init__(self, die: Callable[[], None] = lambda: None) -> None:
         self.objects: dict[str, bytes] = {}
-        self.die, self.syncs = die, syncs
+        self.die, self.syncs = die, True
         self._unsynced: list[str] = []
 
     def create(self, name: str, content: bytes | Path) -> None:

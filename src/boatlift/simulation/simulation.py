@@ -29,7 +29,6 @@ class Simulation:
         without: Numbers of faults that are left out.
         epochs: How many epochs sources close; as the seed has it if None.
         checked: Whether machines check their invariants, and compare what is replayed.
-        syncs: Whether the disk syncs what it says is durable.
 
     Attributes:
         faults: What goes wrong.
@@ -44,7 +43,6 @@ class Simulation:
         without: AbstractSet[int] = frozenset(),
         epochs: int | None = None,
         checked: bool = True,
-        syncs: bool = True,
     ) -> None:
         of_recipe, of_faults = random.Random(f"recipe {seed}"), random.Random(f"faults {seed}")
         self._schedule = random.Random(f"schedule {seed}")
@@ -60,7 +58,7 @@ class Simulation:
         self._told: list[object] = []
         self.acts = 0
         self.world = World(self.recipe, self._schedule, digests=checked)
-        self.disk = Disk(self._perhaps_die, syncs=syncs)
+        self.disk = Disk(self._perhaps_die)
         self._settings = Settings(of_recipe, self.recipe, checked=checked)
         self._fuse: int | None = None
         self._next_fuse: int | None = None

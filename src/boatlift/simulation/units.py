@@ -9,25 +9,20 @@ division of input that was recorded: the sinks must hold exactly what it gives.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from boatlift.dataflow import Dataflow, Lazy, Outcome, Plan, Stream, Unit, plan
-from boatlift.errors import DataError, FencedError
 from boatlift.runtime import events as ev
 from boatlift.runtime import instructions as do
 from boatlift.runtime.machine import Machine
+from boatlift.simulation.disk import CrashError, Disk
 from boatlift.storage.history import History
 from boatlift.storage.log import Log
 from boatlift.storage.records import Claim, Input, RunRef
 
-__all__ = ["CrashError", "MemoryStore", "Simulation", "simulate"]
-
-
-class CrashError(Exception):
-    """The simulated process dies here."""
+__all__ = ["Simulation", "simulate"]
 
 
 def mix(*parts: Any) -> int:
@@ -35,59 +30,6 @@ def mix(*parts: Any) -> int:
     import hashlib
 
     return int.from_bytes(hashlib.blake2b(repr(parts).encode(), digest_size=8).digest(), "big")
-
-
-@dataclass
-class MemoryStore:
-    """A store in memory that outlives the simulated process; every create and delete is a moment to die.
-
-    Attributes:
-        objects: What is durable.
-        die: Called before and after each durable act; raises `CrashError` when the time has come.
-    """
-
-    die: Any = lambda: None
-    objects: dict[str, bytes] = field(default_factory=dict)
-
-    def create(self, name: str, content: bytes | Path) -> None:
-        """As `Store.create`."""
-        if name in self.objects:
-            raise FencedError("OBJECT_EXISTS", f"{name} exists already: another process owns the store now")
-        assert isinstance(content, bytes), "the simulation has no files"
-        self.die()
-        self.objects[name] = content
-        self.die()
-
-    def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
-        """As `Store.read`."""
-        if name not in self.objects:
-            raise DataError("MISSING_OBJECT", f"{name} is not there: restore it from a copy")
-        return self.objects[name][start : None if length is None else start + length]
-
-    def size(self, name: str) -> int | None:
-        """As `Store.size`."""
-        return len(self.objects[name]) if name in self.objects else None
-
-    def list(self, prefix: str) -> Iterator[str]:
-        """As `Store.list`."""
-        return iter(sorted(name for name in self.objects if name.startswith(prefix)))
-
-    def delete(self, name: str) -> None:
-        """As `Store.delete`."""
-        self.die()
-        self.objects.pop(name, None)
-        self.die()
-
-    def local_path(self, _name: str) -> Path | None:
-        """As `Store.local_path`."""
-        return None
-
-    def scratch(self, owner: int) -> Path:
-        """As `Store.scratch`; the simulation keeps scratch elsewhere."""
-        return Path(str(owner))
-
-    def discard_scratch(self, before: int) -> None:
-        """As `Store.discard_scratch`."""
 
 
 @dataclass
@@ -126,7 +68,7 @@ class Simulation:
     def __init__(self, seed: int, crashes: int = 4) -> None:
         self.random = random.Random(seed)
         self.plan: Plan = plan(_random_flow(self.random))
-        self.store = MemoryStore(self._perhaps_die)
+        self.store = Disk(self._perhaps_die)
         self.crashes_left = crashes
         self.acts_to_live = self._lifetime()
         self.trace: list[str] = []

@@ -13,7 +13,20 @@ import msgspec
 
 from boatlift.times import LAST, AnyFrontier
 
-__all__ = ["Chosen", "Collected", "Cut", "Ended", "Fact", "Maximal", "Result", "Sent", "State", "Taken", "Time"]
+__all__ = [
+    "Chosen",
+    "Collected",
+    "Cut",
+    "Ended",
+    "Fact",
+    "Maximal",
+    "Recorded",
+    "Result",
+    "Sent",
+    "State",
+    "Taken",
+    "Time",
+]
 __all__ += ["largest_within", "maximal_of", "over", "stands", "subset", "within"]
 
 Time = int | tuple[int | str, ...]
@@ -21,11 +34,11 @@ Maximal = tuple[Time, ...]
 """A frontier: its maximal elements, in order."""
 
 
-class _Fact(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class Recorded(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What all records have: immutable, refused if it has fields this version does not know."""
 
 
-class Chosen(_Fact, frozen=True, tag="chosen"):
+class Chosen(Recorded, frozen=True, tag="chosen"):
     """The choices of a processor at a time: its determinants.
 
     Attributes:
@@ -35,43 +48,43 @@ class Chosen(_Fact, frozen=True, tag="chosen"):
     """
 
     processor: str
-    time: int | tuple[int | str, ...]
+    time: Time
     taken: int | str | None
     outcome: Any
 
 
-class Ended(_Fact, frozen=True, tag="ended"):
+class Ended(Recorded, frozen=True, tag="ended"):
     """A round was the last of its loop, at a processor in it."""
 
     processor: str
     time: tuple[int, ...]
 
 
-class Sent(_Fact, frozen=True, tag="sent"):
+class Sent(Recorded, frozen=True, tag="sent"):
     """The message that an edge's sender sent at a time of its own; None: it sent nothing."""
 
     edge: str
-    time: int | tuple[int | str, ...]
+    time: Time
     message: Any
 
 
-class Result(_Fact, frozen=True, tag="result"):
+class Result(Recorded, frozen=True, tag="result"):
     """The digest of all that a processor made of a time, to be compared when it runs again."""
 
     processor: str
-    time: int | tuple[int | str, ...]
+    time: Time
     digest: str
 
 
-class State(_Fact, frozen=True, tag="state"):
+class State(Recorded, frozen=True, tag="state"):
     """A processor's state at a frontier: a checkpoint."""
 
     processor: str
-    frontier: tuple[int | tuple[int | str, ...], ...]
+    frontier: Maximal
     content: Any
 
 
-class Taken(_Fact, frozen=True, tag="taken"):
+class Taken(Recorded, frozen=True, tag="taken"):
     """What a processor that keeps its inputs took at a time: with all before, a checkpoint of the frontier that ends with it.
 
     Attributes:
@@ -79,13 +92,13 @@ class Taken(_Fact, frozen=True, tag="taken"):
     """
 
     processor: str
-    time: int | tuple[int | str, ...]
-    frontier: tuple[int | tuple[int | str, ...], ...]
-    messages: tuple[tuple[str, int | tuple[int | str, ...], Any], ...]
+    time: Time
+    frontier: Maximal
+    messages: tuple[tuple[str, Time, Any], ...]
     outcome: Any
 
 
-class Cut(_Fact, frozen=True, tag="cut"):
+class Cut(Recorded, frozen=True, tag="cut"):
     """A recovery: what stands before this, beyond these frontiers, belongs to an execution that is gone.
 
     Attributes:
@@ -93,11 +106,11 @@ class Cut(_Fact, frozen=True, tag="cut"):
         messages: Edge to the times of its sender whose messages stay.
     """
 
-    processors: dict[str, tuple[int | tuple[int | str, ...], ...]]
-    messages: dict[str, tuple[int | tuple[int | str, ...], ...]]
+    processors: dict[str, Maximal]
+    messages: dict[str, Maximal]
 
 
-class Collected(_Fact, frozen=True, tag="collected"):
+class Collected(Recorded, frozen=True, tag="collected"):
     """What nobody will ask for again.
 
     Attributes:
@@ -106,9 +119,9 @@ class Collected(_Fact, frozen=True, tag="collected"):
         messages: Edge to the times of its sender whose messages are garbage.
     """
 
-    states: dict[str, tuple[int | tuple[int | str, ...], ...]]
-    choices: dict[str, tuple[int | tuple[int | str, ...], ...]]
-    messages: dict[str, tuple[int | tuple[int | str, ...], ...]]
+    states: dict[str, Maximal]
+    choices: dict[str, Maximal]
+    messages: dict[str, Maximal]
 
 
 Fact = Chosen | Ended | Sent | Result | State | Taken | Cut | Collected

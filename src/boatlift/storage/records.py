@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
-from boatlift.storage.facts import Fact
+from boatlift.storage.facts import Fact, Recorded
 
 __all__ = [
     "Checkpoint",
@@ -27,11 +25,7 @@ __all__ = [
 ]
 
 
-class _Fact(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What all records have: immutable, refused if it has fields this version does not know."""
-
-
-class RunRef(_Fact, frozen=True):
+class RunRef(Recorded, frozen=True):
     """A run by name, with all that is needed to trust and place it.
 
     Attributes:
@@ -53,7 +47,7 @@ class RunRef(_Fact, frozen=True):
     digest: str
 
 
-class Claim(_Fact, frozen=True, tag="claim"):
+class Claim(Recorded, frozen=True, tag="claim"):
     """A process takes the dataflow over; the number of the object that holds this is its token.
 
     Attributes:
@@ -69,7 +63,7 @@ class Claim(_Fact, frozen=True, tag="claim"):
     environment: dict[str, Any]
 
 
-class Input(_Fact, frozen=True, tag="input"):
+class Input(Recorded, frozen=True, tag="input"):
     """The determinants of one time at a source: what it takes, the clock, the seed."""
 
     source: str
@@ -79,7 +73,7 @@ class Input(_Fact, frozen=True, tag="input"):
     seed: int
 
 
-class Output(_Fact, frozen=True, tag="output"):
+class Output(Recorded, frozen=True, tag="output"):
     """What a processor made of a time: rows and digest, to be compared on replay."""
 
     processor: str
@@ -88,7 +82,7 @@ class Output(_Fact, frozen=True, tag="output"):
     digest: str
 
 
-class Checkpoint(_Fact, frozen=True, tag="checkpoint"):
+class Checkpoint(Recorded, frozen=True, tag="checkpoint"):
     """A processor's state at a frontier is durable: Ξ of the frontier that ends with `time`."""
 
     processor: str
@@ -96,30 +90,30 @@ class Checkpoint(_Fact, frozen=True, tag="checkpoint"):
     runs: tuple[RunRef, ...]
 
 
-class Committed(_Fact, frozen=True, tag="committed"):
+class Committed(Recorded, frozen=True, tag="committed"):
     """A sink holds every time up to this one (a memo: the sink itself is the truth)."""
 
     sink: str
     time: int
 
 
-class Stable(_Fact, frozen=True, tag="stable"):
+class Stable(Recorded, frozen=True, tag="stable"):
     """Stable frontiers that moved: processor to the last time that no failure can take back."""
 
     frontiers: dict[str, int]
 
 
-class Truncate(_Fact, frozen=True, tag="truncate"):
+class Truncate(Recorded, frozen=True, tag="truncate"):
     """A recovery: what is logged beyond these times (by processor) belongs to an execution that is gone."""
 
     frontiers: dict[str, int]
 
 
-class Stopped(_Fact, frozen=True, tag="stopped"):
+class Stopped(Recorded, frozen=True, tag="stopped"):
     """The owner stopped in good order: what was logged and not executed was never executed by anyone."""
 
 
-class Snapshot(_Fact, frozen=True, tag="snapshot"):
+class Snapshot(Recorded, frozen=True, tag="snapshot"):
     """The manifest: all that the records before it still mean, so that those can go.
 
     Attributes:

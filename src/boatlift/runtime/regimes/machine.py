@@ -13,7 +13,6 @@ from typing import Any
 
 from boatlift.errors import DivergedError, InternalError
 from boatlift.recovery import Kind, Monitor
-from boatlift.runtime.progress import Story
 from boatlift.runtime.regimes import acts as do
 from boatlift.runtime.regimes import keeping
 from boatlift.runtime.regimes.building import build
@@ -25,6 +24,7 @@ from boatlift.runtime.regimes.pressure import Pressure
 from boatlift.runtime.regimes.processor import Processor, Step
 from boatlift.runtime.regimes.program import Program
 from boatlift.runtime.regimes.recovering import carry_out
+from boatlift.runtime.story import Story
 from boatlift.storage.facts import Chosen, Collected, Ended
 from boatlift.storage.standing import Standing
 from boatlift.times import AnyFrontier, frontier_of
