@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from boatlift.errors import DataError, InternalError
 from boatlift.recovery import Edge, Kind, Monitor, RecoveryGraph, Vertex, solve
+from boatlift.recovery.releasing import largest
 from boatlift.times import Frontier, last_of
 
 up_to = Frontier.up_to
@@ -177,6 +178,21 @@ def test_one_rebuilt_from_all_facts_in_any_order_answers_the_same(seed):
         if vertex.kind is Kind.SINK:
             for time in range(13):
                 assert run.monitor.may_release(p, up_to(time)) == rebuilt.may_release(p, up_to(time))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32))
+def test_what_may_leave_is_what_a_whole_solution_lets_a_sink_hold(seed):
+    """Shortcuts to the answer, and the bound that spares asking, change nothing."""
+    run = Execution(seed)
+    sinks = [p for p, vertex in run.graph.vertices.items() if vertex.kind is Kind.SINK]
+    for _ in range(80):
+        run.one_thing()
+        for sink in sinks:
+            prefixes = [up_to(time) for time in range(run.released[sink], run.completed[sink] + 1)]
+            if len(prefixes) > 1 and run.random.random() < 0.3:
+                whole = largest(run.graph, run.monitor.knowledge(), sink, prefixes)
+                assert run.monitor.releasable(sink, prefixes[1:]) == (whole if whole != prefixes[0] else None)
 
 
 def ready():

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
 from functools import reduce
 from operator import and_
 from typing import Any
@@ -19,8 +18,8 @@ from boatlift.recovery.graph import Kind, RecoveryGraph
 from boatlift.recovery.incremental import Incremental
 from boatlift.recovery.knowledge import Knowledge
 from boatlift.recovery.plan import RecoveryPlan, plan_recovery
+from boatlift.recovery.releasing import at_most, largest
 from boatlift.recovery.reported import Reported
-from boatlift.recovery.solver import solve
 from boatlift.times import IDENTITY, AnyFrontier, Loop, LoopTime, Order
 
 __all__ = ["Monitor"]
@@ -54,6 +53,7 @@ class Monitor:
         self._incremental: Incremental | None = None
         self._grown: set[str] = set()
         self._releases: dict[tuple[str, tuple[AnyFrontier, ...]], AnyFrontier | None] = {}
+        self._at_most: Mapping[str, AnyFrontier] = {}
 
     # -- reports ------------------------------------------------------------------------------------------------------
 
@@ -158,7 +158,7 @@ class Monitor:
             self._knowledge.pop(name, None)
         self._incremental = None  # logs were cut: frontiers may fall
         self._grown.clear()
-        self._releases.clear()
+        self._ask_again()
 
     # -- answers ------------------------------------------------------------------------------------------------------
 
@@ -249,9 +249,11 @@ class Monitor:
                 return frontier
         else:
             return None
-        knowledge = dict(self.knowledge())
-        knowledge[sink] = replace(knowledge[sink], checkpoints=[held, *larger], completed=larger[-1])
-        chosen = solve(self._graph, knowledge, self._graph.vertices.keys()).frontier[sink]
+        if not self._at_most:
+            self._at_most = at_most(self._graph, self.knowledge())
+        if not larger[0] <= self._at_most[sink]:
+            return None
+        chosen = largest(self._graph, self.knowledge(), sink, [held, *larger])
         return chosen if chosen != held else None
 
     def plan(self, failed: AbstractSet[str]) -> RecoveryPlan:
@@ -292,7 +294,11 @@ class Monitor:
     def _changed(self, processor: str) -> None:
         self._knowledge.pop(processor, None)
         self._grown.add(processor)
+        self._ask_again()
+
+    def _ask_again(self) -> None:
         self._releases.clear()
+        self._at_most = {}
 
     def _solve(self) -> Incremental:
         """Gives the answer to "everything fails now", with all that was reported."""

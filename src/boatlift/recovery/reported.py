@@ -134,8 +134,9 @@ class Reported:
             within = sum(f <= garbage for f in self.checkpoints)
             self.checkpoints = self.checkpoints[max(0, within - 1) :]
 
-        self.ends = {end for end in self.ends if not garbage.contains(_end_of(end, self._vertex))}
-        self.durable_ends &= self.ends
+        gone = {end for end in self.ends | self.durable_ends if garbage.contains(_end_of(end, self._vertex))}
+        self.ends -= gone
+        self.durable_ends -= gone
 
     def forget_messages(self, edge: str, frontier: AnyFrontier) -> None:
         """Drops messages that their receiver will not need again, in memory and in the log."""

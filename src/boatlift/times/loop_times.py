@@ -59,18 +59,20 @@ class LoopTimes:
         """
         if time is None:
             return self._or_end((0,) * (self._depth + 1))
-        level = next((at for at, n in enumerate(time) if n == LAST), len(time))
+        level = len(time) if time[-1] != LAST else time.index(LAST)
         if level == 0:
             return None  # nothing follows the end of all epochs
-        *outer, n = time[:level]
-        if level > 1 and self._lasts.get(tuple(outer), n + 1) <= n:  # whoever is beyond the last is there too
-            return end_of(tuple(outer), self._depth)
-        return self._or_end((*outer, n + 1, *(0 for _ in time[level:])))
+        outer, n = time[: level - 1], time[level - 1]
+        if level > 1 and self._lasts.get(outer, n + 1) <= n:  # whoever is beyond the last is there too
+            return end_of(outer, self._depth)
+        return self._or_end((*outer, n + 1, *(0,) * (len(time) - level)))
 
     def _or_end(self, time: LoopTime) -> LoopTime | None:
         """Gives a time of the set; or, where a first round is known never to have been, the end of its loop."""
         if time in self:
             return time
+        if not self._lasts:
+            return None
         at = next((at for at in range(1, len(time)) if self._lasts.get(time[:at]) == NO_ROUND), None)
         return None if at is None or any(time[at:]) else end_of(time[:at], self._depth)
 

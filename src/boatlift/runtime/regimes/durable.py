@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from boatlift.errors import InternalError
-from boatlift.recovery import Kind, Monitor, RecoveryGraph, RecoveryPlan
+from boatlift.recovery import Monitor, RecoveryGraph, RecoveryPlan
 from boatlift.runtime.regimes.acts import Write
 from boatlift.storage.facts import (
     Chosen,
@@ -92,9 +92,6 @@ class DurableFacts:
         """Tells the monitor."""
         monitor, vertices = self._monitor, self._graph.vertices
         match fact:
-            case Chosen(processor, time) if processor in vertices and vertices[processor].kind is Kind.SOURCE:
-                assert isinstance(time, int)
-                monitor.durable_input(processor, time)
             case Chosen(processor, time):
                 monitor.durable_determinants(processor, time)
             case Ended(processor, time):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from boatlift.runtime.regimes.ends import SinkEnd, SourceEnd
 from boatlift.runtime.regimes.processor import Processor
@@ -23,6 +23,11 @@ class Pressure:
     def __init__(self, processors: Mapping[str, Processor], most: int) -> None:
         self._processors, self._most = processors, most
         self._behind = {name: self._reach(p, set()) for name, p in processors.items() if isinstance(p, SourceEnd)}
+        self._queues = {source: list(self._edges(source)) for source in self._behind}
+        self._sinks = {
+            source: [p for name in behind if isinstance(p := processors[name], SinkEnd)]
+            for source, behind in self._behind.items()
+        }
 
     def above(self, processor: str) -> set[str]:
         """Gives the sources from which anything comes to a processor."""
@@ -30,13 +35,8 @@ class Pressure:
 
     def crowded(self, source: str) -> bool:
         """Whether as much waits behind a source as may."""
-        behind = self._behind[source]
-        count = 0
-        for name in behind:
-            p = self._processors[name]
-            count += sum(len(p.waiting[edge.name]) for edge, sender in p.senders if sender.name in {source, *behind})
-            count += len(p.staged) if isinstance(p, SinkEnd) else 0
-        return count >= self._most
+        queued = sum(len(p.waiting[edge]) for p, edge in self._queues[source])
+        return queued + sum(len(sink.staged) for sink in self._sinks[source]) >= self._most
 
     def wanted(self) -> set[str]:
         """Gives the sources without which something that waits can never be taken, however much waits behind them."""
@@ -44,6 +44,12 @@ class Pressure:
         for sender in (sender for p in self._processors.values() for sender in p.lacks()):
             wanted |= {sender.name} if isinstance(sender, SourceEnd) else self.above(sender.name)
         return wanted
+
+    def _edges(self, source: str) -> Iterator[tuple[Processor, str]]:
+        """Gives the queues behind a source, of what came from it, with who takes from them."""
+        behind = self._behind[source]
+        for p in map(self._processors.__getitem__, behind):
+            yield from ((p, edge.name) for edge, sender in p.senders if sender.name in {source, *behind})
 
     def _reach(self, p: Processor, reached: set[str]) -> set[str]:
         for _, receiver in p.receivers:
