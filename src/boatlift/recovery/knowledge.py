@@ -38,6 +38,8 @@ class Knowledge:
         in_flight: Output edge to the times of p whose messages it holds in memory for its receivers, if it lives.
         waiting: Input edge to the times of messages that wait there, if it lives.
         completed: The times that it has completed itself, in this life: ⊤ if it lives.
+        held: Stateful: frontiers of this life, in rising order, whose state it still has in memory, if it lives: it goes back to
+            one by dropping what came after.
     """
 
     vertex: Vertex
@@ -52,6 +54,7 @@ class Knowledge:
     in_flight: Mapping[str, Times] = field(default_factory=dict)
     waiting: Mapping[str, Times] = field(default_factory=dict)
     completed: AnyFrontier = _NOTHING
+    held: Sequence[AnyFrontier] = ()
 
     @classmethod
     def of(
@@ -127,7 +130,9 @@ class Knowledge:
 
     def _with_completed(self) -> list[AnyFrontier]:
         """Where it is, in its place: a checkpoint of an earlier life may be ahead of it."""
-        below = [f for f in self.checkpoints if f <= self.completed and f != self.completed]
+        durable = [f for f in self.checkpoints if f <= self.completed and f != self.completed]
+        held = [f for f in self.held if f != self.completed and f not in durable]
+        below = sorted([*durable, *held], key=lambda f: sum(g <= f for g in (*durable, *held)))
         return [*below, self.completed, *(f for f in self.checkpoints if not f <= self.completed)]
 
     def _recorded(self, survivors: AbstractSet[str]) -> list[Xi]:

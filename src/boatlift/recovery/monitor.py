@@ -131,6 +131,16 @@ class Monitor:
             reported.completed = reported.completed | frontier
             self._knowledge.pop(processor, None)
 
+    def holds(self, processor: str, frontiers: Sequence[AnyFrontier]) -> None:
+        """Learns at which frontiers of this life a processor's state is still in memory.
+
+        Args:
+            processor: Which.
+            frontiers: Each within the next, and within what it has completed.
+        """
+        self._of(processor, Kind.STATEFUL).held = list(frontiers)
+        self._knowledge.pop(processor, None)
+
     def sent(self, edge: str, time: Any) -> None:
         """Learns that a message's sender holds it in memory for its receiver, until the receiver's stable frontier passes.
 

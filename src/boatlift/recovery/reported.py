@@ -37,6 +37,7 @@ class Reported:
         logged, in_flight: Output edge to the times of p whose messages are durable, or in its memory.
         durable_ends, ends: In a loop: the last rounds that are durably known, or known to this life.
         completed: The times it has completed in this life.
+        held: The frontiers of this life whose state is in memory, each within the next.
         stable: No failure can take them back.
         floor: Nothing beyond it is collected; None for no floor.
     """
@@ -50,6 +51,7 @@ class Reported:
         "durable_ends",
         "ends",
         "floor",
+        "held",
         "in_flight",
         "logged",
         "order",
@@ -68,6 +70,7 @@ class Reported:
         self.durable_ends: set[LoopTime] = set()
         self.ends: set[LoopTime] = set()
         self.completed = nothing
+        self.held: list[AnyFrontier] = []
         self.stable = nothing
         self.floor: AnyFrontier | None = None
 
@@ -161,6 +164,7 @@ class Reported:
             logged.cut(fixed)
         self.durable_ends = {end for end in self.durable_ends if fixed.contains(_end_of(end, self._vertex))}
         self.ends = {end for end in self.ends if restored.contains(_end_of(end, self._vertex))}
+        self.held = [f for f in self.held if f <= restored and not failed]
         if failed:
             self.in_flight.clear()
             self.ends = set(self.durable_ends)
@@ -181,6 +185,7 @@ class Reported:
             logged=self.logged,
             in_flight=self.in_flight,
             completed=self.completed,
+            held=self.held,
         )
 
 

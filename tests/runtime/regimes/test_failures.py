@@ -137,3 +137,23 @@ def test_a_state_that_comes_late_is_no_later_state():
     standing = Standing.of([State("p", (t,), f"state {t}") for t in (1, 3, 5, 7, 4)])
     garbage = Standing.of([*standing.facts(), Collected({"p": (5,)}, {}, {})])
     assert sorted(garbage.states["p"]) == [(5,), (7,)]
+
+
+def test_who_did_not_fail_goes_back_by_dropping_what_came_after():
+    """It has no checkpoint at all, and yet executes nothing again that stays fixed."""
+    vertices = [Vertex("in", Kind.SOURCE), Vertex("q", Kind.STATEFUL, deterministic=False)]
+    vertices += [Vertex("p", Kind.STATEFUL), Vertex("out", Kind.SINK)]
+    edges = [Edge("in>q", "in", "q"), Edge("q>p", "q", "p"), Edge("p>out", "p", "out")]
+    regimes = {"q": Regime(Lazy(every=2), recorded=False), "p": Regime(Lazy(every=None))}
+    driver = Driver(Program(RecoveryGraph(vertices, edges), regimes), epochs=3, ended=False)
+    third = driver.go(until=lambda order: isinstance(order, do.Run) and order.processor == "p" and order.time == 2)
+    driver.run(third)
+    for order in [order for order in driver.later if isinstance(order, do.Place)]:
+        driver.carry_out(order)
+    assert driver.machine.processors["p"].done == up_to(2)
+    driver.given.clear()
+    driver.hear(do.Failed(frozenset({"q"})))
+    assert driver.machine.processors["p"].done == up_to(1), "q had saved no more, and chooses anew"
+    driver.go()
+    again = [order for order in driver.of(do.Run) if order.processor == "p"]
+    assert (again[0].time, again[0].state) == (2, third.state)

@@ -168,6 +168,9 @@ class StateMachine:
             return
         self._did(p, step, event.sent, event.state)
         self.durable.add(keeping.facts_of(p, step, event.outcome, event.sent, event.digest, self.durable))
+        if p.vertex.kind is Kind.STATEFUL:
+            p.hold_state()
+            self.monitor.holds(p.name, [held.frontier for held in p.states])
 
     def _compare(self, p: Processor, step: Step, event: do.Ran) -> None:
         recorded = self.durable.standing.results.get(p.name, {}).get(step.key)

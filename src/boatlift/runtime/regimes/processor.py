@@ -14,7 +14,10 @@ from boatlift.runtime.regimes.regime import Regime
 from boatlift.storage.facts import Chosen, Taken
 from boatlift.times import LAST, NO_ROUND, AnyFrontier, EpochFrontier, Loop, LoopTime, frontier_of
 
-__all__ = ["Processor", "Step"]
+__all__ = ["Held", "Processor", "Step"]
+
+HELD_STATES = 8
+"""A processor that has not failed can go back so many steps without restoring anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +35,21 @@ class Step:
     inputs: tuple[Message, ...]
     key: Any
     taken: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A state in memory that a processor can go back to, if it does not fail: immutable, so it costs nothing to keep.
+
+    Attributes:
+        frontier: What it had done.
+        state, unsaved, unrecorded: As `Processor` has them, then.
+    """
+
+    frontier: AnyFrontier
+    state: Any
+    unsaved: int
+    unrecorded: tuple[Chosen, ...]
 
 
 class Processor(ABC):
@@ -52,6 +70,7 @@ class Processor(ABC):
         unsaved: How many steps it has made since its state was made durable.
         unrecorded: The choices since then, where they are not recorded step by step.
         rebuild: What it took, to be taken again until its state is what it was.
+        states: The last of them, in rising order; the present one is the last.
     """
 
     def __init__(self, vertex: Vertex, regime: Regime, inputs: tuple[Edge, ...], outputs: tuple[Edge, ...]) -> None:
@@ -66,6 +85,7 @@ class Processor(ABC):
         self.unsaved = 0
         self.unrecorded: list[Chosen] = []
         self.rebuild: deque[Taken] = deque()
+        self.states: deque[Held] = deque(maxlen=HELD_STATES)
         self.senders: list[tuple[Edge, Processor]] = []
         self.receivers: list[tuple[Edge, Processor]] = []
 
@@ -159,12 +179,26 @@ class Processor(ABC):
         first = before[-1] + 1 if before is not None and before[:-1] == last[:-1] else 0
         return [(*outer, round_) for round_ in range(first, n + 1)]
 
+    def hold_state(self) -> None:
+        """Remembers its state as it is now."""
+        self.states.append(Held(self.done, self.state, self.unsaved, tuple(self.unrecorded)))
+
     def go_back(self, frontier: AnyFrontier) -> None:
         """Begins another life at a frontier, with nothing waiting and no state."""
         self.call_off()
         self.done, self.state, self.unsaved = frontier, None, 0
         self.unrecorded.clear()
         self.rebuild.clear()
+
+    def drop_back(self, frontier: AnyFrontier) -> bool:
+        """Takes up the state that it holds of a frontier that it has just gone back to; tells whether it does."""
+        while self.states and not self.states[-1].frontier <= frontier:
+            self.states.pop()
+        if not self.states or self.states[-1].frontier != frontier:
+            return False
+        held = self.states[-1]
+        self.state, self.unsaved, self.unrecorded = held.state, held.unsaved, list(held.unrecorded)
+        return True
 
     def call_off(self) -> None:
         """Begins another life where it is."""

@@ -67,7 +67,10 @@ def _take_back(plan: RecoveryPlan, p: Processor, standing: Standing) -> Iterator
     p.go_back(restored)
     for edge, sent in p.sent.items():
         p.sent[edge] = {} if p.name in plan.failed else {t: m for t, m in sent.items() if restored.contains(t)}
-    _restore(p, restored, standing)
+    if p.name in plan.failed:
+        p.states.clear()
+    if not p.drop_back(restored):
+        _restore(p, restored, standing)
     if isinstance(p, SourceEnd):
         last = standing.chosen.get(p.name, {}).get(last_of(restored))
         p.positions = None if last is None else last.outcome
