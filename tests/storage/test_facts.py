@@ -4,7 +4,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boatlift.simulation.disk import Disk
-from boatlift.storage.facts import Chosen, Collected, Cut, Ended, Result, Sent, State, Taken, maximal_of, stands, within
+from boatlift.storage.facts import (
+    Chosen,
+    Collected,
+    Cut,
+    Ended,
+    Result,
+    Sent,
+    State,
+    Taken,
+    left_of,
+    maximal_of,
+    stands,
+    within,
+)
 from boatlift.storage.log import Log
 from boatlift.storage.standing import Standing
 from boatlift.times import EPOCH, LAST, Loop, Order, Sequence, frontier_of
@@ -66,7 +79,7 @@ def test_what_stands_can_be_written_in_place_of_all_before(said):
 def test_a_cut_leaves_what_stands(said, cut):
     before = list(Standing.of(said).facts())
     after = list(Standing.of([*said, cut]).facts())
-    assert after == [fact for fact in before if stands(fact, cut)]
+    assert after == [left for fact in before if (left := left_of(fact, cut)) is not None]
 
 
 def test_a_loop_that_ended_within_a_frontier_stays():
@@ -77,6 +90,16 @@ def test_a_loop_that_ended_within_a_frontier_stays():
     assert not stands(Ended("p", (1, 3)), Cut({"p": ((1, 3),)}, {})), (
         "that round 3 was the last is more than that it was"
     )
+
+
+def test_of_a_loop_that_ended_beyond_a_frontier_it_is_known_that_nothing_came_within():
+    cut = Cut({"p": ((5, 0),)}, {})
+    assert left_of(Ended("p", (5, -1)), cut) == Ended("p", (5, -1), (5, 0))
+    assert left_of(Ended("p", (5, 0)), cut) is None
+    standing = Standing.of([Ended("p", (5, -1)), cut])
+    assert list(standing.facts()) == [Ended("p", (5, -1), (5, 0))]
+    standing.apply(Collected({}, {"p": ((5, 0),)}, {}))
+    assert not standing.ended["p"]
 
 
 def test_of_what_is_collected_the_last_choice_and_the_last_state_stay():

@@ -16,7 +16,7 @@ from unittest.mock import patch
 from boatlift.errors import DataError, InternalError
 from boatlift.recovery import Kind, Monitor, incremental, solver
 from boatlift.recovery.solver import Solving, Values
-from boatlift.runtime.regimes import StateMachine, structured
+from boatlift.runtime.regimes import StateMachine
 from boatlift.runtime.regimes.acts import Place
 from boatlift.runtime.regimes.durable import DurableFacts
 from boatlift.runtime.regimes.ordered import Ordered
@@ -54,17 +54,18 @@ class Mutant:
 
 # -- constraints left out -------------------------------------------------------------------------------------------------
 
-_first_complete = structured.first_complete
 _recovered = Monitor.recovered
 _settled = Monitor.settled
 _cut = DurableFacts.cut
-_next = Ordered.next
+_upcoming = Structured.upcoming
+_upcoming_in_order = Ordered.upcoming
 _collectable = Monitor.collectable
 _create = Disk.create
 
 
-def _whether_complete_or_not(p: Any, _within: Any) -> Any:
-    return _first_complete(p, all_times(p.vertex.domain))
+def _whether_complete_or_not(self: Any, chosen: Any, *, hasten: bool) -> Any:
+    with patch.object(Structured, "complete", lambda p: all_times(p.vertex.domain)):
+        return iter(list(_upcoming(self, chosen, hasten=hasten)))
 
 
 def _limit_without_discarded(_self: Any, known: Any, limit: Any, f_n: Any) -> Any:
@@ -231,6 +232,15 @@ def _create_unsynced(self: Any, name: str, content: Any) -> None:
     _create(self, name, content)
 
 
+def _added_at_once(self: Any, _processor: str, facts: Any) -> None:
+    self._next += facts
+
+
+def _kept_in_any_order(self: Any, number: int) -> None:
+    self._next += (fact for each in self._keeping if each.number == number for fact in each.facts)
+    self._keeping = [each for each in self._keeping if each.number != number]
+
+
 def _cut_not_written(self: Any, plan: Any) -> None:
     _cut(self, plan)
     self._next = [fact for fact in self._next if not isinstance(fact, Cut)]
@@ -251,7 +261,7 @@ def _every_life(self: Any, name: str, _life: int) -> Any:
 
 
 def _in_any_order(self: Any, _chosen: Any, *, hasten: bool) -> Any:
-    return _next(self, {}, hasten=hasten)
+    return _upcoming_in_order(self, {}, hasten=hasten)
 
 
 def _stands(_self: Any, _step: Any, _fixed: Any) -> bool:
@@ -260,7 +270,7 @@ def _stands(_self: Any, _step: Any, _fixed: Any) -> bool:
 
 MUTANTS: dict[str, Mutant] = {
     "waiting": Mutant(
-        "a time is run before all of its messages are there", {(structured, "first_complete"): _whether_complete_or_not}
+        "a time is run before all of its messages are there", {(Structured, "upcoming"): _whether_complete_or_not}
     ),
     "discarded": Mutant(
         "a receiver may need what its sender can no longer send", {(Solving, "_limit"): _limit_without_discarded}
@@ -300,13 +310,17 @@ MUTANTS: dict[str, Mutant] = {
         "what a processor has not completed itself is collected",
         {(Monitor, "stable"): _stable_beyond_completed, (Monitor, "needless"): _needless_beyond_completed},
     ),
-    "order": Mutant("the recorded order of inputs is ignored on replay", {(Ordered, "next"): _in_any_order}),
+    "order": Mutant("the recorded order of inputs is ignored on replay", {(Ordered, "upcoming"): _in_any_order}),
     "release": Mutant(
         "times leave as soon as they are there", {(Monitor, "releasable"): lambda _self, _sink, prefixes: prefixes[-1]}
     ),
     "collect": Mutant("one time too many is collected", {(Monitor, "collectable"): _collectable_too_early}),
     "acknowledge": Mutant("one time too many is acknowledged", {(Monitor, "settled"): _acknowledged_too_early}),
     "unsynced": Mutant("what is said to be durable is not synced", {(Disk, "create"): _create_unsynced}),
+    "unkept": Mutant("facts name what is not durable", {(DurableFacts, "add"): _added_at_once}),
+    "kept-order": Mutant(
+        "what was taken is written down before what was taken before", {(DurableFacts, "kept"): _kept_in_any_order}
+    ),
     "cut": Mutant("a recovery is not written down", {(DurableFacts, "cut"): _cut_not_written}),
     "under-way": Mutant(
         "what was under way at a recovery is taken for true", {(DurableFacts, "cut"): _cut_but_under_way}

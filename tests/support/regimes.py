@@ -69,6 +69,8 @@ class Driver:
                 self.kept.append(order)
             case do.Run():
                 self.run(order)
+            case do.Keep(number):
+                self.hear(do.Kept(number))
             case do.Write(number) if self.durable:
                 self.hear(do.Durable(number))
             case do.Place(sink, life, frontier, steps):
@@ -79,15 +81,13 @@ class Driver:
 
     def run(self, order, *, outcome="chosen", digest=None, **sent):
         p = self.machine.processors[order.processor]
-        chosen = order.outcome if order.outcome is not None else (None if p.vertex.deterministic else outcome)
-        content = (
-            *(m.content if isinstance(m.content, tuple) else m.time for m in order.inputs),
-            order.time,
-            order.state,
-        )
-        sent = sent or {edge.name: f"{order.processor}@{order.time}" for edge in p.outputs}
-        state = hashlib.md5(repr(content).encode()).hexdigest()[:8]
-        self.hear(do.Ran(order.processor, order.life, order.time, chosen, sent, state, digest))
+        state = order.state
+        for take in order.takes:
+            chosen = take.outcome if take.outcome is not None else (None if p.vertex.deterministic else outcome)
+            content = (*(m.content if isinstance(m.content, tuple) else m.time for m in take.inputs), take.time, state)
+            sends = sent or {edge.name: f"{order.processor}@{take.time}" for edge in p.outputs}
+            state = hashlib.md5(repr(content).encode()).hexdigest()[:8]
+            self.hear(do.Ran(order.processor, order.life, take.time, chosen, sends, state, digest))
 
     def of(self, kind):
         return [order for order in self.given if isinstance(order, kind)]

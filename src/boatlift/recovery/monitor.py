@@ -93,14 +93,20 @@ class Monitor:
         self._reported[processor].ended(time)
         self._knowledge.pop(processor, None)
 
-    def durable_end(self, processor: str, time: LoopTime) -> None:
-        """Learns that it is durably known which round was the last of its loop at a processor."""
+    def durable_end(self, processor: str, time: LoopTime, upto: LoopTime | None = None) -> None:
+        """Learns that it is durably known which round was the last of its loop at a processor.
+
+        Args:
+            processor: Which.
+            time: The round.
+            upto: Up to where it is known that nothing came after; None: to the end of the loop.
+        """
         reported = self._named(processor)
         if not isinstance(self._graph.vertices[processor].domain, Loop):
             raise InternalError("INTERNAL", f"{processor} has no rounds")
         for edge in self._graph.outputs[processor]:
             reported.sent_durably(edge.name)
-        reported.durably_ended(time)
+        reported.durably_ended(time, upto)
         self._changed(processor)
 
     def durable_message(self, edge: str, time: Any) -> None:

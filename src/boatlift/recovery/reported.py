@@ -97,12 +97,17 @@ class Reported:
         for times in self.in_flight.values():
             _end(times, time)
 
-    def durably_ended(self, time: LoopTime) -> None:
-        """Adds a last round to what is durable."""
-        self.ended(time)
-        self.durable_ends.add(time)
+    def durably_ended(self, time: LoopTime, upto: LoopTime | None) -> None:
+        """Adds a last round to what is durable, perhaps as far as a time goes only."""
+        if upto is None:
+            self.ended(time)
+            self.durable_ends.add(time)
         for times in (self.choices, *self.logged.values()):
-            _end(times, time)
+            if upto is None:
+                _end(times, time)
+            else:
+                assert isinstance(times, LoopTimes)
+                times.end_within(time, upto)
 
     def sent(self, edge: str) -> MutableTimes:
         """Gives the times whose messages are in memory."""

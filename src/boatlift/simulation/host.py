@@ -33,6 +33,7 @@ class Settings:
         recipe: What it drives: the program, with the policies of this life.
         collect_after, messages_ahead: As `StateMachine` has them.
         slow: How often the news that something is durable has to wait once more.
+        most: So many times are executed together at the most.
         restart: For so many acts the steps of a processor that has failed have to wait often.
     """
 
@@ -43,6 +44,11 @@ class Settings:
         self.messages_ahead = chance.choice((4, 12, 32))
         self.slow = chance.choice((0.0, 0.0, 0.7, 0.95))
         self.restart = chance.choice((0, 10, 30))
+        self.most = chance.choice((1, 1, 2, 5))
+
+    def together(self, _processor: str, takes: Sequence[do.Take]) -> int:
+        """As `StateMachine` has it."""
+        return min(self.most, len(takes))
 
 
 class Host:
@@ -114,6 +120,8 @@ class Host:
     def fail(self, processors: Iterable[str]) -> None:
         """Some of its processors lose their memory, and take their time to start again."""
         self._starting = frozenset(processors)
+        lost = [todo for todo in self.outstanding if isinstance(todo, do.Keep) and todo.processor in self._starting]
+        self.outstanding = [todo for todo in self.outstanding if todo not in lost]
         self._patience = self.settings.restart
         self.hear(do.Failed(self._starting))
 
@@ -126,7 +134,7 @@ class Host:
     def _waits(self, todo: do.Instruction | do.Event) -> bool:
         """Whether something else is to be done first, if there is anything."""
         self._patience -= 1
-        if isinstance(todo, do.Durable):
+        if isinstance(todo, do.Durable | do.Kept):
             return self._chance.random() < self.settings.slow
         starting = isinstance(todo, do.Run) and self._patience > 0 and todo.processor in self._starting
         return starting and self._chance.random() < SLUGGISH
@@ -145,9 +153,13 @@ class Host:
                     self.twice = False
                     self.outstanding.append(event)
                 self.hear(event)
+            case do.Keep():
+                self._world.keep(todo.contents)
+                self.outstanding.append(do.Kept(todo.number))
             case do.Run():
                 void = todo.life < self.machine.processors[todo.processor].life
-                self.hear(self._world.execute(todo, void=void))
+                for ran in self._world.execute(todo, void=void):
+                    self.hear(ran)
             case do.Place():
                 self._place(todo)
             case do.Ask():
@@ -217,6 +229,7 @@ def machine_of(facts: Sequence[Fact], held: Mapping[str, AnyFrontier], settings:
         checked=settings.checked,
         collect_after=settings.collect_after,
         messages_ahead=settings.messages_ahead,
+        together=settings.together,
     )
 
 

@@ -196,9 +196,11 @@ def random_recipe(chance: random.Random, *, epochs: int | None = None) -> Recipe
 
 
 def random_regime(chance: random.Random, part: Part) -> Regime:
-    """Makes a regime that a processor can have; the ends of batches are kept, and so are they."""
-    if part.role in {Role.SOURCE, Role.SINK, Role.BATCH}:
+    """Makes a regime that a processor can have; how long a batch's epochs are stays."""
+    if part.role in {Role.SOURCE, Role.SINK}:
         return part.regime
+    if part.role is Role.BATCH:
+        return replace(part.regime, recorded=part.deterministic or chance.random() < 0.5)
     recorded = chance.random() < 0.6
     policies: list[Policy] = [Ephemeral(), Batch()]
     if part.keeps:
@@ -260,7 +262,7 @@ class _Making:
             return False
         regime = Regime(Batch(epochs=self.chance.randint(1, 3)))
         part = Part(name, Role.BATCH, deterministic=self.chance.random() < 0.6, regime=regime)
-        self.add(part, [first], dense=False, length=first.length)
+        self.add(self._with_regime(part), [first], dense=False, length=first.length)
         return True
 
     def _loop(self, name: str, first: _Stream) -> None:

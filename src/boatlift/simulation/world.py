@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from boatlift.errors import FencedError
 from boatlift.runtime.regimes import acts as do
 from boatlift.simulation.nodes import Node, Nodes
 from boatlift.simulation.recipes import LOOP_ROUNDS, Recipe, Role, Wire
-from boatlift.storage.facts import Chosen, Cut, Fact, stands
+from boatlift.storage.facts import Chosen, Cut, Fact, contents_of, stands
 from boatlift.times import AnyFrontier, Frontier
 
 __all__ = ["Effect", "World"]
@@ -44,17 +45,24 @@ class World:
         self.held: dict[str, AnyFrontier] = {name: Frontier.up_to(-1) for name in sinks}
         self.effects: dict[str, dict[Any, Effect]] = {name: {} for name in sinks}
         self.acknowledged: dict[str, AnyFrontier] = {name: Frontier.up_to(-1) for name in sources}
+        self._kept: set[str] = set()
         self._owner = 0
         self._lives: dict[str, int] = {}
 
     def durable(self, facts: Iterable[Fact]) -> None:
         """Sees what became durable."""
         for fact in facts:
+            if any(digest_of(content) not in self._kept for content in contents_of(fact)):
+                raise AssertionError(f"{fact} names what is not durable")
             if isinstance(fact, Chosen):
                 self.chosen[fact.processor][fact.time] = fact
             elif isinstance(fact, Cut):
                 for name, chosen in self.chosen.items():
                     self.chosen[name] = {time: choice for time, choice in chosen.items() if stands(choice, fact)}
+
+    def keep(self, contents: Iterable[Any]) -> None:
+        """Makes states and messages durable."""
+        self._kept |= set(map(digest_of, contents))
 
     # -- sources ------------------------------------------------------------------------------------------------------
 
@@ -74,28 +82,35 @@ class World:
 
     # -- the engine ---------------------------------------------------------------------------------------------------
 
-    def execute(self, order: do.Run, *, void: bool) -> do.Ran:
-        """Computes a time: what comes of it depends on everything that led to it.
+    def execute(self, order: do.Run, *, void: bool) -> list[do.Ran]:
+        """Computes times, some or all: what comes of one depends on everything that led to it.
 
         Args:
             order: What is to be executed.
             void: It was called off meanwhile: what it reads may be gone.
         """
+        ran: list[do.Ran] = []
+        for take in order.takes[: self._chance.randint(1, len(order.takes)) if len(order.takes) > 1 else 1]:
+            ran.append(self._execute(order, take, ran[-1].state if ran else order.state, void=void))
+        ran[-1] = replace(ran[-1], over=len(ran) < len(order.takes))
+        return ran
+
+    def _execute(self, order: do.Run, take: do.Take, state: Any, *, void: bool) -> do.Ran:
         part = self.recipe.parts[order.processor]
-        for message in () if order.again or void else order.inputs:
+        for message in () if order.again or void else take.inputs:
             sender = message.edge.split(">")[0]
             if sender in self.acknowledged and self.acknowledged[sender].contains(message.time):
                 raise AssertionError(f"{sender} is read at {message.time}, which was acknowledged")
-        choice = order.outcome
+        choice = take.outcome
         if choice is None and not part.deterministic:
             choice = self._chance.getrandbits(16)
-        node = Node(order.processor, order.time, choice, effect_of(order.inputs), order.state)
+        node = Node(order.processor, take.time, choice, effect_of(take.inputs), state)
         digest = self.nodes.add(node)
         sent = {
-            w.name: digest for w in self.recipe.outputs(order.processor) if sends(self.recipe, w, order.time, digest)
+            w.name: digest for w in self.recipe.outputs(order.processor) if sends(self.recipe, w, take.time, digest)
         }
-        state = digest if part.keeps else None
-        return do.Ran(order.processor, order.life, order.time, choice, sent, state, digest if self.digests else None)
+        kept = digest if part.keeps else None
+        return do.Ran(order.processor, order.life, take.time, choice, sent, kept, digest if self.digests else None)
 
     # -- sinks --------------------------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ __all__ = [
     "Taken",
     "Time",
 ]
-__all__ += ["largest_within", "maximal_of", "over", "stands", "subset", "within"]
+__all__ += ["contents_of", "largest_within", "left_of", "maximal_of", "over", "stands", "subset", "within"]
 
 Time = int | tuple[int | str, ...]
 Maximal = tuple[Time, ...]
@@ -54,10 +54,15 @@ class Chosen(Recorded, frozen=True, tag="chosen"):
 
 
 class Ended(Recorded, frozen=True, tag="ended"):
-    """A round was the last of its loop, at a processor in it."""
+    """A round was the last of its loop, at a processor in it: at no time after it was anything sent.
+
+    Attributes:
+        upto: Known up to here only; None: to the end of the loop.
+    """
 
     processor: str
     time: tuple[int, ...]
+    upto: tuple[int, ...] | None = None
 
 
 class Sent(Recorded, frozen=True, tag="sent"):
@@ -127,6 +132,17 @@ class Collected(Recorded, frozen=True, tag="collected"):
 Fact = Chosen | Ended | Sent | Result | State | Taken | Cut | Collected
 
 
+def contents_of(fact: Fact) -> tuple[Any, ...]:
+    """Gives what a fact names and does not hold: states and messages, which must be durable before it."""
+    match fact:
+        case Sent(message=content) | State(content=content):
+            return () if content is None else (content,)
+        case Taken(messages=messages):
+            return tuple(content for _, _, content in messages if content is not None)
+        case _:
+            return ()
+
+
 def maximal_of(frontier: AnyFrontier) -> Maximal:
     """Gives a frontier as it is written."""
     return tuple(sorted(frontier.maximal))
@@ -167,12 +183,25 @@ def stands(fact: Fact, cut: Cut) -> bool:
             return edge not in cut.messages or within(time, cut.messages[edge])
         case Chosen(processor, time) | Result(processor, time) | Taken(processor, time):
             return processor not in cut.processors or within(time, cut.processors[processor])
-        case Ended(processor, time):
-            return processor not in cut.processors or over(time, cut.processors[processor])
+        case Ended(processor, time, upto):
+            limit = cut.processors.get(processor)
+            return limit is None or (over(time, limit) if upto is None else within(upto, limit))
         case State(processor, frontier):
             return processor not in cut.processors or subset(frontier, cut.processors[processor])
         case _:
             return True
+
+
+def left_of(fact: Fact, cut: Cut) -> Fact | None:
+    """Gives what a cut leaves of a fact that came before it; None if nothing."""
+    if stands(fact, cut):
+        return fact
+    if isinstance(fact, Ended):
+        limit: Any = max(cut.processors[fact.processor], default=())
+        *outer, n = fact.time
+        if (*outer, n + 1) <= limit:
+            return Ended(fact.processor, fact.time, limit)
+    return None
 
 
 def over(last: tuple[int, ...], frontier: Maximal) -> bool:

@@ -20,6 +20,7 @@ from boatlift.storage.facts import (
     Taken,
     Time,
     largest_within,
+    left_of,
     over,
     stands,
     subset,
@@ -93,9 +94,12 @@ class Standing:
         def kept(fact: Any) -> bool:
             return stands(fact, cut)
 
-        for part in (self.chosen, self.ended, self.results, self.states, self.taken):
+        for part in (self.chosen, self.results, self.states, self.taken):
             for processor in cut.processors:
                 _keep(part, processor, kept)
+        for processor, ended in self.ended.items():
+            left = {time: left_of(fact, cut) for time, fact in ended.items()}
+            self.ended[processor] = {time: fact for time, fact in left.items() if isinstance(fact, Ended)}
         for edge in cut.messages:
             _keep(self.sent, edge, kept)
 
@@ -124,7 +128,7 @@ def _outside(frontier: Maximal, fact: Result | Sent | Taken) -> bool:
 
 
 def _ends_outside(frontier: Maximal, fact: Ended) -> bool:
-    return not over(fact.time, frontier)
+    return not (over(fact.time, frontier) if fact.upto is None else within(fact.upto, frontier))
 
 
 def _from_state_on(last: Maximal | None, fact: State) -> bool:

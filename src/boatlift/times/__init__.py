@@ -13,7 +13,7 @@ from boatlift.times.laws import check_projection
 from boatlift.times.loop import Loop, LoopTime, end_of
 from boatlift.times.loop_frontier import LoopFrontier
 from boatlift.times.loop_projections import Enter, Feedback, Leave
-from boatlift.times.loop_times import NO_ROUND, LoopTimes
+from boatlift.times.loop_times import NO_ROUND, LoopTimes, silence
 from boatlift.times.of_domain import all_times, frontier_of, no_times
 from boatlift.times.order import Order
 from boatlift.times.projection import IDENTITY, Identity, Projection, Then
@@ -61,4 +61,5 @@ __all__ = [
     "frontier_of",
     "last_of",
     "no_times",
+    "silence",
 ]

@@ -12,10 +12,32 @@ from boatlift.times.time_set import TimeSet
 if TYPE_CHECKING:
     from boatlift.times.frontier import AnyFrontier
 
-__all__ = ["NO_ROUND", "LoopTimes"]
+__all__ = ["NO_ROUND", "LoopTimes", "silence"]
 
 NO_ROUND = -1
 """Stands for the last round where nothing entered a loop."""
+
+
+def silence(last: LoopTime, limit: LoopTime) -> tuple[list[LoopTime], list[LoopTime]]:
+    """Gives what is left of "this round was the last" up to a time before the end of the loop.
+
+    Args:
+        last: (e, i), or of nested loops (e, i, j); i may be NO_ROUND.
+        limit: A time after that round, before the end of its loop.
+
+    Returns:
+        The loops within that nothing entered, as (e, i, NO_ROUND); the times at which there was nothing.
+    """
+    *outer, n = last
+    through = limit[len(outer)]
+    if len(last) == len(limit):
+        return [], [(*outer, round_) for round_ in range(n + 1, through + 1)]
+    ends = [(*outer, round_, NO_ROUND) for round_ in range(n + 1, through)]
+    within = (*outer, through, NO_ROUND)
+    if all(round_ == LAST for round_ in limit[len(last) :]):
+        return [*ends, within], []
+    more, times = silence(within, limit)
+    return [*ends, *more], times
 
 
 class LoopTimes:
@@ -100,8 +122,21 @@ class LoopTimes:
         self._keep(lambda time: not frontier.contains(time))
 
     def cut(self, frontier: AnyFrontier) -> None:
-        """Drops every time, and every end of rounds, beyond a frontier."""
+        """Drops every time beyond a frontier; that there was nothing after a last round is still known of what lies within."""
+        lasts = dict(self._lasts)
         self._keep(frontier.contains)
+        limit = max(frontier.maximal, default=())
+        for outer, n in lasts.items():
+            if outer not in self._lasts and (*outer, n + 1) <= limit:
+                self.end_within((*outer, n), limit)
+
+    def end_within(self, last: LoopTime, limit: LoopTime) -> None:
+        """Learns that a round was the last of its loop, as far as a time goes."""
+        ends, times = silence(last, limit)
+        for end in ends:
+            self.end(end)
+        for time in times:
+            self.add(time)
 
     def _keep(self, kept: Callable[[LoopTime], bool]) -> None:
         times = [time for time in self if kept(time)]

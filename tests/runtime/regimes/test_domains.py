@@ -45,7 +45,7 @@ def test_where_a_batch_ends_is_recorded_and_repeated():
     driver = Driver(with_batch(), epochs=5, slow={"p"})
     driver.go()
     cut = driver.kept.pop()
-    assert [m.time for m in cut.inputs] == [0, 1], "two are enough; it does not wait for more"
+    assert [m.time for m in cut.takes[0].inputs] == [0, 1], "two are enough; it does not wait for more"
     driver.slow.clear()
     driver.run(cut)
     driver.go()
@@ -152,6 +152,6 @@ def test_in_a_sequence_nothing_has_its_place_too():
         if driver.kept:
             run = driver.kept.pop(0)
             driver.run(run, **({"p>nobody": ""} if run.time == 1 else {"p>o": "m"}))
-    assert [(run.time, run.inputs[0].content) for run in driver.of(do.Run) if run.processor == "o"] == [
+    assert [(run.time, run.takes[0].inputs[0].content) for run in driver.of(do.Run) if run.processor == "o"] == [
         (("p>o", n), None if n == 1 else "m") for n in range(5)
     ]

@@ -65,13 +65,13 @@ def test_what_rests_on_silence_is_called_off_with_it():
     driver.run(driver.kept.pop(), **{"q>nobody": ""})
     driver.go()
     taking = driver.kept.pop()
-    assert [message.edge for message in taking.inputs] == ["in>p"]
+    assert [message.edge for message in taking.takes[0].inputs] == ["in>p"]
     driver.hear(do.Failed(frozenset({"q"})))
     assert driver.of(do.Cancel) == [do.Cancel("p", taking.life)]
     driver.go()
     driver.run(driver.kept.pop())
     driver.go()
-    assert [message.edge for message in driver.kept.pop().inputs] == ["in>p", "q>p"]
+    assert [message.edge for message in driver.kept.pop().takes[0].inputs] == ["in>p", "q>p"]
 
 
 def test_failures_during_recovery_and_in_a_row():

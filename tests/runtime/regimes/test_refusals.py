@@ -35,14 +35,6 @@ def test_a_batch_without_an_end_of_epoch_is_refused():
         with_batch(epochs=None)
 
 
-def test_coarse_epochs_that_are_not_recorded_are_refused():
-    cuts = Cuts()
-    vertices = [Vertex("in", Kind.SOURCE), Vertex("p", Kind.STATELESS, coarse=True)]
-    graph = RecoveryGraph(vertices, [Edge("in>p", "in", "p", Coarse(cuts))])
-    with pytest.raises(InvalidError, match=r"\[BAD_POLICY\] where the coarse epochs of p end is not recorded"):
-        Program(graph, {"p": Regime(Batch(epochs=2), recorded=False)}, cuts={"p": cuts})
-
-
 def test_a_batch_over_what_are_no_epochs_is_refused():
     first, second = Cuts(), Cuts()
     vertices = [Vertex("in", Kind.SOURCE), *(Vertex(p, Kind.STATELESS, coarse=True) for p in "ab")]

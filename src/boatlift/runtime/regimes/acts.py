@@ -28,11 +28,14 @@ __all__ = [
     "Holds",
     "Idle",
     "Instruction",
+    "Keep",
+    "Kept",
     "Message",
     "Place",
     "Placed",
     "Ran",
     "Run",
+    "Take",
     "Unsure",
     "Wake",
     "Write",
@@ -65,23 +68,39 @@ class Close:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """Execute a processor at a time. Answer: `Ran`.
+class Take:
+    """What a processor is to take at a time.
 
     Attributes:
-        inputs: The messages that it takes.
+        inputs: The messages.
         outcome: What it chose when it ran before; None if it is to choose.
+    """
+
+    time: Any
+    inputs: tuple[Message, ...]
+    outcome: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Execute a processor at one time, or several, one after the other. Answer: a `Ran` for each, in order; the last may come early.
+
+    Attributes:
+        takes: What it takes at each.
         state: What it kept from the time before; None at the start.
         again: Only its state is asked for: it is to be what it was, from inputs that were kept. What it sends is there already.
     """
 
     processor: str
     life: int
-    time: Any
-    inputs: tuple[Message, ...]
-    outcome: Any
+    takes: tuple[Take, ...]
     state: Any
     again: bool = False
+
+    @property
+    def time(self) -> Any:
+        """The first of its times."""
+        return self.takes[0].time
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +109,15 @@ class Cancel:
 
     processor: str
     life: int
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Make what is named durable: states, messages. Answer: `Kept`, unless the processor fails, which loses them. Nothing waits in between."""
+
+    number: int
+    processor: str
+    contents: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +169,7 @@ class Finish:
     """Nothing is left to do. No answer."""
 
 
-Instruction = Close | Run | Cancel | Write | Place | Ask | Collect | Acknowledge | Finish
+Instruction = Close | Run | Cancel | Keep | Write | Place | Ask | Collect | Acknowledge | Finish
 
 # -- events ---------------------------------------------------------------------------------------------------------------
 
@@ -186,6 +214,7 @@ class Ran:
         sent: Output edge to the message sent on it; an edge without one is left out.
         state: What it keeps for the times to come.
         digest: Of all that it sent, to be compared on replay; None if nobody asks.
+        over: The run ends here: what else it was to take is ordered again.
     """
 
     processor: str
@@ -195,6 +224,14 @@ class Ran:
     sent: Mapping[str, Any] = field(default_factory=dict)
     state: Any = None
     digest: str | None = None
+    over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What was to be kept under this number survives any crash now."""
+
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,4 +275,4 @@ class Failed:
     processors: AbstractSet[str]
 
 
-Event = Closed | Idle | Wake | Ran | Durable | Placed | Unsure | Holds | Failed
+Event = Closed | Idle | Wake | Ran | Kept | Durable | Placed | Unsure | Holds | Failed

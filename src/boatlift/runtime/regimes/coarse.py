@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from boatlift.recovery import Edge, Vertex
@@ -28,7 +28,7 @@ class CoarseEpochs(Processor):
         super().__init__(vertex, regime, inputs, outputs)
         self.cuts = cuts
 
-    def next(self, chosen: Mapping[Any, Chosen], *, hasten: bool) -> Step | None:
+    def upcoming(self, chosen: Mapping[Any, Chosen], *, hasten: bool) -> Iterator[Step]:
         """Gives the epoch that ends where it ended before; else with what is complete, if that is enough."""
         number = last_of(self.done) + 1
         begin = self.cuts.ends[number - 1] if number else -1
@@ -36,18 +36,18 @@ class CoarseEpochs(Processor):
         if number in chosen:
             end = int(chosen[number].taken or 0)
             if there < end:
-                return None
+                return
         else:
             end = there
             if end - begin < (1 if hasten else self.regime.epochs or 1):
-                return None
+                return
         taken = [
             Message(edge, time, content)
             for edge, messages in self.waiting.items()
             for time, content in messages.items()
             if time <= end
         ]
-        return Step(number, tuple(sorted(taken, key=lambda message: (message.edge, message.time))), number, end)
+        yield Step(number, tuple(sorted(taken, key=lambda message: (message.edge, message.time))), number, end)
 
     def take(self, step: Step) -> None:
         """Notes that an epoch is done, and where it ended."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from boatlift.errors import InternalError
 from boatlift.recovery import Monitor, RecoveryGraph, RecoveryPlan
-from boatlift.runtime.regimes.acts import Write
+from boatlift.runtime.regimes.acts import Keep, Write
 from boatlift.storage.facts import (
     Chosen,
     Collected,
@@ -16,8 +17,9 @@ from boatlift.storage.facts import (
     Sent,
     State,
     Taken,
+    contents_of,
+    left_of,
     maximal_of,
-    stands,
 )
 from boatlift.storage.standing import Standing
 from boatlift.times import frontier_of
@@ -25,11 +27,23 @@ from boatlift.times import frontier_of
 __all__ = ["DurableFacts"]
 
 
+@dataclass(slots=True)
+class _Kept:
+    """Facts that wait until what they name is durable; of one processor, one after the other."""
+
+    number: int
+    processor: str
+    facts: tuple[Fact, ...]
+    done: bool = False
+
+
 class DurableFacts:
     """The facts that survive any crash now, what was handed over to become so, and what is to be handed over next.
 
     Facts become durable in the order in which they were given. So a recovery need not wait for its `Cut`: whatever is written after it
     and becomes durable, has it before itself. What was under way when it was given is void beyond it, here as there.
+
+    Facts that name states or messages wait until those are durable, and hold up nobody else's.
 
     Attributes:
         standing: What is durable, and stands.
@@ -39,6 +53,9 @@ class DurableFacts:
         self._graph, self._monitor = graph, monitor
         self.standing = standing
         self._next: list[Fact] = []
+        self._keeping: list[_Kept] = []
+        self._to_keep: list[Keep] = []
+        self._keeps = 0
         self._under_way: dict[int, tuple[Fact, ...]] = {}
         self._number = 0
         for fact in standing.facts():
@@ -47,11 +64,37 @@ class DurableFacts:
     @property
     def idle(self) -> bool:
         """Whether nothing is on its way."""
-        return not self._next and not self._under_way
+        return not self._next and not self._under_way and not self._keeping
 
-    def add(self, facts: Iterable[Fact]) -> None:
-        """Lets facts become durable with the next write."""
-        self._next.extend(facts)
+    def add(self, processor: str, facts: Iterable[Fact]) -> None:
+        """Lets facts of a processor become durable: with the next write; from the first on that names something, together, once that is."""
+        given = list(facts)
+        at = next((at for at, fact in enumerate(given) if contents_of(fact)), len(given))
+        self._next += given[:at]
+        if at == len(given):
+            return
+        self._keeps += 1
+        self._keeping.append(_Kept(self._keeps, processor, tuple(given[at:])))
+        contents = tuple(content for fact in given[at:] for content in contents_of(fact))
+        self._to_keep.append(Keep(self._keeps, processor, contents))
+
+    def keep(self) -> list[Keep]:
+        """Hands over what is to be made durable before facts name it."""
+        orders, self._to_keep = self._to_keep, []
+        return orders
+
+    def kept(self, number: int) -> None:
+        """Learns that what was handed over under a number is durable: the facts can be written, of each processor in order."""
+        waiting: set[str] = set()
+        left = []
+        for each in self._keeping:
+            each.done = each.done or each.number == number
+            if each.done and each.processor not in waiting:
+                self._next += each.facts
+            else:
+                waiting.add(each.processor)
+                left.append(each)
+        self._keeping = left
 
     def write(self) -> Write | None:
         """Hands over what is to become durable; None if nothing is."""
@@ -83,8 +126,11 @@ class DurableFacts:
         self.standing.apply(cut)
         # In place, so that what is durable under a number is durable.
         for number, facts in self._under_way.items():
-            self._under_way[number] = tuple(fact for fact in facts if stands(fact, cut))
-        self._next = [fact for fact in self._next if stands(fact, cut)]
+            self._under_way[number] = _left_of(facts, cut)
+        self._next = list(_left_of(self._next, cut))
+        self._keeping = [each for each in self._keeping if each.processor not in plan.failed]  # it may be lost
+        for each in self._keeping:
+            each.facts = _left_of(each.facts, cut)
         if plan.recorded or self._under_way:
             self._next.append(cut)
 
@@ -94,8 +140,8 @@ class DurableFacts:
         match fact:
             case Chosen(processor, time):
                 monitor.durable_determinants(processor, time)
-            case Ended(processor, time):
-                monitor.durable_end(processor, time)
+            case Ended(processor, time, upto):
+                monitor.durable_end(processor, time, upto)
             case Sent(edge, time):
                 monitor.durable_message(edge, time)
             case State(processor, frontier) | Taken(processor, _, frontier):
@@ -106,3 +152,7 @@ class DurableFacts:
                         monitor.durable_input_below(name, frontier_of(vertex.domain, fact.choices[name]))
             case _:
                 pass  # results are compared, not reasoned with; a cut is told by the plan it follows from
+
+
+def _left_of(facts: Iterable[Fact], cut: Cut) -> tuple[Fact, ...]:
+    return tuple(left for fact in facts if (left := left_of(fact, cut)) is not None)

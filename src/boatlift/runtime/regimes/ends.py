@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import count
 from typing import Any
 
 from boatlift.recovery import Edge, Vertex
@@ -47,9 +48,12 @@ class SourceEnd(Processor):
         """Whether it was asked for something."""
         return self.closing
 
-    def next(self, chosen: Mapping[Any, Chosen], *, hasten: bool) -> Step | None:  # noqa: ARG002
-        """Gives the next time, if it was closed before."""
-        return Step(self.following, (), self.following) if self.following in chosen else None
+    def upcoming(self, chosen: Mapping[Any, Chosen], *, hasten: bool) -> Iterator[Step]:  # noqa: ARG002
+        """Gives the times that were closed before."""
+        for time in count(self.following):
+            if time not in chosen:
+                return
+            yield Step(time, (), time)
 
     def take(self, step: Step) -> None:
         """Notes that a time is closed."""

@@ -42,8 +42,8 @@ def check(machine: StateMachine, touched: Iterable[str]) -> None:
 def _of(p: Processor) -> list[tuple[bool, str]]:
     late = [(e.name, t) for e, _ in p.senders for t in p.waiting[e.name] if p.came_before(e, t)]
     facts = [(not late, f"was handed again what it had taken: {late}")]
-    if p.running is not None and not p.rebuild:
-        facts.append((not p.done.contains(p.running.time), "runs a time again that it has done"))
+    if p.running and not p.rebuild:
+        facts.append((not p.done.contains(p.running[0].time), "runs a time again that it has done"))
     if isinstance(p, Ordered):
         facts.append((p.done == p.order.prefix(p.count), "has not done what it took"))
     if isinstance(p, CoarseEpochs):

@@ -7,8 +7,9 @@ are acknowledged; after a failure of some processors, those go back that must, a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import islice, takewhile
 from typing import Any
 
 from boatlift.errors import DivergedError, InternalError
@@ -34,6 +35,9 @@ __all__ = ["StateMachine"]
 COLLECT_AFTER = 16
 """So many facts become durable before it is asked again what is garbage."""
 
+AT_ONCE = 16
+"""A run covers at the most so many times: bounds how long a stop waits, and what a failure costs."""
+
 MESSAGES_AHEAD = 32
 """So many messages may wait behind a source before it is asked for more."""
 
@@ -46,6 +50,7 @@ class StateMachine:
         standing: The facts that are durable; this machine's from now on.
         held: Sink to what the outside holds, once no earlier owner can change it any more.
         checked: Check the invariants after every transition.
+        together: How many of the times that a processor could take are better executed as one run: 1 or more; at once.
         collect_after, messages_ahead: As the constants.
 
     Raises:
@@ -59,6 +64,7 @@ class StateMachine:
         held: Mapping[str, AnyFrontier],
         *,
         checked: bool = False,
+        together: Callable[[str, Sequence[do.Take]], int] = lambda _processor, _takes: 1,
         collect_after: int = COLLECT_AFTER,
         messages_ahead: int = MESSAGES_AHEAD,
     ) -> None:
@@ -66,11 +72,13 @@ class StateMachine:
         self.story = Story()
         self.monitor = Monitor(program.graph, program.orders, checked=checked)
         self.processors = build(program, standing)
+        self.sources = tuple(p for p in self.processors.values() if isinstance(p, SourceEnd))
+        self.sinks = tuple(p for p in self.processors.values() if isinstance(p, SinkEnd))
         self.durable = DurableFacts(program.graph, self.monitor, standing)
         for sink, frontier in held.items():
             self.monitor.committed(sink, frontier)
         self.finished = False
-        self._checked = checked
+        self._checked, self._together = checked, together
         self._collect_after = collect_after
         self.pressure = Pressure(self.processors, messages_ahead)
         self._durable_since = 0
@@ -80,16 +88,6 @@ class StateMachine:
         self._touched: set[str] = set()
         self._failed: set[str] = set()
         self._given: list[do.Instruction] = []
-
-    @property
-    def sources(self) -> Iterable[SourceEnd]:
-        """All sources."""
-        return (p for p in self.processors.values() if isinstance(p, SourceEnd))
-
-    @property
-    def sinks(self) -> Iterable[SinkEnd]:
-        """All sinks."""
-        return (p for p in self.processors.values() if isinstance(p, SinkEnd))
 
     def start(self) -> list[do.Instruction]:
         """Recovers from what is durable, and gives the first instructions."""
@@ -119,6 +117,8 @@ class StateMachine:
                 self._moved.add(source)
             case do.Ran():
                 self._ran(event)
+            case do.Kept(number):
+                self.durable.kept(number)
             case do.Durable(number):
                 self._became_durable(number)
             case do.Placed(sink, life, frontier):
@@ -153,21 +153,24 @@ class StateMachine:
         step = Step(time, (), time)
         end.positions = positions
         self._did(end, step, dict.fromkeys(end.sent, positions), None)
-        self.durable.add(keeping.facts_of(end, step, positions, {}, None, self.durable))
+        self.durable.add(source, keeping.facts_of(end, step, positions, {}, None, self.durable))
 
     def _ran(self, event: do.Ran) -> None:
         p = self._living(event.processor, event.life)
-        if p is None or p.running is None or p.running.time != event.time:
+        if p is None or not p.running or p.running[0].time != event.time:
             return
-        step, p.running = p.running, None
+        step = p.running.popleft()
+        if event.over:
+            p.running.clear()
         self._compare(p, step, event)
         if p.rebuild:
             p.rebuild.popleft()
             p.state = event.state
             self._moved.add(p.name)
             return
+        self._pass_over_before(p, step)
         self._did(p, step, event.sent, event.state)
-        self.durable.add(keeping.facts_of(p, step, event.outcome, event.sent, event.digest, self.durable))
+        self.durable.add(p.name, keeping.facts_of(p, step, event.outcome, event.sent, event.digest, self.durable))
         if p.vertex.kind is Kind.STATEFUL:
             p.hold_state()
             self.monitor.holds(p.name, [held.frontier for held in p.states])
@@ -225,7 +228,7 @@ class StateMachine:
                 self._ask(p)
 
     def _call_off(self, p: Processor) -> None:
-        if p.running is not None:
+        if p.running:
             self._given.append(do.Cancel(p.name, p.life))
         asked = isinstance(p, SinkEnd) and p.asked
         p.call_off()
@@ -257,6 +260,7 @@ class StateMachine:
         write = self.durable.write()
         if write is not None:
             given.insert(0, write)
+        given += self.durable.keep()
         for instruction in given:
             self.story.tell("do", instruction)
         if self._checked and not self._failed:
@@ -275,24 +279,24 @@ class StateMachine:
         if isinstance(p, SourceEnd):
             self._advance_source(p, hasten=hasten)
             return
-        if p.rebuild and p.running is None:
+        if p.rebuild and not p.running:
             self._rebuild(p)
-        while p.running is None and not p.rebuild:
+        while not p.running and not p.rebuild:
             rests = hasten and all(self._source(source).idle for source in self.pressure.above(p.name))
-            step = p.next(self._chosen(p), hasten=rests)
+            upcoming = p.upcoming(self._chosen(p), hasten=rests)
+            step = next(upcoming, None)
             if step is None:
                 self._pass_over(p, p.over())
                 break
-            domain = p.vertex.domain
-            self._pass_over(p, p.done | frontier_of(domain, domain.below(step.time)))
-            self._begin(p, step)
+            self._pass_over_before(p, step)
+            self._begin(p, step, upcoming)
         if isinstance(p, SinkEnd):
             self._place(p)
 
     def _advance_source(self, source: SourceEnd, *, hasten: bool) -> None:
         """Sends again what it closed before, then asks it for more, as long as not too much waits behind it."""
         while self._may_go_on(source, hasten=hasten):
-            step = source.next(self._chosen(source), hasten=hasten)
+            step = next(source.upcoming(self._chosen(source), hasten=hasten), None)
             if step is None:
                 if not (source.closing or source.idle):
                     source.closing = True
@@ -304,35 +308,48 @@ class StateMachine:
     def _chosen(self, p: Processor) -> Mapping[Any, Chosen]:
         return self.durable.standing.chosen.get(p.name, {})
 
-    def _begin(self, p: Processor, step: Step) -> None:
-        """Executes a step, unless what it gives is known."""
+    def _begin(self, p: Processor, step: Step, upcoming: Iterator[Step]) -> None:
+        """Executes a step, unless what it gives is known; and some that come after it with it, if that is better."""
         if isinstance(p, SinkEnd):
             self._did(p, step, {}, None)
-        elif (known := keeping.messages_known(p, step, self.durable.standing)) is not None:
+        elif (known := self._known(p, step)) is not None:
             self._did(p, step, known, None)
         else:
-            p.running = step
-            chosen = self._chosen(p).get(step.key)
-            outcome = None if chosen is None else chosen.outcome
-            self._given.append(do.Run(p.name, p.life, step.time, step.inputs, outcome, p.state))
+            following = islice(takewhile(lambda later: self._known(p, later) is None, upcoming), AT_ONCE - 1)
+            steps = [step, *following]
+            takes = tuple(self._take(p, each) for each in steps)
+            number = self._together(p.name, takes) if len(takes) > 1 else 1
+            p.running.extend(steps[:number])
+            self._given.append(do.Run(p.name, p.life, takes[:number], p.state))
+
+    def _known(self, p: Processor, step: Step) -> dict[str, Any] | None:
+        return keeping.messages_known(p, step, self.durable.standing)
+
+    def _take(self, p: Processor, step: Step) -> do.Take:
+        chosen = self._chosen(p).get(step.key)
+        return do.Take(step.time, step.inputs, None if chosen is None else chosen.outcome)
 
     def _rebuild(self, p: Processor) -> None:
         taken = p.rebuild[0]
         time: Any = taken.time
         key = p.order.event(time) if isinstance(p, Ordered) else time
-        p.running = Step(taken.time, (), key)
-        inputs = tuple(do.Message(*message) for message in taken.messages)
-        self._given.append(do.Run(p.name, p.life, taken.time, inputs, taken.outcome, p.state, again=True))
+        p.running.append(Step(taken.time, (), key))
+        take = do.Take(taken.time, tuple(do.Message(*message) for message in taken.messages), taken.outcome)
+        self._given.append(do.Run(p.name, p.life, (take,), p.state, again=True))
+
+    def _pass_over_before(self, p: Processor, step: Step) -> None:
+        domain = p.vertex.domain
+        self._pass_over(p, p.done | frontier_of(domain, domain.below(step.time)))
 
     def _pass_over(self, p: Processor, over: AnyFrontier) -> None:
         """Notes times that are over with nothing to do: that nothing was sent is known of them, as a message would be."""
         if over <= p.done:
             return
         for last in p.rounds_ended(over):
-            self.durable.add([Ended(p.name, last)])
+            self.durable.add(p.name, [Ended(p.name, last)])
             self.monitor.ended(p.name, last)
         for time in p.empty_times(over):
-            self.durable.add(keeping.facts_of_nothing(p, time))
+            self.durable.add(p.name, keeping.facts_of_nothing(p, time))
             for edge, receiver in p.receivers:
                 self.monitor.sent(edge.name, time)
                 p.sent[edge.name][time] = None
@@ -364,7 +381,7 @@ class StateMachine:
             garbage = keeping.garbage(self.processors, self.monitor)
             if garbage != self._garbage:
                 self._garbage = garbage
-                self.durable.add([garbage])
+                self.durable.add("", [garbage])
 
     def _collected(self, garbage: Collected) -> None:
         """What is garbage is durably known to be: now it can go."""
@@ -394,7 +411,7 @@ class StateMachine:
         """
         if any(sink.waits for sink in self.sinks):
             for p in self.processors.values():
-                self.durable.add(keeping.everything_of(p, self.durable))
+                self.durable.add(p.name, keeping.everything_of(p, self.durable))
         if self.durable.idle:
             self._moved = set(self.processors)
             self._advance_all(hasten=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import count
 from typing import Any
 
 from boatlift.recovery import Edge, Vertex
@@ -45,18 +46,19 @@ class Ordered(Processor):
         super().clear()
         self._coming.clear()
 
-    def next(self, chosen: Mapping[Any, Chosen], *, hasten: bool) -> Step | None:  # noqa: ARG002
-        """Gives the message that was taken before; else the first that came whose edge has no earlier one."""
+    def upcoming(self, chosen: Mapping[Any, Chosen], *, hasten: bool) -> Iterator[Step]:  # noqa: ARG002
+        """Gives the messages that were taken before, as they were; then those that came, of each edge in its order."""
         following = dict.fromkeys((edge.name for edge in self.inputs), 0)
         following.update((edge, n + 1) for edge, n in self.done.maximal)
-        edges = [arrival[0] for arrival in self._coming]
-        if self.count in chosen:
-            edges = [str(chosen[self.count].taken)]
-        for edge in edges:
+        coming = dict(self._coming)
+        for event in count(self.count):
+            edges = [str(chosen[event].taken)] if event in chosen else [edge for edge, _ in coming]
+            edge = next((edge for edge in edges if (edge, following[edge]) in coming), None)
+            if edge is None:
+                return
             time = (edge, following[edge])
-            if time in self._coming:
-                return Step(time, (self._coming[time],), self.count, edge)
-        return None
+            yield Step(time, (coming.pop(time),), event, edge)
+            following[edge] += 1
 
     def take(self, step: Step) -> None:
         """Notes what was taken."""

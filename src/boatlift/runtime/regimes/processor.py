@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,7 +62,7 @@ class Processor(ABC):
     Attributes:
         life: Counts how often it was taken back, or called off.
         done: The times that it has executed, or that are over without anything to execute.
-        running: What it executes.
+        running: What it executes, one after the other.
         waiting: Input edge to sender's time to message.
         sent: Output edge to its own time to message, of what its receiver may ask for again; None where it sent nothing: that is known,
             too, and as good as a message that is kept.
@@ -78,7 +78,7 @@ class Processor(ABC):
         self.name = vertex.name
         self.life = 0
         self.done: AnyFrontier = frontier_of(vertex.domain)
-        self.running: Step | None = None
+        self.running: deque[Step] = deque()
         self.waiting: dict[str, dict[Any, Any]] = {edge.name: {} for edge in inputs}
         self.sent: dict[str, dict[Any, Any]] = {edge.name: {} for edge in outputs}
         self.state: Any = None
@@ -97,7 +97,7 @@ class Processor(ABC):
     @property
     def busy(self) -> bool:
         """Whether it was told to do something that it has not answered."""
-        return self.running is not None
+        return bool(self.running)
 
     def came_before(self, edge: Edge, time: Any) -> bool:
         """Whether a message was taken already."""
@@ -115,8 +115,8 @@ class Processor(ABC):
             waiting.clear()
 
     @abstractmethod
-    def next(self, chosen: Mapping[Any, Chosen], *, hasten: bool) -> Step | None:
-        """Gives what it can do next; None if it has to wait.
+    def upcoming(self, chosen: Mapping[Any, Chosen], *, hasten: bool) -> Iterator[Step]:
+        """Gives what it can do as things stand, one after the other; nothing if it has to wait.
 
         Args:
             chosen: Its recorded choices, which are not made again.
@@ -203,7 +203,7 @@ class Processor(ABC):
     def call_off(self) -> None:
         """Begins another life where it is."""
         self.life += 1
-        self.running = None
+        self.running.clear()
 
     def forget(self, step: Step) -> None:
         """Drops the messages that a step took."""

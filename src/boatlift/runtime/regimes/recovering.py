@@ -35,7 +35,8 @@ def carry_out(plan: RecoveryPlan, processors: Mapping[str, Processor], standing:
             durable = standing.sent.get(edge.name, {})
             for time in plan.queues[edge.name]:
                 at_hand = sender.sent[edge.name]
-                content = at_hand[time] if time in at_hand else durable[time].message
+                known = durable.get(time)  # a round after the last of its loop: nothing was sent
+                content = at_hand.get(time, None if known is None else known.message)
                 p.put(edge, time, content)
     return given
 
@@ -58,11 +59,11 @@ def _take_back(plan: RecoveryPlan, p: Processor, standing: Standing) -> Iterator
     if isinstance(p, CoarseEpochs):
         p.cuts.cut(last_of(part.fixed) + 1)
     if part.stays:
-        if p.running is not None and not p.stands(p.running, fixed):
+        if not all(p.stands(step, fixed) for step in p.running):
             yield Cancel(p.name, p.life)
             p.call_off()
         return
-    if p.running is not None:
+    if p.running:
         yield Cancel(p.name, p.life)
     p.go_back(restored)
     for edge, sent in p.sent.items():

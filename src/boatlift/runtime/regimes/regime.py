@@ -17,7 +17,8 @@ class Regime:
 
     Attributes:
         policy: What the processor makes durable.
-        recorded: Whether its determinants are. A source's always are.
+        recorded: Whether its determinants are. A source's always are; where the epochs of a batch end counts, if they are not, once what
+            it sent is durable.
         messages: Whether what it sends is made durable, whatever the policy.
     """
 
@@ -68,8 +69,3 @@ class Regime:
             )
         if coarse and self.epochs is None:
             raise InvalidError("BAD_POLICY", f"the coarse epochs of {name} never end: use Batch(epochs=…)")
-        if coarse and not self.recorded:
-            raise InvalidError(
-                "BAD_POLICY",
-                f"where the coarse epochs of {name} end is not recorded: then no frontier of them would mean anything",
-            )

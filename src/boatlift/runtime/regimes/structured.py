@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import reduce
 from operator import and_
 from typing import Any
@@ -12,32 +12,13 @@ from boatlift.runtime.regimes.processor import Processor, Step
 from boatlift.storage.facts import Chosen
 from boatlift.times import AnyFrontier, Feedback, Loop, frontier_of
 
-__all__ = ["Head", "Structured", "first_complete"]
+__all__ = ["Head", "Structured"]
 
 
 def first_waiting(processor: Processor) -> Any | None:
     """Gives the first time at which messages wait for one of epochs or loops; None if none do."""
     arrivals: list[Any] = [e.projection.arrives(t) for e, _ in processor.senders for t in processor.waiting[e.name]]
     return min(arrivals, default=None)
-
-
-def first_complete(processor: Processor, within: AnyFrontier) -> Step | None:
-    """Gives the first time at which messages wait, if it is complete.
-
-    Args:
-        processor: Of a domain that is ordered in a row.
-        within: The times that are complete.
-    """
-    first = first_waiting(processor)
-    if first is None or not within.contains(first):
-        return None
-    at_first = [
-        Message(edge.name, time, content)
-        for edge, _ in processor.senders
-        for time, content in processor.waiting[edge.name].items()
-        if edge.projection.arrives(time) == first
-    ]
-    return Step(first, tuple(sorted(at_first, key=lambda message: (message.edge, message.time))), first)
 
 
 class Structured(Processor):
@@ -54,9 +35,17 @@ class Structured(Processor):
             return []
         return [sender for edge, sender in self.senders if not edge.projection(sender.done).contains(first)]
 
-    def next(self, chosen: Mapping[Any, Chosen], *, hasten: bool) -> Step | None:  # noqa: ARG002
-        """Gives the first time that is complete and has messages."""
-        return first_complete(self, self.complete())
+    def upcoming(self, chosen: Mapping[Any, Chosen], *, hasten: bool) -> Iterator[Step]:  # noqa: ARG002
+        """Gives the times that are complete and have messages."""
+        complete = self.complete()
+        arrived: dict[Any, list[Message]] = {}
+        for edge, _ in self.senders:
+            for time, content in self.waiting[edge.name].items():
+                arrived.setdefault(edge.projection.arrives(time), []).append(Message(edge.name, time, content))
+        for time in sorted(arrived):
+            if not complete.contains(time):
+                return
+            yield Step(time, tuple(sorted(arrived[time], key=lambda message: (message.edge, message.time))), time)
 
     def take(self, step: Step) -> None:
         """Notes that a time, and all before it, are done."""

@@ -1,0 +1,100 @@
+"""Several times as one run; facts that name what is not durable yet."""
+
+from boatlift.dataflow import Eager, Ephemeral, Lazy
+from boatlift.recovery import Kind
+from boatlift.runtime.regimes import Regime
+from boatlift.runtime.regimes import acts as do
+from boatlift.storage.facts import Sent, State
+from support.regimes import Driver, chain, up_to
+
+
+def all_of_them(_processor, takes):
+    return len(takes)
+
+
+class TestTogether:
+    def test_times_that_wait_are_one_run_and_each_has_its_answer(self):
+        driver = Driver(chain(Regime(Lazy(every=2))), slow={"p"}, together=all_of_them)
+        driver.go()
+        first = driver.kept.pop()
+        assert [take.time for take in first.takes] == [0], "there was only one when it began"
+        driver.run(first)
+        driver.go()
+        (second,) = driver.kept
+        assert [take.time for take in second.takes] == [1, 2, 3]
+        driver.kept.clear()
+        driver.slow.clear()
+        driver.run(second)
+        driver.go()
+        assert driver.machine.finished
+        assert [time for _, _, steps in driver.placed for time, _ in steps] == [0, 1, 2, 3]
+        assert [state.frontier for state in driver.facts(State)] == [(1,), (3,)], "checkpoints are where they would be"
+
+    def test_what_a_run_did_not_come_to_is_ordered_again(self):
+        driver = Driver(chain(Regime(Lazy(every=2))), slow={"p"}, together=all_of_them)
+        driver.go()
+        driver.run(driver.kept.pop())
+        driver.go()
+        (order,) = driver.kept
+        driver.kept.clear()
+        driver.hear(do.Ran("p", order.life, 1, None, {"p>out": "p@1"}, "state", over=True))
+        driver.go()
+        assert [take.time for take in driver.kept[0].takes] == [2, 3]
+        assert driver.kept[0].state == "state"
+
+    def test_who_fails_within_a_run_keeps_what_it_answered_only_if_that_is_durable(self):
+        driver = Driver(chain(Regime(Lazy(every=None))), slow={"p"}, together=all_of_them)
+        driver.go()
+        driver.run(driver.kept.pop())
+        driver.go()
+        (order,) = driver.kept
+        driver.hear(do.Ran("p", order.life, 1, None, {"p>out": "p@1"}, "state"))
+        driver.go()
+        driver.hear(do.Failed(frozenset({"p"})))
+        assert driver.machine.processors["p"].done == up_to(-1)
+        driver.hear(do.Ran("p", order.life, 2, None, {"p>out": "p@2"}, "state"))
+        assert driver.machine.processors["p"].done == up_to(-1), "answers to an earlier life are void"
+
+
+class TestKeep:
+    def driver(self, regime, **options):
+        driver = Driver(chain(regime, **options), ended=False)
+        self.keeps = []
+        carry_out = driver.carry_out
+        driver.carry_out = lambda order: self.keeps.append(order) if isinstance(order, do.Keep) else carry_out(order)
+        driver.go()
+        return driver
+
+    def test_a_state_is_named_only_once_it_is_durable(self):
+        driver = self.driver(Regime(Lazy(every=2)))
+        assert not driver.facts(State)
+        assert [frontier.last for _, frontier, _ in driver.placed][-1] == 3, "nobody's determinants wait for it"
+        driver.hear(do.Kept(self.keeps[0].number))
+        assert [state.frontier for state in driver.facts(State)] == [(1,)]
+
+    def test_what_a_processor_names_becomes_durable_in_order(self):
+        driver = self.driver(Regime(Lazy(every=2)))
+        first, second = self.keeps
+        driver.hear(do.Kept(second.number))
+        assert not driver.facts(State), "the one before it is not durable yet"
+        driver.hear(do.Kept(first.number))
+        assert [state.frontier for state in driver.facts(State)] == [(1,), (3,)]
+
+    def test_what_was_being_kept_is_lost_with_its_processor(self):
+        driver = self.driver(Regime(Lazy(every=2)))
+        lost = [keep.number for keep in self.keeps]
+        driver.hear(do.Failed(frozenset({"p"})))
+        for number in lost:
+            driver.hear(do.Kept(number))
+        assert not driver.facts(State)
+
+    def test_messages_too(self):
+        driver = self.driver(Regime(Eager(), recorded=False), kind=Kind.STATELESS, deterministic=False)
+        assert self.keeps[0].contents == ("p@0",)
+        assert not driver.facts(Sent)
+        driver.hear(do.Kept(self.keeps[0].number))
+        assert [(sent.time, sent.message) for sent in driver.facts(Sent)] == [(0, "p@0")]
+
+    def test_who_makes_nothing_durable_keeps_nothing(self):
+        self.driver(Regime(Ephemeral()), kind=Kind.STATELESS)
+        assert not self.keeps
