@@ -299,3 +299,28 @@ def test_reports_of_the_wrong_kind_are_refused():
             report("output", 0)
     with pytest.raises(InternalError):
         monitor.committed("state", up_to(0))
+
+
+def test_a_message_that_stands_for_a_time_stays_while_another_of_that_time_is_needed():
+    """Time 0 is repeated from its choice, time 1 need not run again: both of its messages are durable. One receiver has passed it."""
+    vertices = [Vertex("in", Kind.SOURCE), Vertex("p", Kind.STATELESS, deterministic=False), Vertex("q", Kind.STATEFUL)]
+    vertices += [Vertex("a", Kind.SINK), Vertex("b", Kind.SINK)]
+    pairs = [("in", "p"), ("p", "a"), ("p", "q"), ("q", "b")]
+    monitor = Monitor(RecoveryGraph(vertices, [Edge(f"{p}-{q}", p, q) for p, q in pairs]))
+    for time in (0, 1):
+        monitor.durable_input("in", time)
+        for name in ("in", "p", "a"):
+            monitor.completed(name, up_to(time))
+    monitor.durable_determinants("p", 0)
+    for edge in ("p-a", "p-q"):
+        monitor.durable_message(edge, 1)
+    assert monitor.may_release("a", up_to(1))
+    monitor.committed("a", up_to(1))
+    assert monitor.stable("a") == up_to(1)
+    assert monitor.needless("p-a") == up_to(-1)
+    assert monitor.plan(frozenset({"in", "p", "q", "a", "b"})).frontier("a") == up_to(1)
+    monitor.completed("q", up_to(1))
+    monitor.durable_checkpoint("q", up_to(1))
+    monitor.committed("b", up_to(1))
+    assert monitor.stable("p") == up_to(1)
+    assert monitor.needless("p-a") == up_to(1)

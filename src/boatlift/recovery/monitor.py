@@ -14,7 +14,7 @@ from operator import and_
 from typing import Any
 
 from boatlift.errors import DataError, InternalError, InvalidError
-from boatlift.recovery.graph import Kind, RecoveryGraph
+from boatlift.recovery.graph import Edge, Kind, RecoveryGraph
 from boatlift.recovery.incremental import Incremental
 from boatlift.recovery.knowledge import Knowledge
 from boatlift.recovery.plan import RecoveryPlan, plan_recovery
@@ -212,8 +212,10 @@ class Monitor:
     def needless(self, edge: str) -> AnyFrontier:
         """Gives the times of an edge's sender whose messages the receiver will not ask for again: not after any failure, nor without one."""
         ends = self._graph.edges[edge]
-        passed = ends.projection.within(self.collectable(ends.target))
-        return passed & self._reported[ends.source].completed
+        self.stable(ends.target)
+        if self._rests_on_messages(ends.source):
+            self.stable(ends.source)
+        return self._passed(ends) & self._reported[ends.source].completed
 
     def settled(self, processor: str) -> AnyFrontier:
         """Gives the times that are collectable and whose messages are needless: where its choices, too, are garbage.
@@ -340,19 +342,31 @@ class Monitor:
             )
 
     def _needless(self, edge: str, time: Any) -> bool:
-        """Whether a message's receiver will not need it again."""
-        ends = self._graph.edges[edge]
-        return ends.projection.within(self._reported[ends.target].collectable).contains(time)
+        """Whether a message will not be needed again."""
+        return self._passed(self._graph.edges[edge]).contains(time)
+
+    def _passed(self, edge: Edge) -> AnyFrontier:
+        """Gives the times of an edge's sender whose messages are needless, as things were found last.
+
+        A time whose messages are all durable need not run again, though the sender chooses: then they stay together, until it is stable.
+        """
+        passed = edge.projection.within(self._reported[edge.target].collectable)
+        return passed & self._reported[edge.source].collectable if self._rests_on_messages(edge.source) else passed
+
+    def _rests_on_messages(self, processor: str) -> bool:
+        vertex = self._graph.vertices[processor]
+        return vertex.kind is Kind.STATELESS and vertex.chooses and len(self._graph.outputs[processor]) > 1
 
     def _forget(self, processor: str) -> None:
         """Drops what is collectable; no answer depends on it."""
         reported = self._reported[processor]
         reported.forget()
         forgotten = {processor}
-        for edge in self._graph.inputs[processor]:
+        outputs = self._graph.outputs[processor] if self._rests_on_messages(processor) else ()
+        for edge in (*self._graph.inputs[processor], *outputs):
             sender = self._reported[edge.source]
             if edge.name in sender.in_flight or edge.name in sender.logged:
-                sender.forget_messages(edge.name, edge.projection.within(reported.collectable))
+                sender.forget_messages(edge.name, self._passed(edge))
                 forgotten.add(edge.source)
         for name in forgotten:
             self._knowledge.pop(name, None)
