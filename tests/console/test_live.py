@@ -10,13 +10,13 @@ from rich.console import Console
 import boatlift as bl
 from boatlift.console import live
 from boatlift.console.live import Live
-from boatlift.runtime.host import Progress
+from boatlift.runtime.host import MESSAGES_AHEAD, Progress
 
 
 def told(shown: Live) -> None:
     with shown:
         shown.show(Progress("restore", "sums", 3))
-        shown.show(Progress("step", "sums", 4, 1000, 10, 500.0, replay=True, behind=9))
+        shown.show(Progress("step", "sums", 4, 1000, 10, 500.0, replay=True, behind=MESSAGES_AHEAD))
         shown.show(Progress("checkpoint", "sums", 4))
         shown.show(Progress("step", "sums", 5, 1000, 10, 250.0, behind=0))
         shown.show(Progress("commit", "answers", 5))
@@ -42,8 +42,8 @@ def test_a_table_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "Console", lambda **_: Console(file=screen, force_terminal=True, width=100))
     shown = Live(bl.Dataflow("mine"), quiet=False)
     with shown:
-        shown.show(Progress("step", "sums", 4, 1000, 10, 500.0, replay=True, behind=9))
-    for part in ("mine: 1,000 rows", "steps behind", "2,000", "9+", "replaying"):
+        shown.show(Progress("step", "sums", 4, 1000, 10, 500.0, replay=True, behind=MESSAGES_AHEAD))
+    for part in ("mine: 1,000 rows", "steps behind", "2,000", f"{MESSAGES_AHEAD}+", "replaying"):
         assert part in screen.getvalue()
 
 

@@ -70,20 +70,20 @@ def test_the_log_is_told_record_by_record(tmp_path: Path, capsys: pytest.Capture
     small_store(tmp_path, stopped=True)
     show_log(tmp_path, as_json=False)
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[1] for line in lines] == ["Snapshot", "Input", "Committed", "Output", "Stopped"]
+    assert [line.split()[1] for line in lines] == ["Snapshot", "Chosen", "Committed", "Result", "Stopped"]
     assert "numbers" in lines[1]
     show_log(tmp_path, as_json=True)
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [record["record"] for record in told] == ["snapshot", "input", "committed", "output", "stopped"]
-    assert told[1]["position"] == {"start": 20, "end": 30}
-    assert (told[3]["processor"], told[3]["time"], told[3]["rows"]) == ("sums", 1, 10)
+    assert [record["record"] for record in told] == ["snapshot", "chosen", "committed", "result", "stopped"]
+    assert told[1]["outcome"]["position"] == {"start": 20, "end": 30}
+    assert (told[3]["processor"], told[3]["time"], told[3]["digest"]) == ("sums", 1, f"{1:032x}")
 
 
 def test_checkpoints_are_told_with_what_they_added(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     small_store(tmp_path, stopped=True)
     show_checkpoints(tmp_path, as_json=True)
     (told,) = json.loads(capsys.readouterr().out)
-    assert (told["processor"], told["time"]) == ("sums", 0)
+    assert (told["processor"], told["frontier"]) == ("sums", [0])
     assert [run["name"] for run in told["runs"]] == ["runs/1"]
     show_checkpoints(tmp_path, as_json=False)
     (row,) = [line for line in capsys.readouterr().out.splitlines() if "sums" in line]

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from boatlift.console.status import show_status, status_of
-from boatlift.engine.identity import recorded_graph
-from boatlift.runtime.graph import recovery_graph
+from boatlift.engine.identity import recorded_program
+from boatlift.runtime.graph import program_of
 from boatlift.storage.log import Log
-from boatlift.storage.records import Checkpoint, Claim, Committed, Stable, Stopped
-from support.facts import advance, gave, made, run_of
+from boatlift.storage.records import Claim, Committed, Stopped
+from support.facts import gave, made, run_of, saved, stable
 from support.hosts import open_store, run
 from support.logs import claimed
 from support.memory_engine import PROGRAM, MemoryEngine, World, make_plan
@@ -32,7 +32,7 @@ def crashed(root: Path, program: dict[str, Any]) -> Log:
     log.append([Committed("all", 6)])
     if "processor sums" in program:
         log.append([*(gave(time, "sums") for time in range(7)), Committed("totals", 5)])
-        log.append([Checkpoint("sums", 3, (run_of(b"state", "runs/1"),))])
+        log.append([saved(3, run_of(b"state", "runs/1"))])
     return log
 
 
@@ -58,7 +58,7 @@ def test_a_stateless_unit_whose_sink_holds_everything_replays_nothing(tmp_path: 
 
 def test_after_a_clean_stop_nothing_is_replayed_though_more_is_recorded(tmp_path: Path) -> None:
     log = crashed(tmp_path, PROGRAM)
-    log.append([Checkpoint("sums", 5, (run_of(b"more", "runs/2"),)), Stopped()])
+    log.append([saved(5, run_of(b"more", "runs/2")), Stopped()])
     state = status_of(log)
     assert state["stopped_cleanly"]
     assert {at["to_replay"] for at in state["processors"].values()} == {0}
@@ -67,8 +67,8 @@ def test_after_a_clean_stop_nothing_is_replayed_though_more_is_recorded(tmp_path
 
 def test_the_owner_is_told_after_manifests_too(tmp_path: Path) -> None:
     log = crashed(tmp_path, PROGRAM)
-    log.append([Stable({"rows": 3, "clean": 3, "sums": 3})])
-    log.checkpoint(log.history.snapshot(advance))
+    log.append([stable({"rows": 3, "clean": 3, "sums": 3})])
+    log.checkpoint(log.history.snapshot())
     log.truncate()
     before = status_of(log)
     assert before["owner"] == {"host": "host", "pid": 1, "at": 1_700_000_000_000}
@@ -99,13 +99,6 @@ def test_a_store_that_nobody_claimed(tmp_path: Path) -> None:
 
 
 def test_the_recorded_graph_is_that_of_the_plan() -> None:
-    graph, planned = recorded_graph(PROGRAM), recovery_graph(make_plan())
+    graph, planned = recorded_program(PROGRAM).graph, program_of(make_plan()).graph
     assert graph.vertices == planned.vertices
     assert graph.edges == planned.edges
-
-
-def test_a_source_that_is_staged_as_it_is_stands_in_the_graph_once() -> None:
-    graph = recorded_graph(
-        {"source rows": {}, "processor rows": {"reads": "rows", "keys": []}, "sink all": {"reads": "rows"}}
-    )
-    assert graph.order == ("rows", "all")

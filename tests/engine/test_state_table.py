@@ -1,10 +1,9 @@
-"""The driver's list of runs: merged in the background, freed when nobody can read them any more."""
+"""The driver's lists of runs: merged in the background, and never changed."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 
 import pytest
 
@@ -13,87 +12,87 @@ from boatlift.errors import UnavailableError
 from boatlift.storage.records import RunRef
 
 
-def made(folder: Path, time: int, *, first: int | None = None) -> tuple[RunRef, Path]:
-    path = folder / f"{first}-{time}.arrow"
-    path.write_bytes(b"run")
-    return RunRef(f"runs/{path.name}", time if first is None else first, time, 1, 0, 100, 3, ""), path
+def run(time: int, *, first: int | None = None) -> RunRef:
+    first = time if first is None else first
+    return RunRef(f"runs/{first}-{time}.arrow", first, time, 1, 0, 100, 3, "")
 
 
 class Merger:
     """Merges runs into one that covers their times, when it is let."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self) -> None:
         self.go_on = threading.Event()
-        self.done = threading.Event()
 
-    def __call__(self, runs: Sequence[RunRef], paths: Sequence[Path]) -> list[tuple[RunRef, Path]]:
-        assert all(path.exists() for path in paths)
-        self.go_on.wait(10)
-        return [made(self.folder, max(run.last for run in runs), first=min(run.first for run in runs))]
+    def __call__(self, runs: Sequence[RunRef]) -> list[RunRef]:
+        assert self.go_on.wait(10)
+        return [run(max(each.last for each in runs), first=min(each.first for each in runs))]
 
 
-def filled(folder: Path, merger: Merger) -> tuple[StateTable, list[tuple[RunRef, Path]]]:
+STATE = [run(time) for time in range(5)]
+
+
+def merged() -> StateTable:
+    merger = Merger()
     table = StateTable(merger)
-    runs = [made(folder, time) for time in range(5)]
-    for run in runs:
-        table.add([run])
-    return table, runs
-
-
-def test_merged_runs_take_the_place_of_what_they_merge_and_its_files_go_with_the_next_step(tmp_path: Path) -> None:
-    merger = Merger(tmp_path)
-    table, runs = filled(tmp_path, merger)
-    before = table.held()
-    assert [run for run, _ in before] == [run for run, _ in runs]
+    table.grown(STATE)
+    assert table.holds() >= {each.name for each in STATE[:4]}, "what is being merged is held"
+    assert table.resolve(STATE) == STATE, "nothing is merged yet"
     merger.go_on.set()
     table.close()
-    assert all(path.exists() for _, path in before), "a step that began before may still read them"
-    after = table.held()
-    assert len(after) < len(before)
-    assert {time for run, _ in after for time in range(run.first, run.last + 1)} == set(range(5))
-    assert all(path.exists() for _, path in after)
-    assert not any(path.exists() for run, path in before if run not in [kept for kept, _ in after])
+    return table
 
 
-def test_files_of_a_checkpoint_that_is_being_saved_stay(tmp_path: Path) -> None:
-    merger = Merger(tmp_path)
-    table, runs = filled(tmp_path, merger)
-    captured = table.capture()
-    assert [path for _, path in captured] == [path for _, path in runs]
-    merger.go_on.set()
-    table.close()
-    table.held()
-    assert all(path is not None and path.exists() for _, path in captured)
-    table.saved([run for run, _ in captured])
-    table.held()
-    assert not all(path is not None and path.exists() for _, path in captured)
+def covered(state: Sequence[RunRef]) -> list[int]:
+    return sorted(time for each in state for time in range(each.first, each.last + 1))
 
 
-def test_restored_runs_are_the_stores_and_stay(tmp_path: Path) -> None:
-    merger = Merger(tmp_path)
+def test_merged_runs_take_the_place_of_what_they_merge_when_a_step_takes_the_state_up() -> None:
+    after = merged().resolve(STATE)
+    assert len(after) < len(STATE)
+    assert covered(after) == covered(STATE)
+
+
+def test_also_in_a_state_that_has_grown_meanwhile() -> None:
+    after = merged().resolve([*STATE, run(5)])
+    assert run(5) in after
+    assert covered(after) == list(range(6))
+
+
+def test_whoever_goes_back_takes_up_what_he_had() -> None:
+    """A merge that covers more times than are to be kept stands for nothing in an older state."""
+    assert merged().resolve(STATE[:2]) == STATE[:2]
+
+
+def test_what_was_merged_is_held_as_long_as_a_state_may_take_it_up() -> None:
+    table = merged()
+    (made,) = (each for each in table.resolve(STATE) if each not in STATE)
+    assert made.name in table.holds()
+    table.forget({STATE[0].name})
+    assert made.name in table.holds()
+    table.forget({made.name})
+    assert made.name not in table.holds(), "whoever has it has it himself"
+
+
+def test_what_is_saved_is_not_merged_with_what_is_not() -> None:
+    merger = Merger()
     merger.go_on.set()
     table = StateTable(merger)
-    restored = [made(tmp_path, time) for time in range(8)]
-    table.restore(restored, 7)
-    assert all(path is None for _, path in table.capture())
-    table.add([made(tmp_path, 8)])
+    table.saved(STATE[:4])
+    table.grown([run(time) for time in range(12)])
     table.close()
-    table.held()
-    assert all(path.exists() for _, path in restored)
+    for each in table.resolve([run(time) for time in range(12)]):
+        assert not each.first <= 3 < each.last
 
 
-def test_a_merge_that_failed_is_told_before_the_next_step_and_not_within_one(tmp_path: Path) -> None:
+def test_a_merge_that_failed_is_told_before_the_next_step_and_not_within_one() -> None:
     """What a step made is kept by then: an error would let it be made, and kept, once more."""
 
-    def fails(runs: Sequence[RunRef], paths: Sequence[Path]) -> list[tuple[RunRef, Path]]:
+    def fails(runs: Sequence[RunRef]) -> list[RunRef]:
         raise UnavailableError("STORE_FAILED", "the disk is full")
 
     table = StateTable(fails)
-    runs = [made(tmp_path, time) for time in range(6)]
-    for run in runs:
-        table.add([run])
+    table.grown(STATE)
     table.close()
-    assert [run for run, _ in table.capture()] == [run for run, _ in runs]
+    table.grown(STATE)
     with pytest.raises(UnavailableError, match="the disk is full"):
-        table.held()
+        table.resolve(STATE)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +15,7 @@ import pytest
 import boatlift as bl
 from boatlift.engine import spark_engine
 from boatlift.engine.spark_engine import SparkEngine
-from boatlift.runtime.instructions import Run
+from boatlift.runtime.regimes.acts import Take
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,23 +48,29 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes: list[int] = []
     job = SparkEngine._job
 
-    def counted(engine: SparkEngine, order: Run) -> object:
-        sizes.append(len(order.steps))
-        return job(engine, order)
+    def counted(engine: SparkEngine, unit: str, takes: Sequence[Take], state: Any) -> object:
+        sizes.append(len(takes))
+        return job(engine, unit, takes, state)
 
     monkeypatch.setattr(SparkEngine, "_job", counted)
     return sizes
 
 
 def flow_of(
-    kind: str, transform: Transform, *, path: str = "", deterministic: bool | None = None, files: int = 1
+    kind: str,
+    transform: Transform,
+    *,
+    path: str = "",
+    deterministic: bool | None = None,
+    files: int = 1,
+    every: int = 6,
 ) -> bl.Dataflow:
     from pyspark.sql import functions as F
 
     flow = bl.Dataflow("sums")
     rows = flow.source("rows", bl.files(path or kind, format=kind, schema=SCHEMA, max_files_per_step=files))
     made = rows.transform("made", transform, deterministic=deterministic)
-    sums = made.group_by("k").agg("sums", F.count("*").alias("n"), F.sum("v").alias("v"), policy=bl.Lazy(every=6))
+    sums = made.group_by("k").agg("sums", F.count("*").alias("n"), F.sum("v").alias("v"), policy=bl.Lazy(every=every))
     sums.sink("history", bl.parquet("history"))
     return flow
 
@@ -168,10 +174,10 @@ def test_what_fails_together_and_not_again_is_made_once(
     failing = SparkEngine._job
     failed: list[int] = []
 
-    def once(engine: SparkEngine, order: Run) -> object:
-        made = failing(engine, order)
-        if len(order.steps) > 1 and not failed:
-            failed.append(order.time)
+    def once(engine: SparkEngine, unit: str, takes: Sequence[Take], state: Any) -> object:
+        made = failing(engine, unit, takes, state)
+        if len(takes) > 1 and not failed:
+            failed.append(takes[0].time)
             raise ConnectionError("the executor is gone")
         return made
 
@@ -185,7 +191,7 @@ def test_what_fails_together_and_not_again_is_made_once(
 
 def test_steps_together_are_replayed_as_they_were(here: Path, spark: SparkSession, jobs: list[int]) -> None:
     """The sink holds steps that no checkpoint covers: they run again, together or not, and must give the same."""
-    flow = flow_of("csv", plain)
+    flow = flow_of("csv", plain, every=100)
     expected = outcome(flow, spark)
     shutil.rmtree("store")
     shutil.rmtree("history")
@@ -225,10 +231,10 @@ def test_a_stop_waits_for_no_more_than_the_step_under_way_where_each_is_a_job(
         hasten(engine)
         asked.set()
 
-    def fails(engine: SparkEngine, order: Run) -> object:
-        if len(order.steps) > 1:
+    def fails(engine: SparkEngine, unit: str, takes: Sequence[Take], state: Any) -> object:
+        if len(takes) > 1:
             raise ConnectionError("the executor is gone")
-        made = failing(engine, order)
+        made = failing(engine, unit, takes, state)
         if len(jobs) == 2:  # the first of those that were to run together
             threading.Thread(target=running.stop).start()
             assert asked.wait(60)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +12,10 @@ import pytest
 
 from boatlift.dataflow import Outcome
 from boatlift.errors import FencedError
-from boatlift.runtime import events as ev
+from boatlift.runtime import host
 from boatlift.runtime.host import Host
-from boatlift.runtime.instructions import Commit
 from boatlift.storage.local import LocalStore
+from boatlift.storage.log import Log
 from boatlift.storage.records import RunRef
 from support.facts import Unsynced
 from support.hosts import PATIENCE, Background, RaisingEngine, check_store, open_store, run
@@ -36,7 +38,9 @@ class HeldStore(LocalStore):
         super().delete(name)
 
 
-def test_a_run_that_no_durable_checkpoint_names_yet_is_not_collected(tmp_path: Path) -> None:
+def test_a_run_that_no_durable_checkpoint_names_yet_is_not_collected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A manifest is held before it collects; a run is saved meanwhile, and its checkpoint held until it has collected."""
     store = HeldStore.open(tmp_path, create=True, filesystem=Unsynced())
     collected = threading.Event()
@@ -44,21 +48,22 @@ def test_a_run_that_no_durable_checkpoint_names_yet_is_not_collected(tmp_path: P
     class SavingEngine(MemoryEngine):
         saves = 0
 
-        def saved(self, unit: str, runs: tuple[RunRef, ...]) -> None:
+        def kept(self, unit: str, runs: Iterable[RunRef]) -> None:
+            runs = list(runs)
             self.saves += 1
             if self.saves > 1 and not collected.is_set():
                 assert store.begun.wait(PATIENCE)
                 store.go_on.set()
                 assert collected.wait(PATIENCE)
                 assert all(store.size(run.name) is not None for run in runs), "it was collected as garbage"
-            super().saved(unit, runs)
+            super().kept(unit, runs)
 
     class CollectingHost(Host):
-        def _manifest(self) -> ev.Event:
-            done = super()._manifest()
+        def _manifest(self, garbage: Sequence[str]) -> None:
+            super()._manifest(garbage)
             collected.set()
-            return done
 
+    monkeypatch.setattr(host, "COLLECT_AFTER", 1)
     world = World()
     CollectingHost(SavingEngine(world, every=1), store, available_now=True).run()
     assert collected.is_set()
@@ -93,11 +98,11 @@ def test_an_owner_held_before_its_first_step_harms_no_newer_one(tmp_path: Path) 
     staged, go_on = threading.Event(), threading.Event()
 
     class HeldEngine(MemoryEngine):
-        def commit(self, order: Commit) -> Outcome:
-            if (order.sink, order.time) == ("totals", 2):
+        def commit(self, sink: str, time: int, content: Any) -> Outcome:
+            if (sink, time) == ("totals", 2):
                 staged.set()
                 assert go_on.wait(PATIENCE)
-            return super().commit(order)
+            return super().commit(sink, time, content)
 
     newer = Background(lambda: run(HeldEngine(world), open_store(tmp_path)))
     assert staged.wait(PATIENCE)
@@ -112,8 +117,14 @@ def test_an_owner_held_before_its_first_step_harms_no_newer_one(tmp_path: Path) 
 
 def test_a_step_that_fails_after_a_takeover_is_told_as_the_takeover(tmp_path: Path) -> None:
     world = World(rows=3)
+
+    def taken_over() -> None:
+        while "clean" not in Log.open(open_store(tmp_path), "flow").history.standing.results:
+            time.sleep(0.01)  # what is still to be written would be fenced before the step fails
+        run(MemoryEngine(world), open_store(tmp_path))
+
     with pytest.raises(FencedError, match=r"\[FENCED\] process .* has taken flow over") as raised:
-        run(RaisingEngine(world, lambda: run(MemoryEngine(world), open_store(tmp_path))), open_store(tmp_path))
+        run(RaisingEngine(world, taken_over), open_store(tmp_path))
     assert isinstance(raised.value.__cause__, ZeroDivisionError)
     world.check()
     check_store(tmp_path)

@@ -20,18 +20,18 @@ from boatlift.storage.codec import (
     encode_group,
     encode_identity,
 )
-from boatlift.storage.records import Checkpoint, Committed, Record, Stable, Stopped, Truncate
-from support.facts import CLAIM, a_snapshot, gave, made, run_of, sequences
+from boatlift.storage.records import Committed, Record, Stopped
+from support.facts import CLAIM, a_snapshot, cut, gave, made, run_of, saved, sequences, stable
 
 HEADER = Header("flow", 7, 3, 2, b"\x01" * 16, 5)
 EVERY_KIND: list[Record] = [
     CLAIM,
     made(1),
     gave(1),
-    Checkpoint("sums", 1, (run_of(b"x", "runs/x"), run_of(b"y", "runs/y"))),
+    saved(1, run_of(b"x", "runs/x"), run_of(b"y", "runs/y")),
     Committed("table", 1),
-    Stable({"a": 1, "b": -1}),
-    Truncate({"a": 1}),
+    stable({"a": 1, "b": -1}),
+    cut({"a": 1}),
     Stopped(),
     a_snapshot(),
 ]

@@ -124,6 +124,6 @@ def test_the_log_brings_facts_back(said):
     for fact in said:
         log.append([fact])
     assert list(Log.open(store, "flow").history.standing.facts()) == list(Standing.of(said).facts())
-    log.checkpoint(log.history.snapshot(lambda _source, _cursor, position: position))
+    log.checkpoint(log.history.snapshot())
     log.truncate()
     assert list(Log.open(store, "flow").history.standing.facts()) == list(Standing.of(said).facts())

@@ -14,8 +14,8 @@ from boatlift.storage.group_writer import GroupWriter
 from boatlift.storage.history import History
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log, name_of
-from boatlift.storage.records import Record, Stable
-from support.facts import CLAIM, advance, gave, made
+from boatlift.storage.records import Record
+from support.facts import CLAIM, gave, made, stable
 
 
 class Gate(RealFileSystem):
@@ -85,7 +85,7 @@ def test_what_was_submitted_is_durable_when_the_callback_comes(log: Log, tmp_pat
         writer.submit(
             [made(time)],
             lambda error: durable.append(
-                set(Log.open(LocalStore.open(tmp_path, create=False), "flow").history.inputs["numbers"])
+                set(Log.open(LocalStore.open(tmp_path, create=False), "flow").history.standing.chosen["numbers"])
             ),
         )
     writer.close()
@@ -125,9 +125,9 @@ def test_many_threads_lose_nothing_and_each_keeps_its_order(log: Log, tmp_path: 
     writer.close()
     assert all(error is None for _, error in answers.told)
     written = [record for group in groups_of(tmp_path)[1:] for record in group]
-    assert [(record.source, record.time) for record in written] == [what for what, _ in answers.told]  # type: ignore[union-attr]
+    assert [(record.processor, record.time) for record in written] == [what for what, _ in answers.told]  # type: ignore[union-attr]
     for n in range(4):
-        assert [record for record in written if record.source == f"s{n}"] == [made(t, f"s{n}") for t in range(50)]  # type: ignore[union-attr]
+        assert [record for record in written if record.processor == f"s{n}"] == [made(t, f"s{n}") for t in range(50)]  # type: ignore[union-attr]
     assert Log.open(LocalStore.open(tmp_path, create=False), "flow").history == log.history
 
 
@@ -145,14 +145,14 @@ def test_the_first_failure_fails_everything_not_yet_durable_and_everything_later
     gate.error = None  # the disk is well again: nothing is tried again
     writer.submit([made(3)], answers.of("later"))
     with pytest.raises(UnavailableError, match=r"\[STORE_FAILED\].*No space left"):
-        writer.manifest(advance)
+        writer.manifest()
     writer.close()
     assert [what for what, _ in answers.told] == ["durable", "in the failing object", "in the object after it", "later"]
     assert answers.told[0][1] is None
     for _, error in answers.told[1:]:
         assert isinstance(error, UnavailableError)
         assert "No space left on device" in str(error)
-    assert sorted(log.history.inputs["numbers"]) == [0]
+    assert sorted(log.history.standing.chosen["numbers"]) == [0]
 
 
 def test_a_fenced_writer_says_so_to_everyone(log: Log, tmp_path: Path) -> None:
@@ -171,8 +171,8 @@ def test_a_manifest_holds_all_that_was_submitted_before_it_and_nothing_after(
     gate.shut()
     writer.submit([made(0)], answers.of(0))
     gate.wait_until_shut_out()
-    writer.submit([made(1), Stable({"numbers": 0})], answers.of(1))
-    waiter = threading.Thread(target=writer.manifest, args=(advance,))
+    writer.submit([made(1), stable({"numbers": 0})], answers.of(1))
+    waiter = threading.Thread(target=writer.manifest)
     waiter.start()
     while len(writer._waiting) < 2:
         pass
@@ -180,7 +180,7 @@ def test_a_manifest_holds_all_that_was_submitted_before_it_and_nothing_after(
     gate.open.set()
     waiter.join(timeout=60)
     writer.close()
-    snapshot = History.of([CLAIM, made(0), made(1), Stable({"numbers": 0})], "flow").snapshot(advance)
+    snapshot = History.of([CLAIM, made(0), made(1), stable({"numbers": 0})], "flow").snapshot()
     assert groups_of(tmp_path) == [[snapshot], [made(2)]]
     assert answers.told == [(0, None), (1, None), (2, None)]
     objects = LocalStore.open(tmp_path, create=False).list("log/")
@@ -194,7 +194,7 @@ def test_a_closed_writer_takes_nothing(log: Log) -> None:
     with pytest.raises(InternalError, match="closed"):
         writer.submit([made(0)], Answers().of(0))
     with pytest.raises(InternalError, match="closed"):
-        writer.manifest(advance)
+        writer.manifest()
 
 
 def test_an_error_in_a_callback_fails_what_comes_after_it(log: Log) -> None:

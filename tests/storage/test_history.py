@@ -5,16 +5,16 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from boatlift.storage.facts import Collected
 from boatlift.storage.history import History
-from boatlift.storage.records import Checkpoint, Claim, Committed, Record, Stable, Stopped, Truncate
-from support.facts import CLAIM, advance, gave, made, run_of, sequences
+from boatlift.storage.records import Claim, Committed, Record, Stopped
+from support.facts import cut, made, sequences, stable
 
 
 def meaning(records: list[Record]) -> History:
-    """What records mean, without what their stable frontiers have made garbage."""
+    """What records mean, as a snapshot says it."""
     history = History.of(records, "flow")
-    snapshot = history.snapshot(advance)
-    kept = History.of([snapshot], "flow")
+    kept = History.of([history.snapshot()], "flow")
     kept.stopped, kept.resumed = history.stopped, history.resumed
     return kept
 
@@ -23,79 +23,51 @@ def meaning(records: list[Record]) -> History:
 def test_a_snapshot_stands_for_all_before_it(records: list[Record], data: st.DataObject) -> None:
     """Whatever comes after, nothing that is kept tells the two apart.
 
-    A manifest is an owner's record like any other: it makes the owner's environment the recorded one, as `Stable` does.
+    A manifest is an owner's record like any other: it makes the owner's environment the recorded one.
     """
-    cut = data.draw(st.integers(1, len(records)))
-    snapshot = History.of(records[:cut], "flow").snapshot(advance)
-    assert meaning([snapshot, *records[cut:]]) == meaning([*records[:cut], Stable({}), *records[cut:]])
+    at = data.draw(st.integers(1, len(records)))
+    snapshot = History.of(records[:at], "flow").snapshot()
+    assert meaning([snapshot, *records[at:]]) == meaning([*records[:at], Collected({}, {}, {}), *records[at:]])
 
 
 @given(sequences())
 def test_a_snapshot_of_a_snapshot_is_the_same(records: list[Record]) -> None:
-    once = History.of(records, "flow").snapshot(advance)
-    assert History.of([once], "flow").snapshot(advance) == once
+    once = History.of(records, "flow").snapshot()
+    assert History.of([once], "flow").snapshot() == once
 
 
 @given(sequences())
-def test_every_position_is_taken_once_and_in_order(records: list[Record]) -> None:
-    history = History.of([History.of(records, "flow").snapshot(advance)], "flow")
+def test_every_position_is_known_once_and_in_order(records: list[Record]) -> None:
+    """Those before the cursor as part of it; the last of them may be there too."""
+    history = History.of([History.of(records, "flow").snapshot()], "flow")
     for source in ("a", "b"):
         time, cursor = history.cursors.get(source, (-1, {"taken": []}))
-        taken = cursor["taken"] + [made.position["start"] for _, made in sorted(history.inputs.get(source, {}).items())]
-        assert taken == [t * 10 for t in range(history.last_input(source) + 1)]
-        assert time == len(cursor["taken"]) - 1
-        assert time <= max(history.stable.get(source, -1), -1)
+        chosen = history.standing.chosen.get(source, {})
+        after = [chosen[t].outcome["position"]["start"] for t in sorted(chosen) if t > time]
+        last = max(chosen, default=time)
+        assert cursor["taken"] + after == [t * 10 for t in range(last + 1)]
 
 
 @given(sequences())
-def test_what_a_rollback_may_need_is_kept(records: list[Record]) -> None:
-    whole = History.of(records, "flow")
-    kept = History.of([whole.snapshot(advance)], "flow")
-    for processor in ("a", "b"):
-        stable = whole.stable.get(processor, -1)
-        before, after = whole.checkpoints.get(processor, {}), kept.checkpoints.get(processor, {})
-        assert {t for t in before if t > stable} <= set(after)
-        if passed := [t for t in before if t <= stable]:
-            assert [t for t in after if t <= stable] == [max(passed)], "the stable one and none below it"
-        for part, kept_part in ((whole.inputs, kept.inputs), (whole.outputs, kept.outputs)):
-            assert {t for t in part.get(processor, {}) if t > stable} == set(kept_part.get(processor, {}))
-
-
-@given(sequences())
-def test_live_runs_are_those_of_kept_checkpoints(records: list[Record]) -> None:
-    history = History.of([History.of(records, "flow").snapshot(advance)], "flow")
-    assert history.live_runs() == {f"runs/{p}{t}" for p, kept in history.checkpoints.items() for t in kept}
+def test_live_runs_are_those_of_kept_states(records: list[Record]) -> None:
+    history = History.of([History.of(records, "flow").snapshot()], "flow")
+    states = {(p, t) for p, kept in history.standing.states.items() for (t,) in kept}
+    assert history.live_runs() == {f"runs/{p}{t}" for p, t in states}
 
 
 @given(sequences())
 def test_the_fold_does_not_change_the_records_or_the_snapshot(records: list[Record]) -> None:
     history = History.of(records, "flow")
-    snapshot = history.snapshot(advance)
+    snapshot = history.snapshot()
     again = History.of([snapshot], "flow")
-    again.apply(Truncate({"a": -1, "b": -1}))
-    again.apply(Stable({"a": 1000}))
+    again.apply(cut({"a": -1, "b": -1}))
+    again.apply(stable({"a": 1000}))
     assert History.of(records, "flow") == history
-    assert history.snapshot(advance) == snapshot
-
-
-def test_a_truncate_forgets_what_lies_beyond_it() -> None:
-    checkpoints = [Checkpoint("sums", t, (run_of(b"", f"runs/{t}"),)) for t in range(4)]
-    history = History.of([CLAIM, *(made(t) for t in range(4)), *(gave(t) for t in range(4)), *checkpoints])
-    history.apply(Truncate({"numbers": 2, "sums": 1, "nobody": 0}))
-    assert sorted(history.inputs["numbers"]) == [0, 1, 2]
-    assert sorted(history.outputs["sums"]) == [0, 1]
-    assert sorted(history.checkpoints["sums"]) == [0, 1]
-    assert history.live_runs() == {"runs/0", "runs/1"}
-    assert history.last_input("numbers") == 2
-    assert history.last_input("nobody") == -1
-    history.apply(made(3))
-    assert history.last_input("numbers") == 3
+    assert history.snapshot() == snapshot
 
 
 def test_memos_never_go_back() -> None:
-    history = History.of([Committed("table", 5), Committed("table", 3), Stable({"a": 4}), Stable({"a": 2, "b": 0})])
-    assert history.committed == {"table": 5}
-    assert history.stable == {"a": 4, "b": 0}
+    assert History.of([Committed("table", 5), Committed("table", 3)]).committed == {"table": 5}
 
 
 def claim(environment: str) -> Claim:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from boatlift.storage.history import History
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import BEGUN, IDENTITY, Log, name_of
-from boatlift.storage.records import Claim, Committed, Record, Stable, Stopped
-from support.facts import CLAIM, Unsynced, advance, gave, made, sequences
+from boatlift.storage.records import Claim, Committed, Record, Stopped
+from support.facts import CLAIM, Unsynced, gave, made, sequences, stable
 from support.logs import Meanwhile, claimed
 
 
@@ -47,7 +47,7 @@ def test_a_store_keeps_its_id_under_every_owner_and_no_other_store_has_it(store:
     first = claimed(store)
     assert re.fullmatch("[0-9a-f]{32}", first.store_id)
     first.append([made(0)])
-    first.checkpoint(first.history.snapshot(advance))
+    first.checkpoint(first.history.snapshot())
     first.truncate()
     assert claimed(store).store_id == Log.open(store, None).store_id == first.store_id
     other = claimed(LocalStore.open(tmp_path / "other", create=True, filesystem=Unsynced()))
@@ -69,7 +69,7 @@ def test_of_two_that_make_a_store_at_once_both_have_the_id_of_the_faster(store: 
 
 def test_what_was_appended_is_read_back_in_order(store: LocalStore) -> None:
     log = claimed(store)
-    groups: list[list[Record]] = [[made(0), made(1)], [gave(0)], [Stable({"numbers": 0}), Committed("table", 0)]]
+    groups: list[list[Record]] = [[made(0), made(1)], [gave(0)], [stable({"numbers": 0}), Committed("table", 0)]]
     for records in groups:
         log.append(records)
     again = Log.open(store, "flow")
@@ -94,7 +94,7 @@ def test_any_log_is_read_back_whole(
             model.apply(record)
         rest = rest[count:]
         if data.draw(st.booleans()):
-            snapshot = log.history.snapshot(advance)
+            snapshot = log.history.snapshot()
             log.checkpoint(snapshot)
             model.apply(snapshot)
             if data.draw(st.booleans()):
@@ -110,11 +110,13 @@ def test_any_log_is_read_back_whole(
 def test_a_manifest_makes_what_was_before_it_garbage(store: LocalStore) -> None:
     log = claimed(store)
     for time in range(5):
-        log.append([made(time), Stable({"numbers": time - 1})])
-    assert log.checkpoint(log.history.snapshot(advance)) == 7
+        log.append([made(time), stable({"numbers": time - 1})])
+    assert log.checkpoint(log.history.snapshot()) == 7
     log.append([made(5)])
     before = Log.open(store, "flow")
-    assert sorted(before.history.inputs["numbers"]) == [4, 5], "read from the manifest, though the rest is still there"
+    assert sorted(before.history.standing.chosen["numbers"]) == [3, 4, 5], (
+        "the last that is garbage, and those after it"
+    )
     assert before.manifest == 7
     log.truncate()
     assert list(store.list("log/")) == [name_of(1), name_of(7), name_of(8)], "claims stay"
@@ -122,7 +124,7 @@ def test_a_manifest_makes_what_was_before_it_garbage(store: LocalStore) -> None:
     assert after.history == before.history == log.history
     after.claim(CLAIM)
     after.append([made(6)])
-    assert after.checkpoint(after.history.snapshot(advance)) == 11
+    assert after.checkpoint(after.history.snapshot()) == 11
     after.truncate()
     assert list(store.list("log/")) == [name_of(1), name_of(9), name_of(11)]
     after.truncate()
@@ -134,7 +136,7 @@ def test_what_an_interrupted_truncation_left_is_not_read_and_goes_with_the_next(
     log = claimed(store)
     for time in range(4):
         log.append([made(time)])
-    log.checkpoint(log.history.snapshot(advance))
+    log.checkpoint(log.history.snapshot())
     expected = log.history
     contents = {number: store.read(name_of(number)) for number in (3, 5)}
     log.truncate()

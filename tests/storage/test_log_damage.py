@@ -12,7 +12,7 @@ from boatlift.storage.history import History
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import BEGUN, IDENTITIES, IDENTITY, TRUNCATED, Log, name_of
 from boatlift.storage.store import Store
-from support.facts import CLAIM, Unsynced, advance, made, small_store
+from support.facts import CLAIM, Unsynced, made, small_store
 from support.logs import claimed
 
 
@@ -64,7 +64,7 @@ def test_a_truncated_log_that_lost_its_only_manifest_is_not_a_young_one(store: L
     """All that is left is the first claim: just what a process that died at once would leave."""
     log = claimed(store)
     log.append([made(0)])
-    log.checkpoint(log.history.snapshot(advance))
+    log.checkpoint(log.history.snapshot())
     log.truncate()
     store.delete(name_of(log.last))
     assert list(store.list("log/")) == [name_of(1)]
@@ -76,7 +76,7 @@ def test_a_truncated_log_that_lost_its_only_manifest_is_not_a_young_one(store: L
 def test_a_store_that_lost_its_identity_is_refused(store: LocalStore, gone: str) -> None:
     log = claimed(store)
     log.append([made(0)])
-    log.checkpoint(log.history.snapshot(advance))
+    log.checkpoint(log.history.snapshot())
     log.truncate()
     store.delete(gone)
     with pytest.raises(DataError, match=rf"\[MISSING_OBJECT\] {gone} is not there"):
@@ -99,7 +99,7 @@ def test_a_gap_is_refused(store: LocalStore) -> None:
 def test_a_lost_manifest_is_refused_though_the_groups_before_it_are_there(store: LocalStore) -> None:
     log = claimed(store)
     log.append([made(0)])
-    log.checkpoint(log.history.snapshot(advance))
+    log.checkpoint(log.history.snapshot())
     log.append([made(1)])
     store.delete(name_of(3))
     with pytest.raises(DataError, match=rf"\[MISSING_OBJECT\] {name_of(3)}"):
@@ -129,7 +129,7 @@ def test_a_whole_object_in_a_wrong_place_is_refused(store: LocalStore, tmp_path:
         ("manifest that is none", Header("flow", 4, 1, 0, header.previous, 4), records),
         ("manifest to come", Header("flow", 4, 1, 0, header.previous, 9), records),
         ("manifest before", Header("flow", 4, 1, 0, header.previous, 2), records),
-        ("unnamed manifest", Header("flow", 4, 1, 0, header.previous, 0), (log.history.snapshot(advance),)),
+        ("unnamed manifest", Header("flow", 4, 1, 0, header.previous, 0), (log.history.snapshot(),)),
         ("claim of another number", Header("flow", 4, 1, 0, header.previous, 0), (CLAIM,)),
         ("claim among others", Header("flow", 4, 4, 0, header.previous, 0), (CLAIM, made(3))),
     ]
@@ -158,7 +158,7 @@ def test_an_identity_object_of_another_store_is_refused(store: LocalStore, tmp_p
     for each in (store, other):
         log = claimed(each)
         log.append([made(0)])
-        log.checkpoint(log.history.snapshot(advance))
+        log.checkpoint(log.history.snapshot())
         log.truncate()
     store.delete(name)
     store.create(name, other.read(name))

@@ -15,7 +15,7 @@ from boatlift.storage.filesystem import RealFileSystem
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import CLAIM_ATTEMPTS, IDENTITY, Log, name_of
 from boatlift.storage.records import Claim
-from support.facts import CLAIM, Unsynced, advance, made
+from support.facts import CLAIM, Unsynced, last_made, made
 from support.logs import Meanwhile, claimed
 
 
@@ -31,7 +31,7 @@ def test_an_older_owner_is_fenced_by_a_claim_and_stays_so(store: LocalStore) -> 
     assert new.claim(Claim("other-host", 4711, 0, {"graph": "g"}, {})) == 3
     writes: tuple[Callable[[], object], ...] = (
         lambda: old.append([made(1)]),
-        lambda: old.checkpoint(old.history.snapshot(advance)),
+        lambda: old.checkpoint(old.history.snapshot()),
         lambda: old.append([]),
     )
     for write in writes:
@@ -51,7 +51,7 @@ def test_an_owner_can_look_whether_it_still_is_one(store: LocalStore) -> None:
         assert found is not None
         assert found.condition == "FENCED"
         assert newer.newer_owner() is None
-        newer.checkpoint(newer.history.snapshot(advance))
+        newer.checkpoint(newer.history.snapshot())
         newer.truncate()
 
 
@@ -72,7 +72,7 @@ def test_an_older_owner_is_fenced_also_when_the_newer_one_has_truncated(store: L
     old = claimed(store)
     new = claimed(store)
     new.append([made(0)])
-    new.checkpoint(new.history.snapshot(advance))
+    new.checkpoint(new.history.snapshot())
     new.truncate()
     with pytest.raises(FencedError, match=r"\[FENCED\] process 1 on host"):
         old.append([made(0)])
@@ -84,7 +84,7 @@ def test_older_owners_are_fenced_however_many_came_and_truncated_after_them(stor
     for time in range(4):
         owners.append(claimed(store))
         owners[-1].append([made(time)])
-        owners[-1].checkpoint(owners[-1].history.snapshot(advance))
+        owners[-1].checkpoint(owners[-1].history.snapshot())
         owners[-1].truncate()
     for old in owners[:-1]:
         with pytest.raises(FencedError, match=r"\[FENCED\] process 1 on host"):
@@ -102,14 +102,14 @@ def test_whoever_was_paused_before_its_claim_is_not_taken_in_by_a_free_number(st
     slow = Log.open(store, "flow")
     for time in range(length, 4):
         log.append([made(time)])
-    log.checkpoint(log.history.snapshot(advance))
+    log.checkpoint(log.history.snapshot())
     log.truncate()
     assert slow.claim(CLAIM) == log.last + 1
-    assert slow.history.last_input("numbers") == max(3, length - 1)
+    assert last_made(slow.history) == max(3, length - 1)
     with pytest.raises(FencedError):
         log.append([made(4)])
     slow.append([made(4)])
-    slow.checkpoint(slow.history.snapshot(advance))
+    slow.checkpoint(slow.history.snapshot())
     slow.truncate()
     assert Log.open(store, "flow").history == slow.history
     assert list(store.list("log/")) == [name_of(number) for number in (1, slow.last - 2, slow.last)]
@@ -135,10 +135,10 @@ def test_of_any_owners_paused_anywhere_only_the_newest_writes(
         if act == "claim" and who not in tokens:
             tokens[who] = log.claim(CLAIM)
             assert tokens[who] == max(tokens.values())
-            assert log.history.last_input("numbers") == durable - 1, "the new owner knows all that was acknowledged"
+            assert last_made(log.history) == durable - 1, "the new owner knows all that was acknowledged"
             owner = who
         elif act in {"append", "manifest"} and who in tokens:
-            records = [made(durable)] if act == "append" else [log.history.snapshot(advance)]
+            records = [made(durable)] if act == "append" else [log.history.snapshot()]
             if who == owner:
                 log.append(records)
                 durable += act == "append"
@@ -147,7 +147,7 @@ def test_of_any_owners_paused_anywhere_only_the_newest_writes(
                     log.append(records)
         elif act == "truncate" and who in tokens:
             log.truncate()
-        assert Log.open(store, "flow").history.last_input("numbers") == durable - 1
+        assert last_made(Log.open(store, "flow").history) == durable - 1
     shutil.rmtree(store.root)
 
 
@@ -155,7 +155,7 @@ def test_an_older_owner_may_truncate_what_it_made_garbage(store: LocalStore) -> 
     """A pause between manifest and truncation takes nothing from the newer owner."""
     old = claimed(store)
     old.append([made(0)])
-    old.checkpoint(old.history.snapshot(advance))
+    old.checkpoint(old.history.snapshot())
     new = claimed(store)
     new.append([made(1)])
     old.truncate()
@@ -171,7 +171,7 @@ def test_a_claim_that_loses_its_number_reads_on_and_takes_the_next(store: LocalS
 
     slow = Log.open(Meanwhile(store, "create", "log/", overtake, times=3), "flow")  # type: ignore[arg-type]
     assert slow.claim(CLAIM) == 7
-    assert sorted(slow.history.inputs["numbers"]) == [0, 1, 2]
+    assert sorted(slow.history.standing.chosen["numbers"]) == [0, 1, 2]
     with pytest.raises(FencedError):
         fast[-1].append([made(3)])
     slow.append([made(3)])
@@ -221,14 +221,14 @@ def test_after_a_failed_write_the_log_refuses_all_others(tmp_path: Path) -> None
     files = Fails()
     log = claimed(LocalStore.open(tmp_path, create=True, filesystem=files))
     log.append([made(0)])
-    applied = list(log.history.inputs["numbers"])
+    applied = list(log.history.standing.chosen["numbers"])
     files.failing = True
     for _ in range(2):
         with pytest.raises(UnavailableError, match=r"\[STORE_FAILED\].*Input/output error"):
             log.append([made(1)])
-    assert list(log.history.inputs["numbers"]) == applied, "what may not be durable is not applied"
+    assert list(log.history.standing.chosen["numbers"]) == applied, "what may not be durable is not applied"
     again = Log.open(LocalStore.open(tmp_path, create=False), "flow")
-    assert sorted(again.history.inputs["numbers"]) in ([0], [0, 1])
+    assert sorted(again.history.standing.chosen["numbers"]) in ([0], [0, 1])
 
 
 def test_after_a_write_of_unknown_outcome_the_log_refuses_though_the_store_would_not(store: LocalStore) -> None:
@@ -243,7 +243,7 @@ def test_after_a_write_of_unknown_outcome_the_log_refuses_though_the_store_would
     writes: tuple[Callable[[], object], ...] = (
         lambda: log.append([made(1)]),
         lambda: log.append([made(1)]),
-        lambda: log.checkpoint(log.history.snapshot(advance)),
+        lambda: log.checkpoint(log.history.snapshot()),
     )
     for write in writes:
         with pytest.raises(KeyboardInterrupt):
@@ -260,7 +260,7 @@ def test_a_reader_is_not_disturbed_by_a_truncation(store: LocalStore) -> None:
         log.append([made(time)])
 
     def truncate() -> None:
-        log.checkpoint(log.history.snapshot(advance))
+        log.checkpoint(log.history.snapshot())
         log.truncate()
 
     for prefix in (name_of(log.last), name_of(2)):

@@ -15,9 +15,9 @@ from boatlift.storage.folders import DurableFolders
 from boatlift.storage.history import History
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log, name_of
-from boatlift.storage.records import Checkpoint, Committed, Stable, Stopped
+from boatlift.storage.records import Committed, Stopped
 from boatlift.storage.verify import verify
-from support.facts import CLAIM, Unsynced, advance, gave, made, run_of
+from support.facts import CLAIM, Unsynced, gave, made, run_of, saved, stable
 from support.power_loss import Act, Disk, Recorder, State, lay_out, look_up, moved
 
 STORE = Path("parent") / "store"
@@ -78,16 +78,16 @@ def live(base: Path) -> Session:
             files.acts += [Act("make_folder", base / STORE / "scratch"), Act("make_folder", base / STORE / "scratch/1")]
         files.write_unsynced(file, content)
         store.create(f"runs/{time}", file)
-        log.append([gave(time), Checkpoint("sums", time, (run_of(content, f"runs/{time}"),)), Stable({"sums": time})])
+        log.append([gave(time), saved(time, run_of(content, f"runs/{time}")), stable({"sums": time})])
         note(session, log, files)
-    log.checkpoint(log.history.snapshot(advance))
+    log.checkpoint(log.history.snapshot())
     note(session, log, files)
     log.truncate()
     store.delete("runs/0")
     files.mark(log.last)
     log.append([made(2), Committed("table", 1)])
     note(session, log, files)
-    session.meanings[log.last + 1] = History.of([log.history.snapshot(advance)], "flow")
+    session.meanings[log.last + 1] = History.of([log.history.snapshot()], "flow")
     log.append([Stopped()])
     note(session, log, files)
     session.meanings[log.last - 1] = session.meanings[log.last]
@@ -129,7 +129,7 @@ class Survivors:
         assert [finding.name for finding in wrong] == ([name_of(last + 1)] if unsealed else [])
         log.claim(CLAIM)
         log.append([made(7)])
-        log.checkpoint(log.history.snapshot(advance))
+        log.checkpoint(log.history.snapshot())
         log.truncate()
         assert Log.open(store, "flow").history == log.history
         return last

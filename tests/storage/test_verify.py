@@ -12,7 +12,7 @@ from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log, name_of
 from boatlift.storage.store import Store
 from boatlift.storage.verify import verify
-from support.facts import CLAIM, advance, gave, made, run_of, small_store
+from support.facts import CLAIM, gave, made, run_of, saved, small_store, stable
 
 
 def errors(store: Store) -> list[Finding]:
@@ -105,7 +105,7 @@ def test_what_a_truncation_left_is_a_note(tmp_path: Path) -> None:
     log.claim(CLAIM)
     log.append([made(0)])
     left = store.read(name_of(2))
-    log.checkpoint(log.history.snapshot(advance))
+    log.checkpoint(log.history.snapshot())
     log.truncate()
     store.create(name_of(2), left)
     assert [(finding.name, finding.condition) for finding in verify(store)] == [(name_of(2), None)]
@@ -123,20 +123,19 @@ def test_a_newer_format_is_named(tmp_path: Path) -> None:
 
 def test_a_run_of_a_checkpoint_that_is_gone_meanwhile_is_no_loss(tmp_path: Path) -> None:
     """The owner makes a newer checkpoint and deletes the old one's run just before `verify` reads it."""
-    from boatlift.storage.records import Checkpoint, Stable
 
     store = LocalStore.open(tmp_path, create=True)
     log = Log.open(store, "flow")
     log.claim(CLAIM)
     for time in (0, 1):
         store.create(f"runs/{time}", b"rows")
-    log.append([made(0), gave(0), Checkpoint("sums", 0, (run_of(b"rows", "runs/0"),))])
+    log.append([made(0), gave(0), saved(0, run_of(b"rows", "runs/0"))])
 
     class Moving(LocalStore):
         def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
             if name == "runs/0" and store.size(name) is not None:
-                log.append([Checkpoint("sums", 1, (run_of(b"rows", "runs/1"),)), Stable({"sums": 1})])
-                log.checkpoint(log.history.snapshot(advance))
+                log.append([saved(1, run_of(b"rows", "runs/1")), stable({"sums": 1})])
+                log.checkpoint(log.history.snapshot())
                 log.truncate()
                 store.delete(name)
             return super().read(name, start, length)

@@ -4,27 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import xxhash
 from hypothesis import strategies as st
 
+from boatlift.storage.contents import contents_with
+from boatlift.storage.facts import Chosen, Collected, Cut, Result, State
 from boatlift.storage.filesystem import RealFileSystem
+from boatlift.storage.history import History
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
-from boatlift.storage.records import (
-    Checkpoint,
-    Claim,
-    Committed,
-    Input,
-    Output,
-    Record,
-    RunRef,
-    Snapshot,
-    Stable,
-    Stopped,
-    Truncate,
-)
+from boatlift.storage.records import Claim, Committed, Cursor, Record, RunRef, Snapshot, Stopped
 from boatlift.storage.store import Store
 
 
@@ -45,24 +35,41 @@ class Unsynced(RealFileSystem):
 CLAIM = Claim("host", 1, 0, {"graph": "g"}, {"spark": "4.3.0"})
 
 
-def made(time: int, source: str = "numbers") -> Input:
+def made(time: int, source: str = "numbers") -> Chosen:
     """The determinants of a time."""
-    return Input(source, time, {"start": time * 10, "end": time * 10 + 10}, time * 1000, time)
+    position = {"start": time * 10, "end": time * 10 + 10}
+    return Chosen(source, time, None, {"position": position, "clock": time * 1000, "seed": time})
 
 
-def gave(time: int, processor: str = "sums") -> Output:
-    """The output of a time."""
-    return Output(processor, time, 10, f"{time:032x}")
+def last_made(history: History, source: str = "numbers") -> int:
+    """The last time whose determinants are known, -1 if none are."""
+    return max(history.standing.chosen.get(source, {}), default=-1)  # type: ignore[type-var, return-value]
+
+
+def gave(time: int, processor: str = "sums") -> Result:
+    """The digest of what a time gave."""
+    return Result(processor, time, f"{time:032x}")
+
+
+def saved(time: int, *runs: RunRef, processor: str = "sums") -> State:
+    """A checkpoint of these runs."""
+    return State(processor, (time,), contents_with(runs))
+
+
+def stable(frontiers: dict[str, int]) -> Collected:
+    """Stable frontiers that moved."""
+    maximal = {name: (time,) if time >= 0 else () for name, time in frontiers.items()}
+    return Collected(maximal, maximal, {})
+
+
+def cut(frontiers: dict[str, int]) -> Cut:
+    """A recovery to these times."""
+    return Cut({name: (time,) if time >= 0 else () for name, time in frontiers.items()}, {})
 
 
 def run_of(content: bytes, name: str) -> RunRef:
     """Names a run with these bytes."""
     return RunRef(name, 0, 1, 1, 0, 1, len(content), xxhash.xxh3_128_hexdigest(content))
-
-
-def advance(source: str, cursor: dict[str, Any] | None, position: dict[str, Any]) -> dict[str, Any]:
-    """A cursor that remembers every position it took, so that none can be lost, doubled or swapped unseen."""
-    return {"taken": [*(cursor or {"taken": []})["taken"], position["start"]], "source": source}
 
 
 def small_store(root: Path, *, stopped: bool) -> tuple[Store, list[Record]]:
@@ -78,8 +85,8 @@ def small_store(root: Path, *, stopped: bool) -> tuple[Store, list[Record]]:
     log.append([made(0), made(1)])
     content = b"the rows of a run" * 3
     store.create("runs/1", content)
-    log.append([gave(0), Checkpoint("sums", 0, (run_of(content, "runs/1"),)), Stable({"numbers": 0, "sums": 0})])
-    snapshot = log.history.snapshot(advance)
+    log.append([gave(0), saved(0, run_of(content, "runs/1")), stable({"numbers": 0, "sums": 0})])
+    snapshot = log.history.snapshot()
     log.checkpoint(snapshot)
     log.truncate()
     records: list[Record] = [snapshot, made(2), Committed("table", 0), gave(1)]
@@ -100,7 +107,7 @@ def sequences(draw: st.DrawFn, longest: int = 40) -> list[Record]:
     history: list[Record] = [CLAIM]
     next_input = dict.fromkeys("ab", 0)
     next_output = dict.fromkeys("ab", 0)
-    stable = dict.fromkeys("ab", -1)
+    reached = dict.fromkeys("ab", -1)
     for _ in range(draw(st.integers(0, longest))):
         name = draw(_NAMES)
         kind = draw(
@@ -115,15 +122,15 @@ def sequences(draw: st.DrawFn, longest: int = 40) -> list[Record]:
                 next_output[name] += 1
             case "checkpoint" if next_output[name] > 0:
                 time = next_output[name] - 1
-                history.append(Checkpoint(name, time, (run_of(bytes([time]), f"runs/{name}{time}"),)))
+                history.append(saved(time, run_of(bytes([time]), f"runs/{name}{time}"), processor=name))
             case "stable":
-                stable[name] = draw(st.integers(stable[name], max(stable[name], next_output[name] - 1)))
-                history.append(Stable({name: stable[name]}))
+                reached[name] = draw(st.integers(reached[name], max(reached[name], next_output[name] - 1)))
+                history += [*_cursor(history, name, reached[name]), stable({name: reached[name]})]
             case "truncate":
-                last = draw(st.integers(stable[name], max(stable[name], next_input[name] - 1)))
+                last = draw(st.integers(reached[name], max(reached[name], next_input[name] - 1)))
                 next_input[name] = min(next_input[name], last + 1)
                 next_output[name] = min(next_output[name], last + 1)
-                history.append(Truncate({name: last}))
+                history.append(cut({name: last}))
             case "other":
                 time = next_output[name] - 1
                 choices: list[Record] = [
@@ -137,6 +144,11 @@ def sequences(draw: st.DrawFn, longest: int = 40) -> list[Record]:
     return history
 
 
+def _cursor(records: list[Record], source: str, last: int) -> list[Record]:
+    """What is written with a stable frontier: the cursor after it."""
+    return [Cursor(source, last, {"taken": [time * 10 for time in range(last + 1)]})] if last >= 0 else []
+
+
 def a_snapshot() -> Snapshot:
     """A snapshot that has something in each field."""
     run = run_of(b"x", "runs/x")
@@ -145,9 +157,6 @@ def a_snapshot() -> Snapshot:
         program={"graph": "g"},
         environment={"spark": "4.3.0"},
         cursors={"numbers": (3, {"taken": [1, 2]})},
-        inputs=(made(4),),
-        outputs=(gave(4),),
-        checkpoints=(Checkpoint("sums", 4, (run,)),),
-        stable={"sums": 3},
         committed={"table": 3},
+        facts=(stable({"sums": 3}), made(4), gave(4), saved(4, run)),
     )

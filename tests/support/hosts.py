@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from boatlift.dataflow import Outcome
-from boatlift.runtime.events import StepResult
+from boatlift.runtime.engine import StepResult
 from boatlift.runtime.host import Host, Progress
-from boatlift.runtime.instructions import Commit, Run
+from boatlift.runtime.regimes.acts import Run
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.store import Store
@@ -51,14 +52,14 @@ class RaisingEngine(MemoryEngine):
         self._committed = threading.Event()
 
     def run(self, order: Run) -> tuple[StepResult, ...]:
-        if order.unit == "sums":
+        if order.processor == "sums":
             assert self._committed.wait(PATIENCE)
             self._before()
             raise ZeroDivisionError("of the engine")
         return super().run(order)
 
-    def commit(self, order: Commit) -> Outcome:
-        outcome = super().commit(order)
+    def commit(self, sink: str, time: int, content: Any) -> Outcome:
+        outcome = super().commit(sink, time, content)
         self._committed.set()
         return outcome
 

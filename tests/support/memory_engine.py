@@ -9,19 +9,23 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import xxhash
 
 import boatlift as bl
-from boatlift.dataflow import Committed, Json, Outcome, Plan, Staged, plan
+from boatlift.dataflow import Committed, Json, Outcome, Plan, plan
 from boatlift.errors import DivergedError, FencedError
-from boatlift.runtime.events import StepResult
-from boatlift.runtime.instructions import Commit, Run, Step
-from boatlift.storage.records import Checkpoint, RunRef
+from boatlift.runtime.engine import StepResult
+from boatlift.runtime.regimes.acts import Prepare, Run, Take
+from boatlift.storage.contents import contents_with, runs_of
+from boatlift.storage.records import RunRef
 from boatlift.storage.store import Store
 from support.facts import run_of
 
@@ -92,7 +96,7 @@ class MemoryEngine:
     """An `Engine` over a `World`; tests derive from it what waits or fails.
 
     Attributes:
-        calls: Every step that ran and every run of state that was restored, in order.
+        calls: Every step that ran, in order, and whatever it was told to prepare.
     """
 
     def __init__(self, world: World, *, every: int = 2) -> None:
@@ -100,9 +104,9 @@ class MemoryEngine:
         self.world = world
         self.calls: list[tuple[str, str, int]] = []
         self.cancelled = False
-        self._states: dict[str, str] = {"sums": ""}
-        self._outputs: dict[tuple[str, int], str] = {}
-        self._runs: dict[str, tuple[tuple[RunRef, Path | None], ...]] = {"sums": ()}
+        self._files: set[str] = set()
+        self._fresh: set[str] = set()
+        self._filing = threading.Lock()
 
     # -- beginning and end --------------------------------------------------------------------------------------------
 
@@ -112,7 +116,7 @@ class MemoryEngine:
     def environment(self) -> dict[str, Any]:
         return {"python": "3"}
 
-    def start(self, store: Store, scratch: Path, store_id: str, token: int) -> None:
+    def start(self, store: Store, scratch: Path, store_id: str, token: int, recorded: Mapping[str, int]) -> None:
         self._store, self._scratch, self._token = store, scratch, token
 
     def open_sink(self, sink: str) -> Committed | None:
@@ -122,14 +126,6 @@ class MemoryEngine:
             self.world.owners[sink] = self._token
             held = self.world.held.setdefault(sink, [])
             return Committed(len(held) - 1, 1, held[-1]["digest"]) if held else None
-
-    def restore(self, checkpoint: Checkpoint) -> None:
-        (run,) = checkpoint.runs
-        content = self._store.read(run.name)
-        assert run == run_of(content, run.name), f"{run.name} has other bytes than its checkpoint says"
-        self._states[checkpoint.processor] = content.decode()
-        self._runs[checkpoint.processor] = ((run, None),)
-        self.calls.append(("restore", checkpoint.processor, checkpoint.time))
 
     def hasten(self) -> None:
         pass
@@ -156,64 +152,93 @@ class MemoryEngine:
     def acknowledge(self, source: str, position: Json) -> None:
         pass
 
-    def together(self, unit: str, positions: Sequence[Json]) -> int:
-        return 1 + (positions[0]["start"] + len(unit)) % len(positions)
+    def together(self, unit: str, takes: Sequence[Take]) -> int:
+        return 1 + (takes[0].time + len(unit)) % len(takes)
 
-    def prepare(self, order: Run) -> None:
-        self.calls.append(("prepare", order.unit, order.time))
+    def prepare(self, order: Prepare) -> None:
+        self.calls.append(("prepare", order.processor, order.time))
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
     def run(self, order: Run) -> tuple[StepResult, ...]:
-        return tuple(self._step(order.unit, step) for step in order.steps)
+        results: list[StepResult] = []
+        for take in order.takes:
+            results.append(self._step(order.processor, take, results[-1].state if results else order.state))
+        return tuple(results)
 
-    def _step(self, unit: str, step: Step) -> StepResult:
-        self.calls.append(("run", unit, step.time))
-        made = {**step.position, "clock": step.clock, "seed": step.seed}
+    def _step(self, unit: str, take: Take, state: Any) -> StepResult:
+        self.calls.append(("run", unit, take.time))
+        (message,) = take.inputs
         if unit == "clean":
+            given = message.content
+            made = {**given["position"], "clock": given["clock"], "seed": given["seed"]}
             digest = step_of("clean", made)
         else:
-            digest = self._states["sums"] = mix(step.time, self._outputs["clean", step.time], self._states["sums"])
-            self._keep(unit, step.time, digest)
-        self._outputs[unit, step.time] = digest
-        staged = {sink.name: (self._stage(sink.name, step.time, made),) for sink in self.plan.units[unit].sinks}
-        return StepResult(1, digest, 1, staged)
+            made = self._read(message.content)
+            digest = mix(take.time, message.content["digest"], "" if state is None else self._read(state))
+            state = contents_with([self._write(unit, take.time, digest, modulus=1)])
+        parts = self.plan.units[unit]
+        receivers = [sink.name for sink in parts.sinks] + [u.name for u in self.plan.units.values() if u.root == unit]
+        sent = {
+            f"{unit}->{name}": contents_with([self._write(unit, take.time, made)], rows=1, digest=digest)
+            for name in receivers
+        }
+        return StepResult(1, digest, sent, state, 1)
 
-    def _stage(self, sink: str, time: int, made: Json) -> Staged:
-        place = self._scratch / f"{sink}-{time}"
-        place.write_text(json.dumps(made))
-        return Staged(0, 1, str(place))
-
-    def commit(self, order: Commit) -> Outcome:
-        (receipt,) = order.staged
-        step = {**json.loads(Path(receipt.place).read_text()), "digest": order.digest}
+    def commit(self, sink: str, time: int, content: Any) -> Outcome:
+        step = {**self._read(content), "digest": content["digest"]}
         with self.world.lock:
-            if self.world.owners[order.sink] > self._token:
-                raise FencedError("FENCED", f"{order.sink} has a newer owner: stop this one")
-            held = self.world.held[order.sink]
-            assert order.time <= len(held), f"{order.sink} is handed {order.time} while it holds {len(held)} steps"
-            if order.time == len(held):
+            if self.world.owners[sink] > self._token:
+                raise FencedError("FENCED", f"{sink} has a newer owner: stop this one")
+            held = self.world.held[sink]
+            assert time <= len(held), f"{sink} is handed {time} while it holds {len(held)} steps"
+            if time == len(held):
                 held.append(step)
                 return Outcome.APPENDED
-            if held[order.time] != step:
-                raise DivergedError("DIVERGED", f"{order.sink} holds another step {order.time}")
+            if held[time] != step:
+                raise DivergedError("DIVERGED", f"{sink} holds another step {time}")
             return Outcome.DROPPED
 
-    def free(self, unit: str, time: int) -> None:
-        for sink in self.plan.units[unit].sinks:
-            (self._scratch / f"{sink.name}-{time}").unlink()
+    # -- runs: one file each, of JSON -----------------------------------------------------------------------------------
 
-    # -- state: one run that holds all of it, a new one each step ------------------------------------------------------
+    def _write(self, unit: str, time: int, value: Any, *, modulus: int = 0) -> RunRef:
+        name = f"{self._token:012d}-{unit}-{time:06d}-{uuid.uuid4().hex}"
+        content = json.dumps(value).encode()
+        (self._scratch / name).write_bytes(content)
+        run = msgspec.structs.replace(run_of(content, f"runs/{name}"), modulus=modulus)
+        with self._filing:
+            self._files.add(run.name)
+            self._fresh.add(run.name)
+        return run
 
-    def _keep(self, unit: str, time: int, state: str) -> None:
-        name = f"{self._token:012d}-{unit}-{time:06d}"
-        path = self._scratch / name
-        path.write_text(state)
-        self._runs[unit] = ((run_of(state.encode(), f"runs/{name}"), path),)
+    def _read(self, content: Any) -> Any:
+        (run,) = runs_of(content)
+        read = self.path(run).read_bytes()
+        assert run_of(read, run.name).digest == run.digest, f"{run.name} has other bytes than is recorded"
+        return json.loads(read)
 
-    def capture(self, unit: str) -> tuple[tuple[RunRef, Path | None], ...]:
-        return self._runs[unit]
+    def path(self, run: RunRef) -> Path:
+        here = self._scratch / Path(run.name).name
+        kept = self._store.local_path(run.name)
+        assert kept is not None
+        return here if here.exists() else kept
 
-    def saved(self, unit: str, runs: tuple[RunRef, ...]) -> None:
-        names = {run.name for run in runs}
-        self._runs[unit] = tuple((run, None if run.name in names else path) for run, path in self._runs[unit])
+    def kept(self, unit: str, runs: Iterable[RunRef]) -> None:
+        pass
+
+    def delivered(self, results: Iterable[StepResult]) -> None:
+        with self._filing:
+            for result in results:
+                for content in (result.state, *result.sent.values()):
+                    self._fresh.difference_update(run.name for run in runs_of(content))
+
+    def holds(self) -> AbstractSet[str]:
+        with self._filing:
+            return set(self._fresh)
+
+    def discard(self, live: Collection[str]) -> None:
+        with self._filing:
+            gone = {name for name in self._files if name not in live}
+            self._files -= gone
+        for name in gone:
+            (self._scratch / Path(name).name).unlink()

@@ -12,8 +12,7 @@ from rich.live import Live as RichLive
 from rich.table import Table
 
 from boatlift.dataflow import Dataflow
-from boatlift.runtime.host import Progress
-from boatlift.runtime.machine import SOURCE_AHEAD
+from boatlift.runtime.host import MESSAGES_AHEAD, Progress
 
 __all__ = ["Live"]
 
@@ -109,4 +108,4 @@ class Live:
 
 def _behind(closed: int) -> str:
     """What waits: a source closes no more than so many steps ahead, and does not say what comes after them."""
-    return f"{closed}+" if closed >= SOURCE_AHEAD else str(closed)
+    return f"{closed}+" if closed >= MESSAGES_AHEAD else str(closed)

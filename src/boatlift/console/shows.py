@@ -14,6 +14,7 @@ from rich.tree import Tree
 
 from boatlift.dataflow import Dataflow, Delivery, Plan, Sink, plan
 from boatlift.dataflow.processors import Aggregate, SinkProcessor, SourceProcessor, describe_policy, upstream_of
+from boatlift.storage.contents import runs_of
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.verify import verify
@@ -111,20 +112,26 @@ def show_log(path: Path, *, as_json: bool) -> None:
 def show_checkpoints(path: Path, *, as_json: bool) -> None:
     """Shows the checkpoints that a rollback could choose."""
     history = _open(path).history
-    kept = [c for by_time in history.checkpoints.values() for c in by_time.values()]
+    kept = [state for by_frontier in history.standing.states.values() for state in by_frontier.values()]
     if as_json:
-        _print_json([msgspec.to_builtins(checkpoint) for checkpoint in kept])
+        _print_json(
+            [
+                {"processor": state.processor, "frontier": state.frontier, "runs": state.content["runs"]}
+                for state in kept
+            ]
+        )
         return
     table = Table()
     for heading in ("processor", "step", "runs", "rows", "bytes", "new bytes since the one before"):
         table.add_column(heading)
     before: dict[str, set[str]] = {}
     for checkpoint in kept:
-        named = {run.name: run.size for run in checkpoint.runs}
+        runs = list(runs_of(checkpoint.content))
+        named = {run.name: run.size for run in runs}
         fresh = sum(size for name, size in named.items() if name not in before.get(checkpoint.processor, set()))
         before[checkpoint.processor] = set(named)
-        rows = sum(run.rows for run in checkpoint.runs)
-        cells: Sequence[object] = (checkpoint.time, len(named), rows, sum(named.values()), fresh)
+        rows = sum(run.rows for run in runs)
+        cells: Sequence[object] = (max(checkpoint.frontier, default=-1), len(named), rows, sum(named.values()), fresh)
         table.add_row(checkpoint.processor, *(f"{cell:,}" for cell in cells))
     Console().print(table)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,12 +12,16 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from boatlift.engine.identity import recorded_graph
-from boatlift.recovery import Kind, RecoveryPlan
-from boatlift.runtime.graph import monitor_of
+from boatlift.engine.identity import recorded_program
+from boatlift.recovery import Kind, Monitor, RecoveryPlan
+from boatlift.runtime.graph import last_closed
+from boatlift.runtime.regimes.durable import DurableFacts
+from boatlift.storage.facts import Time
 from boatlift.storage.history import History
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
+from boatlift.storage.standing import Standing
+from boatlift.times import Frontier
 
 __all__ = ["show_status", "status_of"]
 
@@ -54,16 +59,20 @@ def show_status(path: Path, *, as_json: bool) -> None:
 def status_of(log: Log) -> dict[str, Any]:
     """Gives all that `boatlift status` tells, as JSON."""
     history = log.history
-    graph = recorded_graph(history.program)
+    graph = recorded_program(history.program).graph
     kinds = {name: vertex.kind for name, vertex in graph.vertices.items()}
-    after = monitor_of(graph, history, history.committed).plan(graph.vertices.keys())
+    monitor = Monitor(graph)
+    DurableFacts(graph, monitor, Standing.of(history.standing.facts()))
+    for sink, time in history.committed.items():
+        monitor.committed(sink, Frontier.up_to(time))
+    after = monitor.plan(graph.vertices.keys())
     units = [name for name in graph.order if kinds[name] in (Kind.STATELESS, Kind.STATEFUL)]
     owner = log.last_claim()
     return {
         "dataflow": log.dataflow,
         "store": log.store_id,
         "stopped_cleanly": history.stopped,
-        "closed": {name: history.last_input(name) for name in graph.order if kinds[name] is Kind.SOURCE},
+        "closed": {name: last_closed(history, name) for name in graph.order if kinds[name] is Kind.SOURCE},
         "processors": {name: _unit(history, after, name) for name in units},
         "sinks": dict(history.committed),
         # Whoever stopped in good order has executed nothing that is not kept.
@@ -74,9 +83,16 @@ def status_of(log: Log) -> dict[str, Any]:
 
 
 def _unit(history: History, after: RecoveryPlan, name: str) -> dict[str, int]:
+    standing = history.standing
+    stable = _last(standing.collected.states.get(name, ()))
     return {
-        "executed": max(history.outputs.get(name, {}), default=history.stable.get(name, -1)),
-        "checkpoint": max(history.checkpoints.get(name, {}), default=-1),
-        "stable": history.stable.get(name, -1),
+        "executed": max(stable, _last(standing.results.get(name, ()))),
+        "checkpoint": max((_last(frontier) for frontier in standing.states.get(name, ())), default=-1),
+        "stable": stable,
         "to_replay": 0 if history.stopped else len(after.processors[name].replay),
     }
+
+
+def _last(times: Iterable[Time]) -> int:
+    """Gives the last of some epochs, -1 if there is none."""
+    return max((time for time in times if isinstance(time, int)), default=-1)

@@ -93,8 +93,9 @@ def plan(dataflow: Dataflow) -> Plan:
         while at not in units and isinstance(here := processors[at], Transform):
             chain.insert(0, here)
             at = here.upstream
-        units[name] = Unit(
-            name,
+        unit = f"{name}:rows" if name in sources else name  # a source whose rows are staged as they are
+        units[unit] = Unit(
+            unit,
             at,
             tuple(chain),
             aggregate,

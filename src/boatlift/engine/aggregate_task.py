@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import gcd
@@ -14,7 +13,7 @@ import pyarrow as pa
 from boatlift.engine.divide_task import Piece, read_pieces
 from boatlift.engine.in_task import guarded, partition
 from boatlift.engine.ordinals import by_ordinal
-from boatlift.engine.stage_task import Outlet, Receipt, packed, stage_all
+from boatlift.engine.stage_task import Outlet, Receipt, fresh_run, packed, stage_all
 from boatlift.engine.state import Layout, StepKernel
 from boatlift.storage.records import RunRef
 
@@ -88,13 +87,13 @@ class AggregateTask:
     def _step(
         self, time: int, partition: int, rows: Sequence[pa.RecordBatch], held: Sequence[tuple[str, RunRef]]
     ) -> Receipt:
-        name = _fresh_run(self.token)
+        name = fresh_run(self.token)
         upserts = all(outlet.upserts for outlet in self.outlets)
         kernel = StepKernel(self.layout, self.processor, upserts=upserts)
         path = Path(self.folder) / name
         made = kernel.run(rows, held, path, time=time, modulus=self.tasks, residue=partition)
         changes = [_declared(batch, self.output) for batch in made.batches]
-        staged = stage_all(self.outlets, self.folder, partition, changes)
+        staged = stage_all(self.outlets, self.folder, self.token, time, partition, changes)
         run = None if made.run is None else msgspec.structs.replace(made.run, name=f"runs/{name}")
         return Receipt(partition, sum(batch.num_rows for batch in rows), made.rows, made.digest, staged, run)
 
@@ -120,7 +119,7 @@ class MergeTask:
 
     def run(self, partition: int) -> RunRef | None:
         """Merges a partition's share; None if it is empty."""
-        name = _fresh_run(self.token)
+        name = fresh_run(self.token)
         merged = StepKernel(self.layout, self.processor).compact(
             [(path, run) for run, path in self.runs if _meets(run, self.tasks, partition)],
             Path(self.folder) / name,
@@ -128,11 +127,6 @@ class MergeTask:
             residue=partition,
         )
         return None if merged is None else msgspec.structs.replace(merged, name=f"runs/{name}")
-
-
-def _fresh_run(token: int) -> str:
-    """Makes a run's name: whose it is, and a part that nobody else can have."""
-    return f"{token:012d}-{uuid.uuid4().hex}.arrow"
 
 
 def _meets(run: RunRef, tasks: int, partition: int) -> bool:

@@ -9,25 +9,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from boatlift.dataflow import Lazy
 from boatlift.recovery import Edge, Kind, RecoveryGraph, Vertex
+from boatlift.runtime.regimes import Program, Regime
 
-__all__ = ["recorded_graph"]
+__all__ = ["recorded_program"]
 
 
-def recorded_graph(identity: Mapping[str, Any]) -> RecoveryGraph:
-    """Gives sources, units and sinks as the recovery rules see them; an empty graph if nothing was ever claimed."""
+def recorded_program(identity: Mapping[str, Any]) -> Program:
+    """Gives sources, units and sinks as the machine takes them; an empty program if nothing was ever claimed."""
     vertices = []
     edges = []
-    sources = set()
+    regimes: dict[str, Regime] = {}
     for key, about in identity.items():
         what, _, name = key.partition(" ")
         if what == "source":
-            sources.add(name)
             vertices.append(Vertex(name, Kind.SOURCE))
-        elif what == "sink":
-            vertices.append(Vertex(name, Kind.SINK))
-            edges.append(Edge(f"{about['reads']}->{name}", about["reads"], name))
-        elif what == "processor" and name not in sources:  # a source whose rows are staged as they are is a unit too
-            vertices.append(Vertex(name, Kind.STATEFUL if about["keys"] else Kind.STATELESS))
-            edges.append(Edge(f"{about['reads']}->{name}", about["reads"], name))
-    return RecoveryGraph(tuple(vertices), tuple(edges))
+            continue
+        kind = Kind.SINK if what == "sink" else Kind.STATEFUL if about["keys"] else Kind.STATELESS
+        vertices.append(Vertex(name, kind))
+        regimes |= {name: Regime(Lazy())} if kind is Kind.STATEFUL else {}
+        edges.append(Edge(f"{about['reads']}->{name}", about["reads"], name))
+    return Program(RecoveryGraph(tuple(vertices), tuple(edges)), regimes)

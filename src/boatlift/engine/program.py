@@ -160,7 +160,7 @@ def _compile_units(spark: SparkSession, program: Program) -> None:
             "plan": compiled.fingerprint,
         }
     for name, sink in plan.sinks.items():
-        identity[f"sink {name}"] = {"reads": sink.upstream, "key": list(sink.sink.key or [])}
+        identity[f"sink {name}"] = {"reads": plan.unit_of_sink(name).name, "key": list(sink.sink.key or [])}
 
 
 def _compile(

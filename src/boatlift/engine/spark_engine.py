@@ -6,7 +6,8 @@ import logging
 import threading
 import time as clocks
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import accumulate
@@ -28,9 +29,11 @@ from boatlift.engine.stage_task import Receipt
 from boatlift.engine.state_table import StateTable
 from boatlift.engine.step_plans import RECEIPTS, StepPlan, StepPlanner, power_of_two
 from boatlift.errors import BoatliftError, InvalidError, UnavailableError, UserCodeError
-from boatlift.runtime.events import StepResult
-from boatlift.runtime.instructions import Commit, Run, Step
-from boatlift.storage.records import Checkpoint, RunRef
+from boatlift.runtime.engine import StepResult
+from boatlift.runtime.graph import edge_name
+from boatlift.runtime.regimes.acts import Prepare, Run, Take
+from boatlift.storage.contents import contents_with, runs_of
+from boatlift.storage.records import RunRef
 from boatlift.storage.store import Store
 
 __all__ = ["SparkEngine"]
@@ -46,18 +49,11 @@ MERGE_HERE_ROWS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """What a job made: the receipts of its tasks, for each step, and how long it took."""
+    """What a job made: the receipts of its tasks, for each step; the state it began with, and how long it took."""
 
     receipts: Sequence[Sequence[Receipt]]
+    state: Sequence[RunRef]
     seconds: float
-
-
-@dataclass(slots=True)
-class _Leftovers:
-    """What a step left in scratch: staged rows, and rows kept for other units."""
-
-    staged: list[str]
-    edge: tuple[str, ...]
 
 
 class SparkEngine:
@@ -73,7 +69,9 @@ class SparkEngine:
         self.plan = plan
         self._compiled = compile_program(spark, plan)
         self._tables: dict[str, StateTable] = {}
-        self._leftovers: dict[tuple[str, int], _Leftovers] = {}
+        self._files: set[str] = set()
+        self._fresh: set[str] = set()
+        self._filing = threading.Lock()
         self._group = f"boatlift-{plan.dataflow}-{id(self)}"
         self._grouped = threading.local()
         self._ahead: dict[tuple[str, int, int], Future[StepPlan]] = {}
@@ -102,9 +100,10 @@ class SparkEngine:
 
     # -- beginning and end --------------------------------------------------------------------------------------------
 
-    def start(self, store: Store, scratch: Path, store_id: str, token: int) -> None:
-        """Learns where state is, where files that need not survive go, and as whom it writes to sinks."""
+    def start(self, store: Store, scratch: Path, store_id: str, token: int, recorded: Mapping[str, int]) -> None:
+        """Learns where runs are, where files that need not survive go, and as whom it writes to sinks."""
         self._store, self._scratch, self._store_id, self._token = store, scratch, store_id, token
+        self._recorded = recorded
         self._planner = StepPlanner(scratch, token, self._spark.sparkContext.defaultParallelism)
         self._settings = RunningSettings(self._spark)
 
@@ -115,18 +114,6 @@ class SparkEngine:
             self.plan.dataflow, sink, self._store_id, self._token, compiled.output, compiled.unit.changes_out
         )
         return self.plan.sinks[sink].sink.open(context)
-
-    def restore(self, checkpoint: Checkpoint) -> None:
-        """Makes a unit's state what a checkpoint names; the tasks check each file when they first open it."""
-        runs = []
-        for run in checkpoint.runs:
-            path = self._store.local_path(run.name)
-            if path is None:
-                raise InvalidError(
-                    "BAD_OPTION", "runs are mapped into memory: use a store whose objects are local files"
-                )
-            runs.append((run, path))
-        self._tables[checkpoint.processor].restore(runs, checkpoint.time)
 
     def cancel(self) -> None:
         """Makes running jobs end soon, and lets none begin."""
@@ -166,184 +153,223 @@ class SparkEngine:
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
-    def together(self, unit: str, positions: Sequence[Json]) -> int:
+    def together(self, unit: str, takes: Sequence[Take]) -> int:
         """Tells how many of these steps are better run as one job: as many as are small enough for one task in all."""
         compiled = self._compiled.units[unit]
         source = self._source_of(compiled)
         if compiled.layout is None or compiled.apart or self._apart[unit] or not isinstance(source, LoadsTogether):
             return 1
-        weights = accumulate(source.weigh(position) for position in positions)
+        weights = accumulate(source.weigh(_input(take)["position"]) for take in takes)
         return max(1, sum(map(self._planner.fits_one_task, weights)))
 
-    def prepare(self, order: Run) -> None:
-        """Begins to make a plan in the background."""
-        self._ahead[order.unit, order.time, order.last] = self._background.submit(self._plan, order)
+    def prepare(self, order: Prepare) -> None:
+        """Begins to make a plan in the background, if the rows come from a source."""
+        if self._source_of(self._compiled.units[order.processor]) is not None:
+            self._ahead[_key(order)] = self._background.submit(self._plan, order.processor, order.takes)
 
     def run(self, order: Run) -> tuple[StepResult, ...]:
         """Executes steps as one Spark job, or else, so that each fails for itself, as one each."""
         self._forget_prepared(order)
-        if len(order.steps) == 1 or self._apart[order.unit]:
+        if len(order.takes) == 1 or self._apart[order.processor]:
             return self._run_apart(order)
+        state = runs_of(order.state)
         try:
-            made = self._job(order)
+            made = self._job(order.processor, order.takes, list(state))
         except Exception as error:
             if self._cancelled:
                 raise
             # Nothing was kept, and of which step it comes cannot be told: the steps will, each alone.
-            logger.warning("steps %d to %d of %s go one by one: %s", order.time, order.last, order.unit, error)
-            self._apart[order.unit] = APART_RUNS
+            last = order.takes[-1].time
+            logger.warning("steps %s to %s of %s go one by one: %s", order.time, last, order.processor, error)
+            self._apart[order.processor] = APART_RUNS
             return self._run_apart(order)
-        return self._results(order, made)
+        return self._results(order.processor, order.takes, made)
 
     def _forget_prepared(self, order: Run) -> None:
         """Drops what was got ready for runs that never came, since one before them broke off."""
-        mine = (order.unit, order.time, order.last)
-        for key in [key for key in self._ahead if key[0] == order.unit and key[1] <= order.last and key != mine]:
+        mine = _key(order)
+        for key in [key for key in self._ahead if key[0] == mine[0] and key[1] <= mine[2] and key != mine]:
             prepared = self._ahead.pop(key)
             if not prepared.cancel():
                 prepared.add_done_callback(_discard)
 
     def _run_apart(self, order: Run) -> tuple[StepResult, ...]:
         results: list[StepResult] = []
-        for step in order.steps:
-            single = Run(order.unit, (step,))
+        state = list(runs_of(order.state))
+        for take in order.takes:
             if results and self._hastened:
                 break
             try:
-                made = self._job_alone(single, step)
+                made = self._job_alone(order.processor, take, state)
             except BoatliftError:
                 if not results:
                     raise
                 break  # what came before it stands; it will be ordered again, as the first
-            results += self._results(single, made)
-        self._apart[order.unit] = max(0, self._apart[order.unit] - 1)
+            results += self._results(order.processor, (take,), made)
+            state = list(runs_of(results[-1].state))
+        self._apart[order.processor] = max(0, self._apart[order.processor] - 1)
         return tuple(results)
 
-    def _job_alone(self, single: Run, step: Step) -> _Made:
-        unit = single.unit
+    def _job_alone(self, unit: str, take: Take, state: Sequence[RunRef]) -> _Made:
         compiled = self._compiled.units[unit]
         source = self._source_of(compiled)
         try:
-            return self._job(single)
+            return self._job(unit, (take,), state)
         except UserCodeError as error:
-            raise UserCodeError("USER_CODE", f"at step {step.time} of {unit}, {error.message}") from error.__cause__
+            raise UserCodeError("USER_CODE", f"at step {take.time} of {unit}, {error.message}") from error.__cause__
         except BoatliftError:
             raise
         except Exception as error:
-            inputs = (source, step.position) if source else None
-            raise explain(error, unit, step.time, inputs, compiled.functions) from error
+            inputs = (source, _input(take)["position"]) if source else None
+            raise explain(error, unit, take.time, inputs, compiled.functions) from error
 
-    def _job(self, order: Run) -> _Made:
+    def _job(self, unit: str, takes: Sequence[Take], state: Sequence[RunRef]) -> _Made:
         """Runs the job; nothing of it is kept yet, so that it may be run again."""
         if self._cancelled:
-            raise UnavailableError(
-                "STEP_FAILED", f"step {order.time} of {order.unit} was not begun: the run is cancelled"
-            )
+            raise UnavailableError("STEP_FAILED", f"step {takes[0].time} of {unit} was not begun: the run is cancelled")
         began = clocks.perf_counter()
-        compiled = self._compiled.units[order.unit]
+        compiled = self._compiled.units[unit]
         source = self._source_of(compiled)
         self._settings.check()
         if source is not None:
-            for step in order.steps:
-                if step.replay:
-                    source.verify(step.position)
+            recorded = self._recorded[compiled.unit.root]
+            for take in takes:
+                if take.time <= recorded:
+                    source.verify(_input(take)["position"])
         self._join_group()
-        ahead = self._ahead.pop((order.unit, order.time, order.last), None)
-        plan = ahead.result() if ahead is not None else self._plan(order)
-        table = self._tables.get(order.unit)
-        receipts = plan.run([(run, str(path)) for run, path in table.held()] if table is not None else [])
+        ahead = self._ahead.pop((unit, takes[0].time, takes[-1].time), None)
+        plan = ahead.result() if ahead is not None else self._plan(unit, takes)
+        table = self._tables.get(unit)
+        held = table.resolve(state) if table is not None else []
+        receipts = plan.run([(run, str(self.path(run))) for run in held])
         if source is not None:
             # The rows that Spark read are those of the positions only if the files are the same after the job.
-            for step in order.steps:
-                source.verify(step.position)
-        return _Made(receipts, clocks.perf_counter() - began)
+            for take in takes:
+                source.verify(_input(take)["position"])
+        return _Made(receipts, held, clocks.perf_counter() - began)
 
-    def _plan(self, order: Run) -> StepPlan:
+    def _plan(self, unit: str, takes: Sequence[Take]) -> StepPlan:
         self._join_group()
-        compiled = self._compiled.units[order.unit]
+        compiled = self._compiled.units[unit]
         source = self._source_of(compiled)
-        if len(order.steps) > 1:
+        if len(takes) > 1:
             assert isinstance(source, LoadsTogether)
-            rows = source.load_together(self._spark, [step.position for step in order.steps])
-            return self._planner.together(compiled, rows, range(order.time, order.last + 1))
-        (step,) = order.steps
+            rows = source.load_together(self._spark, [_input(take)["position"] for take in takes])
+            return self._planner.together(compiled, rows, range(takes[0].time, takes[-1].time + 1))
+        (take,) = takes
+        given = _input(take)
         if source is not None:
-            rows, weight = source.load(self._spark, step.position), source.weigh(step.position)
+            rows, weight = source.load(self._spark, given["position"]), source.weigh(given["position"])
         else:
-            rows, weight = self._read_edge(compiled.unit.root, step.time)
-        return self._planner.plan(compiled, rows, weight, step.time, step.clock, step.seed)
+            rows, weight = self._read_edge(compiled.unit.root, given)
+        return self._planner.plan(compiled, rows, weight, take.time, given["clock"], given["seed"])
 
     def _source_of(self, compiled: CompiledUnit) -> Source | None:
         """Gives the source whose rows a unit takes at first hand."""
         root = compiled.unit.root
         return self.plan.sources[root].source if root in self.plan.sources else None
 
-    def _results(self, order: Run, made: _Made) -> tuple[StepResult, ...]:
-        compiled = self._compiled.units[order.unit]
-        seconds = made.seconds / len(order.steps)
-        return tuple(
-            self._result(compiled, step.time, receipts, seconds)
-            for step, receipts in zip(order.steps, made.receipts, strict=True)
-        )
+    def _results(self, unit: str, takes: Sequence[Take], made: _Made) -> tuple[StepResult, ...]:
+        seconds = made.seconds / len(takes)
+        state = made.state
+        results = []
+        for take, receipts in zip(takes, made.receipts, strict=True):
+            state = [*state, *(receipt.run for receipt in receipts if receipt.run is not None)]
+            results.append(self._result(unit, take, receipts, state, seconds))
+        if unit in self._tables:
+            self._tables[unit].grown(state)
+        return tuple(results)
 
-    def _result(self, compiled: CompiledUnit, time: int, receipts: Sequence[Receipt], seconds: float) -> StepResult:
-        name = compiled.unit.name
-        if compiled.layout is not None:
-            made = [r.run for r in receipts if r.run is not None]
-            self._tables[name].add([(run, self._scratch / Path(run.name).name) for run in made])
-        staged = {
-            sink.name: tuple(Staged(*r.staged[sink.name]) for r in receipts if r.staged[sink.name][1])
-            for sink in compiled.unit.sinks
-        }
-        edge = tuple(r.staged[EDGE][2] for r in receipts if EDGE in r.staged and r.staged[EDGE][1])
-        places = [place for receipt in receipts for _, _, place in receipt.staged.values()]
-        self._leftovers[name, time] = _Leftovers(places, edge)
+    def _result(
+        self, name: str, take: Take, receipts: Sequence[Receipt], state: Sequence[RunRef], seconds: float
+    ) -> StepResult:
+        digest = f"{sum(r.digest for r in receipts) % 2**64:016x}"
+        given = _input(take)
+
+        def content(outlet: str) -> dict[str, Any]:
+            runs = [run for receipt in receipts if (run := receipt.staged[outlet]) is not None]
+            rows = sum(run.rows for run in runs)
+            return contents_with(runs, rows=rows, digest=digest, clock=given["clock"], seed=given["seed"])
+
+        unit = self.plan.units[name]
+        sent = {edge_name(name, sink.name): content(sink.name) for sink in unit.sinks}
+        if unit.materialised:
+            kept = content(EDGE)
+            sent |= {edge_name(name, other.name): kept for other in self.plan.units.values() if other.root == name}
+        with self._filing:
+            made = {run.name for run in state} | {run.name for each in sent.values() for run in runs_of(each)}
+            self._files |= made
+            self._fresh |= made
         return StepResult(
             sum(r.rows for r in receipts),
-            f"{sum(r.digest for r in receipts) % 2**64:016x}",
+            digest,
+            sent,
+            contents_with(state) if name in self._tables else None,
             sum(r.rows_in for r in receipts),
-            staged,
             seconds,
         )
 
-    def _read_edge(self, unit: str, time: int) -> tuple[DataFrame, int]:
-        """Reads what another unit kept of a time; gives its bytes too."""
+    def _read_edge(self, unit: str, content: Any) -> tuple[DataFrame, int]:
+        """Reads what another unit sent; gives its bytes too."""
         compiled = self._compiled.units[unit]
-        files = self._leftovers[unit, time].edge
+        runs = list(runs_of(content))
+        files = tuple(str(self.path(run)) for run in runs)
         slots = self._spark.range(0, max(1, len(files)), 1, max(1, len(files)))
         weight_field = [StructField(WEIGHT, LongType())] if compiled.unit.changes_out else []
         schema = StructType([*compiled.schema.fields, *weight_field])
-        weight = sum(Path(file).stat().st_size for file in files)
-        return slots.mapInArrow(ReadTask(unit, files), schema), weight
+        return slots.mapInArrow(ReadTask(unit, files), schema), sum(run.size for run in runs)
 
-    def commit(self, order: Commit) -> Outcome:
+    def commit(self, sink: str, time: int, content: Any) -> Outcome:
         """Hands a step to its sink."""
-        return self.plan.sinks[order.sink].sink.commit(order.time, order.rows, order.digest, order.staged)
+        staged = [Staged(run.residue, run.rows, str(self.path(run))) for run in runs_of(content)]
+        return self.plan.sinks[sink].sink.commit(time, content["rows"], content["digest"], staged)
 
-    def free(self, unit: str, time: int) -> None:
-        """Drops a step's files in scratch."""
-        for place in self._leftovers.pop((unit, time)).staged:
-            if place:
-                Path(place).unlink(missing_ok=True)
+    # -- runs ---------------------------------------------------------------------------------------------------------
 
-    # -- state --------------------------------------------------------------------------------------------------------
+    def path(self, run: RunRef) -> Path:
+        """Tells where a run can be read: where a task has left it, else where it was kept."""
+        here = self._scratch / Path(run.name).name
+        if here.exists():
+            return here
+        kept = self._store.local_path(run.name)
+        if kept is None:
+            raise InvalidError("BAD_OPTION", "runs are mapped into memory: use a store whose objects are local files")
+        return kept
 
-    def capture(self, unit: str) -> tuple[tuple[RunRef, Path | None], ...]:
-        """Names the runs that make up a unit's state now."""
-        return self._tables[unit].capture()
+    def kept(self, unit: str, runs: Iterable[RunRef]) -> None:
+        """Learns that these runs of a unit are durable."""
+        if unit in self._tables:
+            self._tables[unit].saved([run for run in runs if run.modulus])
 
-    def saved(self, unit: str, runs: tuple[RunRef, ...]) -> None:
-        """Learns that these runs are durable."""
-        self._tables[unit].saved(runs)
+    def holds(self) -> AbstractSet[str]:
+        """Names the runs of merges, and of results that were not taken yet."""
+        merging = {name for table in self._tables.values() for name in table.holds()}
+        with self._filing:
+            return merging | self._fresh
 
-    def _merger(
-        self, name: str, compiled: CompiledUnit
-    ) -> Callable[[Sequence[RunRef], Sequence[Path]], list[tuple[RunRef, Path]]]:
-        def merge(runs: Sequence[RunRef], paths: Sequence[Path]) -> list[tuple[RunRef, Path]]:
+    def delivered(self, results: Iterable[StepResult]) -> None:
+        """Learns that results were taken."""
+        with self._filing:
+            for result in results:
+                for content in (result.state, *result.sent.values()):
+                    self._fresh.difference_update(run.name for run in runs_of(content))
+
+    def discard(self, live: Collection[str]) -> None:
+        """Drops the files of all runs that are not among these."""
+        for table in self._tables.values():
+            table.forget(live)
+        with self._filing:
+            gone = {name for name in self._files if name not in live}
+            self._files -= gone
+        for name in gone:
+            (self._scratch / Path(name).name).unlink(missing_ok=True)
+
+    def _merger(self, name: str, compiled: CompiledUnit) -> Callable[[Sequence[RunRef]], list[RunRef]]:
+        def merge(runs: Sequence[RunRef]) -> list[RunRef]:
             here = sum(run.rows for run in runs) <= MERGE_HERE_ROWS
             tasks = 1 if here else power_of_two(self._spark.sparkContext.defaultParallelism)
             assert compiled.layout is not None
-            held = tuple((run, str(path)) for run, path in zip(runs, paths, strict=True))
+            held = tuple((run, str(self.path(run))) for run in runs)
             task = MergeTask(compiled.layout, name, self._token, tasks, held, str(self._scratch))
             if tasks == 1:
                 made = [task.run(0)]
@@ -354,7 +380,10 @@ class SparkEngine:
                 except Exception as error:
                     raise explain(error, name, max(run.last for run in runs)) from error
                 made = [msgspec.msgpack.decode(bytes(row[0]), type=RunRef | None) for row in rows]
-            return [(run, self._scratch / Path(run.name).name) for run in made if run is not None]
+            merged = [run for run in made if run is not None]
+            with self._filing:
+                self._files |= {run.name for run in merged}
+            return merged
 
         return merge
 
@@ -363,6 +392,16 @@ class SparkEngine:
         if not getattr(self._grouped, "joined", False):
             self._spark.sparkContext.setJobGroup(self._group, f"dataflow {self.plan.dataflow}", interruptOnCancel=True)
             self._grouped.joined = True
+
+
+def _input(take: Take) -> Any:
+    """Gives the content that a step takes."""
+    (message,) = take.inputs
+    return message.content
+
+
+def _key(order: Run | Prepare) -> tuple[str, int, int]:
+    return order.processor, order.takes[0].time, order.takes[-1].time
 
 
 def _discard(prepared: Future[StepPlan]) -> None:

@@ -9,16 +9,20 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 import pyarrow as pa
+import xxhash
 
 from boatlift.dataflow import Staged, Stager
 from boatlift.dataflow.columns import ROW_HASH, WEIGHT
 from boatlift.engine.in_task import guarded, partition
 from boatlift.storage.records import RunRef
 
-__all__ = ["Outlet", "Receipt", "StageTask", "packed", "stage_all"]
+__all__ = ["Outlet", "Receipt", "StageTask", "fresh_run", "packed", "stage_all"]
+
+READ_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +45,7 @@ class Receipt(msgspec.Struct, frozen=True, array_like=True):
     rows_in: int
     rows: int
     digest: int
-    staged: dict[str, tuple[int, int, str]]
+    staged: dict[str, RunRef | None]
     run: RunRef | None = None
 
 
@@ -51,17 +55,36 @@ def packed(receipts: Sequence[Receipt]) -> pa.RecordBatch:
 
 
 def stage_all(
-    outlets: Sequence[Outlet], folder: str, partition: int, changes: Sequence[pa.RecordBatch]
-) -> dict[str, tuple[int, int, str]]:
-    """Hands a task's output to every outlet, each under a fresh name."""
-    staged = {}
+    outlets: Sequence[Outlet], folder: str, token: int, time: int, partition: int, changes: Sequence[pa.RecordBatch]
+) -> dict[str, RunRef | None]:
+    """Hands a task's output to every outlet, each under a fresh name; None where there is nothing."""
+    staged: dict[str, RunRef | None] = {}
     for outlet in outlets:
         batches: Iterator[pa.RecordBatch] = iter(changes)
         if outlet.upserts:
             batches = (_held_now(batch) for batch in changes)
-        receipt: Staged = outlet.stager.stage(folder, f"{uuid.uuid4().hex}", partition, batches)
-        staged[outlet.name] = (receipt.partition, receipt.rows, receipt.place)
+        name = fresh_run(token)
+        receipt: Staged = outlet.stager.stage(folder, name, partition, batches)
+        staged[outlet.name] = None
+        if receipt.rows:
+            size, digest = measured(Path(receipt.place))
+            staged[outlet.name] = RunRef(f"runs/{name}", time, time, 0, partition, receipt.rows, size, digest)
     return staged
+
+
+def fresh_run(token: int) -> str:
+    """Makes a run's name: whose it is, and a part that nobody else can have."""
+    return f"{token:012d}-{uuid.uuid4().hex}.arrow"
+
+
+def measured(path: Path) -> tuple[int, str]:
+    """Gives the size and the digest of a file, as they are recorded."""
+    digest, size = xxhash.xxh3_128(), 0
+    with path.open("rb") as file:
+        while part := file.read(READ_BYTES):
+            digest.update(part)
+            size += len(part)
+    return size, digest.hexdigest()
 
 
 def _held_now(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -74,6 +97,8 @@ class StageTask:
     """The task of a unit without state: it stages what Spark has computed."""
 
     processor: str
+    token: int
+    time: int
     outlets: tuple[Outlet, ...]
     folder: str
 
@@ -90,4 +115,6 @@ class StageTask:
             digest = (digest + int(hashes.sum(dtype="uint64"))) % 2**64
             rows.append(batch.drop_columns([ROW_HASH]))
         count = sum(batch.num_rows for batch in rows)
-        return Receipt(number, count, count, digest, stage_all(self.outlets, self.folder, number, rows))
+        return Receipt(
+            number, count, count, digest, stage_all(self.outlets, self.folder, self.token, self.time, number, rows)
+        )

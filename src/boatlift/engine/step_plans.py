@@ -122,7 +122,7 @@ class StepPlanner:
         """
         frame = compiled.build(rows, clock, seed)
         if compiled.layout is None:
-            return self._stage(compiled, frame)
+            return self._stage(compiled, frame, time)
         frame, columns = _hashed(compiled, frame)
         tasks = tasks_for(weight, self.parallelism)
         task = self._task(compiled, range(time, time + 1), tasks)
@@ -147,11 +147,11 @@ class StepPlanner:
             str(self.scratch),
         )
 
-    def _stage(self, compiled: CompiledUnit, frame: DataFrame) -> StepPlan:
+    def _stage(self, compiled: CompiledUnit, frame: DataFrame, time: int) -> StepPlan:
         columns = compiled.output.names
         parts = ", ".join(f"isnull({quoted(name)}), {quoted(name)}" for name in columns)
         frame = frame.selectExpr("*", f"xxhash64({parts}) AS {ROW_HASH}")
-        task = StageTask(compiled.unit.name, _outlets(compiled), str(self.scratch))
+        task = StageTask(compiled.unit.name, self.token, time, _outlets(compiled), str(self.scratch))
         return StepPlan(optimised(map_in_arrow(frame, [*columns, ROW_HASH], task, RECEIPTS)))
 
     def _divided(self, unit: str, frame: DataFrame, columns: Sequence[str], tasks: int) -> list[list[Piece]]:

@@ -1,22 +1,46 @@
 """What the runtime needs of an engine: the contract between the state machine's shell and Spark.
 
 An engine executes; it decides nothing. Every method may be called from a worker thread; methods about one unit or one
-sink are never called concurrently, except `capture`, which is called between two runs of its unit.
+sink are never called concurrently.
+
+**Contents.** What goes along an edge, and what a unit keeps, is a *content*: JSON that names immutable runs (`storage/contents.py`).
+The machine hands contents on without looking into them. A run is a file in scratch, and in the store once it was kept.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from boatlift.dataflow import Committed, Json, Outcome, Plan
-from boatlift.runtime.events import StepResult
-from boatlift.runtime.instructions import Commit, Run
-from boatlift.storage.records import Checkpoint, RunRef
+from boatlift.runtime.regimes.acts import Prepare, Run, Take
+from boatlift.storage.records import RunRef
 from boatlift.storage.store import Store
 
-__all__ = ["Engine"]
+__all__ = ["Engine", "StepResult"]
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What a unit made of a time.
+
+    Attributes:
+        sent: Edge to content.
+        state: What it keeps for the times to come; None if it keeps nothing.
+        rows, digest: Of all output rows; the digest does not depend on how they were divided.
+        rows_in: Rows taken.
+        seconds: How long it took, for people; of a job over several times its share.
+    """
+
+    rows: int
+    digest: str
+    sent: Mapping[str, Any] = field(default_factory=dict)
+    state: Any = None
+    rows_in: int = 0
+    seconds: float = 0.0
 
 
 class Engine(Protocol):
@@ -30,14 +54,16 @@ class Engine(Protocol):
     def environment(self) -> dict[str, Any]:
         """Tells versions and settings that results depend on: a replay under others is refused."""
 
-    def start(self, store: Store, scratch: Path, store_id: str, token: int) -> None:
-        """Learns where state is, where files that need not survive go, and as whom it writes to sinks."""
+    def start(self, store: Store, scratch: Path, store_id: str, token: int, recorded: Mapping[str, int]) -> None:
+        """Learns where runs are, where files that need not survive go, and as whom it writes to sinks.
+
+        Args:
+            store, scratch, store_id, token: As the names say.
+            recorded: Source to the last time that was closed before this process began: its input must be proved unchanged.
+        """
 
     def open_sink(self, sink: str) -> Committed | None:
         """Takes a sink over, fencing older owners, and tells what it holds."""
-
-    def restore(self, checkpoint: Checkpoint) -> None:
-        """Makes a unit's state what a checkpoint names."""
 
     def first_cursor(self, source: str) -> Json:
         """Gives a source's cursor before it took anything."""
@@ -48,11 +74,11 @@ class Engine(Protocol):
     def advance(self, source: str, cursor: Json, position: Json) -> Json:
         """Gives the cursor after a position; pure."""
 
-    def together(self, unit: str, positions: Sequence[Json]) -> int:
+    def together(self, unit: str, takes: Sequence[Take]) -> int:
         """Tells how many of these steps, from the first on, are better run as one job: 1 or more; at once."""
 
-    def prepare(self, order: Run) -> None:
-        """Learns of steps before their turn comes, if their rows come from a source; may get ready; returns at once."""
+    def prepare(self, order: Prepare) -> None:
+        """Learns of steps before their turn comes; may get ready; returns at once."""
 
     def run(self, order: Run) -> tuple[StepResult, ...]:
         """Executes steps, in order, each over the state that the one before left.
@@ -66,20 +92,26 @@ class Engine(Protocol):
             UnavailableError: `[STEP_FAILED]` Spark could not run it.
         """
 
-    def capture(self, unit: str) -> tuple[tuple[RunRef, Path | None], ...]:
-        """Names the runs that make up a unit's state now, under their durable names; with a local file if not durable."""
+    def path(self, run: RunRef) -> Path:
+        """Tells where a run can be read."""
 
-    def saved(self, unit: str, runs: tuple[RunRef, ...]) -> None:
-        """Learns that these runs are durable."""
+    def delivered(self, results: Iterable[StepResult]) -> None:
+        """Learns that results were taken: from now on `discard` decides about their files."""
 
-    def commit(self, order: Commit) -> Outcome:
+    def kept(self, unit: str, runs: Iterable[RunRef]) -> None:
+        """Learns that these runs of a unit are durable."""
+
+    def holds(self) -> AbstractSet[str]:
+        """Names the runs that it uses, or will hand over, though nobody names them yet."""
+
+    def discard(self, live: Collection[str]) -> None:
+        """Drops the files of all runs that are not among these."""
+
+    def commit(self, sink: str, time: int, content: Any) -> Outcome:
         """Hands a step to its sink."""
 
     def acknowledge(self, source: str, position: Json) -> None:
         """Tells a source that a position will never be read again."""
-
-    def free(self, unit: str, time: int) -> None:
-        """Drops a step's files in scratch."""
 
     def hasten(self) -> None:
         """Learns that a clean stop was asked for: a run of several steps may end after the one under way."""

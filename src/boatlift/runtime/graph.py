@@ -1,56 +1,50 @@
-"""The dataflow as the recovery rules see it: vertices and edges, and what the log and the sinks hold of each."""
+"""The dataflow as the state machine takes it: sources, units and sinks, and the regime of each."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
-from boatlift.dataflow import Aggregate, Plan, SinkProcessor, SourceProcessor
-from boatlift.dataflow.processors import upstream_of
-from boatlift.recovery import Edge, Kind, Monitor, RecoveryGraph, Vertex
+from boatlift.dataflow import Ephemeral, Plan, Policy, Unit
+from boatlift.recovery import Edge, Kind, RecoveryGraph, Vertex
+from boatlift.runtime.regimes import Program, Regime
 from boatlift.storage.history import History
-from boatlift.times import Frontier
 
-__all__ = ["monitor_of", "recovery_graph"]
-
-
-def recovery_graph(plan: Plan) -> RecoveryGraph:
-    """Gives every processor's vertex and every edge, for the solver."""
-    vertices = []
-    edges = []
-    for name, processor in plan.processors.items():
-        match processor:
-            case SourceProcessor():
-                kind = Kind.SOURCE
-            case SinkProcessor():
-                kind = Kind.SINK
-            case Aggregate():
-                kind = Kind.STATEFUL
-            case _:
-                kind = Kind.STATELESS
-        vertices.append(Vertex(name, kind))
-        upstream = upstream_of(processor)
-        if upstream is not None:
-            edges.append(Edge(f"{upstream}->{name}", upstream, name))
-    return RecoveryGraph(tuple(vertices), tuple(edges))
+__all__ = ["edge_name", "last_closed", "program_of", "source_record"]
 
 
-def monitor_of(graph: RecoveryGraph, history: History, held: Mapping[str, int]) -> Monitor:
-    """Gives a monitor that knows all that is durable.
+def program_of(plan: Plan) -> Program:
+    """Gives what the machine drives."""
+    vertices = [Vertex(name, Kind.SOURCE) for name in plan.sources]
+    vertices += [
+        Vertex(name, Kind.STATELESS if unit.aggregate is None else Kind.STATEFUL) for name, unit in plan.units.items()
+    ]
+    vertices += [Vertex(name, Kind.SINK) for name in plan.sinks]
+    edges = [_edge(unit.root, name) for name, unit in plan.units.items()]
+    edges += [_edge(name, sink.name) for name, unit in plan.units.items() for sink in unit.sinks]
+    regimes = {name: Regime(_policy(unit)) for name, unit in plan.units.items()}
+    return Program(RecoveryGraph(tuple(vertices), tuple(edges)), regimes)
 
-    Args:
-        graph: The dataflow.
-        history: What the log says.
-        held: Sink to the last time it holds, -1 for none.
-    """
-    monitor = Monitor(graph)
-    for name, vertex in graph.vertices.items():
-        if vertex.kind is Kind.SOURCE:
-            monitor.durable_input_below(name, Frontier.up_to(history.cursors.get(name, (-1, {}))[0]))
-            for time in history.inputs.get(name, {}):
-                monitor.durable_input(name, time)
-    for unit, checkpoints in history.checkpoints.items():
-        for time in checkpoints:
-            monitor.durable_checkpoint(unit, Frontier.up_to(time))
-    for sink, time in held.items():
-        monitor.committed(sink, Frontier.up_to(time))
-    return monitor
+
+def edge_name(sender: str, receiver: str) -> str:
+    """Names an edge."""
+    return f"{sender}->{receiver}"
+
+
+def source_record(position: Mapping[str, Any], clock: int, seed: int) -> dict[str, Any]:
+    """Gives what a source chooses at a time, and sends: its position, and the clock and seed of whoever executes it."""
+    return {"position": dict(position), "clock": clock, "seed": seed}
+
+
+def last_closed(history: History, source: str) -> int:
+    """Gives the last time that a source has closed, -1 if it has closed none."""
+    chosen = history.standing.chosen.get(source, {})
+    return max((time for time in chosen if isinstance(time, int)), default=history.cursors.get(source, (-1, {}))[0])
+
+
+def _edge(sender: str, receiver: str) -> Edge:
+    return Edge(edge_name(sender, receiver), sender, receiver)
+
+
+def _policy(unit: Unit) -> Policy:
+    return Ephemeral() if unit.aggregate is None else unit.aggregate.policy

@@ -10,24 +10,29 @@ import os
 import queue
 import secrets
 import socket
+import threading
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from boatlift.errors import BoatliftError, DataError, FencedError, InternalError
-from boatlift.runtime import events as ev
-from boatlift.runtime import instructions as do
-from boatlift.runtime.engine import Engine
-from boatlift.runtime.machine import Machine
-from boatlift.runtime.saved_runs import SavedRuns
+from boatlift.errors import BoatliftError, DataError, FencedError
+from boatlift.runtime.engine import Engine, StepResult
+from boatlift.runtime.graph import edge_name, last_closed, program_of, source_record
+from boatlift.runtime.regimes import StateMachine
+from boatlift.runtime.regimes import acts as do
+from boatlift.storage.contents import runs_of
+from boatlift.storage.facts import Collected, Maximal, State
 from boatlift.storage.group_writer import GroupWriter
 from boatlift.storage.log import Log
-from boatlift.storage.records import Checkpoint, Claim, Record, RunRef
+from boatlift.storage.records import Claim, Committed, Cursor, Record, Stopped
+from boatlift.storage.standing import Standing
 from boatlift.storage.store import Store
+from boatlift.times import Frontier, last_of
 
 __all__ = ["Host", "Progress"]
 
@@ -39,6 +44,12 @@ POLL_PAUSE = 20
 
 LONGEST_QUIET_SECONDS = 1.0
 """But never longer than this, however long asking it takes."""
+
+COLLECT_AFTER = 64
+"""So many facts become durable before it is asked again what is garbage."""
+
+MESSAGES_AHEAD = 12
+"""So many messages may wait behind a source before it is asked for more: bounds what waits in scratch, and what a stop waits for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +74,10 @@ class Progress:
     durationMs: float = 0.0  # noqa: N815
     replay: bool = False
     behind: int = 0
+
+
+Answer = Callable[[], Iterable[do.Event]]
+"""What became of an instruction: called on the host's own thread, it gives the machine's next events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,18 +108,22 @@ class Host:
         self._engine = engine
         self._store = store
         self._available_now = available_now
-        self._took: dict[str, float] = {}
         self._watch = watch
         self._clock = clock
-        self._events: queue.SimpleQueue[ev.Event | _Failed] = queue.SimpleQueue()
+        self._program = program_of(engine.plan)
+        self._answers: queue.SimpleQueue[Answer | _Failed] = queue.SimpleQueue()
         self._wakes: dict[str, float] = {}
-        self._saved_runs = SavedRuns()
         self._refusals: list[BoatliftError] = []
+        self._durable: set[str] = set()
+        self._keeping: dict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._manifests: list[Future[None]] = []
+        self._memos: list[Record] = []
+        self._placing: dict[str, threading.Lock] = defaultdict(threading.Lock)
         self._finished = False
 
     def stop(self) -> None:
         """Asks for a clean stop; may be called from a signal handler."""
-        self._events.put(ev.StopRequested())
+        self._answers.put(self._stopping)
 
     def run(self) -> None:
         """Recovers, then runs until the input is exhausted or a stop is asked for.
@@ -121,21 +140,30 @@ class Host:
         self._log = Log.open(self._store, self._engine.plan.dataflow)
         self._token = token = self._log.claim(self._claim())
         history = self._log.history
-        self._delete_orphans()
-        self._saved_runs.saved(history.live_runs())
+        self._resumed = history.resumed  # then what was closed and is not kept was never executed
+        self._delete_orphans(history.live_runs())
         self._store.discard_scratch(before=token)
-        self._engine.start(self._store, self._store.scratch(token), self._log.store_id, token)
+        self._recorded = {source: last_closed(history, source) for source in self._engine.plan.sources}
+        self._engine.start(self._store, self._store.scratch(token), self._log.store_id, token, self._recorded)
         self._pool = ThreadPoolExecutor(max_workers=4 + 2 * len(self._engine.plan.processors))
         self._writer = GroupWriter(self._log)
         try:
-            held = self._open_sinks()
-            plan, together = self._engine.plan, self._engine.together
-            groups = self._log.last - self._log.manifest
-            machine = Machine(plan, history, held, together, available_now=self._available_now, groups=groups)
-            self._check_environment(history.environment, machine)
-            self._restore(machine, history.checkpoints)
-            self._cursors = self._fold_cursors(history)
-            self._drive(machine)
+            self._held = self._open_sinks()
+            self._machine = StateMachine(
+                self._program,
+                Standing.of(history.standing.facts()),
+                {name: Frontier.up_to(step) for name, step in self._held.items()},
+                together=self._engine.together,
+                collect_after=COLLECT_AFTER,
+                messages_ahead=MESSAGES_AHEAD,
+            )
+            first = self._machine.start()
+            self._check_environment(history.environment)
+            self._tell_restored()
+            self._stable_cursors = dict(history.cursors)
+            self._unacknowledged = {source: self._recorded_positions(source) for source in self._recorded}
+            self._cursors = {source: self._folded(source, self._recorded[source]) for source in self._recorded}
+            self._drive(first)
         except BaseException as error:
             self._engine.cancel()
             if isinstance(error, Exception) and (newer := self._newer_owner()):
@@ -166,12 +194,12 @@ class Host:
             held[name] = -1 if committed is None else committed.step
         return held
 
-    def _check_environment(self, recorded: Mapping[str, Any], machine: Machine) -> None:
+    def _check_environment(self, recorded: Mapping[str, Any]) -> None:
         now = self._engine.environment()
         changed = {
             key: (recorded.get(key), now.get(key)) for key in {*recorded, *now} if recorded.get(key) != now.get(key)
         }
-        if changed and machine.replays:
+        if changed and self._machine.replays and not self._resumed:
             raise DataError(
                 "ENVIRONMENT_CHANGED",
                 "recorded steps must be replayed, but "
@@ -179,156 +207,242 @@ class Host:
                 + ": run once under the recorded environment with --available-now, then change it",
             )
 
-    def _restore(self, machine: Machine, checkpoints: Mapping[str, Mapping[int, Any]]) -> None:
-        for unit, at in machine.checkpoints().items():
-            self._engine.restore(checkpoints[unit][at])
-            self._watch(Progress("restore", unit, at))
+    def _tell_restored(self) -> None:
+        for name, p in self._machine.processors.items():
+            if name in self._engine.plan.units and p.state is not None:
+                self._engine.kept(name, runs_of(p.state))
+                self._watch(Progress("restore", name, last_of(p.done)))
 
-    def _fold_cursors(self, history: Any) -> dict[str, Any]:
-        cursors = {}
-        for source in self._engine.plan.sources:
-            _, cursor = history.cursors.get(source, (-1, self._engine.first_cursor(source)))
-            for _, made in sorted(history.inputs.get(source, {}).items()):
-                cursor = self._engine.advance(source, cursor, made.position)
-            cursors[source] = cursor
-        return cursors
+    def _delete_orphans(self, live: set[str]) -> None:
+        """Deletes runs that dead owners left and no fact names; a newer owner's names have a larger token."""
+        for name in self._store.list("runs/"):
+            if name in live:
+                self._durable.add(name)
+            elif Path(name).name < f"{self._token:012d}":
+                self._store.delete(name)
 
     # -- the loop -----------------------------------------------------------------------------------------------------
 
-    def _drive(self, machine: Machine) -> None:
-        self._carry_out(machine.start())
+    def _drive(self, first: list[do.Instruction]) -> None:
+        self._carry_out(first)
         while not self._finished:
-            event = self._next_event()
-            if isinstance(event, _Failed):
-                raise event.error
-            self._report(event, machine)
-            self._carry_out(machine.handle(event))
-            if isinstance(event, ev.StopRequested):
-                self._engine.hasten()
+            answer = self._next_answer()
+            if isinstance(answer, _Failed):
+                raise answer.error
+            for event in answer():
+                self._carry_out(self._machine.handle(event))
         if self._refusals:
             raise self._refusals[0]
 
-    def _next_event(self) -> ev.Event | _Failed:
+    def _next_answer(self) -> Answer | _Failed:
         while True:
             wait = max(0.0, min(self._wakes.values()) - time.monotonic()) if self._wakes else None
             try:
-                return self._events.get(timeout=wait)
+                return self._answers.get(timeout=wait)
             except queue.Empty:
                 source = min(self._wakes, key=lambda name: self._wakes[name])
                 del self._wakes[source]
-                return ev.Wake(source)
+                return lambda: [do.Wake(source)]
 
     def _carry_out(self, instructions: list[do.Instruction]) -> None:
         for order in instructions:
             match order:
-                case do.Append(records):
-                    self._append(records)
-                case do.Poll(source, at):
-                    self._submit(self._poll, source, at)
+                case do.Write():
+                    self._write(order)
+                case do.Close():
+                    self._submit(self._close, order)
                 case do.Run():
                     self._submit(self._run, order)
-                case do.Prepare(ahead):
-                    self._engine.prepare(ahead)
-                case do.Commit():
-                    self._submit(self._commit, order)
-                case do.Save(unit, at):
-                    # Named now, before the unit's next step adds to its state; made durable while that step runs.
-                    self._submit(self._save, unit, at, self._engine.capture(unit))
-                case do.Manifest():
-                    self._submit(self._manifest)
-                case do.Acknowledge(source, _, position):
-                    self._engine.acknowledge(source, position)
-                case do.Free(unit, at):
-                    self._engine.free(unit, at)
+                case do.Prepare():
+                    self._engine.prepare(order)
+                case do.Keep():
+                    self._submit(self._keep, order)
+                case do.Place():
+                    self._submit(self._place, order)
+                case do.Collect():
+                    self._collect()
+                case do.Acknowledge():
+                    self._acknowledge(order)
                 case do.Finish():
-                    self._finished = True
+                    self._submit(self._finish)
+                case do.Cancel() | do.Ask():
+                    raise NotImplementedError(order)
 
-    def _append(self, records: tuple[Record, ...]) -> None:
-        self._writer.submit(records, lambda error: self._answer(error or ev.Durable(records)))
-
-    def _submit(self, function: Callable[..., ev.Event], *arguments: Any) -> None:
+    def _submit(self, function: Callable[..., Answer], *arguments: Any) -> None:
         def work() -> None:
             try:
-                self._answer(function(*arguments))
+                self._answers.put(function(*arguments))
             except BaseException as error:  # noqa: BLE001 - handed to the loop, which raises it
-                self._answer(error)
+                self._answers.put(_Failed(error))
 
         self._pool.submit(work)
 
-    def _answer(self, answer: ev.Event | BaseException) -> None:
-        self._events.put(_Failed(answer) if isinstance(answer, BaseException) else answer)
+    # -- sources ------------------------------------------------------------------------------------------------------
 
-    # -- what worker threads do ---------------------------------------------------------------------------------------
-
-    def _poll(self, source: str, at: int) -> ev.Event:
+    def _close(self, order: do.Close) -> Answer:
+        source = order.source
+        time_before, cursor = self._cursors[source]
+        assert time_before == order.time - 1
         began = time.monotonic()
         try:
-            position = self._engine.poll(source, self._cursors[source])
+            position = self._engine.poll(source, cursor)
         except FencedError:
             raise
         except BoatliftError as error:
             self._refusals.append(error)
-            return ev.Refused(source)
-        self._took[source] = time.monotonic() - began
+            return lambda: [do.Idle(source, order.life, order.time, ended=True), do.Stop(drain=True)]
         if position is None:
-            return ev.Nothing(source)
-        self._cursors[source] = self._engine.advance(source, self._cursors[source], position)
-        return ev.Proposed(source, at, position, self._clock(), secrets.randbits(63))
+            took = time.monotonic() - began
+            return lambda: self._idle(order, took)
+        self._cursors[source] = (order.time, self._engine.advance(source, cursor, position))
+        record = source_record(position, self._clock(), secrets.randbits(63))
+        self._unacknowledged[source][order.time] = position
+        return lambda: [do.Closed(source, order.life, order.time, record)]
 
-    def _run(self, order: do.Run) -> ev.Event:
-        return ev.Ran(order.unit, order.time, self._engine.run(order))
+    def _idle(self, order: do.Close, took: float) -> Iterable[do.Event]:
+        if not self._available_now:
+            pause = min(max(QUIET_SECONDS, POLL_PAUSE * took), LONGEST_QUIET_SECONDS)
+            self._wakes[order.source] = time.monotonic() + pause
+        self._watch(Progress("idle", order.source, -1))
+        yield do.Idle(order.source, order.life, order.time, ended=self._available_now)
 
-    def _commit(self, order: do.Commit) -> ev.Event:
-        return ev.Placed(order.sink, order.time, self._engine.commit(order))
+    def _acknowledge(self, order: do.Acknowledge) -> None:
+        """Tells a source which positions will not be read again: those that this process knows of."""
+        last = last_of(order.frontier)
+        positions = self._unacknowledged[order.source]
+        for at in sorted(at for at in positions if at <= last):
+            self._engine.acknowledge(order.source, positions.pop(at))
 
-    def _save(self, unit: str, at: int, runs: tuple[tuple[RunRef, Any], ...]) -> ev.Event:
-        self._saved_runs.save(run.name for run, _ in runs)
-        for run, path in runs:
-            if run.name not in self._saved_runs:
-                if path is None:
-                    raise InternalError("INTERNAL", f"run {run.name} of {unit} is neither durable nor in scratch")
-                self._store.create(run.name, path)
-                self._saved_runs.saved([run.name])
-        refs = tuple(run for run, _ in runs)
-        self._engine.saved(unit, refs)
-        return ev.Saved(unit, at, refs)
+    # -- steps --------------------------------------------------------------------------------------------------------
 
-    def _manifest(self) -> ev.Event:
-        self._writer.manifest(self._advance)
-        for name in self._saved_runs.take_garbage(self._log.history.live_runs):
-            self._store.delete(name)
-        return ev.Manifested()
+    def _run(self, order: do.Run) -> Answer:
+        results = self._engine.run(order)
+        for take, result in zip(order.takes, results, strict=False):
+            self._compare(order.processor, take.time, result)
+        return lambda: self._ran(order, results)
 
-    def _delete_orphans(self) -> None:
-        """Deletes runs that dead owners left and no checkpoint names; a newer owner's names have a larger token."""
-        live = self._log.history.live_runs()
-        for name in self._store.list("runs/"):
-            if name not in live and Path(name).name < f"{self._token:012d}":
+    def _compare(self, unit: str, at: int, result: StepResult) -> None:
+        """Hands a step that sinks hold already to them, to be compared."""
+        for sink in self._engine.plan.units[unit].sinks:
+            if at <= self._held[sink.name]:
+                with self._placing[sink.name]:
+                    self._engine.commit(sink.name, at, result.sent[edge_name(unit, sink.name)])
+
+    def _ran(self, order: do.Run, results: Sequence[StepResult]) -> Iterable[do.Event]:
+        name, last = order.processor, len(results) - 1
+        recorded = -1 if self._resumed else self._recorded[self._engine.plan.source_of(name)]
+        for at, (take, result) in enumerate(zip(order.takes, results, strict=False)):
+            over = at == last and len(results) < len(order.takes)
+            yield do.Ran(name, order.life, take.time, None, result.sent, result.state, result.digest, over)
+            behind = max(map(len, self._machine.processors[name].waiting.values()))
+            rows, milliseconds = (result.rows_in, result.rows), result.seconds * 1000
+            self._watch(Progress("step", name, take.time, *rows, milliseconds, take.time <= recorded, behind))
+            for sink in self._engine.plan.units[name].sinks:
+                if take.time <= self._held[sink.name]:
+                    self._watch(Progress("commit", sink.name, take.time))
+        self._engine.delivered(results)
+
+    def _place(self, order: do.Place) -> Answer:
+        with self._placing[order.sink]:
+            for at, messages in order.steps:
+                (message,) = messages
+                self._engine.commit(order.sink, at, message.content)
+        return lambda: self._placed(order)
+
+    def _placed(self, order: do.Place) -> Iterable[do.Event]:
+        for at, _ in order.steps:
+            self._watch(Progress("commit", order.sink, at))
+        self._memos.append(Committed(order.sink, last_of(order.frontier)))
+        yield do.Placed(order.sink, order.life, order.frontier)
+
+    # -- the end ------------------------------------------------------------------------------------------------------
+
+    def _stopping(self) -> Iterable[do.Event]:
+        self._watch(Progress("stopping", self._engine.plan.dataflow, -1))
+        self._engine.hasten()
+        yield do.Stop()
+
+    def _finish(self) -> Answer:
+        """Says in the log that all is done, once the last manifest is there."""
+        for manifest in self._manifests:
+            manifest.result()
+        self._write_records((*self._take_memos(), Stopped()), self._end)
+        return list
+
+    def _end(self) -> Iterable[do.Event]:
+        self._finished = True
+        return ()
+
+    # -- the log ------------------------------------------------------------------------------------------------------
+
+    def _write(self, order: do.Write) -> None:
+        cursors = [cursor for fact in order.facts if isinstance(fact, Collected) for cursor in self._cursors_of(fact)]
+        self._write_records((*self._take_memos(), *cursors, *order.facts), lambda: self._durably(order))
+
+    def _durably(self, order: do.Write) -> Iterable[do.Event]:
+        for fact in order.facts:
+            if isinstance(fact, State):
+                self._watch(Progress("checkpoint", fact.processor, _last(fact.frontier)))
+        yield do.Durable(order.number)
+
+    def _write_records(self, records: tuple[Record, ...], then: Answer) -> None:
+        self._writer.submit(records, lambda error: self._answers.put(_Failed(error) if error else then))
+
+    def _take_memos(self) -> list[Record]:
+        memos, self._memos = self._memos, []
+        return memos
+
+    def _cursors_of(self, garbage: Collected) -> Iterable[Record]:
+        """Gives the cursors after the positions that are garbage now."""
+        for source in self._engine.plan.sources:
+            last = _last(garbage.choices.get(source, ()))
+            if last > self._stable_cursors.get(source, (-1, None))[0]:
+                self._stable_cursors[source] = self._folded(source, last)
+                yield Cursor(source, *self._stable_cursors[source])
+
+    def _folded(self, source: str, last: int) -> tuple[int, Any]:
+        """Gives the cursor after a time, from the last that is in the log."""
+        chosen = self._machine.durable.standing.chosen.get(source, {})
+        begin, cursor = self._stable_cursors.get(source, (-1, self._engine.first_cursor(source)))
+        for each in range(begin + 1, last + 1):
+            cursor = self._engine.advance(source, cursor, chosen[each].outcome["position"])
+        return last, cursor
+
+    def _recorded_positions(self, source: str) -> dict[int, Any]:
+        """Gives the positions of times that are not garbage."""
+        chosen = self._machine.durable.standing.chosen.get(source, {})
+        done = self._stable_cursors.get(source, (-1, None))[0]
+        return {
+            time: fact.outcome["position"] for time, fact in chosen.items() if isinstance(time, int) and time > done
+        }
+
+    def _keep(self, order: do.Keep) -> Answer:
+        runs = [run for content in order.contents for run in runs_of(content)]
+        with self._keeping[order.processor]:
+            for run in runs:
+                if run.name not in self._durable:
+                    self._store.create(run.name, self._engine.path(run))
+                    self._durable.add(run.name)
+        self._engine.kept(order.processor, runs)
+        return lambda: [do.Kept(order.number)]
+
+    def _collect(self) -> None:
+        """Writes a manifest, then deletes the runs that nobody can ask for: what is to be kept of them is known now."""
+        live = {run.name for content in self._machine.contents() for run in runs_of(content)} | self._engine.holds()
+        self._engine.discard(live)
+        garbage = sorted(self._durable.copy() - live)
+        self._durable.difference_update(garbage)
+        self._manifests.append(self._pool.submit(self._manifest, garbage))
+
+    def _manifest(self, garbage: Sequence[str]) -> None:
+        try:
+            self._writer.manifest()
+            for name in garbage:
                 self._store.delete(name)
+        except BaseException as error:  # noqa: BLE001 - handed to the loop, which raises it
+            self._answers.put(_Failed(error))
 
-    def _advance(self, source: str, cursor: Any, position: Any) -> Any:
-        before = self._engine.first_cursor(source) if cursor is None else cursor
-        return self._engine.advance(source, before, position)
 
-    def _report(self, event: ev.Event, machine: Machine) -> None:
-        match event:
-            case ev.Durable(records):
-                for record in records:
-                    if isinstance(record, Checkpoint):
-                        self._saved_runs.named(run.name for run in record.runs)
-            case ev.Ran(unit, first, results):
-                for at, result in enumerate(results, first):
-                    replay, behind = machine.is_replay(unit, at), machine.behind(unit, at)
-                    rows, milliseconds = (result.rows_in, result.rows), result.seconds * 1000
-                    self._watch(Progress("step", unit, at, *rows, milliseconds, replay, behind))
-            case ev.Placed(sink, at, _):
-                self._watch(Progress("commit", sink, at))
-            case ev.Saved(unit, at, _):
-                self._watch(Progress("checkpoint", unit, at))
-            case ev.StopRequested():
-                self._watch(Progress("stopping", machine.plan.dataflow, -1))
-            case ev.Nothing(source):
-                if not self._available_now:
-                    pause = min(max(QUIET_SECONDS, POLL_PAUSE * self._took[source]), LONGEST_QUIET_SECONDS)
-                    self._wakes[source] = time.monotonic() + pause
-                self._watch(Progress("idle", source, -1))
+def _last(frontier: Maximal) -> int:
+    """Gives the last epoch of a frontier as it is written, -1 if it is empty."""
+    return max((time for time in frontier if isinstance(time, int)), default=-1)

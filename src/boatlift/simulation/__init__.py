@@ -5,6 +5,5 @@ the log are the real ones. Processors are hash chains, sensitive to order, count
 an oracle holds them against one execution without failures.
 
 In reading order: `recipes` (random programs), `nodes` (what processors compute), `disk` (a store that can lose power), `world` (the outside),
-`faults`, `host` (one life of a driver), `simulation` (a seed, from its first act to its last), `oracle`, `shrink`. `units` does the same for
-the machine that runs on Spark.
+`faults`, `host` (one life of a driver), `simulation` (a seed, from its first act to its last), `oracle`, `shrink`.
 """

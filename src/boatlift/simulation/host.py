@@ -157,7 +157,7 @@ class Host:
                 self._world.keep(todo.contents)
                 self.outstanding.append(do.Kept(todo.number))
             case do.Run():
-                void = todo.life < self.machine.processors[todo.processor].life
+                void = todo.life < self.machine.processors[todo.processor].life or self._world.fences(self.owner)
                 for ran in self._world.execute(todo, void=void):
                     self.hear(ran)
             case do.Place():
@@ -167,7 +167,7 @@ class Host:
             case do.Acknowledge(source, frontier):
                 self._world.acknowledge(source, frontier)
             case do.Collect():
-                self._log.checkpoint(self._log.history.snapshot(_no_cursor))
+                self._log.checkpoint(self._log.history.snapshot())
                 self._log.truncate()
                 self._collected += 1
                 if self._collected % LOOKS == 1:
@@ -180,6 +180,8 @@ class Host:
                 ]
                 if self._chance.random() < 0.5:
                     self.outstanding = kept
+            case do.Prepare():
+                pass
             case do.Finish():
                 self.finished = True
             case _:
@@ -246,7 +248,3 @@ def check_nothing_lost(world: World, machine: StateMachine) -> None:
     for source, acknowledged in world.acknowledged.items():
         done = machine.processors[source].done
         assert acknowledged <= done, f"{source} was told that {acknowledged} is not needed, and begins after {done}"
-
-
-def _no_cursor(_source: str, _cursor: object, position: dict[str, object]) -> dict[str, object]:
-    return position

@@ -87,7 +87,7 @@ class World:
 
         Args:
             order: What is to be executed.
-            void: It was called off meanwhile: what it reads may be gone.
+            void: It was called off meanwhile, or another owner has come: what it reads may be gone.
         """
         ran: list[do.Ran] = []
         for take in order.takes[: self._chance.randint(1, len(order.takes)) if len(order.takes) > 1 else 1]:
@@ -120,13 +120,17 @@ class World:
         self._lives.clear()
         return dict(self.held)
 
+    def fences(self, owner: int) -> bool:
+        """Whether a newer owner has come."""
+        return owner < self._owner
+
     def place(self, owner: int, order: do.Place) -> None:
         """Makes times visible, unless it comes too late: the sink was asked what it holds since.
 
         Raises:
             FencedError: another owner has come.
         """
-        if owner < self._owner:
+        if self.fences(owner):
             raise FencedError("FENCED", f"{order.sink} has a newer owner")
         if order.life < self._lives.get(order.sink, 0):
             return
@@ -145,7 +149,7 @@ class World:
         Raises:
             FencedError: there is another owner.
         """
-        if owner < self._owner:
+        if self.fences(owner):
             raise FencedError("FENCED", f"{order.sink} has a newer owner")
         self._lives[order.sink] = max(order.life, self._lives.get(order.sink, 0))
         return do.Holds(order.sink, order.life, self.held[order.sink])

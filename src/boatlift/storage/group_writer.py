@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from boatlift.errors import InternalError
-from boatlift.storage.history import Advance
 from boatlift.storage.log import Log
 from boatlift.storage.records import Record
 
@@ -28,7 +27,6 @@ class _Records:
 
 @dataclass(frozen=True, slots=True)
 class _Manifest:
-    advance: Advance
     callback: Callback
 
 
@@ -57,7 +55,7 @@ class GroupWriter:
         """Hands records over; the callback runs on the writer's thread."""
         self._put(_Records(tuple(records), callback))
 
-    def manifest(self, advance: Advance) -> None:
+    def manifest(self) -> None:
         """Writes a manifest of everything submitted so far, waits for it, and deletes what it made garbage.
 
         Raises:
@@ -70,7 +68,7 @@ class GroupWriter:
             errors.extend([error] if error is not None else [])
             done.set()
 
-        self._put(_Manifest(advance, answer))
+        self._put(_Manifest(answer))
         done.wait()
         if errors:
             raise errors[0]
@@ -122,7 +120,7 @@ class GroupWriter:
 
     def _write(self, batch: list[_Records | _Manifest]) -> None:
         match batch:
-            case [_Manifest(advance)]:
-                self._log.checkpoint(self._log.history.snapshot(advance))
+            case [_Manifest()]:
+                self._log.checkpoint(self._log.history.snapshot())
             case _:
                 self._log.append([record for item in batch if isinstance(item, _Records) for record in item.records])

@@ -11,17 +11,13 @@ from typing import Any
 from boatlift.storage.facts import Fact, Recorded
 
 __all__ = [
-    "Checkpoint",
     "Claim",
     "Committed",
-    "Input",
-    "Output",
+    "Cursor",
     "Record",
     "RunRef",
     "Snapshot",
-    "Stable",
     "Stopped",
-    "Truncate",
 ]
 
 
@@ -63,33 +59,6 @@ class Claim(Recorded, frozen=True, tag="claim"):
     environment: dict[str, Any]
 
 
-class Input(Recorded, frozen=True, tag="input"):
-    """The determinants of one time at a source: what it takes, the clock, the seed."""
-
-    source: str
-    time: int
-    position: dict[str, Any]
-    clock: int
-    seed: int
-
-
-class Output(Recorded, frozen=True, tag="output"):
-    """What a processor made of a time: rows and digest, to be compared on replay."""
-
-    processor: str
-    time: int
-    rows: int
-    digest: str
-
-
-class Checkpoint(Recorded, frozen=True, tag="checkpoint"):
-    """A processor's state at a frontier is durable: Ξ of the frontier that ends with `time`."""
-
-    processor: str
-    time: int
-    runs: tuple[RunRef, ...]
-
-
 class Committed(Recorded, frozen=True, tag="committed"):
     """A sink holds every time up to this one (a memo: the sink itself is the truth)."""
 
@@ -97,16 +66,12 @@ class Committed(Recorded, frozen=True, tag="committed"):
     time: int
 
 
-class Stable(Recorded, frozen=True, tag="stable"):
-    """Stable frontiers that moved: processor to the last time that no failure can take back."""
+class Cursor(Recorded, frozen=True, tag="cursor"):
+    """What all positions of a source up to and including a time have taken; written with the `Collected` that makes them garbage."""
 
-    frontiers: dict[str, int]
-
-
-class Truncate(Recorded, frozen=True, tag="truncate"):
-    """A recovery: what is logged beyond these times (by processor) belongs to an execution that is gone."""
-
-    frontiers: dict[str, int]
+    source: str
+    time: int
+    cursor: dict[str, Any]
 
 
 class Stopped(Recorded, frozen=True, tag="stopped"):
@@ -121,24 +86,16 @@ class Snapshot(Recorded, frozen=True, tag="snapshot"):
         program: As the last claim had it.
         environment: Under which the recorded work was done (`History.environment`).
         cursors: Source to (time, cursor): what all positions up to and including that time have taken.
-        inputs: Determinants after those cursors.
-        outputs: Digests that a replay may still need.
-        checkpoints: Every checkpoint that a rollback may still choose.
-        stable: Stable frontiers.
         committed: Sink to the last time it is known to hold.
-        facts: What stands of processors in any time domain.
+        facts: What stands of processors.
     """
 
     dataflow: str
     program: dict[str, Any]
     environment: dict[str, Any]
     cursors: dict[str, tuple[int, dict[str, Any]]]
-    inputs: tuple[Input, ...]
-    outputs: tuple[Output, ...]
-    checkpoints: tuple[Checkpoint, ...]
-    stable: dict[str, int]
     committed: dict[str, int]
-    facts: tuple[Fact, ...] = ()
+    facts: tuple[Fact, ...]
 
 
-Record = Claim | Input | Output | Checkpoint | Committed | Stable | Truncate | Stopped | Snapshot | Fact
+Record = Claim | Committed | Cursor | Stopped | Snapshot | Fact

@@ -8,6 +8,8 @@ import xxhash
 
 from boatlift.errors import BoatliftError, Finding
 from boatlift.storage.codec import decode_group, decode_identity
+from boatlift.storage.contents import runs_of
+from boatlift.storage.facts import contents_of
 from boatlift.storage.history import History
 from boatlift.storage.log import IDENTITIES, LOG, Log, name_of
 from boatlift.storage.records import RunRef
@@ -85,9 +87,9 @@ def _left_over(store: Store, log: Log, claims: Sequence[int]) -> Iterator[Findin
 
 
 def _live_runs(history: History) -> Iterator[RunRef]:
-    for checkpoints in history.checkpoints.values():
-        for checkpoint in checkpoints.values():
-            yield from checkpoint.runs
+    for fact in history.standing.facts():
+        for content in contents_of(fact):
+            yield from runs_of(content)
 
 
 def _check_run(store: Store, run: RunRef) -> Finding | None:

@@ -56,7 +56,7 @@ def test_where_a_batch_ends_is_recorded_and_repeated():
     times = [time for _, _, steps in driver.placed for time, _ in steps]
     assert times == ends
     again = Driver(with_batch(), Standing.of(driver.machine.durable.standing.facts()), {"out": up_to(4)}, epochs=5)
-    assert again.machine.processors["p"].cuts.ends == ends
+    assert again.machine.processors["p"].cuts.ends[-1] == ends[-1], "of what is garbage, the last is known"
 
 
 def test_a_loop_ends_when_nothing_goes_round():

@@ -4,7 +4,8 @@ from boatlift.dataflow import Eager, Ephemeral, Lazy
 from boatlift.recovery import Kind
 from boatlift.runtime.regimes import Regime
 from boatlift.runtime.regimes import acts as do
-from boatlift.storage.facts import Sent, State
+from boatlift.storage.facts import Chosen, Sent, State
+from boatlift.storage.standing import Standing
 from support.regimes import Driver, chain, up_to
 
 
@@ -18,13 +19,16 @@ class TestTogether:
         driver.go()
         first = driver.kept.pop()
         assert [take.time for take in first.takes] == [0], "there was only one when it began"
+        (prepared,) = driver.of(do.Prepare)
+        assert [take.time for take in prepared.takes] == [1], "what came while it ran was got ready at once"
         driver.run(first)
         driver.go()
-        (second,) = driver.kept
-        assert [take.time for take in second.takes] == [1, 2, 3]
-        driver.kept.clear()
+        driver.run(driver.kept.pop())
+        driver.go()
+        assert [take.time for take in driver.kept[0].takes] == [2, 3]
+        assert driver.of(do.Prepare)[-1].takes == driver.kept[0].takes
         driver.slow.clear()
-        driver.run(second)
+        driver.run(driver.kept.pop())
         driver.go()
         assert driver.machine.finished
         assert [time for _, _, steps in driver.placed for time, _ in steps] == [0, 1, 2, 3]
@@ -35,11 +39,12 @@ class TestTogether:
         driver.go()
         driver.run(driver.kept.pop())
         driver.go()
-        (order,) = driver.kept
-        driver.kept.clear()
-        driver.hear(do.Ran("p", order.life, 1, None, {"p>out": "p@1"}, "state", over=True))
+        driver.run(driver.kept.pop())
         driver.go()
-        assert [take.time for take in driver.kept[0].takes] == [2, 3]
+        order = driver.kept.pop()
+        driver.hear(do.Ran("p", order.life, 2, None, {"p>out": "p@2"}, "state", over=True))
+        driver.go()
+        assert [take.time for take in driver.kept[0].takes] == [3]
         assert driver.kept[0].state == "state"
 
     def test_who_fails_within_a_run_keeps_what_it_answered_only_if_that_is_durable(self):
@@ -47,12 +52,14 @@ class TestTogether:
         driver.go()
         driver.run(driver.kept.pop())
         driver.go()
+        driver.run(driver.kept.pop())
+        driver.go()
         (order,) = driver.kept
-        driver.hear(do.Ran("p", order.life, 1, None, {"p>out": "p@1"}, "state"))
+        driver.hear(do.Ran("p", order.life, 2, None, {"p>out": "p@2"}, "state"))
         driver.go()
         driver.hear(do.Failed(frozenset({"p"})))
         assert driver.machine.processors["p"].done == up_to(-1)
-        driver.hear(do.Ran("p", order.life, 2, None, {"p>out": "p@2"}, "state"))
+        driver.hear(do.Ran("p", order.life, 3, None, {"p>out": "p@3"}, "state"))
         assert driver.machine.processors["p"].done == up_to(-1), "answers to an earlier life are void"
 
 
@@ -98,3 +105,55 @@ class TestKeep:
     def test_who_makes_nothing_durable_keeps_nothing(self):
         self.driver(Regime(Ephemeral()), kind=Kind.STATELESS)
         assert not self.keeps
+
+
+class TestStop:
+    def test_what_was_taken_is_finished_and_nothing_new_is(self):
+        driver = Driver(chain(Regime(Lazy(every=100))), epochs=1000, slow={"p"}, ended=False, messages_ahead=3)
+        driver.go()
+        driver.hear(do.Stop())
+        closed = len(driver.of(do.Close))
+        driver.slow.clear()
+        driver.run(driver.kept.pop())
+        driver.go()
+        assert driver.machine.finished
+        assert len(driver.of(do.Close)) == closed
+        last = driver.placed[-1][1]
+        assert [state.frontier for state in driver.facts(State)] == [(last.last,)], (
+            "nothing is left to be executed again"
+        )
+        again = Driver(
+            chain(Regime(Lazy(every=100))), Standing.of(driver.machine.durable.standing.facts()), {"out": last}
+        )
+        closed = max(fact.time for fact in driver.facts(Chosen) if fact.processor == "in")
+        assert again.machine.processors["in"].done == up_to(closed), "what was closed and not taken is there"
+        assert again.of(do.Run)[0].time == last.last + 1, "and nothing is executed again"
+
+    def test_what_was_closed_is_taken_too_if_it_is_to_be(self):
+        driver = Driver(chain(Regime(Lazy(every=100))), epochs=1000, slow={"p"}, ended=False, messages_ahead=3)
+        driver.go()
+        driver.hear(do.Stop(drain=True))
+        driver.slow.clear()
+        driver.run(driver.kept.pop())
+        driver.go()
+        assert driver.machine.finished
+        closed = max(fact.time for fact in driver.facts(Chosen) if fact.processor == "in")
+        assert driver.placed[-1][1] == up_to(closed)
+
+    def test_what_is_not_deterministic_leaves_before_the_end(self):
+        program = chain(Regime(Lazy(every=100), recorded=False), deterministic=False)
+        driver = Driver(program, epochs=3, ended=False)
+        driver.go(until=lambda order: isinstance(order, do.Run) and order.time == 1)
+        driver.hear(do.Stop())
+        driver.later.insert(0, driver.of(do.Run)[-1])
+        driver.go()
+        assert driver.machine.finished
+        assert driver.placed[-1][1] == driver.machine.processors["p"].done
+
+    def test_a_stop_that_finds_nothing_to_do_finishes_at_once(self):
+        driver = Driver(chain(Regime(Lazy(every=2))), ended=False)
+        driver.go()
+        assert not driver.machine.finished
+        driver.hear(do.Stop())
+        driver.go()
+        assert driver.machine.finished

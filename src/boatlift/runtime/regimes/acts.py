@@ -33,8 +33,10 @@ __all__ = [
     "Message",
     "Place",
     "Placed",
+    "Prepare",
     "Ran",
     "Run",
+    "Stop",
     "Take",
     "Unsure",
     "Wake",
@@ -96,6 +98,20 @@ class Run:
     takes: tuple[Take, ...]
     state: Any
     again: bool = False
+
+    @property
+    def time(self) -> Any:
+        """The first of its times."""
+        return self.takes[0].time
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Get ready for what a processor is to execute next, beside what it executes now; it may be called off. No answer."""
+
+    processor: str
+    life: int
+    takes: tuple[Take, ...]
 
     @property
     def time(self) -> Any:
@@ -169,7 +185,7 @@ class Finish:
     """Nothing is left to do. No answer."""
 
 
-Instruction = Close | Run | Cancel | Keep | Write | Place | Ask | Collect | Acknowledge | Finish
+Instruction = Close | Run | Prepare | Cancel | Keep | Write | Place | Ask | Collect | Acknowledge | Finish
 
 # -- events ---------------------------------------------------------------------------------------------------------------
 
@@ -275,4 +291,15 @@ class Failed:
     processors: AbstractSet[str]
 
 
-Event = Closed | Idle | Wake | Ran | Kept | Durable | Placed | Unsure | Holds | Failed
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Sources are asked for nothing more: what was taken is finished and made durable, and then nothing is left to do.
+
+    Attributes:
+        drain: Whether what they have closed is taken as well; else it is there when the dataflow is begun again.
+    """
+
+    drain: bool = False
+
+
+Event = Closed | Idle | Wake | Ran | Kept | Durable | Placed | Unsure | Holds | Failed | Stop

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from boatlift.errors import InternalError
 from boatlift.recovery import Monitor, RecoveryGraph, RecoveryPlan
@@ -104,6 +105,13 @@ class DurableFacts:
         facts = self._under_way[self._number] = tuple(self._next)
         self._next.clear()
         return Write(self._number, facts)
+
+    def contents(self) -> Iterator[Any]:
+        """Gives what facts name: of those that stand, and of those that are on their way."""
+        under_way = (fact for facts in self._under_way.values() for fact in facts)
+        keeping = (fact for each in self._keeping for fact in each.facts)
+        for fact in (*self.standing.facts(), *under_way, *keeping, *self._next):
+            yield from contents_of(fact)
 
     def durable(self, number: int) -> list[Fact]:
         """Learns that a write is durable, and so all before it. Learning it again changes nothing.

@@ -13,7 +13,7 @@ from boatlift.runtime.regimes.processor import Processor, Step
 from boatlift.storage.facts import Chosen, Collected, Fact, Result, Sent, State, Taken, maximal_of
 from boatlift.storage.standing import Standing
 
-__all__ = ["everything_of", "facts_of", "facts_of_nothing", "garbage", "messages_known"]
+__all__ = ["everything_of", "facts_of", "facts_of_nothing", "garbage", "messages_known", "state_of"]
 
 
 def facts_of(
@@ -63,6 +63,12 @@ def everything_of(p: Processor, durable: DurableFacts) -> Iterator[Fact]:
     yield from _messages_of(p, durable)
     if not p.stateless:
         yield from _state_of(p, durable, with_messages=False)
+
+
+def state_of(p: Processor, durable: DurableFacts) -> Iterator[Fact]:
+    """Gives what is not durable of a processor's state, if its policy ever makes that durable: after a stop in good order nothing is executed again."""
+    if p.vertex.kind is Kind.STATEFUL and (p.regime.state_every is not None or p.regime.keeps_inputs):
+        yield from _state_of(p, durable)
 
 
 def _state_of(p: Processor, durable: DurableFacts, *, with_messages: bool = True) -> Iterator[Fact]:

@@ -7,9 +7,9 @@ are acknowledged; after a failure of some processors, those go back that must, a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from itertools import islice, takewhile
+from itertools import chain, islice, takewhile
 from typing import Any
 
 from boatlift.errors import DivergedError, InternalError
@@ -78,6 +78,7 @@ class StateMachine:
         for sink, frontier in held.items():
             self.monitor.committed(sink, frontier)
         self.finished = False
+        self._stopping = self._leaving = False
         self._checked, self._together = checked, together
         self._collect_after = collect_after
         self.pressure = Pressure(self.processors, messages_ahead)
@@ -135,7 +136,31 @@ class StateMachine:
                     self._hold(end, frontier)
             case do.Failed(processors):
                 self._fail(processors)
+            case do.Stop(drain):
+                self._stopping, self._leaving = True, not drain
         return self._next()
+
+    @property
+    def replays(self) -> bool:
+        """Whether something that is recorded has still to be executed again, or taken for the first time."""
+        closed = {source.name: max(self._chosen(source), default=-1) for source in self.sources}
+        waits = any(any(p.waiting.values()) or p.rebuild or p.running for p in self.processors.values())
+        return waits or any(
+            not source.done.contains(closed[source.name]) for source in self.sources if closed[source.name] >= 0
+        )
+
+    def contents(self) -> Iterator[Any]:
+        """Gives all states and messages that something may still ask for: what they name must not be dropped."""
+        for p in self.processors.values():
+            yield p.state
+            yield from (held.state for held in p.states)
+            for messages in (*p.sent.values(), *p.waiting.values()):
+                yield from messages.values()
+            yield from (message.content for step in (*p.running, *p.prepared) for message in step.inputs)
+            yield from (content for taken in p.rebuild for _, _, content in taken.messages)
+            if isinstance(p, SinkEnd):
+                yield from (message.content for came in p.staged.values() for message in came)
+        yield from self.durable.contents()
 
     # -- what an event means ------------------------------------------------------------------------------------------
 
@@ -281,7 +306,7 @@ class StateMachine:
             return
         if p.rebuild and not p.running:
             self._rebuild(p)
-        while not p.running and not p.rebuild:
+        while not (p.running or p.rebuild or (self._leaving and p.takes_from_sources)):
             rests = hasten and all(self._source(source).idle for source in self.pressure.above(p.name))
             upcoming = p.upcoming(self._chosen(p), hasten=rests)
             step = next(upcoming, None)
@@ -290,6 +315,8 @@ class StateMachine:
                 break
             self._pass_over_before(p, step)
             self._begin(p, step, upcoming)
+        if p.running and not p.prepared and not p.rebuild:
+            self._prepare(p)
         if isinstance(p, SinkEnd):
             self._place(p)
 
@@ -298,7 +325,7 @@ class StateMachine:
         while self._may_go_on(source, hasten=hasten):
             step = next(source.upcoming(self._chosen(source), hasten=hasten), None)
             if step is None:
-                if not (source.closing or source.idle):
+                if not (source.closing or source.idle or self._stopping):
                     source.closing = True
                     self._given.append(do.Close(source.name, source.life, source.following, source.positions))
                 return
@@ -315,12 +342,25 @@ class StateMachine:
         elif (known := self._known(p, step)) is not None:
             self._did(p, step, known, None)
         else:
-            following = islice(takewhile(lambda later: self._known(p, later) is None, upcoming), AT_ONCE - 1)
-            steps = [step, *following]
-            takes = tuple(self._take(p, each) for each in steps)
-            number = self._together(p.name, takes) if len(takes) > 1 else 1
-            p.running.extend(steps[:number])
-            self._given.append(do.Run(p.name, p.life, takes[:number], p.state))
+            prepared, p.prepared = p.prepared, ()
+            steps = prepared if prepared and prepared[0] == step else self._order(p, chain([step], upcoming))
+            p.running.extend(steps)
+            self._given.append(do.Run(p.name, p.life, self._takes(p, steps), p.state))
+
+    def _prepare(self, p: Processor) -> None:
+        """Tells what comes after what is under way, if that is known."""
+        upcoming = p.upcoming(self._chosen(p), hasten=False)
+        p.prepared = self._order(p, islice(upcoming, len(p.running), None))
+        if p.prepared:
+            self._given.append(do.Prepare(p.name, p.life, self._takes(p, p.prepared)))
+
+    def _order(self, p: Processor, upcoming: Iterator[Step]) -> tuple[Step, ...]:
+        """Gives the first of some steps, and those that are better executed with it."""
+        steps = tuple(islice(takewhile(lambda step: self._known(p, step) is None, upcoming), AT_ONCE))
+        return steps[: self._together(p.name, self._takes(p, steps))] if len(steps) > 1 else steps
+
+    def _takes(self, p: Processor, steps: Iterable[Step]) -> tuple[do.Take, ...]:
+        return tuple(self._take(p, step) for step in steps)
 
     def _known(self, p: Processor, step: Step) -> dict[str, Any] | None:
         return keeping.messages_known(p, step, self.durable.standing)
@@ -416,12 +456,21 @@ class StateMachine:
             self._moved = set(self.processors)
             self._advance_all(hasten=True)
         if self._quiet():
-            self._finish()
+            self._rest()
 
-    def _finish(self) -> None:
+    def _rest(self) -> None:
+        """Waits for sources; if they have ended, or a stop was asked for, makes everything durable, collects, and finishes."""
         stuck = [sink.name for sink in self.sinks if sink.waits]
-        if stuck or not any(source.idle for source in self.sources):
+        if stuck or not (self._stopping or any(source.idle for source in self.sources)):
             raise InternalError("INTERNAL", f"nothing can be done, though {stuck or 'sources'} wait; {self.story}")
-        self.finished = all(source.ended for source in self.sources)
-        if self.finished:
+        if not self._stopping and not all(source.ended for source in self.sources):
+            return
+        for p in self.processors.values():
+            self.durable.add(p.name, keeping.state_of(p, self.durable))
+            p.states.clear()  # nobody goes back any more
+        if self.durable.idle:
+            self._durable_since = self._collect_after
+            self._collect()
+        if self.durable.idle:
+            self.finished = True
             self._given.append(do.Finish())

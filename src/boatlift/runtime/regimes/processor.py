@@ -63,6 +63,7 @@ class Processor(ABC):
         life: Counts how often it was taken back, or called off.
         done: The times that it has executed, or that are over without anything to execute.
         running: What it executes, one after the other.
+        prepared: What it executes next, if it was told already.
         waiting: Input edge to sender's time to message.
         sent: Output edge to its own time to message, of what its receiver may ask for again; None where it sent nothing: that is known,
             too, and as good as a message that is kept.
@@ -79,6 +80,7 @@ class Processor(ABC):
         self.life = 0
         self.done: AnyFrontier = frontier_of(vertex.domain)
         self.running: deque[Step] = deque()
+        self.prepared: tuple[Step, ...] = ()
         self.waiting: dict[str, dict[Any, Any]] = {edge.name: {} for edge in inputs}
         self.sent: dict[str, dict[Any, Any]] = {edge.name: {} for edge in outputs}
         self.state: Any = None
@@ -98,6 +100,13 @@ class Processor(ABC):
     def busy(self) -> bool:
         """Whether it was told to do something that it has not answered."""
         return bool(self.running)
+
+    @property
+    def takes_from_sources(self) -> bool:
+        """Whether it is one of those who take what is new."""
+        return (
+            any(sender.vertex.kind is Kind.SOURCE for _, sender in self.senders) and self.vertex.kind is not Kind.SINK
+        )
 
     def came_before(self, edge: Edge, time: Any) -> bool:
         """Whether a message was taken already."""
@@ -204,6 +213,7 @@ class Processor(ABC):
         """Begins another life where it is."""
         self.life += 1
         self.running.clear()
+        self.prepared = ()
 
     def forget(self, step: Step) -> None:
         """Drops the messages that a step took."""

@@ -1,0 +1,28 @@
+"""What facts name: states and messages, as they stand in the log. Each is a list of runs, and what else belongs to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from boatlift.storage.records import RunRef
+
+__all__ = ["contents_with", "runs_of"]
+
+
+def contents_with(runs: Iterable[RunRef], **more: Any) -> dict[str, Any]:
+    """Makes the content that names these runs.
+
+    Args:
+        runs: The runs.
+        more: What else belongs to it; JSON.
+    """
+    return {"runs": [msgspec.to_builtins(run) for run in runs], **more}
+
+
+def runs_of(content: Any) -> Iterator[RunRef]:
+    """Gives the runs that a content names; none of what has none, such as the position of a source."""
+    if isinstance(content, dict):
+        yield from (msgspec.convert(run, RunRef) for run in content.get("runs", ()))
