@@ -16,7 +16,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from boatlift.dataflow import Dataflow, Delivery, Ephemeral, Lazy, Stream
+from boatlift.dataflow import Dataflow, Delivery, Eager, Ephemeral, History, Lazy, Stream
 from boatlift.errors import (
     BoatliftError,
     DataError,
@@ -43,8 +43,10 @@ __all__ = [
     "Dataflow",
     "Delivery",
     "DivergedError",
+    "Eager",
     "Ephemeral",
     "FencedError",
+    "History",
     "InternalError",
     "InvalidError",
     "Lazy",

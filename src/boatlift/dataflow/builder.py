@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from boatlift.dataflow.contracts import Sink, Source
-from boatlift.dataflow.policies import Ephemeral, Lazy
+from boatlift.dataflow.policies import Eager, Ephemeral, History, Lazy
 from boatlift.dataflow.processors import Aggregate, Processor, SinkProcessor, SourceProcessor, Transform
 from boatlift.errors import InvalidError
 
@@ -66,7 +66,12 @@ class Stream:
     name: str
 
     def transform(
-        self, name: str, function: Callable[[DataFrame], DataFrame], *, deterministic: Literal[True] | None = None
+        self,
+        name: str,
+        function: Callable[[DataFrame], DataFrame],
+        *,
+        deterministic: Literal[True] | None = None,
+        policy: Ephemeral | Eager | None = None,
     ) -> Stream:
         """Applies a row-wise function: projections, filters, `explode`, joins with a static table.
 
@@ -76,17 +81,24 @@ class Stream:
                 build the same plan each time; `bl.now()`, `bl.rand()` and `bl.uuid()` may be called inside it.
             deterministic: True if it has Python UDFs, to vouch that they give the same value for the same arguments:
                 Spark believes it of every UDF, so it cannot be checked.
+            policy: What a crash may cost: `Ephemeral()` if not given; `Eager()` makes its rows durable, so that they are never
+                made again.
 
         Raises:
-            InvalidError: `[BAD_OPTION]` deterministic=False: its results could not be repeated after a crash.
+            InvalidError: `[BAD_OPTION]` deterministic=False: its results could not be repeated after a crash. `[BAD_POLICY]`.
         """
+        if policy is not None and not isinstance(policy, Ephemeral | Eager):
+            raise InvalidError(
+                "BAD_POLICY",
+                f"{name} keeps no state that {type(policy).__name__} could save: use Ephemeral() or Eager()",
+            )
         if deterministic is not None and deterministic is not True:
             raise InvalidError(
                 "BAD_OPTION",
                 f"{name}: a transform that is not deterministic cannot be repeated after a crash: take clock and chance "
                 "from bl.now(), bl.rand() and bl.uuid()",
             )
-        return self.dataflow._add(Transform(_checked(name), self.name, function, deterministic, Ephemeral()))
+        return self.dataflow._add(Transform(_checked(name), self.name, function, deterministic, policy or Ephemeral()))
 
     def group_by(self, *keys: str) -> Grouped:
         """Groups by columns, to be aggregated. NULL is a key like any other."""
@@ -106,7 +118,7 @@ class Grouped:
     stream: Stream
     keys: tuple[str, ...]
 
-    def agg(self, name: str, *columns: Column, policy: Lazy | None = None) -> Stream:
+    def agg(self, name: str, *columns: Column, policy: Lazy | Eager | History | None = None) -> Stream:
         """Keeps aggregates by key, and gives one change for each change of its input.
 
         Args:
@@ -116,8 +128,11 @@ class Grouped:
         """
         if not columns:
             raise InvalidError("BAD_OPTION", f"{name}: agg needs at least one aggregate")
-        if policy is not None and not isinstance(policy, Lazy):
-            raise InvalidError("BAD_POLICY", f"{name} keeps state, which {type(policy).__name__} cannot: use Lazy(…)")
+        if policy is not None and not isinstance(policy, Lazy | Eager | History):
+            raise InvalidError(
+                "BAD_POLICY",
+                f"{name} keeps state, which {type(policy).__name__} cannot: use Lazy(…), Eager() or History()",
+            )
         flow = self.stream.dataflow
         return flow._add(Aggregate(_checked(name), self.stream.name, self.keys, columns, policy or Lazy()))
 

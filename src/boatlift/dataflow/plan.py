@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from boatlift.dataflow.builder import Dataflow
+from boatlift.dataflow.policies import Ephemeral, Policy
 from boatlift.dataflow.processors import Aggregate, Processor, SinkProcessor, SourceProcessor, Transform, upstream_of
 from boatlift.errors import InvalidError
 
@@ -39,6 +40,13 @@ class Unit:
     materialised: bool
     changes_in: bool
     changes_out: bool
+
+    @property
+    def policy(self) -> Policy:
+        """What is made durable of it: as its last processor says."""
+        if self.aggregate is not None:
+            return self.aggregate.policy
+        return self.chain[-1].policy if self.chain else Ephemeral()
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +133,9 @@ def _carries_changes(processors: Mapping[str, Processor]) -> dict[str, bool]:
 
 
 def _ends_a_unit(processor: Processor, readers: list[Processor]) -> bool:
-    if isinstance(processor, Aggregate):
+    if isinstance(processor, Aggregate) or (
+        isinstance(processor, Transform) and not isinstance(processor.policy, Ephemeral)
+    ):
         return True
     jobs = sum(not isinstance(reader, SinkProcessor) for reader in readers)
     if isinstance(processor, SourceProcessor):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from boatlift.dataflow import Ephemeral, Plan, Policy, Unit
+from boatlift.dataflow import Plan
 from boatlift.recovery import Edge, Kind, RecoveryGraph, Vertex
 from boatlift.runtime.regimes import Program, Regime
 from boatlift.storage.history import History
@@ -22,7 +22,7 @@ def program_of(plan: Plan) -> Program:
     vertices += [Vertex(name, Kind.SINK) for name in plan.sinks]
     edges = [_edge(unit.root, name) for name, unit in plan.units.items()]
     edges += [_edge(name, sink.name) for name, unit in plan.units.items() for sink in unit.sinks]
-    regimes = {name: Regime(_policy(unit)) for name, unit in plan.units.items()}
+    regimes = {name: Regime(unit.policy) for name, unit in plan.units.items()}
     return Program(RecoveryGraph(tuple(vertices), tuple(edges)), regimes)
 
 
@@ -44,7 +44,3 @@ def last_closed(history: History, source: str) -> int:
 
 def _edge(sender: str, receiver: str) -> Edge:
     return Edge(edge_name(sender, receiver), sender, receiver)
-
-
-def _policy(unit: Unit) -> Policy:
-    return Ephemeral() if unit.aggregate is None else unit.aggregate.policy

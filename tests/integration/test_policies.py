@@ -1,0 +1,140 @@
+"""What a crash costs under each policy, on Spark; that it never costs a result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+
+import boatlift as bl
+from boatlift.dataflow import Policy
+from boatlift.storage.facts import Sent, State, Taken
+from boatlift.storage.local import LocalStore
+from boatlift.storage.log import Log
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+ROWS, STEP = 60, 10
+DIES_AT = 3
+
+
+def flow_of(policy: Policy | None = None, *, cleaning: bl.Ephemeral | bl.Eager | None = None) -> bl.Dataflow:
+    """Six steps of ten numbers: cleaned, and summed up by their last digit."""
+    from pyspark.sql import functions as F
+
+    flow = bl.Dataflow("policies")
+    numbers = flow.source("numbers", bl.generator({"value": "id"}, rows_per_step=STEP, steps=ROWS // STEP))
+    clean = numbers.transform("clean", lambda df: df.withColumn("k", F.col("value") % 7), policy=cleaning)
+    sums = clean.group_by("k").agg("sums", F.sum("value").alias("total"), policy=policy)  # type: ignore[arg-type]
+    sums.sink("history", bl.parquet("history"))
+    return flow
+
+
+def history() -> dict[str, list[str]]:
+    return {path.name: sorted(map(repr, pq.read_table(path).to_pylist())) for path in Path("history").glob("*.parquet")}
+
+
+class DiesError(Exception):
+    pass
+
+
+def dies(progress: bl.Progress) -> None:
+    if progress.what == "commit" and progress.time == DIES_AT:
+        raise DiesError
+
+
+def run(flow: bl.Dataflow, spark: SparkSession) -> dict[str, list[int]]:
+    """Runs it to its end; gives the steps that each unit executed."""
+    executed: dict[str, list[int]] = {}
+
+    def note(progress: bl.Progress) -> None:
+        if progress.what == "step":
+            executed.setdefault(progress.processor, []).append(progress.time)
+
+    bl.run(flow, "store", available_now=True, spark=spark, on_progress=note)
+    return executed
+
+
+def facts() -> list[object]:
+    return list(Log.open(LocalStore.open(Path("store"), create=False), None).history.standing.facts())
+
+
+@pytest.fixture
+def expected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> dict[str, list[str]]:
+    for place in ("undisturbed", "attacked"):
+        (tmp_path / place).mkdir()
+    monkeypatch.chdir(tmp_path / "undisturbed")
+    run(flow_of(), spark)
+    held = history()
+    assert len(held) == ROWS // STEP
+    monkeypatch.chdir(tmp_path / "attacked")
+    return held
+
+
+@pytest.mark.parametrize("policy", [bl.Lazy(every=2), bl.Lazy(every=None), bl.Eager(), bl.History()], ids=repr)
+def test_no_policy_changes_a_result(policy: Policy, expected: dict[str, list[str]], spark: SparkSession) -> None:
+    with pytest.raises(DiesError):
+        bl.run(flow_of(policy), "store", available_now=True, spark=spark, on_progress=dies)
+    run(flow_of(policy), spark)
+    assert history() == expected
+
+
+def test_what_is_eager_is_never_executed_again(expected: dict[str, list[str]], spark: SparkSession) -> None:
+    with pytest.raises(DiesError):
+        bl.run(flow_of(bl.Eager()), "store", available_now=True, spark=spark, on_progress=dies)
+    durable = max(fact.frontier[0] for fact in facts() if isinstance(fact, State))
+    executed = run(flow_of(bl.Eager()), spark)
+    assert min(executed["sums"]) > durable >= DIES_AT
+    assert history() == expected
+
+
+def test_input_logging_keeps_nothing_but_determinants_and_begins_at_the_start(
+    expected: dict[str, list[str]], spark: SparkSession
+) -> None:
+    policy = bl.Lazy(every=None)
+    with pytest.raises(DiesError):
+        bl.run(flow_of(policy), "store", available_now=True, spark=spark, on_progress=dies)
+    assert not any(isinstance(fact, State | Sent | Taken) for fact in facts())
+    assert run(flow_of(policy), spark)["sums"] == list(range(ROWS // STEP))
+    assert not any(isinstance(fact, State | Sent | Taken) for fact in facts())
+    assert history() == expected
+
+
+def test_a_history_is_what_was_taken(expected: dict[str, list[str]], spark: SparkSession) -> None:
+    with pytest.raises(DiesError):
+        bl.run(flow_of(bl.History()), "store", available_now=True, spark=spark, on_progress=dies)
+    assert any(isinstance(fact, Taken) for fact in facts())
+    assert not any(isinstance(fact, State) for fact in facts())
+    run(flow_of(bl.History()), spark)
+    assert history() == expected
+
+
+def test_an_eager_transform_is_a_firewall(expected: dict[str, list[str]], spark: SparkSession) -> None:
+    """What comes after it goes back to its checkpoint, and takes what is durable: it does not run again itself."""
+    flow = flow_of(bl.Lazy(every=None), cleaning=bl.Eager())
+    with pytest.raises(DiesError):
+        bl.run(flow, "store", available_now=True, spark=spark, on_progress=dies)
+    durable = {fact.time for fact in facts() if isinstance(fact, Sent)}
+    executed = run(flow, spark)
+    assert durable >= set(range(DIES_AT + 1))
+    assert not durable.intersection(executed.get("clean", []))
+    assert executed["sums"] == list(range(ROWS // STEP))
+    assert history() == expected
+
+
+def test_a_changed_policy_goes_on_with_what_there_is(expected: dict[str, list[str]], spark: SparkSession) -> None:
+    for at, policy in enumerate([bl.Lazy(every=1), bl.History(), bl.Eager()]):
+
+        def stops(progress: bl.Progress, at: int = at) -> None:
+            if progress.what == "commit" and progress.time == at:
+                raise DiesError
+
+        with pytest.raises(DiesError):
+            bl.run(flow_of(policy), "store", available_now=True, spark=spark, on_progress=stops)
+    run(flow_of(bl.Lazy(every=2)), spark)
+    assert history() == expected
