@@ -63,7 +63,7 @@ def show_plan(flow: Dataflow, *, as_json: bool) -> None:
         console.print(f"  {source}: position, clock, seed")
     console.print("\nLogged after it, perhaps when sinks show the step already, to compare a replay with:")
     for name in planned.units:
-        console.print(f"  {name}: rows and digest (a sink keeps its own, and compares too)")
+        console.print(f"  {name}: its digest (a sink keeps its own, and compares too)")
     console.print(f"\nAt least once: {', '.join(loose) if loose else 'nothing; every source and sink is exactly-once'}")
 
 
