@@ -25,6 +25,7 @@ from boatlift.engine.edges import EDGE
 from boatlift.engine.program import CompiledUnit
 from boatlift.engine.stage_task import Outlet, Receipt, StageTask
 from boatlift.engine.staging import ArrowStager
+from boatlift.errors import UnavailableError
 
 __all__ = ["RECEIPTS", "StepPlan", "StepPlanner", "power_of_two", "tasks_for"]
 
@@ -58,9 +59,15 @@ class StepPlan:
         """Runs the job over a state; gives for each step its receipts, in order of partition.
 
         What Spark knows to have no rows, as after `where("false")`, it gives no task, and there is no receipt.
+
+        Raises:
+            UnavailableError: `[STORE_FAILED]` scratch cannot be written.
         """
         if self.given is not None:
-            self.given.write_bytes(msgspec.msgpack.encode(StepInput(list(held), self.pieces)))
+            try:
+                self.given.write_bytes(msgspec.msgpack.encode(StepInput(list(held), self.pieces)))
+            except OSError as error:
+                raise UnavailableError("STORE_FAILED", f"cannot write {self.given}: {error}") from error
         try:
             rows = self.frame.collect()
         finally:
