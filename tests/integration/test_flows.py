@@ -249,3 +249,25 @@ def test_in_the_background_until_stopped(here: Path, spark: SparkSession) -> Non
     assert not running.is_active
     assert any(p.what == "checkpoint" for p in seen)
     assert len(history(here / "history")) == 7
+
+
+def test_a_python_function_after_rows_that_several_read(here: Path, spark: SparkSession) -> None:
+    """What reads those rows is a Python function of ours: it is no part of the user's plan."""
+    from pyspark.sql import functions as F
+
+    flow = bl.Dataflow("shared")
+    clean = flow.source("rows", bl.files("data/*.csv", schema=SCHEMA, null_value="NA")).transform(
+        "clean", lambda df: df.where("v IS NOT NULL")
+    )
+    clean.sink("cleaned", bl.parquet("cleaned"))
+    halved = clean.transform(
+        "halved", lambda df: df.select(F.udf(lambda v: v / 2, "double")("v").alias("v")), deterministic=True
+    )
+    halved.sink("halves", bl.parquet("halves"))
+    bl.run(flow, "store", available_now=True, spark=spark)
+    cleaned, halves = (
+        sorted(row["v"] for path in Path(folder).glob("*.parquet") for row in pq.read_table(path).to_pylist())
+        for folder in ("cleaned", "halves")
+    )
+    assert cleaned
+    assert halves == [v / 2 for v in cleaned]

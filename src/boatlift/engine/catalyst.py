@@ -173,7 +173,7 @@ def _threaded(plan: Any, source: Any, carried: Any) -> Any:
 
 
 def python_functions(frame: DataFrame) -> list[bytes]:
-    """Gives the pickled functions of all Python UDFs in a plan, in the order of the plan."""
+    """Gives the pickled functions of all Python UDFs in a plan, in the order of the plan; none from below the mark of an input."""
     found: list[bytes] = []
 
     def visit_expression(expression: Any) -> None:
@@ -185,6 +185,8 @@ def python_functions(frame: DataFrame) -> list[bytes]:
             visit_expression(child)
 
     def visit(plan: Any) -> None:
+        if plan.getClass().getSimpleName() == "SubqueryAlias" and plan.alias() == INPUT:
+            return
         for expression in _items(plan.expressions()):
             visit_expression(expression)
         for child in _items(plan.children()):
