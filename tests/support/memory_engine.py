@@ -127,6 +127,9 @@ class MemoryEngine:
             held = self.world.held.setdefault(sink, [])
             return Committed(len(held) - 1, 1, held[-1]["digest"]) if held else None
 
+    def call_off(self, unit: str) -> None:
+        pass
+
     def hasten(self) -> None:
         pass
 
@@ -241,4 +244,4 @@ class MemoryEngine:
             gone = {name for name in self._files if name not in live}
             self._files -= gone
         for name in gone:
-            (self._scratch / Path(name).name).unlink()
+            (self._scratch / Path(name).name).unlink(missing_ok=True)

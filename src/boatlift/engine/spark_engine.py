@@ -75,7 +75,7 @@ class SparkEngine:
         self._group = f"boatlift-{plan.dataflow}-{id(self)}"
         self._grouped = threading.local()
         self._ahead: dict[tuple[str, int, int], Future[StepPlan]] = {}
-        self._cancelled = False
+        self.cancelled = False
         self._hastened = False
         self._apart: Counter[str] = Counter()
         self._background = ThreadPoolExecutor(1, thread_name_prefix="plans")
@@ -115,9 +115,13 @@ class SparkEngine:
         )
         return self.plan.sinks[sink].sink.open(context)
 
+    def call_off(self, unit: str) -> None:
+        """Makes a unit's job end soon; what it was to answer nobody hears."""
+        self._spark.sparkContext.cancelJobsWithTag(self._tag(unit))
+
     def cancel(self) -> None:
         """Makes running jobs end soon, and lets none begin."""
-        self._cancelled = True
+        self.cancelled = True
         self._spark.sparkContext.cancelJobGroup(self._group)
 
     def hasten(self) -> None:
@@ -176,7 +180,7 @@ class SparkEngine:
         try:
             made = self._job(order.processor, order.takes, list(state))
         except Exception as error:
-            if self._cancelled:
+            if self.cancelled:
                 raise
             # Nothing was kept, and of which step it comes cannot be told: the steps will, each alone.
             last = order.takes[-1].time
@@ -225,7 +229,7 @@ class SparkEngine:
 
     def _job(self, unit: str, takes: Sequence[Take], state: Sequence[RunRef]) -> _Made:
         """Runs the job; nothing of it is kept yet, so that it may be run again."""
-        if self._cancelled:
+        if self.cancelled:
             raise UnavailableError("STEP_FAILED", f"step {takes[0].time} of {unit} was not begun: the run is cancelled")
         began = clocks.perf_counter()
         compiled = self._compiled.units[unit]
@@ -236,7 +240,7 @@ class SparkEngine:
             for take in takes:
                 if take.time <= recorded:
                     source.verify(_input(take)["position"])
-        self._join_group()
+        self._join_group(unit)
         ahead = self._ahead.pop((unit, takes[0].time, takes[-1].time), None)
         plan = ahead.result() if ahead is not None else self._plan(unit, takes)
         table = self._tables.get(unit)
@@ -249,7 +253,7 @@ class SparkEngine:
         return _Made(receipts, held, clocks.perf_counter() - began)
 
     def _plan(self, unit: str, takes: Sequence[Take]) -> StepPlan:
-        self._join_group()
+        self._join_group(unit)
         compiled = self._compiled.units[unit]
         source = self._source_of(compiled)
         if len(takes) > 1:
@@ -374,7 +378,7 @@ class SparkEngine:
             if tasks == 1:
                 made = [task.run(0)]
             else:
-                self._join_group()
+                self._join_group(name)
                 try:
                     rows = self._spark.range(0, tasks, 1, tasks).mapInArrow(task, RECEIPTS).collect()
                 except Exception as error:
@@ -387,11 +391,19 @@ class SparkEngine:
 
         return merge
 
-    def _join_group(self) -> None:
-        """Puts this thread's jobs into our group, so that they can be cancelled; once a thread, since it is slow."""
+    def _join_group(self, unit: str) -> None:
+        """Puts this thread's jobs into our group, so that they can be cancelled, and gives them the unit's tag; not again, since it is slow."""
+        context = self._spark.sparkContext
         if not getattr(self._grouped, "joined", False):
-            self._spark.sparkContext.setJobGroup(self._group, f"dataflow {self.plan.dataflow}", interruptOnCancel=True)
-            self._grouped.joined = True
+            context.setJobGroup(self._group, f"dataflow {self.plan.dataflow}", interruptOnCancel=True)
+            self._grouped.joined, self._grouped.unit = True, None
+        if self._grouped.unit != unit:
+            context.clearJobTags()
+            context.addJobTag(self._tag(unit))
+            self._grouped.unit = unit
+
+    def _tag(self, unit: str) -> str:
+        return f"{self._group}-{unit}"
 
 
 def _input(take: Take) -> Any:

@@ -44,9 +44,15 @@ class StepResult:
 
 
 class Engine(Protocol):
-    """Executes the steps of one dataflow."""
+    """Executes the steps of one dataflow.
+
+    Attributes:
+        plan: The dataflow, in units.
+        cancelled: Whether `cancel` was called.
+    """
 
     plan: Plan
+    cancelled: bool
 
     def program(self) -> dict[str, Any]:
         """Tells the program's identity: a store written by another one is refused."""
@@ -115,6 +121,9 @@ class Engine(Protocol):
 
     def hasten(self) -> None:
         """Learns that a clean stop was asked for: a run of several steps may end after the one under way."""
+
+    def call_off(self, unit: str) -> None:
+        """Makes a unit's run end soon, with an error that nobody hears; it may have ended already."""
 
     def cancel(self) -> None:
         """Makes running jobs end soon, with an error, and lets none begin."""

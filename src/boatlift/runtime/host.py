@@ -6,6 +6,7 @@ time. It makes the determinants that need a clock or chance, and it decides noth
 
 from __future__ import annotations
 
+import logging
 import os
 import queue
 import secrets
@@ -17,19 +18,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from boatlift.errors import BoatliftError, DataError, FencedError
+from boatlift.errors import BoatliftError, DataError, FencedError, UnavailableError, UserCodeError
+from boatlift.runtime.attempts import Attempts
 from boatlift.runtime.engine import Engine, StepResult
-from boatlift.runtime.graph import edge_name, last_closed, program_of, source_record
+from boatlift.runtime.graph import edge_name, program_of, source_record
+from boatlift.runtime.kept_runs import KeptRuns
+from boatlift.runtime.positions import Positions, last_epoch
 from boatlift.runtime.regimes import StateMachine
 from boatlift.runtime.regimes import acts as do
 from boatlift.storage.contents import runs_of
-from boatlift.storage.facts import Collected, Maximal, State
+from boatlift.storage.facts import Collected, State
 from boatlift.storage.group_writer import GroupWriter
 from boatlift.storage.log import Log
-from boatlift.storage.records import Claim, Committed, Cursor, Record, Stopped
+from boatlift.storage.records import Claim, Committed, Record, Stopped
 from boatlift.storage.standing import Standing
 from boatlift.storage.store import Store
 from boatlift.times import Frontier, last_of
@@ -51,13 +54,21 @@ COLLECT_AFTER = 64
 MESSAGES_AHEAD = 12
 """So many messages may wait behind a source before it is asked for more: bounds what waits in scratch, and what a stop waits for."""
 
+RETRIES = 3
+"""A processor that fails is tried again so many times without doing anything new, then the dataflow stops with the cause."""
+
+REST_SECONDS = 0.2
+"""So long it rests before the first of them, and twice as long before each other."""
+
+logger = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class Progress:
     """One thing that was done, for people and programs that watch.
 
     Attributes:
-        what: `step`, `commit`, `checkpoint`, `restore`, `idle` or `stopping`.
+        what: `step`, `commit`, `checkpoint`, `restore`, `failure`, `idle` or `stopping`.
         processor: Whose; the dataflow's name when it is stopping.
         time: At which logical time.
         numInputRows, numOutputRows: Rows in and out of a step.
@@ -114,11 +125,12 @@ class Host:
         self._answers: queue.SimpleQueue[Answer | _Failed] = queue.SimpleQueue()
         self._wakes: dict[str, float] = {}
         self._refusals: list[BoatliftError] = []
-        self._durable: set[str] = set()
-        self._keeping: dict[str, threading.Lock] = defaultdict(threading.Lock)
         self._manifests: list[Future[None]] = []
         self._memos: list[Record] = []
         self._placing: dict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._attempts = Attempts(RETRIES, REST_SECONDS)
+        self._rests: dict[str, float] = {}
+        self._running: dict[str, threading.Lock] = defaultdict(threading.Lock)
         self._finished = False
 
     def stop(self) -> None:
@@ -141,10 +153,12 @@ class Host:
         self._token = token = self._log.claim(self._claim())
         history = self._log.history
         self._resumed = history.resumed  # then what was closed and is not kept was never executed
-        self._delete_orphans(history.live_runs())
+        self._runs = KeptRuns(self._store, self._engine)
+        self._runs.begin(history.live_runs(), token)
         self._store.discard_scratch(before=token)
-        self._recorded = {source: last_closed(history, source) for source in self._engine.plan.sources}
-        self._engine.start(self._store, self._store.scratch(token), self._log.store_id, token, self._recorded)
+        self._positions = Positions(self._engine, history)
+        recorded = self._positions.recorded
+        self._engine.start(self._store, self._store.scratch(token), self._log.store_id, token, recorded)
         self._pool = ThreadPoolExecutor(max_workers=4 + 2 * len(self._engine.plan.processors))
         self._writer = GroupWriter(self._log)
         try:
@@ -160,9 +174,6 @@ class Host:
             first = self._machine.start()
             self._check_environment(history.environment)
             self._tell_restored()
-            self._stable_cursors = dict(history.cursors)
-            self._unacknowledged = {source: self._recorded_positions(source) for source in self._recorded}
-            self._cursors = {source: self._folded(source, self._recorded[source]) for source in self._recorded}
             self._drive(first)
         except BaseException as error:
             self._engine.cancel()
@@ -213,14 +224,6 @@ class Host:
                 self._engine.kept(name, runs_of(p.state))
                 self._watch(Progress("restore", name, last_of(p.done)))
 
-    def _delete_orphans(self, live: set[str]) -> None:
-        """Deletes runs that dead owners left and no fact names; a newer owner's names have a larger token."""
-        for name in self._store.list("runs/"):
-            if name in live:
-                self._durable.add(name)
-            elif Path(name).name < f"{self._token:012d}":
-                self._store.delete(name)
-
     # -- the loop -----------------------------------------------------------------------------------------------------
 
     def _drive(self, first: list[do.Instruction]) -> None:
@@ -252,7 +255,7 @@ class Host:
                 case do.Close():
                     self._submit(self._close, order)
                 case do.Run():
-                    self._submit(self._run, order)
+                    self._after_rest(order)
                 case do.Prepare():
                     self._engine.prepare(order)
                 case do.Keep():
@@ -261,12 +264,14 @@ class Host:
                     self._submit(self._place, order)
                 case do.Collect():
                     self._collect()
-                case do.Acknowledge():
-                    self._acknowledge(order)
+                case do.Acknowledge(source, frontier):
+                    self._positions.acknowledge(source, frontier)
                 case do.Finish():
                     self._submit(self._finish)
-                case do.Cancel() | do.Ask():
-                    raise NotImplementedError(order)
+                case do.Cancel(processor):
+                    self._engine.call_off(processor)
+                case do.Ask():
+                    self._submit(self._ask, order)
 
     def _submit(self, function: Callable[..., Answer], *arguments: Any) -> None:
         def work() -> None:
@@ -281,11 +286,9 @@ class Host:
 
     def _close(self, order: do.Close) -> Answer:
         source = order.source
-        time_before, cursor = self._cursors[source]
-        assert time_before == order.time - 1
         began = time.monotonic()
         try:
-            position = self._engine.poll(source, cursor)
+            position = self._engine.poll(source, self._positions.cursor(source, order.time))
         except FencedError:
             raise
         except BoatliftError as error:
@@ -294,9 +297,8 @@ class Host:
         if position is None:
             took = time.monotonic() - began
             return lambda: self._idle(order, took)
-        self._cursors[source] = (order.time, self._engine.advance(source, cursor, position))
+        self._positions.closed(source, order.time, position)
         record = source_record(position, self._clock(), secrets.randbits(63))
-        self._unacknowledged[source][order.time] = position
         return lambda: [do.Closed(source, order.life, order.time, record)]
 
     def _idle(self, order: do.Close, took: float) -> Iterable[do.Event]:
@@ -306,20 +308,58 @@ class Host:
         self._watch(Progress("idle", order.source, -1))
         yield do.Idle(order.source, order.life, order.time, ended=self._available_now)
 
-    def _acknowledge(self, order: do.Acknowledge) -> None:
-        """Tells a source which positions will not be read again: those that this process knows of."""
-        last = last_of(order.frontier)
-        positions = self._unacknowledged[order.source]
-        for at in sorted(at for at in positions if at <= last):
-            self._engine.acknowledge(order.source, positions.pop(at))
-
     # -- steps --------------------------------------------------------------------------------------------------------
 
+    def _after_rest(self, order: do.Run) -> None:
+        """Begins at once, or when a processor that has failed has rested."""
+        wait = self._rests.get(order.processor, 0.0) - time.monotonic()
+        if wait <= 0:
+            self._submit(self._run, order)
+        else:
+            timer = threading.Timer(wait, self._submit, (self._run, order))
+            timer.daemon = True
+            timer.start()
+
     def _run(self, order: do.Run) -> Answer:
-        results = self._engine.run(order)
-        for take, result in zip(order.takes, results, strict=False):
-            self._compare(order.processor, take.time, result)
+        with self._running[order.processor]:  # one that was called off may not have ended yet
+            try:
+                results = self._engine.run(order)
+                for take, result in zip(order.takes, results, strict=False):
+                    self._compare(order.processor, take.time, result)
+            except (UnavailableError, UserCodeError) as error:
+                cause = error
+                return lambda: self._failed(order, cause)
         return lambda: self._ran(order, results)
+
+    def _failed(self, order: do.Run, error: BoatliftError) -> Iterable[do.Event]:
+        """A processor has failed: it goes back, and whoever must; then it is tried again, not for ever."""
+        name = order.processor
+        if order.life < self._machine.processors[name].life:
+            return
+        if self._engine.cancelled:
+            raise error
+        rest = self._attempts.failed(name)
+        if rest is None:
+            raise error
+        self._rests[name] = time.monotonic() + rest
+        logger.warning("%s failed, and is tried again in %.1f s: %s", name, rest, error)
+        self._watch(Progress("failure", name, order.time))
+        yield do.Failed(frozenset({name, *self._lost(order)}))
+
+    def _lost(self, order: do.Run) -> set[str]:
+        """Names the senders whose messages are no longer where they were."""
+        lost = set()
+        for message in (message for take in order.takes for message in take.inputs):
+            if not all(self._engine.path(run).exists() for run in runs_of(message.content)):
+                lost.add(self._program.graph.edges[message.edge].source)
+        return lost
+
+    def _ask(self, order: do.Ask) -> Answer:
+        """Asks a sink what it holds, once nothing that was under way can reach it any more."""
+        with self._placing[order.sink]:
+            committed = self._engine.open_sink(order.sink)
+        held = Frontier.up_to(-1 if committed is None else committed.step)
+        return lambda: [do.Holds(order.sink, order.life, held)]
 
     def _compare(self, unit: str, at: int, result: StepResult) -> None:
         """Hands a step that sinks hold already to them, to be compared."""
@@ -330,7 +370,7 @@ class Host:
 
     def _ran(self, order: do.Run, results: Sequence[StepResult]) -> Iterable[do.Event]:
         name, last = order.processor, len(results) - 1
-        recorded = -1 if self._resumed else self._recorded[self._engine.plan.source_of(name)]
+        recorded = -1 if self._resumed else self._positions.recorded[self._engine.plan.source_of(name)]
         for at, (take, result) in enumerate(zip(order.takes, results, strict=False)):
             over = at == last and len(results) < len(order.takes)
             yield do.Ran(name, order.life, take.time, None, result.sent, result.state, result.digest, over)
@@ -340,6 +380,7 @@ class Host:
             for sink in self._engine.plan.units[name].sinks:
                 if take.time <= self._held[sink.name]:
                     self._watch(Progress("commit", sink.name, take.time))
+            self._attempts.went_on(name, take.time)
         self._engine.delivered(results)
 
     def _place(self, order: do.Place) -> Answer:
@@ -376,13 +417,15 @@ class Host:
     # -- the log ------------------------------------------------------------------------------------------------------
 
     def _write(self, order: do.Write) -> None:
-        cursors = [cursor for fact in order.facts if isinstance(fact, Collected) for cursor in self._cursors_of(fact)]
+        cursors = [
+            cursor for fact in order.facts if isinstance(fact, Collected) for cursor in self._positions.collected(fact)
+        ]
         self._write_records((*self._take_memos(), *cursors, *order.facts), lambda: self._durably(order))
 
     def _durably(self, order: do.Write) -> Iterable[do.Event]:
         for fact in order.facts:
             if isinstance(fact, State):
-                self._watch(Progress("checkpoint", fact.processor, _last(fact.frontier)))
+                self._watch(Progress("checkpoint", fact.processor, last_epoch(fact.frontier)))
         yield do.Durable(order.number)
 
     def _write_records(self, records: tuple[Record, ...], then: Answer) -> None:
@@ -392,57 +435,20 @@ class Host:
         memos, self._memos = self._memos, []
         return memos
 
-    def _cursors_of(self, garbage: Collected) -> Iterable[Record]:
-        """Gives the cursors after the positions that are garbage now."""
-        for source in self._engine.plan.sources:
-            last = _last(garbage.choices.get(source, ()))
-            if last > self._stable_cursors.get(source, (-1, None))[0]:
-                self._stable_cursors[source] = self._folded(source, last)
-                yield Cursor(source, *self._stable_cursors[source])
-
-    def _folded(self, source: str, last: int) -> tuple[int, Any]:
-        """Gives the cursor after a time, from the last that is in the log."""
-        chosen = self._machine.durable.standing.chosen.get(source, {})
-        begin, cursor = self._stable_cursors.get(source, (-1, self._engine.first_cursor(source)))
-        for each in range(begin + 1, last + 1):
-            cursor = self._engine.advance(source, cursor, chosen[each].outcome["position"])
-        return last, cursor
-
-    def _recorded_positions(self, source: str) -> dict[int, Any]:
-        """Gives the positions of times that are not garbage."""
-        chosen = self._machine.durable.standing.chosen.get(source, {})
-        done = self._stable_cursors.get(source, (-1, None))[0]
-        return {
-            time: fact.outcome["position"] for time, fact in chosen.items() if isinstance(time, int) and time > done
-        }
-
     def _keep(self, order: do.Keep) -> Answer:
         runs = [run for content in order.contents for run in runs_of(content)]
-        with self._keeping[order.processor]:
-            for run in runs:
-                if run.name not in self._durable:
-                    self._store.create(run.name, self._engine.path(run))
-                    self._durable.add(run.name)
-        self._engine.kept(order.processor, runs)
+        self._runs.keep(order.processor, runs)
         return lambda: [do.Kept(order.number)]
 
     def _collect(self) -> None:
         """Writes a manifest, then deletes the runs that nobody can ask for: what is to be kept of them is known now."""
         live = {run.name for content in self._machine.contents() for run in runs_of(content)} | self._engine.holds()
         self._engine.discard(live)
-        garbage = sorted(self._durable.copy() - live)
-        self._durable.difference_update(garbage)
-        self._manifests.append(self._pool.submit(self._manifest, garbage))
+        self._manifests.append(self._pool.submit(self._manifest, self._runs.garbage(live)))
 
     def _manifest(self, garbage: Sequence[str]) -> None:
         try:
             self._writer.manifest()
-            for name in garbage:
-                self._store.delete(name)
+            self._runs.delete(garbage)
         except BaseException as error:  # noqa: BLE001 - handed to the loop, which raises it
             self._answers.put(_Failed(error))
-
-
-def _last(frontier: Maximal) -> int:
-    """Gives the last epoch of a frontier as it is written, -1 if it is empty."""
-    return max((time for time in frontier if isinstance(time, int)), default=-1)

@@ -1,0 +1,37 @@
+"""How often a processor may fail, and how long it then rests."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+__all__ = ["Attempts"]
+
+
+class Attempts:
+    """Counts failures without progress.
+
+    Args:
+        most: So many in a row are borne; with the next one the dataflow stops.
+        rest: Seconds after the first failure; twice as many after each other one.
+    """
+
+    def __init__(self, most: int, rest: float) -> None:
+        self._most, self._rest = most, rest
+        self._failures: Counter[str] = Counter()
+        self._furthest: dict[str, int] = {}
+
+    def failed(self, processor: str) -> float | None:
+        """Learns of a failure.
+
+        Returns:
+            How many seconds it rests now; None if it has failed too often.
+        """
+        self._failures[processor] += 1
+        failures = self._failures[processor]
+        return None if failures > self._most else self._rest * 2.0 ** (failures - 1)
+
+    def went_on(self, processor: str, time: int) -> None:
+        """Learns of a time that it has executed; one that it had executed before is nothing new."""
+        if time > self._furthest.get(processor, -1):
+            self._furthest[processor] = time
+            self._failures.pop(processor, None)

@@ -1,0 +1,81 @@
+"""What sources have taken: cursors to poll from, cursors to write down, positions to acknowledge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from boatlift.runtime.engine import Engine
+from boatlift.runtime.graph import last_closed
+from boatlift.storage.facts import Chosen, Collected, Maximal
+from boatlift.storage.history import History
+from boatlift.storage.records import Cursor
+from boatlift.times import AnyFrontier, last_of
+
+__all__ = ["Positions", "last_epoch"]
+
+
+class Positions:
+    """A source's cursor is a pure function of its positions: it is folded, and written down with what makes the positions garbage.
+
+    Args:
+        engine: Whose sources.
+        history: What was recorded before this process began.
+
+    Attributes:
+        recorded: Source to the last time that was closed by then, -1 for none.
+    """
+
+    def __init__(self, engine: Engine, history: History) -> None:
+        self._engine = engine
+        self.recorded = {source: last_closed(history, source) for source in engine.plan.sources}
+        self._stable: dict[str, tuple[int, Any]] = {
+            source: history.cursors.get(source, (-1, engine.first_cursor(source))) for source in self.recorded
+        }
+        self._positions: dict[str, dict[int, Any]] = {
+            source: {t: fact.outcome["position"] for t, fact in _epochs(history, source) if t > self._stable[source][0]}
+            for source in self.recorded
+        }
+        self._newest = {source: self._folded(source, last) for source, last in self.recorded.items()}
+
+    def cursor(self, source: str, time: int) -> Any:
+        """Gives the cursor that the position of a time is taken from."""
+        last, cursor = self._newest[source]
+        assert last == time - 1, f"{source} is asked for {time}, but has closed {last}"
+        return cursor
+
+    def closed(self, source: str, time: int, position: Any) -> None:
+        """Learns of a position."""
+        self._positions[source][time] = position
+        self._newest[source] = (time, self._engine.advance(source, self._newest[source][1], position))
+
+    def collected(self, garbage: Collected) -> Iterator[Cursor]:
+        """Gives the cursors after the positions that are garbage now."""
+        for source, (time, _) in list(self._stable.items()):
+            last = last_epoch(garbage.choices.get(source, ()))
+            if last > time:
+                self._stable[source] = self._folded(source, last)
+                yield Cursor(source, *self._stable[source])
+
+    def acknowledge(self, source: str, frontier: AnyFrontier) -> None:
+        """Tells a source which positions will not be read again: those that this process knows of."""
+        positions, last = self._positions[source], last_of(frontier)
+        for time in sorted(t for t in positions if t <= last):
+            self._engine.acknowledge(source, positions.pop(time))
+
+    def _folded(self, source: str, last: int) -> tuple[int, Any]:
+        """Gives the cursor after a time, from the last that is in the log."""
+        begin, cursor = self._stable[source]
+        for time in range(begin + 1, last + 1):
+            cursor = self._engine.advance(source, cursor, self._positions[source][time])
+        return last, cursor
+
+
+def _epochs(history: History, source: str) -> Iterator[tuple[int, Chosen]]:
+    chosen: Mapping[Any, Chosen] = history.standing.chosen.get(source, {})
+    return ((time, fact) for time, fact in chosen.items() if isinstance(time, int))
+
+
+def last_epoch(frontier: Maximal) -> int:
+    """Gives the last epoch of a frontier as it is written, -1 if it is empty."""
+    return max((time for time in frontier if isinstance(time, int)), default=-1)

@@ -1,0 +1,116 @@
+"""A processor fails alone: it goes back, the others go on; not for ever."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from boatlift.errors import DataError, UnavailableError
+from boatlift.runtime import host
+from boatlift.runtime.engine import StepResult
+from boatlift.runtime.host import Progress
+from boatlift.runtime.regimes.acts import Run
+from support.hosts import check_store, open_store, run
+from support.memory_engine import MemoryEngine, World
+
+
+@pytest.fixture(autouse=True)
+def _no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "REST_SECONDS", 0.001)
+
+
+class Fails(MemoryEngine):
+    """Some steps of a unit fail, so many times each."""
+
+    def __init__(self, world: World, unit: str, times: dict[int, int]) -> None:
+        super().__init__(world)
+        self.unit, self.left = unit, dict(times)
+
+    def run(self, order: Run) -> tuple[StepResult, ...]:
+        for take in order.takes:
+            if order.processor == self.unit and self.left.get(take.time, 0):
+                self.left[take.time] -= 1
+                raise UnavailableError("STEP_FAILED", f"step {take.time} of {order.processor}: the executor is gone")
+        return super().run(order)
+
+
+@pytest.mark.parametrize("unit", ["clean", "sums"])
+@pytest.mark.parametrize("times", [1, 2])
+def test_it_is_tried_again_and_nothing_is_lost_or_doubled(tmp_path: Path, unit: str, times: int) -> None:
+    world, seen = World(rows=30), list[Progress]()
+    run(Fails(world, unit, {0: times, 5: 1, 9: 1}), open_store(tmp_path), seen.append)
+    world.check()
+    check_store(tmp_path)
+    assert sum(progress.what == "failure" for progress in seen) == times + 2
+
+
+def test_who_is_not_concerned_executes_nothing_again(tmp_path: Path) -> None:
+    world = World(rows=30)
+    engine = Fails(world, "sums", {3: 1, 6: 1})
+    run(engine, open_store(tmp_path))
+    cleaned = [time for act, unit, time in engine.calls if (act, unit) == ("run", "clean")]
+    assert cleaned == list(range(10)), "what it had sent was there"
+    summed = [time for act, unit, time in engine.calls if (act, unit) == ("run", "sums")]
+    assert len(summed) > 10
+    world.check()
+
+
+def test_who_fails_for_ever_stops_the_dataflow_which_goes_on_from_there(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(rows=30)
+    with (
+        caplog.at_level(logging.WARNING),
+        pytest.raises(UnavailableError, match=r"step 4 of sums: the executor is gone"),
+    ):
+        run(Fails(world, "sums", {4: 1000}), open_store(tmp_path))
+    assert caplog.text.count("is tried again in") == host.RETRIES
+    assert len(world.held["totals"]) == 4
+    run(MemoryEngine(world), open_store(tmp_path))
+    world.check()
+    check_store(tmp_path)
+
+
+def test_what_trying_again_cannot_mend_stops_it_at_once(tmp_path: Path) -> None:
+    world = World(rows=30)
+
+    class Changed(MemoryEngine):
+        tried = 0
+
+        def run(self, order: Run) -> tuple[StepResult, ...]:
+            self.tried += 1
+            raise DataError("INPUT_CHANGED", "the file is another one")
+
+    engine = Changed(world)
+    with pytest.raises(DataError):
+        run(engine, open_store(tmp_path))
+    assert engine.tried == 1
+
+
+class Loses(MemoryEngine):
+    """A file that a unit was sent is gone from scratch when it is to be read: once."""
+
+    lost = False
+
+    def run(self, order: Run) -> tuple[StepResult, ...]:
+        if order.processor == "sums" and not self.lost:
+            self.lost = True
+            (message,) = order.takes[0].inputs
+            for named in message.content["runs"]:
+                (self._scratch / Path(named["name"]).name).unlink()
+        try:
+            return super().run(order)
+        except FileNotFoundError as error:
+            raise UnavailableError("STORE_FAILED", str(error)) from error
+
+
+def test_a_message_that_is_gone_is_a_failure_of_its_sender_too(tmp_path: Path) -> None:
+    world = World(rows=30)
+    engine = Loses(world)
+    run(engine, open_store(tmp_path))
+    world.check()
+    check_store(tmp_path)
+    cleaned = [time for act, unit, time in engine.calls if (act, unit) == ("run", "clean")]
+    assert len(cleaned) > 10, "it was made again"
