@@ -67,7 +67,7 @@ def test_who_fails_for_ever_stops_the_dataflow_which_goes_on_from_there(
     ):
         run(Fails(world, "sums", {4: 1000}), open_store(tmp_path))
     assert caplog.text.count("is tried again in") == host.RETRIES
-    assert len(world.held["totals"]) == 4
+    assert len(world.held["totals"]) <= 4
     run(MemoryEngine(world), open_store(tmp_path))
     world.check()
     check_store(tmp_path)
