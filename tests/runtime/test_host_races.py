@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,10 @@ from boatlift.dataflow import Outcome
 from boatlift.errors import FencedError
 from boatlift.runtime import host
 from boatlift.runtime.host import Host
+from boatlift.storage.codec import decode_group
+from boatlift.storage.facts import Result
 from boatlift.storage.local import LocalStore
-from boatlift.storage.log import Log
+from boatlift.storage.log import LOG
 from boatlift.storage.records import RunRef
 from support.facts import Unsynced
 from support.hosts import PATIENCE, Background, RaisingEngine, check_store, open_store, run
@@ -115,16 +116,32 @@ def test_an_owner_held_before_its_first_step_harms_no_newer_one(tmp_path: Path) 
     check_store(tmp_path)
 
 
+class TellingStore(LocalStore):
+    """A store that tells when the log holds a result."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.told = threading.Event()
+
+    def create(self, name: str, content: bytes | Path) -> None:
+        super().create(name, content)
+        if name.startswith(LOG) and isinstance(content, bytes):
+            _, records = decode_group(content, name)
+            if any(isinstance(record, Result) for record in records):
+                self.told.set()
+
+
 def test_a_step_that_fails_after_a_takeover_is_told_as_the_takeover(tmp_path: Path) -> None:
     world = World(rows=3)
 
+    store = TellingStore.open(tmp_path, create=True, filesystem=Unsynced())
+
     def taken_over() -> None:
-        while "clean" not in Log.open(open_store(tmp_path), "flow").history.standing.results:
-            time.sleep(0.01)  # what is still to be written would be fenced before the step fails
+        assert store.told.wait(PATIENCE), "what is still to be written would be fenced before the step fails"
         run(MemoryEngine(world), open_store(tmp_path))
 
     with pytest.raises(FencedError, match=r"\[FENCED\] process .* has taken flow over") as raised:
-        run(RaisingEngine(world, taken_over), open_store(tmp_path))
+        run(RaisingEngine(world, taken_over), store)
     assert isinstance(raised.value.__cause__, ZeroDivisionError)
     world.check()
     check_store(tmp_path)

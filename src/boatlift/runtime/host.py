@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from heapq import heappop, heappush
+from itertools import count
 from typing import Any
 
 from boatlift.errors import BoatliftError, DataError, FencedError, UnavailableError, UserCodeError
@@ -123,7 +125,8 @@ class Host:
         self._clock = clock
         self._program = program_of(engine.plan)
         self._answers: queue.SimpleQueue[Answer | _Failed] = queue.SimpleQueue()
-        self._wakes: dict[str, float] = {}
+        self._later: list[tuple[float, int, Answer]] = []
+        self._numbers = count()
         self._refusals: list[BoatliftError] = []
         self._manifests: list[Future[None]] = []
         self._memos: list[Record] = []
@@ -238,14 +241,15 @@ class Host:
             raise self._refusals[0]
 
     def _next_answer(self) -> Answer | _Failed:
-        while True:
-            wait = max(0.0, min(self._wakes.values()) - time.monotonic()) if self._wakes else None
-            try:
-                return self._answers.get(timeout=wait)
-            except queue.Empty:
-                source = min(self._wakes, key=lambda name: self._wakes[name])
-                del self._wakes[source]
-                return lambda: [do.Wake(source)]
+        wait = max(0.0, self._later[0][0] - time.monotonic()) if self._later else None
+        try:
+            return self._answers.get(timeout=wait)
+        except queue.Empty:
+            return heappop(self._later)[2]
+
+    def _after(self, seconds: float, answer: Answer) -> None:
+        """Lets something happen later, unless the run has ended by then."""
+        heappush(self._later, (time.monotonic() + seconds, next(self._numbers), answer))
 
     def _carry_out(self, instructions: list[do.Instruction]) -> None:
         for order in instructions:
@@ -255,7 +259,7 @@ class Host:
                 case do.Close():
                     self._submit(self._close, order)
                 case do.Run():
-                    self._after_rest(order)
+                    self._begin(order)
                 case do.Prepare():
                     self._engine.prepare(order)
                 case do.Keep():
@@ -304,21 +308,23 @@ class Host:
     def _idle(self, order: do.Close, took: float) -> Iterable[do.Event]:
         if not self._available_now:
             pause = min(max(QUIET_SECONDS, POLL_PAUSE * took), LONGEST_QUIET_SECONDS)
-            self._wakes[order.source] = time.monotonic() + pause
+            self._after(pause, lambda: [do.Wake(order.source)])
         self._watch(Progress("idle", order.source, -1))
         yield do.Idle(order.source, order.life, order.time, ended=self._available_now)
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
-    def _after_rest(self, order: do.Run) -> None:
-        """Begins at once, or when a processor that has failed has rested."""
-        wait = self._rests.get(order.processor, 0.0) - time.monotonic()
-        if wait <= 0:
-            self._submit(self._run, order)
+    def _begin(self, order: do.Run) -> None:
+        """Begins a run at once, or when a processor that has failed has rested."""
+        rest = self._rests.pop(order.processor, 0.0)
+        if rest:
+            self._after(rest, lambda: self._rested(order))
         else:
-            timer = threading.Timer(wait, self._submit, (self._run, order))
-            timer.daemon = True
-            timer.start()
+            self._submit(self._run, order)
+
+    def _rested(self, order: do.Run) -> Iterable[do.Event]:
+        self._submit(self._run, order)
+        return ()
 
     def _run(self, order: do.Run) -> Answer:
         with self._running[order.processor]:  # one that was called off may not have ended yet
@@ -341,7 +347,7 @@ class Host:
         rest = self._attempts.failed(name)
         if rest is None:
             raise error
-        self._rests[name] = time.monotonic() + rest
+        self._rests[name] = rest
         logger.warning("%s failed, and is tried again in %.1f s: %s", name, rest, error)
         self._watch(Progress("failure", name, order.time))
         yield do.Failed(frozenset({name, *self._lost(order)}))
