@@ -21,6 +21,7 @@ import xxhash
 
 import boatlift as bl
 from boatlift.dataflow import Committed, Json, Outcome, Plan, plan
+from boatlift.engine.scratch_files import ScratchFiles
 from boatlift.errors import DivergedError, FencedError
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.regimes.acts import Prepare, Run, Take
@@ -104,9 +105,6 @@ class MemoryEngine:
         self.world = world
         self.calls: list[tuple[str, str, int]] = []
         self.cancelled = False
-        self._files: set[str] = set()
-        self._fresh: set[str] = set()
-        self._filing = threading.Lock()
 
     # -- beginning and end --------------------------------------------------------------------------------------------
 
@@ -118,6 +116,7 @@ class MemoryEngine:
 
     def start(self, store: Store, scratch: Path, store_id: str, token: int, recorded: Mapping[str, int]) -> None:
         self._store, self._scratch, self._token = store, scratch, token
+        self._files = ScratchFiles(scratch)
 
     def open_sink(self, sink: str) -> Committed | None:
         with self.world.lock:
@@ -209,9 +208,7 @@ class MemoryEngine:
         content = json.dumps(value).encode()
         (self._scratch / name).write_bytes(content)
         run = msgspec.structs.replace(run_of(content, f"runs/{name}"), modulus=modulus)
-        with self._filing:
-            self._files.add(run.name)
-            self._fresh.add(run.name)
+        self._files.made([run.name])
         return run
 
     def _read(self, content: Any) -> Any:
@@ -230,18 +227,10 @@ class MemoryEngine:
         pass
 
     def delivered(self, results: Iterable[StepResult]) -> None:
-        with self._filing:
-            for result in results:
-                for content in (result.state, *result.sent.values()):
-                    self._fresh.difference_update(run.name for run in runs_of(content))
+        self._files.delivered(run.name for result in results for run in result.runs())
 
     def holds(self) -> AbstractSet[str]:
-        with self._filing:
-            return set(self._fresh)
+        return self._files.fresh
 
     def discard(self, live: Collection[str]) -> None:
-        with self._filing:
-            gone = {name for name in self._files if name not in live}
-            self._files -= gone
-        for name in gone:
-            (self._scratch / Path(name).name).unlink(missing_ok=True)
+        self._files.discard(live)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from boatlift.engine.identity import recorded_program
 from boatlift.recovery import Kind, Monitor, RecoveryPlan
 from boatlift.runtime.graph import last_closed
 from boatlift.runtime.regimes.durable import DurableFacts
-from boatlift.storage.facts import Time
+from boatlift.storage.facts import last_epoch
 from boatlift.storage.history import History
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
@@ -84,15 +83,10 @@ def status_of(log: Log) -> dict[str, Any]:
 
 def _unit(history: History, after: RecoveryPlan, name: str) -> dict[str, int]:
     standing = history.standing
-    stable = _last(standing.collected.states.get(name, ()))
+    stable = last_epoch(standing.collected.states.get(name, ()))
     return {
-        "executed": max(stable, _last(standing.results.get(name, ()))),
-        "checkpoint": max((_last(frontier) for frontier in standing.states.get(name, ())), default=-1),
+        "executed": max(stable, last_epoch(standing.results.get(name, ()))),
+        "checkpoint": max((last_epoch(frontier) for frontier in standing.states.get(name, ())), default=-1),
         "stable": stable,
         "to_replay": 0 if history.stopped else len(after.processors[name].replay),
     }
-
-
-def _last(times: Iterable[Time]) -> int:
-    """Gives the last of some epochs, -1 if there is none."""
-    return max((time for time in times if isinstance(time, int)), default=-1)

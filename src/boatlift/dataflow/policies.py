@@ -16,10 +16,6 @@ __all__ = ["Batch", "Eager", "Ephemeral", "History", "Lazy", "Policy"]
 class Ephemeral:
     """Keeps nothing between times and makes nothing durable: re-executed from upstream after a failure."""
 
-    def checkpoints(self, time: int) -> bool:  # noqa: ARG002
-        """Never: there is no state to save."""
-        return False
-
 
 @dataclass(frozen=True, slots=True)
 class Batch:
@@ -35,10 +31,6 @@ class Batch:
     def __post_init__(self) -> None:
         if self.epochs is not None and self.epochs < 1:
             raise InvalidError("BAD_OPTION", f"Batch(epochs={self.epochs}): epochs must be at least 1")
-
-    def checkpoints(self, time: int) -> bool:  # noqa: ARG002
-        """Never: there is no state to save."""
-        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,27 +48,15 @@ class Lazy:
         if self.every is not None and self.every < 1:
             raise InvalidError("BAD_OPTION", f"Lazy(every={self.every}): every must be at least 1 step")
 
-    def checkpoints(self, time: int) -> bool:
-        """Tells whether the state after this time is to be made durable."""
-        return self.every is not None and (time + 1) % self.every == 0
-
 
 @dataclass(frozen=True, slots=True)
 class Eager:
     """Keeps state, and makes it and what is sent durable at every step: results that must never be executed again."""
 
-    def checkpoints(self, time: int) -> bool:  # noqa: ARG002
-        """Always."""
-        return True
-
 
 @dataclass(frozen=True, slots=True)
 class History:
     """Keeps what it takes, durably, and so can be taken back to any frontier by replaying what is within: any deterministic processor."""
-
-    def checkpoints(self, time: int) -> bool:  # noqa: ARG002
-        """Never: what it took stands for its state."""
-        return False
 
 
 Policy = Ephemeral | Batch | Lazy | Eager | History

@@ -25,6 +25,7 @@ from boatlift.engine.edges import EDGE, ReadTask
 from boatlift.engine.environment import RunningSettings, environment
 from boatlift.engine.errors_of_jobs import explain
 from boatlift.engine.program import CompiledUnit, compile_program
+from boatlift.engine.scratch_files import ScratchFiles
 from boatlift.engine.stage_task import Receipt
 from boatlift.engine.state_table import StateTable
 from boatlift.engine.step_plans import RECEIPTS, StepPlan, StepPlanner, power_of_two
@@ -69,9 +70,6 @@ class SparkEngine:
         self.plan = plan
         self._compiled = compile_program(spark, plan)
         self._tables: dict[str, StateTable] = {}
-        self._files: set[str] = set()
-        self._fresh: set[str] = set()
-        self._filing = threading.Lock()
         self._group = f"boatlift-{plan.dataflow}-{id(self)}"
         self._grouped = threading.local()
         self._ahead: dict[tuple[str, int, int], Future[StepPlan]] = {}
@@ -104,6 +102,7 @@ class SparkEngine:
         """Learns where runs are, where files that need not survive go, and as whom it writes to sinks."""
         self._store, self._scratch, self._store_id, self._token = store, scratch, store_id, token
         self._recorded = recorded
+        self._files = ScratchFiles(scratch)
         self._planner = StepPlanner(scratch, token, self._spark.sparkContext.defaultParallelism)
         self._settings = RunningSettings(self._spark)
 
@@ -300,10 +299,7 @@ class SparkEngine:
         if unit.materialised:
             kept = content(EDGE)
             sent |= {edge_name(name, other.name): kept for other in self.plan.units.values() if other.root == name}
-        with self._filing:
-            made = {run.name for run in state} | {run.name for each in sent.values() for run in runs_of(each)}
-            self._files |= made
-            self._fresh |= made
+        self._files.made({run.name for run in state} | {run.name for each in sent.values() for run in runs_of(each)})
         return StepResult(
             sum(r.rows for r in receipts),
             digest,
@@ -347,26 +343,20 @@ class SparkEngine:
 
     def holds(self) -> AbstractSet[str]:
         """Names the runs of merges, and of results that were not taken yet."""
-        merging = {name for table in self._tables.values() for name in table.holds()}
-        with self._filing:
-            return merging | self._fresh
+        return self._merging() | self._files.fresh
+
+    def _merging(self) -> AbstractSet[str]:
+        return {name for table in self._tables.values() for name in table.holds()}
 
     def delivered(self, results: Iterable[StepResult]) -> None:
         """Learns that results were taken."""
-        with self._filing:
-            for result in results:
-                for content in (result.state, *result.sent.values()):
-                    self._fresh.difference_update(run.name for run in runs_of(content))
+        self._files.delivered(run.name for result in results for run in result.runs())
 
     def discard(self, live: Collection[str]) -> None:
         """Drops the files of all runs that are not among these."""
         for table in self._tables.values():
             table.forget(live)
-        with self._filing:
-            gone = {name for name in self._files if name not in live}
-            self._files -= gone
-        for name in gone:
-            (self._scratch / Path(name).name).unlink(missing_ok=True)
+        self._files.discard({*live, *self._merging()})
 
     def _merger(self, name: str, compiled: CompiledUnit) -> Callable[[Sequence[RunRef]], list[RunRef]]:
         def merge(runs: Sequence[RunRef]) -> list[RunRef]:
@@ -384,10 +374,7 @@ class SparkEngine:
                 except Exception as error:
                     raise explain(error, name, max(run.last for run in runs)) from error
                 made = [msgspec.msgpack.decode(bytes(row[0]), type=RunRef | None) for row in rows]
-            merged = [run for run in made if run is not None]
-            with self._filing:
-                self._files |= {run.name for run in merged}
-            return merged
+            return [run for run in made if run is not None]  # a state that takes one up makes it one of our files
 
         return merge
 

@@ -6,6 +6,7 @@ names, and exist for anyone only when the driver names them from the receipts of
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,8 +22,6 @@ from boatlift.engine.in_task import guarded, partition
 from boatlift.storage.records import RunRef
 
 __all__ = ["Outlet", "Receipt", "StageTask", "fresh_run", "packed", "stage_all"]
-
-READ_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +78,9 @@ def fresh_run(token: int) -> str:
 
 def measured(path: Path) -> tuple[int, str]:
     """Gives the size and the digest of a file, as they are recorded."""
-    digest, size = xxhash.xxh3_128(), 0
     with path.open("rb") as file:
-        while part := file.read(READ_BYTES):
-            digest.update(part)
-            size += len(part)
-    return size, digest.hexdigest()
+        digest = hashlib.file_digest(file, xxhash.xxh3_128)
+        return file.tell(), digest.hexdigest()
 
 
 def _held_now(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -9,7 +9,7 @@ The machine hands contents on without looking into them. A run is a file in scra
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from boatlift.dataflow import Committed, Json, Outcome, Plan
 from boatlift.runtime.regimes.acts import Prepare, Run, Take
+from boatlift.storage.contents import runs_of
 from boatlift.storage.records import RunRef
 from boatlift.storage.store import Store
 
@@ -41,6 +42,11 @@ class StepResult:
     state: Any = None
     rows_in: int = 0
     seconds: float = 0.0
+
+    def runs(self) -> Iterator[RunRef]:
+        """Gives the runs that it names."""
+        for content in (self.state, *self.sent.values()):
+            yield from runs_of(content)
 
 
 class Engine(Protocol):
@@ -111,7 +117,7 @@ class Engine(Protocol):
         """Names the runs that it uses, or will hand over, though nobody names them yet."""
 
     def discard(self, live: Collection[str]) -> None:
-        """Drops the files of all runs that are not among these."""
+        """Drops the files of all runs that are not among these, nor among those that it holds itself by now."""
 
     def commit(self, sink: str, time: int, content: Any) -> Outcome:
         """Hands a step to its sink."""

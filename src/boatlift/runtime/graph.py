@@ -8,6 +8,7 @@ from typing import Any
 from boatlift.dataflow import Plan
 from boatlift.recovery import Edge, Kind, RecoveryGraph, Vertex
 from boatlift.runtime.regimes import Program, Regime
+from boatlift.storage.facts import last_epoch
 from boatlift.storage.history import History
 
 __all__ = ["edge_name", "last_closed", "program_of", "source_record"]
@@ -39,7 +40,7 @@ def source_record(position: Mapping[str, Any], clock: int, seed: int) -> dict[st
 def last_closed(history: History, source: str) -> int:
     """Gives the last time that a source has closed, -1 if it has closed none."""
     chosen = history.standing.chosen.get(source, {})
-    return max((time for time in chosen if isinstance(time, int)), default=history.cursors.get(source, (-1, {}))[0])
+    return max(last_epoch(chosen), history.cursors.get(source, (-1, {}))[0])
 
 
 def _edge(sender: str, receiver: str) -> Edge:

@@ -27,11 +27,11 @@ from boatlift.runtime.attempts import Attempts
 from boatlift.runtime.engine import Engine, StepResult
 from boatlift.runtime.graph import edge_name, program_of, source_record
 from boatlift.runtime.kept_runs import KeptRuns
-from boatlift.runtime.positions import Positions, last_epoch
+from boatlift.runtime.positions import Positions
 from boatlift.runtime.regimes import StateMachine
 from boatlift.runtime.regimes import acts as do
 from boatlift.storage.contents import runs_of
-from boatlift.storage.facts import Collected, State
+from boatlift.storage.facts import Collected, State, last_epoch
 from boatlift.storage.group_writer import GroupWriter
 from boatlift.storage.log import Log
 from boatlift.storage.records import Claim, Committed, Record, Stopped

@@ -7,12 +7,12 @@ from typing import Any
 
 from boatlift.runtime.engine import Engine
 from boatlift.runtime.graph import last_closed
-from boatlift.storage.facts import Chosen, Collected, Maximal
+from boatlift.storage.facts import Chosen, Collected, last_epoch
 from boatlift.storage.history import History
 from boatlift.storage.records import Cursor
 from boatlift.times import AnyFrontier, last_of
 
-__all__ = ["Positions", "last_epoch"]
+__all__ = ["Positions"]
 
 
 class Positions:
@@ -74,8 +74,3 @@ class Positions:
 def _epochs(history: History, source: str) -> Iterator[tuple[int, Chosen]]:
     chosen: Mapping[Any, Chosen] = history.standing.chosen.get(source, {})
     return ((time, fact) for time, fact in chosen.items() if isinstance(time, int))
-
-
-def last_epoch(frontier: Maximal) -> int:
-    """Gives the last epoch of a frontier as it is written, -1 if it is empty."""
-    return max((time for time in frontier if isinstance(time, int)), default=-1)

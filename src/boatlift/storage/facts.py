@@ -27,7 +27,17 @@ __all__ = [
     "Taken",
     "Time",
 ]
-__all__ += ["contents_of", "largest_within", "left_of", "maximal_of", "over", "stands", "subset", "within"]
+__all__ += [
+    "contents_of",
+    "largest_within",
+    "last_epoch",
+    "left_of",
+    "maximal_of",
+    "over",
+    "stands",
+    "subset",
+    "within",
+]
 
 Time = int | tuple[int | str, ...]
 Maximal = tuple[Time, ...]
@@ -146,6 +156,11 @@ def contents_of(fact: Fact) -> tuple[Any, ...]:
 def maximal_of(frontier: AnyFrontier) -> Maximal:
     """Gives a frontier as it is written."""
     return tuple(sorted(frontier.maximal))
+
+
+def last_epoch(times: Iterable[Time]) -> int:
+    """Gives the last of some epochs, as of a frontier; -1 if there is none."""
+    return max((time for time in times if isinstance(time, int)), default=-1)
 
 
 def within(time: Time, frontier: Maximal) -> bool:
