@@ -19,6 +19,7 @@ from boatlift.recovery.solver import Solving, Values
 from boatlift.runtime.regimes import StateMachine
 from boatlift.runtime.regimes.acts import Place
 from boatlift.runtime.regimes.durable import DurableFacts
+from boatlift.runtime.regimes.leaving import Leaving
 from boatlift.runtime.regimes.ordered import Ordered
 from boatlift.runtime.regimes.processor import Processor
 from boatlift.runtime.regimes.structured import Structured
@@ -313,6 +314,9 @@ MUTANTS: dict[str, Mutant] = {
     "order": Mutant("the recorded order of inputs is ignored on replay", {(Ordered, "upcoming"): _in_any_order}),
     "release": Mutant(
         "times leave as soon as they are there", {(Monitor, "releasable"): lambda _self, _sink, prefixes: prefixes[-1]}
+    ),
+    "eager": Mutant(
+        "what an eager processor made is seen before it is durable", {(Leaving, "limit"): lambda _self, _sink: None}
     ),
     "collect": Mutant("one time too many is collected", {(Monitor, "collectable"): _collectable_too_early}),
     "acknowledge": Mutant("one time too many is acknowledged", {(Monitor, "settled"): _acknowledged_too_early}),

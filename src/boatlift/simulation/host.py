@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from boatlift.dataflow import Eager
 from boatlift.runtime.regimes import StateMachine
 from boatlift.runtime.regimes import acts as do
 from boatlift.simulation.disk import Disk
@@ -84,7 +85,8 @@ class Host:
         self.owner = self._log.claim(Claim("simulated", 0, 0, {"plan": "simulated"}, {}))
         self.facts = tuple(self._log.history.standing.facts())
         world.durable(self.facts)  # a write may have become so in the moment in which its owner died
-        self.held = world.open_sinks(self.owner)
+        eager = {name for name, part in settings.recipe.parts.items() if isinstance(part.regime.policy, Eager)}
+        self.held = world.open_sinks(self.owner, eager)
         self.machine = machine_of(self.facts, self.held, settings)
         self.told = [self.machine.start()]
         self.outstanding += self.told[0]

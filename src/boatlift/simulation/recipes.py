@@ -168,6 +168,8 @@ class Recipe:
             Role.HEAD: lambda: Enter(Loop()),
         }
         first, second = out.get(sender), into.get(receiver)
+        if sender is Role.BATCH and receiver is Role.ORDERED:
+            return ToSequence(orders[wire.target].domain, wire.name)  # its epochs are counted as they are
         if first and second:
             return Then(first(), second())
         return first() if first else second() if second else IDENTITY
@@ -175,11 +177,18 @@ class Recipe:
 
 @dataclass(frozen=True, slots=True)
 class _Stream:
-    """What a processor gives: how many epochs there will be, and whether each has exactly one message."""
+    """What a processor gives.
+
+    Attributes:
+        length: How many epochs there will be.
+        dense: Whether each has exactly one message.
+        numbered: Whether each time of the processor itself has: then they can be counted.
+    """
 
     name: str
     length: int
     dense: bool = True
+    numbered: bool = True
 
 
 def random_recipe(chance: random.Random, *, epochs: int | None = None) -> Recipe:
@@ -220,7 +229,8 @@ class _Making:
     def add(self, part: Part, inputs: list[_Stream], *, dense: bool, length: int | None = None) -> _Stream:
         self.parts[part.name] = part
         self.wires += [Wire(f"{stream.name}>{part.name}", stream.name, part.name) for stream in inputs]
-        stream = _Stream(part.name, self.epochs if length is None else length, dense)
+        numbered = dense or part.role is Role.BATCH
+        stream = _Stream(part.name, self.epochs if length is None else length, dense, numbered)
         if part.role is not Role.SINK:
             self.streams.append(stream)
         return stream
@@ -229,15 +239,17 @@ class _Making:
         chance = self.chance
         first = chance.choice(self.streams)
         role = chance.choices(
-            (Role.STRUCTURED, Role.ORDERED, Role.BATCH, Role.HEAD), weights=(12, 6 if first.dense else 0, 4, 3)
+            (Role.STRUCTURED, Role.ORDERED, Role.BATCH, Role.HEAD), weights=(12, 6 if first.numbered else 0, 4, 3)
         )[0]
         others = [s for s in self.streams if s.name != first.name and s.length == first.length]
         if role is Role.ORDERED:
-            others = [s for s in self.streams if s.name != first.name and s.dense]
+            others = [s for s in self.streams if s.name != first.name and s.numbered]
             if others:
                 both = [first, chance.choice(others)]
                 part = Part(name, role, keeps=True, deterministic=chance.random() < 0.7)
-                self.add(self._with_regime(part), both, dense=True, length=sum(s.length for s in both))
+                known = all(s.dense for s in both)
+                length = sum(s.length for s in both) if known else -len(self.parts)  # as long as no other
+                self.add(self._with_regime(part), both, dense=True, length=length)
                 return
         if role is Role.BATCH and self._batch(name, first):
             return

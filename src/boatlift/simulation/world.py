@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,7 @@ from boatlift.errors import FencedError
 from boatlift.runtime.regimes import acts as do
 from boatlift.simulation.nodes import Node, Nodes
 from boatlift.simulation.recipes import LOOP_ROUNDS, Recipe, Role, Wire
-from boatlift.storage.facts import Chosen, Cut, Fact, contents_of, stands
+from boatlift.storage.facts import Chosen, Cut, Fact, Sent, State, contents_of, stands
 from boatlift.times import AnyFrontier, Frontier
 
 __all__ = ["Effect", "World"]
@@ -46,6 +47,8 @@ class World:
         self.effects: dict[str, dict[Any, Effect]] = {name: {} for name in sinks}
         self.acknowledged: dict[str, AnyFrontier] = {name: Frontier.up_to(-1) for name in sources}
         self._kept: set[str] = set()
+        self._made: list[Sent | State] = []
+        self._eager: AbstractSet[str] | None = None
         self._owner = 0
         self._lives: dict[str, int] = {}
 
@@ -56,7 +59,10 @@ class World:
                 raise AssertionError(f"{fact} names what is not durable")
             if isinstance(fact, Chosen):
                 self.chosen[fact.processor][fact.time] = fact
+            elif isinstance(fact, Sent | State):
+                self._made.append(fact)
             elif isinstance(fact, Cut):
+                self._made = [made for made in self._made if stands(made, fact)]
                 for name, chosen in self.chosen.items():
                     self.chosen[name] = {time: choice for time, choice in chosen.items() if stands(choice, fact)}
 
@@ -114,9 +120,15 @@ class World:
 
     # -- sinks --------------------------------------------------------------------------------------------------------
 
-    def open_sinks(self, owner: int) -> dict[str, AnyFrontier]:
-        """Fences every earlier owner, and tells what sinks hold."""
+    def open_sinks(self, owner: int, eager: AbstractSet[str] = frozenset()) -> dict[str, AnyFrontier]:
+        """Fences every earlier owner, and tells what sinks hold.
+
+        Args:
+            owner: The new one.
+            eager: Which processors are: of those that always were nothing may be seen that is not durable.
+        """
         self._owner = owner
+        self._eager = eager if self._eager is None else self._eager & eager
         self._lives.clear()
         return dict(self.held)
 
@@ -139,9 +151,26 @@ class World:
             if held.contains(time) or not order.frontier.contains(time):
                 raise AssertionError(f"{order.sink} is handed {time}, and holds {held} already")
             effects[time] = effect_of(messages)
+            self._check_eager(order.sink, time, effects[time])
         if not held <= order.frontier:
             raise AssertionError(f"{order.sink} is to hold {order.frontier}, less than {held}")
         self.held[order.sink] = order.frontier
+
+    def _check_eager(self, sink: str, time: Any, effect: Effect) -> None:
+        """What eager processors made last of all that led to this must be durable: it is never to be executed again."""
+        if not (eager := self._eager):
+            return
+        made = [node for node in self.nodes.past_of(digest for _, _, digest in effect) if node.processor in eager]
+        before = {node.state for node in made}
+        stateless = [node for node in made if not self.recipe.parts[node.processor].keeps]
+        latest = {node.processor: node for node in sorted(stateless, key=lambda node: node.time)}
+        last = [n for n in made if self.recipe.parts[n.processor].keeps and n.digest not in before]
+        durable = {digest_of(content) for fact in self._made for content in contents_of(fact)}
+        for node in (*latest.values(), *last):
+            own = [digest for digest in durable if self.nodes[digest].processor == node.processor]
+            # A state that is durable has everything before it in it.
+            if node.digest not in own and node not in self.nodes.past_of(own):
+                raise AssertionError(f"{sink} shows {time}, and {node}, which is eager, is not durable")
 
     def ask(self, owner: int, order: do.Ask) -> do.Holds:
         """Tells what a sink holds; no earlier life can change that any more.

@@ -1,6 +1,6 @@
 """When sinks are given what, and what happens when one does not answer."""
 
-from boatlift.dataflow import Lazy
+from boatlift.dataflow import Eager, Lazy
 from boatlift.runtime.regimes import Regime
 from boatlift.runtime.regimes import acts as do
 from boatlift.storage.facts import State
@@ -14,6 +14,19 @@ def test_a_deterministic_pipeline_releases_once_positions_are_durable():
     first = driver.of(do.Write)[0]
     driver.hear(do.Durable(first.number))
     assert driver.of(do.Place)[-1].frontier == up_to(0)
+
+
+def test_what_is_eager_is_durable_before_anything_of_it_leaves():
+    """Though it could be repeated: once it was seen it is never executed again."""
+    driver = Driver(chain(Regime(Eager())), durable=False, epochs=1)
+    driver.go()
+    saves = next(write.number for write in driver.of(do.Write) if any(isinstance(f, State) for f in write.facts))
+    driver.hear(do.Durable(saves - 1))
+    driver.go()
+    assert not driver.placed
+    driver.hear(do.Durable(saves))
+    driver.go()
+    assert [frontier for _, frontier, _ in driver.placed] == [up_to(0)]
 
 
 def test_what_is_chosen_and_not_recorded_waits_for_the_checkpoint():

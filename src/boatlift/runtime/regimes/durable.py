@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from boatlift.errors import InternalError
 from boatlift.recovery import Monitor, RecoveryGraph, RecoveryPlan
+from boatlift.recovery.constraints import clear_of
 from boatlift.runtime.regimes.acts import Keep, Write
 from boatlift.storage.facts import (
     Chosen,
@@ -19,11 +21,12 @@ from boatlift.storage.facts import (
     State,
     Taken,
     contents_of,
+    largest_within,
     left_of,
     maximal_of,
 )
 from boatlift.storage.standing import Standing
-from boatlift.times import frontier_of
+from boatlift.times import AnyFrontier, all_times, frontier_of
 
 __all__ = ["DurableFacts"]
 
@@ -48,6 +51,7 @@ class DurableFacts:
 
     Attributes:
         standing: What is durable, and stands.
+        version: Grows whenever what is on its way may have changed.
     """
 
     def __init__(self, graph: RecoveryGraph, monitor: Monitor, standing: Standing) -> None:
@@ -59,6 +63,7 @@ class DurableFacts:
         self._keeps = 0
         self._under_way: dict[int, tuple[Fact, ...]] = {}
         self._number = 0
+        self.version = 0
         for fact in standing.facts():
             self._report(fact)
 
@@ -70,6 +75,7 @@ class DurableFacts:
     def add(self, processor: str, facts: Iterable[Fact]) -> None:
         """Lets facts of a processor become durable: with the next write; from the first on that names something, together, once that is."""
         given = list(facts)
+        self.version += 1
         at = next((at for at, fact in enumerate(given) if contents_of(fact)), len(given))
         self._next += given[:at]
         if at == len(given):
@@ -106,12 +112,27 @@ class DurableFacts:
         self._next.clear()
         return Write(self._number, facts)
 
+    def secured(self, processor: str) -> AnyFrontier:
+        """Gives the times of a processor that has everything made durable, without those of which something is on its way."""
+        domain, limit = self._graph.vertices[processor].domain, all_times(self._graph.vertices[processor].domain)
+        sent = []
+        for fact in self._on_the_way():
+            if isinstance(fact, Sent) and self._graph.edges[fact.edge].source == processor:
+                sent.append(fact.time)
+            elif isinstance(fact, State) and fact.processor == processor:
+                before = largest_within(self.standing.states.get(processor, {}), fact.frontier)
+                limit &= frontier_of(domain, before or ())
+        return limit & clear_of(domain, sent)
+
     def contents(self) -> Iterator[Any]:
         """Gives what facts name: of those that stand, and of those that are on their way."""
-        under_way = (fact for facts in self._under_way.values() for fact in facts)
-        keeping = (fact for each in self._keeping for fact in each.facts)
-        for fact in (*self.standing.facts(), *under_way, *keeping, *self._next):
+        for fact in chain(self.standing.facts(), self._on_the_way()):
             yield from contents_of(fact)
+
+    def _on_the_way(self) -> Iterator[Fact]:
+        yield from chain.from_iterable(self._under_way.values())
+        yield from chain.from_iterable(each.facts for each in self._keeping)
+        yield from self._next
 
     def durable(self, number: int) -> list[Fact]:
         """Learns that a write is durable, and so all before it. Learning it again changes nothing.
@@ -121,6 +142,7 @@ class DurableFacts:
         """
         if number > self._number:
             raise InternalError("INTERNAL", f"write {number} cannot be durable: {self._number} was the last")
+        self.version += 1
         became = [fact for n in list(self._under_way) if n <= number for fact in self._under_way.pop(n)]
         for fact in became:
             self.standing.apply(fact)
@@ -132,6 +154,7 @@ class DurableFacts:
         fixed = {p: maximal_of(plan.fixed(p)) for p in plan.processors}
         cut = Cut(fixed, {e.name: fixed[e.source] for e in self._graph.edges.values()})
         self.standing.apply(cut)
+        self.version += 1
         # In place, so that what is durable under a number is durable.
         for number, facts in self._under_way.items():
             self._under_way[number] = _left_of(facts, cut)

@@ -12,6 +12,7 @@ from collections.abc import Set as AbstractSet
 from itertools import chain, islice, takewhile
 from typing import Any
 
+from boatlift.dataflow import Eager
 from boatlift.errors import DivergedError, InternalError
 from boatlift.recovery import Kind, Monitor
 from boatlift.runtime.regimes import acts as do
@@ -20,6 +21,7 @@ from boatlift.runtime.regimes.building import build
 from boatlift.runtime.regimes.durable import DurableFacts
 from boatlift.runtime.regimes.ends import SinkEnd, SourceEnd
 from boatlift.runtime.regimes.invariants import check
+from boatlift.runtime.regimes.leaving import Leaving
 from boatlift.runtime.regimes.ordered import Ordered
 from boatlift.runtime.regimes.pressure import Pressure
 from boatlift.runtime.regimes.processor import Processor, Step
@@ -75,10 +77,11 @@ class StateMachine:
         self.sources = tuple(p for p in self.processors.values() if isinstance(p, SourceEnd))
         self.sinks = tuple(p for p in self.processors.values() if isinstance(p, SinkEnd))
         self.durable = DurableFacts(program.graph, self.monitor, standing)
+        self._leave = Leaving(program.graph, self.processors, self.durable)
         for sink, frontier in held.items():
             self.monitor.committed(sink, frontier)
         self.finished = False
-        self._stopping = self._leaving = False
+        self._stopping = self._at_once = False
         self._checked, self._together = checked, together
         self._collect_after = collect_after
         self.pressure = Pressure(self.processors, messages_ahead)
@@ -137,7 +140,7 @@ class StateMachine:
             case do.Failed(processors):
                 self._fail(processors)
             case do.Stop(drain):
-                self._stopping, self._leaving = True, not drain
+                self._stopping, self._at_once = True, not drain
         return self._next()
 
     @property
@@ -225,6 +228,8 @@ class StateMachine:
             self.monitor.completed(p.name, p.done)
         self._moved.add(p.name)
         self._moved.update(receiver.name for _, receiver in p.receivers)
+        if isinstance(p.regime.policy, Eager):
+            self._moved.update(sink.name for sink in self.sinks if sink.waits)
 
     def _became_durable(self, number: int) -> None:
         for fact in self.durable.durable(number):
@@ -306,7 +311,7 @@ class StateMachine:
             return
         if p.rebuild and not p.running:
             self._rebuild(p)
-        while not (p.running or p.rebuild or (self._leaving and p.takes_from_sources)):
+        while not (p.running or p.rebuild or (self._at_once and p.takes_from_sources)):
             rests = hasten and all(self._source(source).idle for source in self.pressure.above(p.name))
             upcoming = p.upcoming(self._chosen(p), hasten=rests)
             step = next(upcoming, None)
@@ -409,7 +414,11 @@ class StateMachine:
     def _place(self, sink: SinkEnd) -> None:
         if sink.placing is not None or sink.asked:
             return
-        frontier = self.monitor.releasable(sink.name, sink.prefixes()) if sink.waits else None
+        if not sink.waits:
+            return
+        limit = self._leave.limit(sink.name)
+        prefixes = [prefix for prefix in sink.prefixes() if limit is None or prefix <= limit]
+        frontier = self.monitor.releasable(sink.name, prefixes) if prefixes else None
         if frontier is not None:
             sink.placing = frontier
             steps = tuple((t, came) for t, came in sink.staged.items() if frontier.contains(t))
