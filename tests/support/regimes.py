@@ -31,11 +31,15 @@ class Driver:
         given: Every instruction, in order.
         epochs: How many epochs each source has.
         slow: Processors whose runs are kept for later.
+        clock: Epoch to the clock that its source reads, in milliseconds.
         ended: Whether sources have ended after that, or may go on some day.
     """
 
-    def __init__(self, program, standing=None, held=None, *, epochs=4, slow=(), durable=True, ended=True, **options):
+    def __init__(
+        self, program, standing=None, held=None, *, epochs=4, slow=(), durable=True, ended=True, clock=None, **options
+    ):
         self.ended = ended
+        self.clock = clock
         self.given, self.later, self.kept = [], [], []
         self.epochs, self.slow, self.durable = epochs, set(slow), durable
         self.placed = []
@@ -61,10 +65,9 @@ class Driver:
     def carry_out(self, order):
         match order:
             case do.Close(source, life, time):
-                over = time >= self.epochs
-                self.hear(
-                    do.Idle(source, life, time, self.ended) if over else do.Closed(source, life, time, {"end": time})
-                )
+                over, clock = time >= self.epochs, {"clock": self.clock(time)} if self.clock else {}
+                positions = {"end": time, **clock}
+                self.hear(do.Idle(source, life, time, self.ended) if over else do.Closed(source, life, time, positions))
             case do.Run() if order.processor in self.slow:
                 self.kept.append(order)
             case do.Run():
@@ -96,8 +99,8 @@ class Driver:
         return [fact for write in self.of(do.Write) for fact in write.facts if isinstance(fact, kind)]
 
 
-def with_batch(epochs=2):
+def with_batch(epochs=2, *, policy=None):
     cuts = Cuts()
     vertices = [Vertex("in", Kind.SOURCE), Vertex("p", Kind.STATELESS, coarse=True), Vertex("out", Kind.SINK)]
     edges = [Edge("in>p", "in", "p", Coarse(cuts)), Edge("p>out", "p", "out", Fine(cuts))]
-    return Program(RecoveryGraph(vertices, edges), {"p": Regime(Batch(epochs=epochs))}, cuts={"p": cuts})
+    return Program(RecoveryGraph(vertices, edges), {"p": Regime(policy or Batch(epochs=epochs))}, cuts={"p": cuts})

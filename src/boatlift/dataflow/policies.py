@@ -22,15 +22,18 @@ class Batch:
     """Keeps nothing between its coarse epochs, and makes what it sends durable when one is over: a firewall.
 
     Args:
-        epochs: A coarse epoch covers at least so many epochs of the input; it takes all that is there then. None: another
-            condition ends it.
+        epochs: A coarse epoch covers at least so many epochs of the input; it takes all that is there then. None: one.
+        seconds: And at least so long a time, by the recorded clocks of the source's epochs.
     """
 
     epochs: int | None = None
+    seconds: float = 0.0
 
     def __post_init__(self) -> None:
         if self.epochs is not None and self.epochs < 1:
             raise InvalidError("BAD_OPTION", f"Batch(epochs={self.epochs}): epochs must be at least 1")
+        if not 0 <= self.seconds < float("inf"):
+            raise InvalidError("BAD_OPTION", f"Batch(seconds={self.seconds}): seconds must be a number, 0 or more")
 
 
 @dataclass(frozen=True, slots=True)

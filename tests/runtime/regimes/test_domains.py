@@ -59,6 +59,20 @@ def test_where_a_batch_ends_is_recorded_and_repeated():
     assert again.machine.processors["p"].cuts.ends[-1] == ends[-1], "of what is garbage, the last is known"
 
 
+def test_a_batch_may_also_want_a_time_to_pass_by_the_recorded_clocks():
+    driver = Driver(with_batch(policy=Batch(epochs=2, seconds=3.0)), epochs=9, clock=lambda time: 1000 * time)
+    driver.go()
+    ends = [fact.taken for fact in driver.facts(Chosen) if fact.processor == "p"]
+    assert ends == [3, 7, 8]
+
+
+def test_what_a_batch_lets_wait_holds_no_source_back():
+    driver = Driver(with_batch(epochs=15), epochs=15, messages_ahead=3, slow={"p"})
+    driver.go()
+    (batch,) = driver.kept
+    assert len(batch.takes[0].inputs) == 15
+
+
 def test_a_loop_ends_when_nothing_goes_round():
     loop = Loop()
     vertices = [Vertex("in", Kind.SOURCE), Vertex("h", Kind.STATELESS, domain=loop)]

@@ -32,7 +32,7 @@ def test_history_is_refused_where_choices_are_not_recorded():
 
 def test_a_batch_without_an_end_of_epoch_is_refused():
     with pytest.raises(InvalidError, match=r"\[BAD_POLICY\] the coarse epochs of p never end"):
-        with_batch(epochs=None)
+        with_batch(policy=Ephemeral())
 
 
 def test_a_batch_over_what_are_no_epochs_is_refused():

@@ -76,11 +76,18 @@ class Take:
     Attributes:
         inputs: The messages.
         outcome: What it chose when it ran before; None if it is to choose.
+        event: In a sequence domain, how many it has taken before.
     """
 
     time: Any
     inputs: tuple[Message, ...]
     outcome: Any = None
+    event: int | None = None
+
+    @property
+    def number(self) -> Any:
+        """By what the time goes outside of the processor: itself, or that of the event."""
+        return self.time if self.event is None else self.event
 
 
 @dataclass(frozen=True, slots=True)

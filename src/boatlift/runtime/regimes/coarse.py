@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from boatlift.dataflow import Batch
 from boatlift.recovery import Edge, Vertex
 from boatlift.runtime.regimes.acts import Message
 from boatlift.runtime.regimes.processor import Processor, Step
@@ -39,7 +40,7 @@ class CoarseEpochs(Processor):
                 return
         else:
             end = there
-            if end - begin < (1 if hasten else self.regime.epochs or 1):
+            if end == begin or not (hasten or self._enough(begin, end)):
                 return
         taken = [
             Message(edge, time, content)
@@ -48,6 +49,20 @@ class CoarseEpochs(Processor):
             if time <= end
         ]
         yield Step(number, tuple(sorted(taken, key=lambda message: (message.edge, message.time))), number, end)
+
+    def _enough(self, begin: int, end: int) -> bool:
+        """Whether there are as many epochs as it wants, over as long a time, by the clocks of those who closed them."""
+        policy = self.regime.policy
+        if not isinstance(policy, Batch):
+            return True
+        clocks = [
+            content["clock"]
+            for messages in self.waiting.values()
+            for time, content in messages.items()
+            if time <= end and isinstance(content, Mapping) and "clock" in content
+        ]
+        lasted = (max(clocks) - min(clocks)) / 1000 if clocks else 0.0
+        return end - begin >= (policy.epochs or 1) and lasted >= policy.seconds
 
     def take(self, step: Step) -> None:
         """Notes that an epoch is done, and where it ended."""

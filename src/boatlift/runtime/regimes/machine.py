@@ -372,14 +372,16 @@ class StateMachine:
 
     def _take(self, p: Processor, step: Step) -> do.Take:
         chosen = self._chosen(p).get(step.key)
-        return do.Take(step.time, step.inputs, None if chosen is None else chosen.outcome)
+        event = step.key if isinstance(p, Ordered) else None
+        return do.Take(step.time, step.inputs, None if chosen is None else chosen.outcome, event)
 
     def _rebuild(self, p: Processor) -> None:
         taken = p.rebuild[0]
         time: Any = taken.time
         key = p.order.event(time) if isinstance(p, Ordered) else time
         p.running.append(Step(taken.time, (), key))
-        take = do.Take(taken.time, tuple(do.Message(*message) for message in taken.messages), taken.outcome)
+        messages = tuple(do.Message(*message) for message in taken.messages)
+        take = do.Take(taken.time, messages, taken.outcome, key if isinstance(p, Ordered) else None)
         self._given.append(do.Run(p.name, p.life, (take,), p.state, again=True))
 
     def _pass_over_before(self, p: Processor, step: Step) -> None:

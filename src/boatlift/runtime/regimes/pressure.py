@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from boatlift.runtime.regimes.coarse import CoarseEpochs
 from boatlift.runtime.regimes.ends import SinkEnd, SourceEnd
 from boatlift.runtime.regimes.processor import Processor
 
@@ -46,9 +47,11 @@ class Pressure:
         return wanted
 
     def _edges(self, source: str) -> Iterator[tuple[Processor, str]]:
-        """Gives the queues behind a source, of what came from it, with who takes from them."""
+        """Gives the queues behind a source, of what came from it, with who takes from them; a batch lets wait what it wants."""
         behind = self._behind[source]
         for p in map(self._processors.__getitem__, behind):
+            if isinstance(p, CoarseEpochs):
+                continue
             yield from ((p, edge.name) for edge, sender in p.senders if sender.name in {source, *behind})
 
     def _reach(self, p: Processor, reached: set[str]) -> set[str]:

@@ -47,11 +47,6 @@ class Regime:
         """Whether what it takes is made durable, in place of its state."""
         return isinstance(self.policy, History)
 
-    @property
-    def epochs(self) -> int | None:
-        """How many epochs of its input a coarse epoch covers at least."""
-        return self.policy.epochs if isinstance(self.policy, Batch) else None
-
     def check(self, vertex: Vertex, *, coarse: bool) -> None:
         """Refuses what cannot be.
 
@@ -67,5 +62,5 @@ class Regime:
                 f"{name} makes choices that are not recorded: replaying what it took would give another state; record them, or use "
                 "Lazy or Eager",
             )
-        if coarse and self.epochs is None:
-            raise InvalidError("BAD_POLICY", f"the coarse epochs of {name} never end: use Batch(epochs=…)")
+        if coarse and not isinstance(self.policy, Batch):
+            raise InvalidError("BAD_POLICY", f"the coarse epochs of {name} never end: use Batch(…), not {policy}")
