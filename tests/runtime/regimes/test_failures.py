@@ -53,6 +53,31 @@ def test_what_comes_out_differently_is_called_off():
     assert driver.machine.processors["p"].done == before, "its answer is void"
 
 
+def test_what_was_got_ready_and_comes_out_differently_is_dropped():
+    """A source closes again, otherwise, what a receiver that does not fail was to take together with what is durable."""
+    clocks = iter(range(100))
+    program, together = chain(Regime(Lazy(every=None))), (lambda _, takes: len(takes))
+    driver = Driver(program, slow={"p"}, epochs=4, durable=False, clock=lambda _: next(clocks), together=together)
+    driver.go()
+    closed = {fact.time: write.number for write in driver.of(do.Write) for fact in write.facts}
+    driver.hear(do.Durable(closed[2]))
+    driver.run(driver.kept.pop())
+    driver.go()
+    (under_way,) = driver.kept
+    assert [take.time for take in driver.of(do.Prepare)[-1].takes] == [2, 3], "of which 3 is not durable"
+    driver.hear(do.Failed(frozenset({"in"})))
+    driver.go()
+    assert driver.machine.processors["p"].life == under_way.life, "what it takes is durable"
+    taken = {}
+    while driver.kept:
+        order = driver.kept.pop()
+        taken |= {take.time: take.inputs[0].content for take in order.takes}
+        driver.run(order)
+        driver.go()
+    sent = driver.machine.processors["in"].sent["in>p"]
+    assert taken == {time: sent[time] for time in (1, 2, 3)}
+
+
 def test_what_rests_on_silence_is_called_off_with_it():
     """A receiver runs a time at which one of its senders sent nothing; run again, that one may."""
     vertices = [Vertex("in", Kind.SOURCE), Vertex("q", Kind.STATELESS, deterministic=False)]

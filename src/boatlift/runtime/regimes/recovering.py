@@ -62,6 +62,8 @@ def _take_back(plan: RecoveryPlan, p: Processor, standing: Standing) -> Iterator
         if not all(p.stands(step, fixed) for step in p.running):
             yield Cancel(p.name, p.life)
             p.call_off()
+        elif not all(p.stands(step, fixed) for step in p.prepared):
+            p.prepared = ()
         return
     if p.running:
         yield Cancel(p.name, p.life)
