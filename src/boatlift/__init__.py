@@ -16,7 +16,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from boatlift.dataflow import Dataflow, Delivery, Eager, Ephemeral, History, Lazy, Stream
+from boatlift.dataflow import Batch, Dataflow, Delivery, Eager, Ephemeral, History, Lazy, Stream
 from boatlift.errors import (
     BoatliftError,
     DataError,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Batch",
     "BoatliftError",
     "DataError",
     "Dataflow",

@@ -22,6 +22,12 @@ CONDITIONS: dict[str, Condition] = {
     "EMPTY_DATAFLOW": Condition("InvalidError", "the dataflow has no source or no sink", "add what is missing"),
     "BAD_NAME": Condition("InvalidError", "a name has characters other than letters, digits, - and _", "rename it"),
     "BAD_OPTION": Condition("InvalidError", "an option has a value that makes no sense", "correct the option"),
+    "BAD_LOOKUP": Condition(
+        "InvalidError", "a lookup of what cannot be looked up, or for rows it cannot be for", "change what it reads"
+    ),
+    "BAD_RECOMPUTATION": Condition(
+        "InvalidError", "a recomputation of what cannot be read again, or something after one", "change what it reads"
+    ),
     "BAD_POLICY": Condition("InvalidError", "a processor cannot have this policy", "choose another policy"),
     "BAD_PROJECTION": Condition(
         "InvalidError", "a projection between time domains breaks one of its laws", "correct it: the message has a case"
@@ -50,6 +56,11 @@ CONDITIONS: dict[str, Condition] = {
     ),
     "UNSUPPORTED_AGGREGATE": Condition(
         "InvalidError", "this aggregate or its type cannot be kept as state", "use count, sum, avg, min or max"
+    ),
+    "NOT_UNIQUE": Condition(
+        "DataError",
+        "two rows of a table that is looked up hold for one key",
+        "look up by keys that tell its rows apart",
     ),
     "AGGREGATE_OVER_CHANGES": Condition(
         "InvalidError", "an aggregate over the output of another aggregate", "aggregate the append-only stream"

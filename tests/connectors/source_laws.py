@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import pytest
 
-from boatlift.dataflow.contracts import Delivery, Json, LoadsTogether, Source
+from boatlift.dataflow.contracts import Delivery, Json, LoadsEverything, LoadsTogether, Source
 from boatlift.errors import DataError
 from connectors.conformance import Row, ordered
 
@@ -122,6 +122,24 @@ class SourceLaws:
             shutil.move(copy, folder)
             source.verify(position)
 
+    def test_everything_changed_is_found(self, source: Source, folder: Path, tmp_path: Path) -> None:
+        if not isinstance(source, LoadsEverything):
+            return
+        self.case.add(folder, 1)
+        positions, cursor = drain(source, source.start(), self.limit())
+        self.case.add(folder, 2)
+        source.verify_everything(json.loads(json.dumps(cursor)))
+        for name, (condition, tamper) in self.case.tampers().items():
+            copy = tmp_path / f"kept all {name}"
+            shutil.copytree(folder, copy)
+            tamper(folder, positions[0])
+            with pytest.raises(DataError) as caught:
+                source.verify_everything(cursor)
+            assert caught.value.condition == condition, name
+            shutil.rmtree(folder)
+            shutil.move(copy, folder)
+            source.verify_everything(cursor)
+
     def test_a_failure_of_others_is_not_explained(self, source: Source, folder: Path) -> None:
         self.case.add(folder, 1)
         (position, *_), _ = drain(source, source.start(), self.limit())
@@ -140,6 +158,18 @@ class SourceLaws:
         assert all(first)
         if put_in:
             assert ordered(row[:2] for rows in first for row in rows) == ordered(put_in)
+
+    @pytest.mark.spark
+    def test_everything_is_the_rows_of_all_positions(self, source: Source, folder: Path, spark: SparkSession) -> None:
+        if not isinstance(source, LoadsEverything):
+            return
+        for number in range(3):
+            self.case.add(folder, number)
+        positions, cursor = drain(source, source.start(), self.limit())
+        rows = [row for position in positions for row in source.load(spark, position).drop("_position").collect()]
+        self.case.add(folder, 7)  # later than the cursor
+        everything = self.case.make(folder).load_everything(spark, cursor).drop("_position").collect()
+        assert ordered(map(tuple, everything)) == ordered(map(tuple, rows))
 
     @pytest.mark.spark
     def test_the_schema_is_that_of_the_rows(self, source: Source, folder: Path, spark: SparkSession) -> None:

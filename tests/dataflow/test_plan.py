@@ -102,3 +102,100 @@ def test_names_and_options_are_checked() -> None:
         bl.Lazy(every=0)
     with pytest.raises(bl.InvalidError, match=r"\[BAD_POLICY\]"):
         rows.group_by("k").agg("counts", ANY, policy=bl.Ephemeral())  # type: ignore[arg-type]
+
+
+def test_a_lookup_is_done_in_one_job_with_the_cheap_transforms_around_it() -> None:
+    flow = Dataflow("flow")
+    live = flow.source("rows", ANY).group_by("k").agg("live", ANY)
+    asked = flow.source("queries", ANY).transform("before", same).lookup("asked", live=live.by("k"))
+    told = asked.transform("after", same)
+    told.sink("out", ANY)
+    told.group_by("k").agg("stats", ANY).sink("counts", ANY)
+    unit = plan(flow).units["after"]
+    assert ([t.name for t in unit.chain], unit.lookup and unit.lookup.name) == (["before"], "asked")
+    assert [t.name for t in unit.after] == ["after"]
+    assert unit.reads == ("queries", "live")
+    assert unit.policy == bl.Lazy()
+    assert plan(flow).units["stats"].root == "after"
+    assert plan(flow).units["live"].materialised
+
+
+def test_what_goes_on_to_keyed_state_or_is_eager_is_no_part_of_the_lookup() -> None:
+    flow = Dataflow("flow")
+    live = flow.source("rows", ANY).group_by("k").agg("live", ANY)
+    asked = flow.source("queries", ANY).lookup("asked", live=live.by("k"))
+    asked.group_by("k").agg("stats", ANY).sink("counts", ANY)
+    assert plan(flow).units["asked"].materialised
+    assert plan(flow).units["stats"].root == "asked"
+
+
+def test_what_is_recomputed_from_everything_reads_its_source_for_itself() -> None:
+    flow = Dataflow("flow")
+    clean = flow.source("rows", ANY).transform("clean", same)
+    clean.group_by("k").agg("live", ANY).sink("out", ANY)
+    clean.recompute("fit", same).sink("fits", ANY)
+    planned = plan(flow)
+    assert list(planned.units) == ["live", "fit"], "clean is not materialised for it"
+    assert planned.units["fit"].root == planned.units["live"].root == "rows"
+    assert [t.name for t in planned.units["fit"].chain] == ["clean"]
+    assert planned.read_whole("rows")
+
+
+def test_what_is_recomputed_from_a_batch_is_a_reader_like_others() -> None:
+    flow = Dataflow("flow")
+    clean = flow.source("rows", ANY).transform("clean", same)
+    clean.group_by("k").agg("live", ANY).sink("out", ANY)
+    clean.recompute("fit", same, over="batch", policy=bl.Batch(epochs=3)).sink("fits", ANY)
+    planned = plan(flow)
+    assert planned.units["clean"].materialised
+    assert planned.units["fit"].root == "clean"
+    assert not planned.read_whole("rows")
+
+
+def test_what_cannot_be_looked_up_is_refused() -> None:
+    flow = Dataflow("flow")
+    rows = flow.source("rows", ANY)
+    queries = flow.source("queries", ANY)
+    live = rows.group_by("k").agg("live", ANY)
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] asked: give live as in live=stream\.by"):
+        queries.lookup("asked", live=live)  # type: ignore[arg-type]
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] asked reads queries: give it tables"):
+        queries.lookup("asked")
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_POLICY\] asked keeps tables, which Ephemeral cannot"):
+        queries.lookup("asked", live=live.by("k"), policy=bl.Ephemeral())  # type: ignore[arg-type]
+    asked = queries.lookup("asked", live=live.by("k"))
+    asked.sink("out", ANY)
+    plan(flow)
+    live.lookup("over", fit=rows.group_by("j").agg("fit", ANY).by("j")).sink("out2", ANY)
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_LOOKUP\] over looks up for live, whose rows are not all new"):
+        plan(flow)
+
+
+def test_new_rows_and_what_is_behind_a_lookup_are_no_tables() -> None:
+    flow = Dataflow("flow")
+    rows, queries = flow.source("rows", ANY), flow.source("queries", ANY)
+    queries.lookup("asked", rows=rows.transform("clean", same).by("k")).sink("out", ANY)
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_LOOKUP\] asked looks up clean, .*: aggregate it by k"):
+        plan(flow)
+    flow = Dataflow("flow")
+    rows, queries = flow.source("rows", ANY), flow.source("queries", ANY)
+    asked = queries.lookup("asked", live=rows.group_by("k").agg("live", ANY).by("k"))
+    asked.lookup("again", live=rows.group_by("j").agg("live2", ANY).by("j")).sink("out", ANY)
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_LOOKUP\] again takes from asked, which is behind another lookup"):
+        plan(flow)
+
+
+def test_what_cannot_be_recomputed_is_refused() -> None:
+    flow = Dataflow("flow")
+    rows = flow.source("rows", ANY)
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] fit: over is 'all'"):
+        rows.recompute("fit", same, over="all")  # type: ignore[arg-type]
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_POLICY\] fit is recomputed, which Lazy cannot"):
+        rows.recompute("fit", same, policy=bl.Lazy())  # type: ignore[arg-type]
+    rows.group_by("k").agg("live", ANY).recompute("fit", same).sink("out", ANY)
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_RECOMPUTATION\] fit is recomputed from live"):
+        plan(flow)
+    flow = Dataflow("flow")
+    flow.source("rows", ANY).recompute("fit", same).transform("more", same).sink("out", ANY)
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_RECOMPUTATION\] more takes from fit, which gives a whole table"):
+        plan(flow)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,12 +29,12 @@ class Fails(MemoryEngine):
         super().__init__(world)
         self.unit, self.left = unit, dict(times)
 
-    def run(self, order: Run) -> tuple[StepResult, ...]:
+    def run(self, order: Run, cursor: Any = None) -> tuple[StepResult, ...]:
         for take in order.takes:
             if order.processor == self.unit and self.left.get(take.time, 0):
                 self.left[take.time] -= 1
                 raise UnavailableError("STEP_FAILED", f"step {take.time} of {order.processor}: the executor is gone")
-        return super().run(order)
+        return super().run(order, cursor)
 
 
 @pytest.mark.parametrize("unit", ["clean", "sums"])
@@ -79,7 +80,7 @@ def test_what_trying_again_cannot_mend_stops_it_at_once(tmp_path: Path) -> None:
     class Changed(MemoryEngine):
         tried = 0
 
-        def run(self, order: Run) -> tuple[StepResult, ...]:
+        def run(self, order: Run, cursor: Any = None) -> tuple[StepResult, ...]:
             self.tried += 1
             raise DataError("INPUT_CHANGED", "the file is another one")
 
@@ -94,14 +95,14 @@ class Loses(MemoryEngine):
 
     lost = False
 
-    def run(self, order: Run) -> tuple[StepResult, ...]:
+    def run(self, order: Run, cursor: Any = None) -> tuple[StepResult, ...]:
         if order.processor == "sums" and not self.lost:
             self.lost = True
             (message,) = order.takes[0].inputs
             for named in message.content["runs"]:
                 (self._scratch / Path(named["name"]).name).unlink()
         try:
-            return super().run(order)
+            return super().run(order, cursor)
         except FileNotFoundError as error:
             raise UnavailableError("STORE_FAILED", str(error)) from error
 

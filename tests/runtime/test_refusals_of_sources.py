@@ -48,7 +48,7 @@ def test_also_when_a_crash_came_between(tmp_path: Path) -> None:
     store = open_store(tmp_path)
 
     class Dies(BadFile):
-        def run(self, order):  # type: ignore[no-untyped-def]
+        def run(self, order, cursor=None):  # type: ignore[no-untyped-def]
             raise ZeroDivisionError("of the engine")
 
     with pytest.raises(ZeroDivisionError):

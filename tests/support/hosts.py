@@ -51,12 +51,12 @@ class RaisingEngine(MemoryEngine):
         self._before = before
         self._committed = threading.Event()
 
-    def run(self, order: Run) -> tuple[StepResult, ...]:
+    def run(self, order: Run, cursor: Any = None) -> tuple[StepResult, ...]:
         if order.processor == "sums":
             assert self._committed.wait(PATIENCE)
             self._before()
             raise ZeroDivisionError("of the engine")
-        return super().run(order)
+        return super().run(order, cursor)
 
     def commit(self, sink: str, time: int, content: Any) -> Outcome:
         outcome = super().commit(sink, time, content)

@@ -162,7 +162,7 @@ class MemoryEngine:
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
-    def run(self, order: Run) -> tuple[StepResult, ...]:
+    def run(self, order: Run, cursor: Any = None) -> tuple[StepResult, ...]:
         results: list[StepResult] = []
         for take in order.takes:
             results.append(self._step(order.processor, take, results[-1].state if results else order.state))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from glob import glob, has_magic
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import xxhash
 
 from boatlift.errors import InvalidError
 
-__all__ = ["Listing", "digest_of"]
+__all__ = ["KnownDigests", "Listing", "digest_of", "folded"]
 
 _HIDDEN = ("_", ".")
 _UNFINISHED = (".tmp", ".crc")
@@ -98,6 +98,36 @@ def digest_of(path: Path) -> tuple[int, str] | None:
     if (before.st_size, before.st_mtime_ns, size) != (after.st_size, after.st_mtime_ns, before.st_size):
         return None
     return size, digest.hexdigest()
+
+
+def folded(before: str, digests: Iterable[str]) -> str:
+    """Gives the digest of all files, from that of those before and those of the next, in order."""
+    for digest in digests:
+        before = xxhash.xxh3_128_hexdigest(f"{before}{digest}".encode())
+    return before
+
+
+class KnownDigests:
+    """Digests of files, each read once as long as its size and times stay."""
+
+    def __init__(self) -> None:
+        self._known: dict[Path, tuple[tuple[int, ...], str]] = {}
+
+    def of(self, path: Path) -> str:
+        """Gives a file's digest; empty if somebody is writing to it.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        found = path.stat()
+        stamp = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        known = self._known.get(path)
+        if known is None or known[0] != stamp:
+            content = digest_of(path)
+            if content is None:
+                return ""
+            known = self._known[path] = (stamp, content[1])
+        return known[1]
 
 
 def _without_dots(path: Path) -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from boatlift.connectors.file_columns import Columns, columns_of
-from boatlift.connectors.file_listing import Listing, digest_of
+from boatlift.connectors.file_listing import KnownDigests, Listing, digest_of, folded
 from boatlift.dataflow.columns import ORDINAL
 from boatlift.dataflow.contracts import Delivery, Json
 from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError
@@ -105,7 +105,8 @@ class FilesSource:
         self._max_files = max_files
         self._max_bytes = max_bytes
         self._schema: StructType | None = None
-        self._reader: tuple[SparkSession, DataFrameReader] | None = None
+        self._readers: dict[SparkSession, DataFrameReader] = {}
+        self._digests = KnownDigests()
 
     @property
     def positioned(self) -> bool:
@@ -133,7 +134,7 @@ class FilesSource:
 
     def start(self) -> Json:
         """Gives the cursor that has taken nothing."""
-        return {"taken": []}
+        return {"taken": [], "digest": ""}
 
     def next(self, cursor: Json) -> Json | None:
         """Takes the files not taken yet, in order of name, up to the limits of a step."""
@@ -164,8 +165,10 @@ class FilesSource:
         return {"files": files} if files else None
 
     def advance(self, cursor: Json, position: Json) -> Json:
-        """Adds a position's names to those taken."""
-        return {"taken": [*cursor["taken"], *(file["path"] for file in position["files"])]}
+        """Adds a position's names to those taken, and their digests to the digest of all."""
+        files = position["files"]
+        digest = folded(cursor["digest"], (file["digest"] for file in files))
+        return {"taken": [*cursor["taken"], *(file["path"] for file in files)], "digest": digest}
 
     def verify(self, position: Json) -> None:
         """Reads every file that a position names and compares size and digest."""
@@ -189,6 +192,26 @@ class FilesSource:
                 "INPUT_CHANGED", f"{path} {difference}, and a recorded step needs it: put the original back"
             )
 
+    def load_everything(self, spark: SparkSession, cursor: Json) -> DataFrame:
+        """Reads all files taken so far."""
+        paths = map(self._listing.path_of, cursor["taken"])
+        return self._scan(spark, [(path, place) for place, path in enumerate(paths)])
+
+    def verify_everything(self, cursor: Json) -> None:
+        """Compares the digest of all files taken so far; one whose size and times stay is read once."""
+        with self._reachable():
+            try:
+                digest = folded("", map(self._digests.of, map(self._listing.path_of, cursor["taken"])))
+            except FileNotFoundError as error:
+                message = f"{error.filename} is gone, and what is recomputed from everything needs it: put it back"
+                raise DataError("INPUT_MISSING", message) from error
+        if digest != cursor["digest"]:
+            raise DataError(
+                "INPUT_CHANGED",
+                f"one of the {len(cursor['taken'])} files in {self._listing.base} that were taken has other bytes now, and what is "
+                "recomputed from everything needs them as they were: put the originals back",
+            )
+
     def load(self, spark: SparkSession, position: Json) -> DataFrame:
         """Reads the files of a position, strictly, in one or few calls into the JVM."""
         return self._scan(spark, [(path, place) for place, path in enumerate(self._paths(position))])
@@ -208,13 +231,13 @@ class FilesSource:
 
     def explain_failure(self, position: Json, text: str) -> Exception | None:
         """Finds the file, the line and the field that Spark could not read."""
-        if self._reader is None or not any(sign in text for sign in _READ_FAILURES):
+        if not self._readers or not any(sign in text for sign in _READ_FAILURES):
             return None
         try:
             self.verify(position)
         except BoatliftError as error:
             return error
-        spark = self._reader[0]
+        spark = next(iter(self._readers))
         for file in position["files"]:
             path = self._listing.path_of(file["path"])
             found = self._format.explain(spark, path, self._known_columns(), self.schema(spark))
@@ -234,10 +257,10 @@ class FilesSource:
         """Reads files, each with its place in the step that takes it."""
         from boatlift.connectors.file_formats import spark_path
 
-        if self._reader is None or self._reader[0] is not spark:
-            self._reader = (spark, self._format.reader(spark, self.schema(spark)))
+        if spark not in self._readers:
+            self._readers[spark] = self._format.reader(spark, self.schema(spark))
         paths = [spark_path(path) for path, _ in files]
-        rows = self._reader[1].load(paths[0] if len(paths) == 1 else paths)
+        rows = self._readers[spark].load(paths[0] if len(paths) == 1 else paths)
         return self._format.guard(rows, files)
 
     def _known_columns(self) -> Columns:

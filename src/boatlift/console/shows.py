@@ -12,8 +12,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.tree import Tree
 
-from boatlift.dataflow import Dataflow, Delivery, Plan, Sink, plan
-from boatlift.dataflow.processors import Aggregate, SinkProcessor, SourceProcessor, describe_policy, upstream_of
+from boatlift.dataflow import Dataflow, Delivery, Plan, Sink, Unit, plan
+from boatlift.dataflow.processors import (
+    Aggregate,
+    Lookup,
+    Recomputation,
+    SinkProcessor,
+    SourceProcessor,
+    describe_policy,
+    upstreams_of,
+)
 from boatlift.storage.contents import runs_of
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
@@ -33,7 +41,7 @@ def show_plan(flow: Dataflow, *, as_json: bool) -> None:
     assert spark is not None, "the command has started a session"
     program = compile_program(spark, planned)
     described = {name: _described(planned, name) for name in planned.processors}
-    units = {name: [t.name for t in unit.chain] + [name] for name, unit in planned.units.items()}
+    units = {name: _executed(unit) for name, unit in planned.units.items()}
     loose = [name for name, processor in planned.processors.items() if _delivery(processor) is Delivery.AT_LEAST_ONCE]
     if as_json:
         _print_json(
@@ -57,7 +65,9 @@ def show_plan(flow: Dataflow, *, as_json: bool) -> None:
     for name, unit in planned.units.items():
         sinks = f", staging for {', '.join(s.name for s in unit.sinks)}" if unit.sinks else ""
         kept = ", its output kept as runs for its readers" if unit.materialised else ""
-        console.print(f"  {unit.root} → {' → '.join(units[name])}{sinks}{kept}")
+        kept += ", from everything since the beginning" if planned.read_whole(unit.root) and unit.recomputation else ""
+        looks = f", looking up {', '.join(table.upstream for table in unit.tables)}" if unit.tables else ""
+        console.print(f"  {unit.root} → {' → '.join(units[name])}{looks}{sinks}{kept}")
     console.print("\nDurable in the log before anything of a step can be seen:")
     for source in planned.sources:
         console.print(f"  {source}: position, clock, seed")
@@ -78,8 +88,19 @@ def _described(planned: Plan, name: str) -> dict[str, Any]:
         about["policy"] = describe_policy(processor.policy)
     if isinstance(processor, Aggregate):
         about["keys"] = list(processor.keys)
-    upstream = upstream_of(processor)
+    if isinstance(processor, Lookup):
+        about["tables"] = {t.name: {"reads": t.upstream, "keys": list(t.keys)} for t in processor.tables}
+    if isinstance(processor, Recomputation):
+        about["over"] = "everything" if processor.everything else "batch"
+    upstream = next(iter(upstreams_of(processor)), None)
     return about if upstream is None else {**about, "reads": upstream}
+
+
+def _executed(unit: Unit) -> list[str]:
+    """Names the processors of a unit, in order."""
+    end = [] if unit.end is None else [unit.end.name]
+    names = [*(t.name for t in unit.chain), *end, *(t.name for t in unit.after)]
+    return names or [unit.name]
 
 
 def _delivery(processor: Any) -> Delivery:
@@ -93,7 +114,7 @@ def _words(about: dict[str, Any]) -> str:
 
 def _grow(tree: Tree, planned: Plan, name: str, described: dict[str, dict[str, Any]]) -> None:
     for other, processor in planned.processors.items():
-        if upstream_of(processor) == name:
+        if name in upstreams_of(processor)[:1]:
             _grow(tree.add(f"[bold]{other}[/bold]  {_words(described[other])}"), planned, other, described)
 
 

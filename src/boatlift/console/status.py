@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.table import Table
 
 from boatlift.engine.identity import recorded_program
-from boatlift.recovery import Kind, Monitor, RecoveryPlan
+from boatlift.recovery import Kind, RecoveryPlan
 from boatlift.runtime.graph import last_closed
-from boatlift.runtime.regimes.durable import DurableFacts
-from boatlift.storage.facts import last_epoch
+from boatlift.runtime.regimes import monitor_of
+from boatlift.storage.facts import last_epoch, last_number, maximal_of
 from boatlift.storage.history import History
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
@@ -58,12 +58,11 @@ def show_status(path: Path, *, as_json: bool) -> None:
 def status_of(log: Log) -> dict[str, Any]:
     """Gives all that `boatlift status` tells, as JSON."""
     history = log.history
-    graph = recorded_program(history.program).graph
+    program = recorded_program(history.program)
+    graph = program.graph
     kinds = {name: vertex.kind for name, vertex in graph.vertices.items()}
-    monitor = Monitor(graph)
-    DurableFacts(graph, monitor, Standing.of(history.standing.facts()))
-    for sink, time in history.committed.items():
-        monitor.committed(sink, Frontier.up_to(time))
+    held = {sink: Frontier.up_to(time) for sink, time in history.committed.items()}
+    monitor = monitor_of(program, Standing.of(history.standing.facts()), held)
     after = monitor.plan(graph.vertices.keys())
     units = [name for name in graph.order if kinds[name] in (Kind.STATELESS, Kind.STATEFUL)]
     owner = log.last_claim()
@@ -82,11 +81,12 @@ def status_of(log: Log) -> dict[str, Any]:
 
 
 def _unit(history: History, after: RecoveryPlan, name: str) -> dict[str, int]:
-    standing = history.standing
-    stable = last_epoch(standing.collected.states.get(name, ()))
+    standing, plan = history.standing, after.processors[name]
+    stable = last_number(standing.collected.states.get(name, ()))
+    replay = last_number(maximal_of(plan.fixed)) - last_number(maximal_of(plan.restore))
     return {
         "executed": max(stable, last_epoch(standing.results.get(name, ()))),
-        "checkpoint": max((last_epoch(frontier) for frontier in standing.states.get(name, ())), default=-1),
+        "checkpoint": max((last_number(frontier) for frontier in standing.states.get(name, ())), default=-1),
         "stable": stable,
-        "to_replay": 0 if history.stopped else len(after.processors[name].replay),
+        "to_replay": 0 if history.stopped else replay,
     }

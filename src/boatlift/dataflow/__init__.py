@@ -1,10 +1,11 @@
 """What a program is: processors, edges, policies, and the contracts of connectors. Pure."""
 
-from boatlift.dataflow.builder import Dataflow, Grouped, Stream
+from boatlift.dataflow.builder import Dataflow, Grouped, Keyed, Stream
 from boatlift.dataflow.contracts import (
     Committed,
     Delivery,
     Json,
+    LoadsEverything,
     LoadsTogether,
     Outcome,
     Sink,
@@ -15,7 +16,16 @@ from boatlift.dataflow.contracts import (
 )
 from boatlift.dataflow.plan import Plan, Unit, plan
 from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Lazy, Policy
-from boatlift.dataflow.processors import Aggregate, Processor, SinkProcessor, SourceProcessor, Transform
+from boatlift.dataflow.processors import (
+    Aggregate,
+    Lookup,
+    Processor,
+    Recomputation,
+    SinkProcessor,
+    SourceProcessor,
+    Table,
+    Transform,
+)
 
 __all__ = [
     "Aggregate",
@@ -28,12 +38,16 @@ __all__ = [
     "Grouped",
     "History",
     "Json",
+    "Keyed",
     "Lazy",
+    "LoadsEverything",
     "LoadsTogether",
+    "Lookup",
     "Outcome",
     "Plan",
     "Policy",
     "Processor",
+    "Recomputation",
     "Sink",
     "SinkContext",
     "SinkProcessor",
@@ -42,6 +56,7 @@ __all__ = [
     "Staged",
     "Stager",
     "Stream",
+    "Table",
     "Transform",
     "Unit",
     "plan",

@@ -16,14 +16,23 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 from boatlift.dataflow.contracts import Sink, Source
-from boatlift.dataflow.policies import Eager, Ephemeral, History, Lazy
-from boatlift.dataflow.processors import Aggregate, Processor, SinkProcessor, SourceProcessor, Transform
+from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Lazy
+from boatlift.dataflow.processors import (
+    Aggregate,
+    Lookup,
+    Processor,
+    Recomputation,
+    SinkProcessor,
+    SourceProcessor,
+    Table,
+    Transform,
+)
 from boatlift.errors import InvalidError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["Dataflow", "Grouped", "Stream"]
+__all__ = ["Dataflow", "Grouped", "Keyed", "Stream"]
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
@@ -102,13 +111,85 @@ class Stream:
 
     def group_by(self, *keys: str) -> Grouped:
         """Groups by columns, to be aggregated. NULL is a key like any other."""
-        if not keys or len(set(keys)) != len(keys):
-            raise InvalidError("BAD_OPTION", f"group_by{keys}: name at least one column, and each only once")
-        return Grouped(self, keys)
+        return Grouped(self, _columns("group_by", keys))
+
+    def by(self, *keys: str) -> Keyed:
+        """Names the columns by which a lookup finds the rows of this stream, an aggregate's or a recomputation's."""
+        return Keyed(self, _columns("by", keys))
+
+    def lookup(self, name: str, *, policy: Lazy | Eager | History | None = None, **tables: Keyed) -> Stream:
+        """Gives each row the newest rows of other streams, as they are when it comes; it waits for none of them.
+
+        What it takes next is whatever comes first, and that choice is recorded: after a crash it takes the same again.
+
+        Args:
+            name: The processor's name.
+            policy: What a crash may cost; `Lazy()` if not given.
+            tables: Name to what is looked up, as in `live=delays.by("origin")`. A row gets the columns of the row of `delays` that
+                has the same origin and holds now, but for the key: `live_delay`; NULLs where there is none. NULL equals no key.
+
+        Raises:
+            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`, `[BAD_NAME]`.
+        """
+        flow = self.dataflow
+        for table, keyed in tables.items():
+            if getattr(keyed, "stream", None) is None or keyed.stream.dataflow is not flow:
+                raise InvalidError(
+                    "BAD_OPTION", f"{name}: give {table} as in {table}=stream.by('column'), of {flow.name}"
+                )
+        reads = [self.name, *(keyed.stream.name for keyed in tables.values())]
+        if not tables or len(set(reads)) < len(reads):
+            raise InvalidError(
+                "BAD_OPTION", f"{name} reads {', '.join(reads)}: give it tables, each of a stream of its own"
+            )
+        if policy is not None and not isinstance(policy, Lazy | Eager | History):
+            raise InvalidError(
+                "BAD_POLICY",
+                f"{name} keeps tables, which {type(policy).__name__} cannot: use Lazy(…), Eager() or History()",
+            )
+        made = tuple(Table(_checked(table), keyed.stream.name, keyed.keys) for table, keyed in tables.items())
+        return flow._add(Lookup(_checked(name), self.name, made, policy or Lazy()))
+
+    def recompute(
+        self,
+        name: str,
+        function: Callable[[DataFrame], DataFrame],
+        *,
+        policy: Batch | None = None,
+        over: Literal["everything", "batch"] = "everything",
+    ) -> Stream:
+        """Computes a table anew every now and then, beside all that runs meanwhile: a batch.
+
+        Args:
+            name: The processor's name.
+            function: Takes a DataFrame, gives a DataFrame: joins, aggregates, windows, whatever Spark has. It need not be
+                deterministic: what it gave is durable before anyone sees it, and is then never computed again.
+            policy: When: `Batch()` if not given, which is whenever the last one is done and something new has come.
+            over: `everything`: all rows since the beginning, read again from the source; `batch`: those that are new.
+
+        Raises:
+            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
+        """
+        if over not in ("everything", "batch"):
+            raise InvalidError("BAD_OPTION", f"{name}: over is {over!r}: choose 'everything' or 'batch'")
+        if policy is not None and not isinstance(policy, Batch):
+            raise InvalidError(
+                "BAD_POLICY", f"{name} is recomputed, which {type(policy).__name__} cannot: use Batch(…)"
+            )
+        made = Recomputation(_checked(name), self.name, function, over == "everything", policy or Batch())
+        return self.dataflow._add(made)
 
     def sink(self, name: str, sink: Sink) -> None:
         """Hands every step to the outside, exactly once."""
         self.dataflow._add(SinkProcessor(_checked(name), self.name, sink))
+
+
+@dataclass(frozen=True, slots=True)
+class Keyed:
+    """A stream whose rows are found by key columns."""
+
+    stream: Stream
+    keys: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +216,12 @@ class Grouped:
             )
         flow = self.stream.dataflow
         return flow._add(Aggregate(_checked(name), self.stream.name, self.keys, columns, policy or Lazy()))
+
+
+def _columns(call: str, keys: tuple[str, ...]) -> tuple[str, ...]:
+    if not keys or len(set(keys)) != len(keys):
+        raise InvalidError("BAD_OPTION", f"{call}{keys}: name at least one column, and each only once")
+    return keys
 
 
 def _checked(name: str) -> str:

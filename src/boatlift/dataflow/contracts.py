@@ -28,6 +28,7 @@ __all__ = [
     "Committed",
     "Delivery",
     "Json",
+    "LoadsEverything",
     "LoadsTogether",
     "Outcome",
     "Sink",
@@ -118,6 +119,25 @@ class LoadsTogether(Source, Protocol):
 
     def load_together(self, spark: SparkSession, positions: Sequence[Json]) -> DataFrame:
         """Reads exactly the rows that positions name, lazily; `_ordinal` (int) is the index of a row's position."""
+
+
+@runtime_checkable
+class LoadsEverything(Source, Protocol):
+    """A source that reads again all that it ever gave: for what is recomputed from everything.
+
+    Law: the rows of `load_everything(spark, c)`, whatever their order, are those of `load` of all positions of which c is the cursor, or
+    `verify_everything(c)` raises.
+    """
+
+    def load_everything(self, spark: SparkSession, cursor: Json) -> DataFrame:
+        """Reads exactly the rows of all positions up to a cursor, lazily."""
+
+    def verify_everything(self, cursor: Json) -> None:
+        """Proves that all that was taken up to a cursor is still there, unchanged.
+
+        Raises:
+            DataError: `[INPUT_CHANGED]`, `[INPUT_MISSING]`.
+        """
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 A chain of ephemeral transforms is fused into the job of its consumer. Where a processor has several consumers that
 need jobs of their own, or where changes go on to a transform, its output is materialised once, as runs. Sinks are
-staged inside the job that makes their rows.
+staged inside the job that makes their rows. What is recomputed from everything reads its source for itself.
 """
 
 from __future__ import annotations
@@ -12,7 +12,18 @@ from dataclasses import dataclass
 
 from boatlift.dataflow.builder import Dataflow
 from boatlift.dataflow.policies import Ephemeral, Policy
-from boatlift.dataflow.processors import Aggregate, Processor, SinkProcessor, SourceProcessor, Transform, upstream_of
+from boatlift.dataflow.processors import (
+    Aggregate,
+    Lookup,
+    Processor,
+    Recomputation,
+    SinkProcessor,
+    SourceProcessor,
+    Table,
+    Transform,
+    upstreams_of,
+)
+from boatlift.dataflow.streams import Streams, streams_of
 from boatlift.errors import InvalidError
 
 __all__ = ["Plan", "Unit", "plan"]
@@ -25,8 +36,9 @@ class Unit:
     Attributes:
         name: Its last processor; the unit goes by that name.
         root: Where its rows come from: a source, or a unit whose output is materialised.
-        chain: The transforms between root and end, in order.
-        aggregate: The stateful processor at its end, if there is one.
+        chain: The transforms between root and lookup or end, in order.
+        end: What makes it more than transforms, if anything does: keyed state, a lookup, a recomputation.
+        after: The transforms behind a lookup, in order.
         sinks: Sinks that are staged in its job.
         materialised: Whether other units read its output.
         changes_in, changes_out: Whether its rows carry a weight, on the way in and out.
@@ -35,7 +47,8 @@ class Unit:
     name: str
     root: str
     chain: tuple[Transform, ...]
-    aggregate: Aggregate | None
+    end: Aggregate | Lookup | Recomputation | None
+    after: tuple[Transform, ...]
     sinks: tuple[SinkProcessor, ...]
     materialised: bool
     changes_in: bool
@@ -43,15 +56,40 @@ class Unit:
 
     @property
     def policy(self) -> Policy:
-        """What is made durable of it: as its last processor says."""
-        if self.aggregate is not None:
-            return self.aggregate.policy
+        """What is made durable of it: as the processor says that keeps something, or the last."""
+        if self.end is not None:
+            return self.end.policy
         return self.chain[-1].policy if self.chain else Ephemeral()
+
+    @property
+    def aggregate(self) -> Aggregate | None:
+        """The keyed state at its end."""
+        return self.end if isinstance(self.end, Aggregate) else None
+
+    @property
+    def lookup(self) -> Lookup | None:
+        """The lookup between its transforms."""
+        return self.end if isinstance(self.end, Lookup) else None
+
+    @property
+    def recomputation(self) -> Recomputation | None:
+        """The batch at its end."""
+        return self.end if isinstance(self.end, Recomputation) else None
+
+    @property
+    def tables(self) -> tuple[Table, ...]:
+        """What its lookup keeps; `upstream` names the units."""
+        return self.lookup.tables if self.lookup is not None else ()
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Names all that it takes from: its root first, then its tables."""
+        return (self.root, *(table.upstream for table in self.tables))
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A dataflow, checked and divided into units, each after the one it reads from."""
+    """A dataflow, checked and divided into units, each after those it reads from."""
 
     dataflow: str
     processors: Mapping[str, Processor]
@@ -64,22 +102,25 @@ class Plan:
         return next(unit for unit in self.units.values() if any(s.name == sink for s in unit.sinks))
 
     def source_of(self, unit: str) -> str:
-        """Names the source whose times a unit follows."""
+        """Names the source from which a unit's rows come."""
         root = self.units[unit].root
         return root if root in self.sources else self.source_of(root)
+
+    def read_whole(self, source: str) -> bool:
+        """Whether something reads everything that a source ever gave, again and again."""
+        return any(u.root == source and u.recomputation and u.recomputation.everything for u in self.units.values())
 
 
 def plan(dataflow: Dataflow) -> Plan:
     """Checks a dataflow and divides it into units.
 
     Raises:
-        InvalidError: `[EMPTY_DATAFLOW]`, `[AGGREGATE_OVER_CHANGES]`.
+        InvalidError: `[EMPTY_DATAFLOW]`, `[AGGREGATE_OVER_CHANGES]`, `[BAD_LOOKUP]`, `[BAD_RECOMPUTATION]`.
     """
     processors = dataflow.processors
     readers: dict[str, list[Processor]] = {name: [] for name in processors}
     for processor in processors.values():
-        upstream = upstream_of(processor)
-        if upstream is not None:
+        for upstream in upstreams_of(processor):
             readers[upstream].append(processor)
     sources = {p.name: p for p in processors.values() if isinstance(p, SourceProcessor)}
     sinks = {p.name: p for p in processors.values() if isinstance(p, SinkProcessor)}
@@ -89,56 +130,75 @@ def plan(dataflow: Dataflow) -> Plan:
     for name, consumers in readers.items():
         if not consumers and name not in sinks:
             raise InvalidError("EMPTY_DATAFLOW", f"nothing reads {name}: give it a sink, or remove it")
-    changes = _carries_changes(processors)
-    units: dict[str, Unit] = {}
-    for name, processor in processors.items():
-        if name in sinks or not _ends_a_unit(processor, readers[name]):
-            continue
+    making = _Units(processors, readers, streams_of(processors))
+    for name in processors:
+        making.add(name)
+    return Plan(dataflow.name, processors, sources, making.units, sinks)
+
+
+class _Units:
+    def __init__(
+        self, processors: Mapping[str, Processor], readers: Mapping[str, list[Processor]], streams: Streams
+    ) -> None:
+        self._processors, self._readers, self._streams = processors, readers, streams
+        self._looking: set[str] = set()
+        self.units: dict[str, Unit] = {}
+
+    def add(self, name: str) -> None:
+        """Makes the unit that a processor is the end of, if it is."""
+        processor = self._processors[name]
+        if isinstance(processor, SinkProcessor) or not self._ends_a_unit(processor):
+            return
+        readers = self._readers[name]
+        after: list[Transform] = []
         chain: list[Transform] = []
-        aggregate = processor if isinstance(processor, Aggregate) else None
-        at = upstream_of(processor) if aggregate else name
-        assert at is not None, "an aggregate reads something"
-        while at not in units and isinstance(here := processors[at], Transform):
+        at, end = name, None
+        if isinstance(processor, Transform) and name in self._looking:
+            at = self._follow(at, after)
+        if isinstance(here := self._processors[at], Aggregate | Lookup | Recomputation):
+            end, at = here, here.upstream
+        whole = isinstance(end, Recomputation) and end.everything
+        root = self._follow(at, chain, through=whole)
+        unit = f"{name}:rows" if isinstance(processor, SourceProcessor) else name  # a source staged as it is
+        self.units[unit] = Unit(
+            unit,
+            root,
+            tuple(chain),
+            end,
+            tuple(after),
+            tuple(r for r in readers if isinstance(r, SinkProcessor)),
+            any(not isinstance(r, SinkProcessor) and not _reads_for_itself(r) for r in readers),
+            self._streams.changes[root],
+            self._streams.changes[name],
+        )
+
+    def _follow(self, at: str, chain: list[Transform], *, through: bool = False) -> str:
+        """Goes up through transforms to where rows come from: what is no transform, or is a unit, unless one goes through that too."""
+        while (through or at not in self.units) and isinstance(here := self._processors[at], Transform):
             chain.insert(0, here)
             at = here.upstream
-        unit = f"{name}:rows" if name in sources else name  # a source whose rows are staged as they are
-        units[unit] = Unit(
-            unit,
-            at,
-            tuple(chain),
-            aggregate,
-            tuple(r for r in readers[name] if isinstance(r, SinkProcessor)),
-            any(not isinstance(r, SinkProcessor) for r in readers[name]),
-            changes[at],
-            changes[name],
-        )
-    return Plan(dataflow.name, processors, sources, units, sinks)
+        return at
+
+    def _ends_a_unit(self, processor: Processor) -> bool:
+        readers = self._readers[processor.name]
+        jobs = [r for r in readers if not isinstance(r, SinkProcessor) and not _reads_for_itself(r)]
+        staged = any(isinstance(r, SinkProcessor) for r in readers)
+        if isinstance(processor, SourceProcessor):
+            # A source can be read again by each of its readers, so it is never materialised, only staged.
+            return staged
+        if isinstance(processor, Aggregate | Recomputation):
+            return True
+        if isinstance(processor, Lookup) or (isinstance(processor, Transform) and processor.upstream in self._looking):
+            # Only what is cheap is done in its job: who comes after has times of its own.
+            self._looking.add(processor.name)
+            goes_on = jobs[0] if len(jobs) == 1 and not staged else None
+            return not (isinstance(goes_on, Transform) and isinstance(goes_on.policy, Ephemeral))
+        if isinstance(processor, Transform) and not isinstance(processor.policy, Ephemeral):
+            return True
+        if any(isinstance(r, Lookup) and r.upstream != processor.name for r in readers):
+            return True  # it is a table
+        return staged or len(jobs) > 1
 
 
-def _carries_changes(processors: Mapping[str, Processor]) -> dict[str, bool]:
-    changes: dict[str, bool] = {}
-    for name, processor in processors.items():
-        upstream = upstream_of(processor)
-        if isinstance(processor, Aggregate):
-            if changes[processor.upstream]:
-                raise InvalidError(
-                    "AGGREGATE_OVER_CHANGES",
-                    f"{name} aggregates {upstream}, which gives changes of rows, not only new ones: "
-                    f"aggregate the stream that {upstream} is made from",
-                )
-            changes[name] = True
-        else:
-            changes[name] = upstream is not None and changes[upstream]
-    return changes
-
-
-def _ends_a_unit(processor: Processor, readers: list[Processor]) -> bool:
-    if isinstance(processor, Aggregate) or (
-        isinstance(processor, Transform) and not isinstance(processor.policy, Ephemeral)
-    ):
-        return True
-    jobs = sum(not isinstance(reader, SinkProcessor) for reader in readers)
-    if isinstance(processor, SourceProcessor):
-        # A source can be read again by each of its readers, so it is never materialised, only staged.
-        return jobs < len(readers)
-    return jobs != 1 or jobs < len(readers)
+def _reads_for_itself(reader: Processor) -> bool:
+    return isinstance(reader, Recomputation) and reader.everything

@@ -1,6 +1,6 @@
 """Processors: the vertices of a dataflow, the units of policy and rollback.
 
-An edge is a processor's `upstream`, by name. Functions, columns and connectors are opaque here: what they mean is the
+An edge is a processor's `upstream`, by name, or that of a lookup's table. Functions, columns and connectors are opaque here: what they mean is the
 engine's business.
 """
 
@@ -11,12 +11,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from boatlift.dataflow.contracts import Sink, Source
-from boatlift.dataflow.policies import Ephemeral, Policy
+from boatlift.dataflow.policies import Batch, Ephemeral, Policy
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["Aggregate", "Processor", "SinkProcessor", "SourceProcessor", "Transform"]
+__all__ = [
+    "Aggregate",
+    "Lookup",
+    "Processor",
+    "Recomputation",
+    "SinkProcessor",
+    "SourceProcessor",
+    "Table",
+    "Transform",
+    "describe_policy",
+    "upstreams_of",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +70,47 @@ class Aggregate:
 
 
 @dataclass(frozen=True, slots=True)
+class Table:
+    """What a lookup keeps of another stream: for each key the row that holds now.
+
+    Attributes:
+        name: The lookup's own name for it; its columns begin with that.
+        upstream: Whose rows: an aggregate's, or a recomputation's.
+        keys: The columns by which its rows are found.
+    """
+
+    name: str
+    upstream: str
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """Gives each row of a stream the newest rows of tables, as they are when it comes: all inputs are taken as they come."""
+
+    name: str
+    upstream: str
+    tables: tuple[Table, ...]
+    policy: Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputation:
+    """Computes a table anew every now and then: a batch.
+
+    Attributes:
+        function: Takes the rows, gives the table; any DataFrame operation.
+        everything: Whether it is given all rows since the beginning; else those of its own epoch.
+    """
+
+    name: str
+    upstream: str
+    function: Callable[[DataFrame], DataFrame]
+    everything: bool
+    policy: Batch
+
+
+@dataclass(frozen=True, slots=True)
 class SinkProcessor:
     """Hands results to the outside, which is the only one to know what it holds."""
 
@@ -72,12 +124,15 @@ class SinkProcessor:
         return Ephemeral()
 
 
-Processor = SourceProcessor | Transform | Aggregate | SinkProcessor
+Processor = SourceProcessor | Transform | Aggregate | Lookup | Recomputation | SinkProcessor
 
 
-def upstream_of(processor: Processor) -> str | None:
-    """Names the processor at the other end of the input edge; None for a source."""
-    return None if isinstance(processor, SourceProcessor) else processor.upstream
+def upstreams_of(processor: Processor) -> tuple[str, ...]:
+    """Names the processors at the other ends of the input edges, that of the rows first; none for a source."""
+    if isinstance(processor, SourceProcessor):
+        return ()
+    tables = processor.tables if isinstance(processor, Lookup) else ()
+    return (processor.upstream, *(table.upstream for table in tables))
 
 
 def describe_policy(policy: Policy) -> str:

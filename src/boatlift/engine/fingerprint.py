@@ -32,6 +32,9 @@ __all__ = ["calls_python", "canonical", "describe_function", "fingerprint", "lib
 _IGNORED_FIELDS = frozenset(
     {"jvmId", "qualifier", "nonInheritableMetadataKeys", "resultId", "session", "rdd", "__dataset_id", "__col_position"}
 )
+_TASK = "MapInArrow"
+"""The node of a task of ours, which reads what was kept or looks something up."""
+
 _STEP_LITERAL = re.compile(re.escape(MARK) + r"([^\s,()]*):-?\d+")
 _LAMBDA_NAME = re.compile(r"lambda \w+#")
 _EXPRESSION_ID = re.compile(r"#(\d+)")
@@ -122,8 +125,11 @@ class _Canonical:
 
 
 def _is_origin(tree: Tree) -> bool:
-    """Tells whether a node is the mark of the first transform's input: what lies below it is the source's."""
-    return is_input(tree) and not any(is_input(below) for child in tree.children for below in child.walk())
+    """Tells whether a node is the mark of the first transform's input: what lies below it is the source's, or a task's of ours."""
+    if not is_input(tree):
+        return False
+    ours = tree.children[0].kind == _TASK
+    return ours or not any(is_input(below) for child in tree.children for below in child.walk())
 
 
 def _all_expressions(plan: Tree) -> Iterator[Tree]:
@@ -142,8 +148,9 @@ def _canonical_text(text: str) -> str:
             continue
         origin = None
         if content.startswith(mark):
-            below = takewhile(lambda line: line[0] > indent, printed[index + 1 :])  # noqa: B023 used at once
-            if not any(line.startswith(mark) for _, line in below):
+            below = [line for _, line in takewhile(lambda line: line[0] > indent, printed[index + 1 :])]  # noqa: B023 used at once
+            ours = bool(below) and below[0].startswith(_TASK)
+            if ours or not any(line.startswith(mark) for line in below):
                 origin, content = indent, "input"
         elif content.startswith((*STATIC_LEAVES, "Relation")):
             content = "leaf"

@@ -9,25 +9,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from boatlift.dataflow import Lazy
-from boatlift.recovery import Edge, Kind, RecoveryGraph, Vertex
-from boatlift.runtime.regimes import Program, Regime
+from boatlift.dataflow import Batch, Ephemeral, Lazy, Policy
+from boatlift.recovery import Kind
+from boatlift.runtime.graph import Node, program_from
+from boatlift.runtime.regimes import Program
 
 __all__ = ["recorded_program"]
 
 
 def recorded_program(identity: Mapping[str, Any]) -> Program:
     """Gives sources, units and sinks as the machine takes them; an empty program if nothing was ever claimed."""
-    vertices = []
-    edges = []
-    regimes: dict[str, Regime] = {}
-    for key, about in identity.items():
-        what, _, name = key.partition(" ")
-        if what == "source":
-            vertices.append(Vertex(name, Kind.SOURCE))
-            continue
-        kind = Kind.SINK if what == "sink" else Kind.STATEFUL if about["keys"] else Kind.STATELESS
-        vertices.append(Vertex(name, kind))
-        regimes |= {name: Regime(Lazy())} if kind is Kind.STATEFUL else {}
-        edges.append(Edge(f"{about['reads']}->{name}", about["reads"], name))
-    return Program(RecoveryGraph(tuple(vertices), tuple(edges)), regimes)
+    return program_from(_node(key, about) for key, about in identity.items())
+
+
+def _node(key: str, about: Mapping[str, Any]) -> Node:
+    what, _, name = key.partition(" ")
+    if what == "source":
+        return Node(name, (), Kind.SOURCE)
+    if what == "sink":
+        return Node(name, (about["reads"],), Kind.SINK)
+    tables = about.get("tables", {})
+    reads = (about["reads"], *(table["reads"] for table in tables.values()))
+    batch = "batch" in about
+    keeps = bool(about["keys"] or tables)
+    policy: Policy = Batch() if batch else Lazy() if keeps else Ephemeral()
+    return Node(name, reads, Kind.STATEFUL if keeps else Kind.STATELESS, policy, bool(tables), batch)

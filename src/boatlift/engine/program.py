@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructField, StructType
 
-from boatlift.dataflow import Aggregate, Plan, Unit
+from boatlift.dataflow import Aggregate, LoadsEverything, Plan, Recomputation, Table, Unit
 from boatlift.dataflow.columns import POSITION, WEIGHT
 from boatlift.engine.aggregates import canonical_key, parse_aggregates
 from boatlift.engine.catalyst import INPUT, analysed, analysed_text, can_thread, python_functions
@@ -36,6 +36,21 @@ _OWN = {"boatlift": "position"}
 
 
 @dataclass(frozen=True, slots=True)
+class CompiledLookup:
+    """What a unit does before its own transforms: it looks up.
+
+    Attributes:
+        before: The transforms before that.
+        tables: What is looked up, and the columns of each table's rows.
+        schema: Of the rows then.
+    """
+
+    before: CompiledUnit
+    tables: tuple[tuple[Table, pa.Schema], ...]
+    schema: StructType
+
+
+@dataclass(frozen=True, slots=True)
 class CompiledUnit:
     """One unit, ready to build its frame for any step.
 
@@ -52,6 +67,7 @@ class CompiledUnit:
         shape: What its plan looks like, whatever the step.
         apart: Whether its steps cannot be run together: its plan has values that are a step's own (`bl.now()`, `bl.rand()`,
             `bl.uuid()`), or a node that no further column passes through.
+        lookup: What is done before; then `build` begins with the rows that it gives.
     """
 
     unit: Unit
@@ -66,6 +82,7 @@ class CompiledUnit:
     functions: tuple[str, ...] = ()
     shape: str = ""
     apart: bool = False
+    lookup: CompiledLookup | None = None
 
     def build(self, rows: DataFrame, clock: int, seed: int) -> DataFrame:
         """Applies the unit's transforms to the rows of a step.
@@ -101,7 +118,9 @@ class CompiledUnit:
         frame = _apply(self.unit, rows, clock, seed, self.positioned)
         if self.columns:
             return frame.select(*self.columns)
-        return frame.drop(POSITION) if self.positioned else frame
+        frame = frame.drop(POSITION) if self.positioned else frame
+        again = self.unit.recomputation
+        return frame if again is None else _recomputed(again, frame, clock, seed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,13 +170,19 @@ def _compile_units(spark: SparkSession, program: Program) -> None:
         from_source = unit.root in plan.sources
         rows = units[unit.root].schema if not from_source else schemas[unit.root]
         positioned = from_source and plan.sources[unit.root].source.positioned
-        compiled = _compile(spark, unit, rows, positioned, program.pinned)
+        if unit.recomputation is not None and unit.recomputation.everything:
+            _check_reads_everything(unit, plan)
+        if unit.lookup is None:
+            compiled = _compile(spark, unit, rows, positioned, program.pinned)
+        else:
+            compiled = _compile_lookup(spark, unit, rows, positioned, program)
         units[name] = compiled
         identity[f"processor {name}"] = {
             "reads": unit.root,
             "keys": list(unit.aggregate.keys) if unit.aggregate else [],
             "schema": compiled.schema.simpleString(),
             "plan": compiled.fingerprint,
+            **_more_identity(unit),
         }
     for name, sink in plan.sinks.items():
         identity[f"sink {name}"] = {"reads": plan.unit_of_sink(name).name, "key": list(sink.sink.key or [])}
@@ -183,6 +208,14 @@ def _compile(
             refuse_reserved([POSITION], unit.chain[-1].name)
         frame = frame.drop(POSITION)
     pinned += pin_static_tables(frame)
+    if unit.recomputation is not None:
+        if unit.recomputation.everything and MARK in analysed_text(frame):
+            raise InvalidError(
+                "NOT_DETERMINISTIC",
+                f"{unit.name} is recomputed from everything, and a transform before it takes clock or chance from its step: leave "
+                "that out of what it reads",
+            )
+        frame = _recomputed(unit.recomputation, frame, 0, 0)
     if unit.aggregate is not None:
         compiled = _compile_aggregate(unit, unit.aggregate, frame, positioned)
     else:
@@ -196,6 +229,75 @@ def _compile(
     given = [*schema.fields, *own, *([StructField(WEIGHT, LongType())] if unit.changes_in else [])]
     compiled = compiled.with_shape(spark.createDataFrame([], StructType(given)))
     return replace(compiled, functions=tuple(functions) or (unit.name,))
+
+
+def _more_identity(unit: Unit) -> dict[str, Any]:
+    if unit.recomputation is not None:
+        return {"batch": "everything" if unit.recomputation.everything else "batch"}
+    tables = {table.name: {"reads": table.upstream, "keys": list(table.keys)} for table in unit.tables}
+    return {"tables": tables} if tables else {}
+
+
+def _check_reads_everything(unit: Unit, plan: Plan) -> None:
+    source = plan.sources[unit.root].source
+    if not isinstance(source, LoadsEverything):
+        raise InvalidError(
+            "BAD_RECOMPUTATION",
+            f"{unit.name} is recomputed from everything, and source {unit.root} cannot be read again from the beginning: use "
+            "over='batch'",
+        )
+
+
+def _compile_lookup(
+    spark: SparkSession, unit: Unit, schema: StructType, positioned: bool, program: Program
+) -> CompiledUnit:
+    """Compiles a lookup as what comes before it, and what comes after it."""
+    before = replace(unit, end=None, after=(), sinks=(), materialised=False)
+    first = _compile(spark, before, schema, positioned, program.pinned)
+    fields, tables = list(first.schema.fields), []
+    for table in unit.tables:
+        there = program.units[table.upstream]
+        _check_table(unit, table, first.schema, there.schema)
+        fields += [
+            StructField(f"{table.name}_{field.name}", field.dataType)
+            for field in there.schema.fields
+            if field.name not in table.keys
+        ]
+        tables.append((table, there.output))
+    names = [field.name for field in fields]
+    if len(set(names)) < len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise InvalidError(
+            "SCHEMA_MISMATCH", f"{unit.name} has two columns {', '.join(twice)}: name its tables otherwise"
+        )
+    looked_up = StructType(fields)
+    behind = replace(unit, chain=unit.after, end=None, after=())
+    compiled = _compile(spark, behind, looked_up, False, program.pinned)
+    return replace(
+        compiled,
+        fingerprint=first.fingerprint + compiled.fingerprint,
+        libraries={**first.libraries, **compiled.libraries},
+        functions=(*first.functions, *compiled.functions),
+        apart=True,
+        lookup=CompiledLookup(first, tuple(tables), looked_up),
+    )
+
+
+def _check_table(unit: Unit, table: Table, rows: StructType, there: StructType) -> None:
+    for key in table.keys:
+        for schema, whose in ((rows, unit.name), (there, table.upstream)):
+            if key not in schema.fieldNames():
+                raise InvalidError(
+                    "SCHEMA_MISMATCH",
+                    f"{unit.name} looks up {table.upstream} by {key}, which {whose} does not have: it has "
+                    f"{', '.join(schema.fieldNames())}",
+                )
+        if rows[key].dataType != there[key].dataType:
+            raise InvalidError(
+                "SCHEMA_MISMATCH",
+                f"{unit.name} looks up {table.upstream} by {key}, which is {rows[key].dataType.simpleString()} here and "
+                f"{there[key].dataType.simpleString()} there: cast one of them",
+            )
 
 
 def _arrow(schema: StructType, spark: SparkSession) -> pa.Schema:
@@ -237,6 +339,11 @@ def _apply(unit: Unit, rows: DataFrame, clock: int, seed: int, positioned: bool)
         with step_context(StepContext(clock, seed, transform.name, positioned, unit.changes_in)):
             rows = apply(rows, transform.function, transform.name)
     return rows
+
+
+def _recomputed(recomputation: Recomputation, rows: DataFrame, clock: int, seed: int) -> DataFrame:
+    with step_context(StepContext(clock, seed, recomputation.name, False, False)):
+        return apply(rows, recomputation.function, recomputation.name)
 
 
 def _on_changes(unit: Unit, rows: DataFrame, clock: int, seed: int) -> DataFrame:

@@ -10,26 +10,36 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import accumulate
+from functools import partial
+from itertools import accumulate, takewhile
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql import SparkSession
 
-from boatlift.dataflow import Committed, Json, LoadsTogether, Outcome, Plan, SinkContext, Source, Staged
-from boatlift.dataflow.columns import WEIGHT
+from boatlift.dataflow import (
+    Committed,
+    Json,
+    LoadsTogether,
+    Outcome,
+    Plan,
+    SinkContext,
+    Staged,
+)
 from boatlift.engine.aggregate_task import MergeTask
-from boatlift.engine.edges import EDGE, ReadTask
+from boatlift.engine.batches import Batches
+from boatlift.engine.edges import EDGE
 from boatlift.engine.environment import RunningSettings, environment
 from boatlift.engine.errors_of_jobs import explain
+from boatlift.engine.inputs import Inputs, content_of, source_of
+from boatlift.engine.lookups import Lookups
 from boatlift.engine.program import CompiledUnit, compile_program
 from boatlift.engine.scratch_files import ScratchFiles
 from boatlift.engine.stage_task import Receipt
 from boatlift.engine.state_table import StateTable
 from boatlift.engine.step_plans import RECEIPTS, StepPlan, StepPlanner, power_of_two
-from boatlift.errors import BoatliftError, InvalidError, UnavailableError, UserCodeError
+from boatlift.errors import BoatliftError, UnavailableError, UserCodeError
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.graph import edge_name
 from boatlift.runtime.regimes.acts import Prepare, Run, Take
@@ -57,6 +67,15 @@ class _Made:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """A plan that is being made before its turn comes: whose, and for what."""
+
+    unit: str
+    takes: tuple[Take, ...]
+    plan: Future[StepPlan]
+
+
 class SparkEngine:
     """Executes a dataflow's steps as Spark jobs.
 
@@ -72,7 +91,7 @@ class SparkEngine:
         self._tables: dict[str, StateTable] = {}
         self._group = f"boatlift-{plan.dataflow}-{id(self)}"
         self._grouped = threading.local()
-        self._ahead: dict[tuple[str, int, int], Future[StepPlan]] = {}
+        self._ahead: list[_Ahead] = []
         self.cancelled = False
         self._hastened = False
         self._apart: Counter[str] = Counter()
@@ -100,11 +119,14 @@ class SparkEngine:
 
     def start(self, store: Store, scratch: Path, store_id: str, token: int, recorded: Mapping[str, int]) -> None:
         """Learns where runs are, where files that need not survive go, and as whom it writes to sinks."""
-        self._store, self._scratch, self._store_id, self._token = store, scratch, store_id, token
-        self._recorded = recorded
+        self._scratch, self._store_id, self._token = scratch, store_id, token
         self._files = ScratchFiles(scratch)
         self._planner = StepPlanner(scratch, token, self._spark.sparkContext.defaultParallelism)
         self._settings = RunningSettings(self._spark)
+        units = self._compiled.units
+        self._inputs = Inputs(self.plan, units, store, scratch, recorded)
+        self._lookups = Lookups(self._spark, self.plan, units, self._inputs, self._planner)
+        self._batches = Batches(self._spark, units, self._inputs, self._planner)
 
     def open_sink(self, sink: str) -> Committed | None:
         """Takes a sink over."""
@@ -159,20 +181,30 @@ class SparkEngine:
     def together(self, unit: str, takes: Sequence[Take]) -> int:
         """Tells how many of these steps are better run as one job: as many as are small enough for one task in all."""
         compiled = self._compiled.units[unit]
-        source = self._source_of(compiled)
+        if compiled.lookup is not None:  # what comes for tables costs nothing
+            for_tables = takewhile(lambda take: self._lookups.table_of(unit, take) is not None, takes)
+            return max(1, sum(1 for _ in for_tables))
+        source = source_of(self.plan, unit)
         if compiled.layout is None or compiled.apart or self._apart[unit] or not isinstance(source, LoadsTogether):
             return 1
-        weights = accumulate(source.weigh(_input(take)["position"]) for take in takes)
+        weights = accumulate(source.weigh(content_of(take)["position"]) for take in takes)
         return max(1, sum(map(self._planner.fits_one_task, weights)))
 
     def prepare(self, order: Prepare) -> None:
         """Begins to make a plan in the background, if the rows come from a source."""
-        if self._source_of(self._compiled.units[order.processor]) is not None:
-            self._ahead[_key(order)] = self._background.submit(self._plan, order.processor, order.takes)
+        unit = self.plan.units[order.processor]
+        if unit.root in self.plan.sources and unit.lookup is None and unit.recomputation is None:
+            made = self._background.submit(self._plan, order.processor, order.takes)
+            self._ahead.append(_Ahead(order.processor, order.takes, made))
 
-    def run(self, order: Run) -> tuple[StepResult, ...]:
+    def run(self, order: Run, cursor: Json | None = None) -> tuple[StepResult, ...]:
         """Executes steps as one Spark job, or else, so that each fails for itself, as one each."""
-        self._forget_prepared(order)
+        if self._compiled.units[order.processor].lookup is not None:
+            return self._run_lookup(order)
+        if self.plan.units[order.processor].recomputation is not None:
+            (take,) = order.takes
+            job = partial(self._batches.recompute, order.processor, take, cursor)
+            return (self._apart_job(order.processor, take, job),)
         if len(order.takes) == 1 or self._apart[order.processor]:
             return self._run_apart(order)
         state = runs_of(order.state)
@@ -188,13 +220,47 @@ class SparkEngine:
             return self._run_apart(order)
         return self._results(order.processor, order.takes, made)
 
-    def _forget_prepared(self, order: Run) -> None:
-        """Drops what was got ready for runs that never came, since one before them broke off."""
-        mine = _key(order)
-        for key in [key for key in self._ahead if key[0] == mine[0] and key[1] <= mine[2] and key != mine]:
-            prepared = self._ahead.pop(key)
-            if not prepared.cancel():
-                prepared.add_done_callback(_discard)
+    def _run_lookup(self, order: Run) -> tuple[StepResult, ...]:
+        results: list[StepResult] = []
+        state = order.state
+        for take in order.takes:
+            if results and self._hastened:
+                break
+            results.append(self._take_one(order.processor, take, state))
+            state = results[-1].state
+        return tuple(results)
+
+    def _take_one(self, unit: str, take: Take, state: Any) -> StepResult:
+        """Takes what came for a table into the state, or looks up for rows."""
+        table = self._lookups.table_of(unit, take)
+        if table is None:
+            return self._apart_job(unit, take, lambda: self._lookups.look_up(unit, take, state), state)
+        message = content_of(take)
+        made = self._lookups.with_message(unit, table, message, state)
+        self._files.made({run.name for run in runs_of(made)} - {run.name for run in runs_of(state)})
+        return StepResult(0, message["digest"], {}, made, message["rows"], 0.0)
+
+    def _apart_job(self, unit: str, take: Take, job: Callable[[], Sequence[Receipt]], state: Any = None) -> StepResult:
+        """Runs the one job of a step whose state it does not change."""
+        began = clocks.perf_counter()
+        receipts = self._explained(unit, take, job)
+        return self._result(unit, take, receipts, (), clocks.perf_counter() - began, state)
+
+    def _explained(self, unit: str, take: Take, job: Callable[[], Sequence[Receipt]]) -> Sequence[Receipt]:
+        """Runs a job; what fails is told as what it means."""
+        if self.cancelled:
+            raise UnavailableError("STEP_FAILED", f"step {take.number} of {unit} was not begun: the run is cancelled")
+        self._settings.check()
+        self._join_group(unit)
+        try:
+            return job()
+        except UserCodeError as error:
+            raise UserCodeError("USER_CODE", f"at step {take.number} of {unit}, {error.message}") from error.__cause__
+        except BoatliftError:
+            raise
+        except Exception as error:
+            inputs = self._inputs.position(unit, take)
+            raise explain(error, unit, take.number, inputs, self._compiled.units[unit].functions) from error
 
     def _run_apart(self, order: Run) -> tuple[StepResult, ...]:
         results: list[StepResult] = []
@@ -214,63 +280,51 @@ class SparkEngine:
         return tuple(results)
 
     def _job_alone(self, unit: str, take: Take, state: Sequence[RunRef]) -> _Made:
-        compiled = self._compiled.units[unit]
-        source = self._source_of(compiled)
-        try:
-            return self._job(unit, (take,), state)
-        except UserCodeError as error:
-            raise UserCodeError("USER_CODE", f"at step {take.time} of {unit}, {error.message}") from error.__cause__
-        except BoatliftError:
-            raise
-        except Exception as error:
-            inputs = (source, _input(take)["position"]) if source else None
-            raise explain(error, unit, take.time, inputs, compiled.functions) from error
+        made: list[_Made] = []
+
+        def job() -> Sequence[Receipt]:
+            made.append(self._job(unit, (take,), state))
+            return made[0].receipts[0]
+
+        self._explained(unit, take, job)
+        return made[0]
 
     def _job(self, unit: str, takes: Sequence[Take], state: Sequence[RunRef]) -> _Made:
         """Runs the job; nothing of it is kept yet, so that it may be run again."""
         if self.cancelled:
             raise UnavailableError("STEP_FAILED", f"step {takes[0].time} of {unit} was not begun: the run is cancelled")
         began = clocks.perf_counter()
-        compiled = self._compiled.units[unit]
-        source = self._source_of(compiled)
         self._settings.check()
-        if source is not None:
-            recorded = self._recorded[compiled.unit.root]
-            for take in takes:
-                if take.time <= recorded:
-                    source.verify(_input(take)["position"])
+        self._inputs.verify_recorded(unit, takes)
         self._join_group(unit)
-        ahead = self._ahead.pop((unit, takes[0].time, takes[-1].time), None)
-        plan = ahead.result() if ahead is not None else self._plan(unit, takes)
+        plan = self._prepared(unit, takes) or self._plan(unit, takes)
         table = self._tables.get(unit)
         held = table.resolve(state) if table is not None else []
         receipts = plan.run([(run, str(self.path(run))) for run in held])
-        if source is not None:
-            # The rows that Spark read are those of the positions only if the files are the same after the job.
-            for take in takes:
-                source.verify(_input(take)["position"])
+        self._inputs.verify(unit, takes)
         return _Made(receipts, held, clocks.perf_counter() - began)
+
+    def _prepared(self, unit: str, takes: Sequence[Take]) -> StepPlan | None:
+        """Gives the plan that was got ready for exactly these steps, and drops what was got ready for a run that never came."""
+        found: StepPlan | None = None
+        for ahead in [ahead for ahead in self._ahead if ahead.unit == unit and ahead.takes[0].time <= takes[-1].time]:
+            self._ahead.remove(ahead)
+            if ahead.takes == tuple(takes):  # what comes at a time may have become something else
+                found = ahead.plan.result()
+            elif not ahead.plan.cancel():
+                ahead.plan.add_done_callback(_discard)
+        return found
 
     def _plan(self, unit: str, takes: Sequence[Take]) -> StepPlan:
         self._join_group(unit)
         compiled = self._compiled.units[unit]
-        source = self._source_of(compiled)
         if len(takes) > 1:
-            assert isinstance(source, LoadsTogether)
-            rows = source.load_together(self._spark, [_input(take)["position"] for take in takes])
+            rows = self._inputs.rows_together(self._spark, unit, takes)
             return self._planner.together(compiled, rows, range(takes[0].time, takes[-1].time + 1))
         (take,) = takes
-        given = _input(take)
-        if source is not None:
-            rows, weight = source.load(self._spark, given["position"]), source.weigh(given["position"])
-        else:
-            rows, weight = self._read_edge(compiled.unit.root, given)
+        given = content_of(take)
+        rows, weight = self._inputs.rows(self._spark, unit, given)
         return self._planner.plan(compiled, rows, weight, take.time, given["clock"], given["seed"])
-
-    def _source_of(self, compiled: CompiledUnit) -> Source | None:
-        """Gives the source whose rows a unit takes at first hand."""
-        root = compiled.unit.root
-        return self.plan.sources[root].source if root in self.plan.sources else None
 
     def _results(self, unit: str, takes: Sequence[Take], made: _Made) -> tuple[StepResult, ...]:
         seconds = made.seconds / len(takes)
@@ -284,10 +338,16 @@ class SparkEngine:
         return tuple(results)
 
     def _result(
-        self, name: str, take: Take, receipts: Sequence[Receipt], state: Sequence[RunRef], seconds: float
+        self,
+        name: str,
+        take: Take,
+        receipts: Sequence[Receipt],
+        runs: Sequence[RunRef],
+        seconds: float,
+        state: Any = None,
     ) -> StepResult:
         digest = f"{sum(r.digest for r in receipts) % 2**64:016x}"
-        given = _input(take)
+        given = take.inputs[-1].content
 
         def content(outlet: str) -> dict[str, Any]:
             runs = [run for receipt in receipts if (run := receipt.staged[outlet]) is not None]
@@ -298,26 +358,16 @@ class SparkEngine:
         sent = {edge_name(name, sink.name): content(sink.name) for sink in unit.sinks}
         if unit.materialised:
             kept = content(EDGE)
-            sent |= {edge_name(name, other.name): kept for other in self.plan.units.values() if other.root == name}
-        self._files.made({run.name for run in state} | {run.name for each in sent.values() for run in runs_of(each)})
+            sent |= {edge_name(name, other.name): kept for other in self.plan.units.values() if name in other.reads}
+        self._files.made({run.name for run in runs} | {run.name for each in sent.values() for run in runs_of(each)})
         return StepResult(
             sum(r.rows for r in receipts),
             digest,
             sent,
-            contents_with(state) if name in self._tables else None,
+            contents_with(runs) if name in self._tables else state,
             sum(r.rows_in for r in receipts),
             seconds,
         )
-
-    def _read_edge(self, unit: str, content: Any) -> tuple[DataFrame, int]:
-        """Reads what another unit sent; gives its bytes too."""
-        compiled = self._compiled.units[unit]
-        runs = list(runs_of(content))
-        files = tuple(str(self.path(run)) for run in runs)
-        slots = self._spark.range(0, max(1, len(files)), 1, max(1, len(files)))
-        weight_field = [StructField(WEIGHT, LongType())] if compiled.unit.changes_out else []
-        schema = StructType([*compiled.schema.fields, *weight_field])
-        return slots.mapInArrow(ReadTask(unit, files), schema), sum(run.size for run in runs)
 
     def commit(self, sink: str, time: int, content: Any) -> Outcome:
         """Hands a step to its sink."""
@@ -327,14 +377,8 @@ class SparkEngine:
     # -- runs ---------------------------------------------------------------------------------------------------------
 
     def path(self, run: RunRef) -> Path:
-        """Tells where a run can be read: where a task has left it, else where it was kept."""
-        here = self._scratch / Path(run.name).name
-        if here.exists():
-            return here
-        kept = self._store.local_path(run.name)
-        if kept is None:
-            raise InvalidError("BAD_OPTION", "runs are mapped into memory: use a store whose objects are local files")
-        return kept
+        """Tells where a run can be read."""
+        return self._inputs.path(run)
 
     def kept(self, unit: str, runs: Iterable[RunRef]) -> None:
         """Learns that these runs of a unit are durable."""
@@ -391,16 +435,6 @@ class SparkEngine:
 
     def _tag(self, unit: str) -> str:
         return f"{self._group}-{unit}"
-
-
-def _input(take: Take) -> Any:
-    """Gives the content that a step takes."""
-    (message,) = take.inputs
-    return message.content
-
-
-def _key(order: Run | Prepare) -> tuple[str, int, int]:
-    return order.processor, order.takes[0].time, order.takes[-1].time
 
 
 def _discard(prepared: Future[StepPlan]) -> None:

@@ -92,8 +92,12 @@ class Engine(Protocol):
     def prepare(self, order: Prepare) -> None:
         """Learns of steps before their turn comes; may get ready; returns at once."""
 
-    def run(self, order: Run) -> tuple[StepResult, ...]:
+    def run(self, order: Run, cursor: Json | None = None) -> tuple[StepResult, ...]:
         """Executes steps, in order, each over the state that the one before left.
+
+        Args:
+            order: Which.
+            cursor: Of a unit that is recomputed from everything: what that is.
 
         Returns:
             A result for each step; if one fails, for those before it, and the error when it is ordered again.

@@ -1,30 +1,83 @@
-"""The dataflow as the state machine takes it: sources, units and sinks, and the regime of each."""
+"""The dataflow as the state machine takes it: sources, units and sinks, each in its time domain, and the regime of each."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from boatlift.dataflow import Plan
+from boatlift.dataflow import Batch, Ephemeral, Plan, Policy
 from boatlift.recovery import Edge, Kind, RecoveryGraph, Vertex
 from boatlift.runtime.regimes import Program, Regime
 from boatlift.storage.facts import last_epoch
 from boatlift.storage.history import History
+from boatlift.times import EPOCH, IDENTITY, Coarse, Cuts, Fine, FromSequence, Order, Projection, Sequence, ToSequence
 
-__all__ = ["edge_name", "last_closed", "program_of", "source_record"]
+__all__ = ["Node", "edge_name", "last_closed", "program_from", "program_of", "source_record"]
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A processor as far as time and recovery go.
+
+    Attributes:
+        reads: Whom it takes from; nobody: a source.
+        kind: What it keeps.
+        ordered: Whether it takes its inputs as they come.
+        batch: Whether an epoch of its own covers many of its input's.
+    """
+
+    name: str
+    reads: tuple[str, ...]
+    kind: Kind
+    policy: Policy = Ephemeral()  # noqa: RUF009 - immutable
+    ordered: bool = False
+    batch: bool = False
 
 
 def program_of(plan: Plan) -> Program:
     """Gives what the machine drives."""
-    vertices = [Vertex(name, Kind.SOURCE) for name in plan.sources]
-    vertices += [
-        Vertex(name, Kind.STATELESS if unit.aggregate is None else Kind.STATEFUL) for name, unit in plan.units.items()
+    nodes = [Node(name, (), Kind.SOURCE) for name in plan.sources]
+    for name, unit in plan.units.items():
+        keeps = unit.aggregate is not None or unit.lookup is not None
+        kind = Kind.STATEFUL if keeps else Kind.STATELESS
+        batch = unit.recomputation is not None
+        nodes.append(Node(name, unit.reads, kind, unit.policy, unit.lookup is not None, batch))
+    nodes += [Node(name, (plan.unit_of_sink(name).name,), Kind.SINK) for name in plan.sinks]
+    return program_from(nodes)
+
+
+def program_from(nodes: Iterable[Node]) -> Program:
+    """Gives processors their domains, and edges the projections that follow.
+
+    A lookup's times are those of a sequence; for who takes from it they are epochs again, one for each message that it took. A batch
+    has epochs of its own; for who takes from it they are those of its input with which they ended, but a lookup counts them as they are.
+    """
+    nodes = list(nodes)
+    orders = {n.name: Order(Sequence(tuple(edge_name(r, n.name) for r in n.reads))) for n in nodes if n.ordered}
+    cuts = {node.name: Cuts() for node in nodes if node.batch}
+
+    def projection(sender: str, node: Node) -> Projection:
+        if node.ordered:
+            return ToSequence(orders[node.name].domain, edge_name(sender, node.name))
+        if node.batch:
+            return Coarse(cuts[node.name])
+        if sender in orders:
+            return FromSequence(orders[sender])
+        return Fine(cuts[sender]) if sender in cuts else IDENTITY
+
+    vertices = []
+    for node in nodes:
+        domain: Any = orders[node.name].domain if node.ordered else EPOCH
+        vertices.append(Vertex(node.name, node.kind, not node.batch, domain, coarse=node.batch))
+    edges = [
+        Edge(edge_name(sender, node.name), sender, node.name, projection(sender, node))
+        for node in nodes
+        for sender in node.reads
     ]
-    vertices += [Vertex(name, Kind.SINK) for name in plan.sinks]
-    edges = [_edge(unit.root, name) for name, unit in plan.units.items()]
-    edges += [_edge(name, sink.name) for name, unit in plan.units.items() for sink in unit.sinks]
-    regimes = {name: Regime(unit.policy) for name, unit in plan.units.items()}
-    return Program(RecoveryGraph(tuple(vertices), tuple(edges)), regimes)
+    # Where a batch ends counts once what it gave is durable: it need not be deterministic.
+    regimes = {node.name: Regime(node.policy, recorded=not isinstance(node.policy, Batch)) for node in nodes}
+    return Program(RecoveryGraph(vertices, edges), regimes, orders, cuts)
 
 
 def edge_name(sender: str, receiver: str) -> str:
@@ -41,7 +94,3 @@ def last_closed(history: History, source: str) -> int:
     """Gives the last time that a source has closed, -1 if it has closed none."""
     chosen = history.standing.chosen.get(source, {})
     return max(last_epoch(chosen), history.cursors.get(source, (-1, {}))[0])
-
-
-def _edge(sender: str, receiver: str) -> Edge:
-    return Edge(edge_name(sender, receiver), sender, receiver)

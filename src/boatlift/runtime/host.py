@@ -24,15 +24,17 @@ from typing import Any
 
 from boatlift.errors import BoatliftError, DataError, FencedError, UnavailableError, UserCodeError
 from boatlift.runtime.attempts import Attempts
+from boatlift.runtime.deliveries import Deliveries, Held
 from boatlift.runtime.engine import Engine, StepResult
-from boatlift.runtime.graph import edge_name, program_of, source_record
+from boatlift.runtime.graph import program_of, source_record
 from boatlift.runtime.kept_runs import KeptRuns
 from boatlift.runtime.positions import Positions
 from boatlift.runtime.regimes import StateMachine
 from boatlift.runtime.regimes import acts as do
 from boatlift.storage.contents import runs_of
-from boatlift.storage.facts import Collected, State, last_epoch
+from boatlift.storage.facts import Collected, State, last_epoch, last_number, maximal_of
 from boatlift.storage.group_writer import GroupWriter
+from boatlift.storage.history import History
 from boatlift.storage.log import Log
 from boatlift.storage.records import Claim, Committed, Record, Stopped
 from boatlift.storage.standing import Standing
@@ -130,7 +132,7 @@ class Host:
         self._refusals: list[BoatliftError] = []
         self._manifests: list[Future[None]] = []
         self._memos: list[Record] = []
-        self._placing: dict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._deliveries = Deliveries(engine, self._program.graph)
         self._attempts = Attempts(RETRIES, REST_SECONDS)
         self._rests: dict[str, float] = {}
         self._running: dict[str, threading.Lock] = defaultdict(threading.Lock)
@@ -160,16 +162,17 @@ class Host:
         self._runs.begin(history.live_runs(), token)
         self._store.discard_scratch(before=token)
         self._positions = Positions(self._engine, history)
+        self._recorded = self._recorded_steps(history)
         recorded = self._positions.recorded
         self._engine.start(self._store, self._store.scratch(token), self._log.store_id, token, recorded)
         self._pool = ThreadPoolExecutor(max_workers=4 + 2 * len(self._engine.plan.processors))
         self._writer = GroupWriter(self._log)
         try:
-            self._held = self._open_sinks()
+            self._deliveries.open()
             self._machine = StateMachine(
                 self._program,
                 Standing.of(history.standing.facts()),
-                {name: Frontier.up_to(step) for name, step in self._held.items()},
+                {name: Frontier.up_to(step) for name, step in self._deliveries.held.items()},
                 together=self._engine.together,
                 collect_after=COLLECT_AFTER,
                 messages_ahead=MESSAGES_AHEAD,
@@ -201,12 +204,13 @@ class Host:
             socket.gethostname(), os.getpid(), self._clock(), self._engine.program(), self._engine.environment()
         )
 
-    def _open_sinks(self) -> dict[str, int]:
-        held = {}
-        for name in self._engine.plan.sinks:
-            committed = self._engine.open_sink(name)
-            held[name] = -1 if committed is None else committed.step
-        return held
+    def _recorded_steps(self, history: History) -> dict[str, int]:
+        """Gives for each unit the last of its steps that was recorded before this process began, -1 for none."""
+        recorded = dict(self._positions.recorded)
+        for name, unit in self._engine.plan.units.items():
+            chooses = unit.lookup or unit.recomputation
+            recorded[name] = last_epoch(history.standing.chosen.get(name, ())) if chooses else recorded[unit.root]
+        return recorded
 
     def _check_environment(self, recorded: Mapping[str, Any]) -> None:
         now = self._engine.environment()
@@ -225,7 +229,7 @@ class Host:
         for name, p in self._machine.processors.items():
             if name in self._engine.plan.units and p.state is not None:
                 self._engine.kept(name, runs_of(p.state))
-                self._watch(Progress("restore", name, last_of(p.done)))
+                self._watch(Progress("restore", name, last_number(maximal_of(p.done))))
 
     # -- the loop -----------------------------------------------------------------------------------------------------
 
@@ -265,7 +269,7 @@ class Host:
                 case do.Keep():
                     self._submit(self._keep, order)
                 case do.Place():
-                    self._submit(self._place, order)
+                    self._submit(self._place, order, self._deliveries.held[order.sink])
                 case do.Collect():
                     self._collect()
                 case do.Acknowledge(source, frontier):
@@ -320,22 +324,29 @@ class Host:
         if rest:
             self._after(rest, lambda: self._rested(order))
         else:
-            self._submit(self._run, order)
+            self._submit(self._run, order, self._cursor(order), self._deliveries.held_of(order))
 
     def _rested(self, order: do.Run) -> Iterable[do.Event]:
-        self._submit(self._run, order)
+        self._submit(self._run, order, self._cursor(order), self._deliveries.held_of(order))
         return ()
 
-    def _run(self, order: do.Run) -> Answer:
+    def _cursor(self, order: do.Run) -> Any:
+        """Gives what everything is, for a unit that is recomputed from that."""
+        unit = self._engine.plan.units[order.processor]
+        if unit.recomputation is None or not unit.recomputation.everything:
+            return None
+        return self._positions.upto(unit.root, order.takes[-1].inputs[-1].time)
+
+    def _run(self, order: do.Run, cursor: Any, held: Sequence[Held]) -> Answer:
         with self._running[order.processor]:  # one that was called off may not have ended yet
             try:
-                results = self._engine.run(order)
-                for take, result in zip(order.takes, results, strict=False):
-                    self._compare(order.processor, take.time, result)
+                results = self._engine.run(order, cursor)
+                for holds, result in zip(held, results, strict=False):
+                    self._deliveries.compare(order.processor, holds, result)
             except (UnavailableError, UserCodeError) as error:
                 cause = error
                 return lambda: self._failed(order, cause)
-        return lambda: self._ran(order, results)
+        return lambda: self._ran(order, results, held)
 
     def _failed(self, order: do.Run, error: BoatliftError) -> Iterable[do.Event]:
         """A processor has failed: it goes back, and whoever must; then it is tried again, not for ever."""
@@ -349,7 +360,7 @@ class Host:
             raise error
         self._rests[name] = rest
         logger.warning("%s failed, and is tried again in %.1f s: %s", name, rest, error)
-        self._watch(Progress("failure", name, order.time))
+        self._watch(Progress("failure", name, order.takes[0].number))
         yield do.Failed(frozenset({name, *self._lost(order)}))
 
     def _lost(self, order: do.Run) -> set[str]:
@@ -361,44 +372,35 @@ class Host:
         return lost
 
     def _ask(self, order: do.Ask) -> Answer:
-        """Asks a sink what it holds, once nothing that was under way can reach it any more."""
-        with self._placing[order.sink]:
-            committed = self._engine.open_sink(order.sink)
-        held = Frontier.up_to(-1 if committed is None else committed.step)
-        return lambda: [do.Holds(order.sink, order.life, held)]
+        last = self._deliveries.ask(order.sink)
+        return lambda: self._holds(order, last)
 
-    def _compare(self, unit: str, at: int, result: StepResult) -> None:
-        """Hands a step that sinks hold already to them, to be compared."""
-        for sink in self._engine.plan.units[unit].sinks:
-            if at <= self._held[sink.name]:
-                with self._placing[sink.name]:
-                    self._engine.commit(sink.name, at, result.sent[edge_name(unit, sink.name)])
+    def _holds(self, order: do.Ask, last: int) -> Iterable[do.Event]:
+        self._deliveries.held[order.sink] = last
+        yield do.Holds(order.sink, order.life, Frontier.up_to(last))
 
-    def _ran(self, order: do.Run, results: Sequence[StepResult]) -> Iterable[do.Event]:
+    def _ran(self, order: do.Run, results: Sequence[StepResult], held: Sequence[Held]) -> Iterable[do.Event]:
         name, last = order.processor, len(results) - 1
-        recorded = -1 if self._resumed else self._positions.recorded[self._engine.plan.source_of(name)]
         for at, (take, result) in enumerate(zip(order.takes, results, strict=False)):
             over = at == last and len(results) < len(order.takes)
             yield do.Ran(name, order.life, take.time, None, result.sent, result.state, result.digest, over)
             behind = max(map(len, self._machine.processors[name].waiting.values()))
             rows, milliseconds = (result.rows_in, result.rows), result.seconds * 1000
-            self._watch(Progress("step", name, take.time, *rows, milliseconds, take.time <= recorded, behind))
-            for sink in self._engine.plan.units[name].sinks:
-                if take.time <= self._held[sink.name]:
-                    self._watch(Progress("commit", sink.name, take.time))
-            self._attempts.went_on(name, take.time)
+            replay = not self._resumed and take.number <= self._recorded[name]
+            self._watch(Progress("step", name, take.number, *rows, milliseconds, replay, behind))
+            for sink, time_there in held[at]:
+                self._watch(Progress("commit", sink, time_there))
+            self._attempts.went_on(name, take.number)
         self._engine.delivered(results)
 
-    def _place(self, order: do.Place) -> Answer:
-        with self._placing[order.sink]:
-            for at, messages in order.steps:
-                (message,) = messages
-                self._engine.commit(order.sink, at, message.content)
+    def _place(self, order: do.Place, last: int) -> Answer:
+        self._deliveries.place(order, last)
         return lambda: self._placed(order)
 
     def _placed(self, order: do.Place) -> Iterable[do.Event]:
         for at, _ in order.steps:
             self._watch(Progress("commit", order.sink, at))
+        self._deliveries.held[order.sink] = last_of(order.frontier)
         self._memos.append(Committed(order.sink, last_of(order.frontier)))
         yield do.Placed(order.sink, order.life, order.frontier)
 
@@ -431,7 +433,7 @@ class Host:
     def _durably(self, order: do.Write) -> Iterable[do.Event]:
         for fact in order.facts:
             if isinstance(fact, State):
-                self._watch(Progress("checkpoint", fact.processor, last_epoch(fact.frontier)))
+                self._watch(Progress("checkpoint", fact.processor, last_number(fact.frontier)))
         yield do.Durable(order.number)
 
     def _write_records(self, records: tuple[Record, ...], then: Answer) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
@@ -26,7 +25,8 @@ class KeptRuns:
     def __init__(self, store: Store, engine: Engine) -> None:
         self._store, self._engine = store, engine
         self._durable: set[str] = set()
-        self._keeping: dict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._under_way: set[str] = set()
+        self._changed = threading.Condition()
 
     def begin(self, live: AbstractSet[str], token: int) -> None:
         """Learns which runs there are, and deletes those that dead owners left and no fact names.
@@ -42,13 +42,26 @@ class KeptRuns:
                 self._store.delete(name)
 
     def keep(self, processor: str, runs: Sequence[RunRef]) -> None:
-        """Makes a processor's runs durable."""
-        with self._keeping[processor]:
-            for run in runs:
-                if run.name not in self._durable:
+        """Makes a processor's runs durable; another's state may name them too, at the same moment."""
+        for run in runs:
+            if self._mine_to_keep(run.name):
+                try:
                     self._store.create(run.name, self._engine.path(run))
                     self._durable.add(run.name)
+                finally:
+                    with self._changed:
+                        self._under_way.discard(run.name)
+                        self._changed.notify_all()
         self._engine.kept(processor, runs)
+
+    def _mine_to_keep(self, name: str) -> bool:
+        """Whether a run is not durable, once nobody else is about to make it so."""
+        with self._changed:
+            self._changed.wait_for(lambda: name not in self._under_way)
+            if name in self._durable:
+                return False
+            self._under_way.add(name)
+            return True
 
     def garbage(self, live: AbstractSet[str]) -> list[str]:
         """Names the durable runs that are not among these; from now on they count as gone.

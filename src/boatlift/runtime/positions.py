@@ -44,6 +44,10 @@ class Positions:
         assert last == time - 1, f"{source} is asked for {time}, but has closed {last}"
         return cursor
 
+    def upto(self, source: str, time: int) -> Any:
+        """Gives the cursor after a time that somebody may still ask for: all that the source gave up to then."""
+        return self._folded(source, time)[1]
+
     def closed(self, source: str, time: int, position: Any) -> None:
         """Learns of a position."""
         self._positions[source][time] = position
@@ -61,7 +65,9 @@ class Positions:
         """Tells a source which positions will not be read again: those that this process knows of."""
         positions, last = self._positions[source], last_of(frontier)
         for time in sorted(t for t in positions if t <= last):
-            self._engine.acknowledge(source, positions.pop(time))
+            position = positions.pop(time)
+            if not self._engine.plan.read_whole(source):  # else it will be read again, in the whole
+                self._engine.acknowledge(source, position)
 
     def _folded(self, source: str, last: int) -> tuple[int, Any]:
         """Gives the cursor after a time, from the last that is in the log."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from boatlift.storage.records import RunRef
 
-__all__ = ["contents_with", "runs_of"]
+__all__ = ["NOTHING", "contents_with", "runs_of"]
 
 
 def contents_with(runs: Iterable[RunRef], **more: Any) -> dict[str, Any]:
@@ -26,3 +26,7 @@ def runs_of(content: Any) -> Iterator[RunRef]:
     """Gives the runs that a content names; none of what has none, such as the position of a source."""
     if isinstance(content, dict):
         yield from (msgspec.convert(run, RunRef) for run in content.get("runs", ()))
+
+
+NOTHING: Mapping[str, Any] = contents_with((), rows=0, digest=f"{0:016x}")
+"""What a sink is handed for a time at which nothing came: its steps are numbered without a gap."""

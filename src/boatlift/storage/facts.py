@@ -31,6 +31,7 @@ __all__ += [
     "contents_of",
     "largest_within",
     "last_epoch",
+    "last_number",
     "left_of",
     "maximal_of",
     "over",
@@ -161,6 +162,12 @@ def maximal_of(frontier: AnyFrontier) -> Maximal:
 def last_epoch(times: Iterable[Time]) -> int:
     """Gives the last of some epochs, as of a frontier; -1 if there is none."""
     return max((time for time in times if isinstance(time, int)), default=-1)
+
+
+def last_number(frontier: Maximal) -> int:
+    """Gives the number of the last time of a frontier: the epoch, or in a sequence the event; -1 if there is none."""
+    events = [time[1] for time in frontier if isinstance(time, tuple) and isinstance(time[0], str)]
+    return sum(int(n) + 1 for n in events) - 1 if events else last_epoch(frontier)
 
 
 def within(time: Time, frontier: Maximal) -> bool:

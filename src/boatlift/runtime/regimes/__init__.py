@@ -6,8 +6,9 @@ In reading order: `regime` (a policy as the machine takes it), `program` (what i
 """
 
 from boatlift.runtime.regimes.acts import Event, Instruction
+from boatlift.runtime.regimes.building import monitor_of
 from boatlift.runtime.regimes.machine import StateMachine
 from boatlift.runtime.regimes.program import Program
 from boatlift.runtime.regimes.regime import Regime
 
-__all__ = ["Event", "Instruction", "Program", "Regime", "StateMachine"]
+__all__ = ["Event", "Instruction", "Program", "Regime", "StateMachine", "monitor_of"]

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from boatlift.errors import DataError
-from boatlift.recovery import Kind
+from boatlift.recovery import Kind, Monitor
 from boatlift.runtime.regimes.coarse import CoarseEpochs
+from boatlift.runtime.regimes.durable import DurableFacts
 from boatlift.runtime.regimes.ends import SinkEnd, SourceEnd
 from boatlift.runtime.regimes.ordered import Ordered
 from boatlift.runtime.regimes.processor import Processor
@@ -15,9 +16,28 @@ from boatlift.runtime.regimes.program import Program
 from boatlift.runtime.regimes.structured import Head, Structured
 from boatlift.storage.facts import Chosen
 from boatlift.storage.standing import Standing
-from boatlift.times import Cuts, Feedback, Loop, Order, Sequence, frontier_of
+from boatlift.times import AnyFrontier, Cuts, Feedback, Loop, Order, Sequence, frontier_of
 
-__all__ = ["build"]
+__all__ = ["build", "monitor_of"]
+
+
+def monitor_of(program: Program, standing: Standing, held: Mapping[str, AnyFrontier]) -> Monitor:
+    """Gives a monitor that knows what is durable, for those who ask and drive nothing.
+
+    Args:
+        program: What is driven; the records of choices in it are filled in.
+        standing: The facts that are durable.
+        held: Sink to what the outside holds.
+
+    Raises:
+        DataError: `[PROGRAM_CHANGED]`.
+    """
+    build(program, standing)
+    monitor = Monitor(program.graph, program.orders)
+    DurableFacts(program.graph, monitor, standing)
+    for sink, frontier in held.items():
+        monitor.committed(sink, frontier)
+    return monitor
 
 
 def build(program: Program, standing: Standing) -> dict[str, Processor]:

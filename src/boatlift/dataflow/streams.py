@@ -1,0 +1,103 @@
+"""What the rows of each processor are: new rows, changes of rows, or a whole table every time; and who can take which."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from boatlift.dataflow.processors import (
+    Aggregate,
+    Lookup,
+    Processor,
+    Recomputation,
+    SinkProcessor,
+    SourceProcessor,
+    Transform,
+)
+from boatlift.errors import InvalidError
+
+__all__ = ["Streams", "streams_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """By processor.
+
+    Attributes:
+        changes: Whether its rows carry a weight: some take others back.
+        whole: Whether each message is a table that takes the place of the one before.
+        fresh: Whether its rows are a source's, through nothing but transforms.
+        even: Whether there is a message at every time, be it an empty one.
+    """
+
+    changes: dict[str, bool] = field(default_factory=dict)
+    whole: dict[str, bool] = field(default_factory=dict)
+    fresh: dict[str, bool] = field(default_factory=dict)
+    even: dict[str, bool] = field(default_factory=dict)
+
+
+def streams_of(processors: Mapping[str, Processor]) -> Streams:
+    """Finds out what everybody's rows are.
+
+    Raises:
+        InvalidError: `[AGGREGATE_OVER_CHANGES]`, `[BAD_LOOKUP]`, `[BAD_RECOMPUTATION]`.
+    """
+    streams = Streams()
+    for name, processor in processors.items():
+        _check(processor, streams)
+        upstream = None if isinstance(processor, SourceProcessor) else processor.upstream
+        passes = isinstance(processor, Transform | SinkProcessor)
+        streams.even[name] = upstream is None or (not isinstance(processor, Lookup) and streams.even[upstream])
+        streams.changes[name] = isinstance(processor, Aggregate) or (passes and streams.changes[upstream or ""])
+        streams.whole[name] = isinstance(processor, Recomputation) or (passes and streams.whole[upstream or ""])
+        streams.fresh[name] = upstream is None or (isinstance(processor, Transform) and streams.fresh[upstream])
+    return streams
+
+
+def _check(processor: Processor, streams: Streams) -> None:
+    match processor:
+        case Transform(name, upstream) | Aggregate(name, upstream) if streams.whole[upstream]:
+            raise InvalidError(
+                "BAD_RECOMPUTATION",
+                f"{name} takes from {upstream}, which gives a whole table every time: put what {name} does into the function of "
+                f"{upstream}; a sink can take the table, and a lookup",
+            )
+        case Aggregate(name, upstream) if streams.changes[upstream]:
+            raise InvalidError(
+                "AGGREGATE_OVER_CHANGES",
+                f"{name} aggregates {upstream}, which gives changes of rows, not only new ones: "
+                f"aggregate the stream that {upstream} is made from",
+            )
+        case Lookup():
+            _check_lookup(processor, streams)
+        case Recomputation(name, upstream) if not streams.fresh[upstream]:
+            raise InvalidError(
+                "BAD_RECOMPUTATION",
+                f"{name} is recomputed from {upstream}, whose rows cannot be read again from the beginning: recompute from a "
+                "source, or from transforms of one",
+            )
+        case _:
+            pass
+
+
+def _check_lookup(lookup: Lookup, streams: Streams) -> None:
+    name, upstream = lookup.name, lookup.upstream
+    if streams.changes[upstream] or streams.whole[upstream]:
+        raise InvalidError(
+            "BAD_LOOKUP",
+            f"{name} looks up for {upstream}, whose rows are not all new: what was looked up for a row could not be taken back "
+            "as it was; look up for the rows of a source, or of transforms of one",
+        )
+    for table in lookup.tables:
+        if not (streams.changes[table.upstream] or streams.whole[table.upstream]):
+            raise InvalidError(
+                "BAD_LOOKUP",
+                f"{name} looks up {table.upstream}, which gives new rows and never says which of them holds now: aggregate it "
+                f"by {', '.join(table.keys)}",
+            )
+    for read in (upstream, *(table.upstream for table in lookup.tables)):
+        if not streams.even[read]:
+            raise InvalidError(
+                "BAD_LOOKUP",
+                f"{name} takes from {read}, which is behind another lookup: look up everything in that one",
+            )

@@ -1,0 +1,78 @@
+"""Batches: tables that are computed anew every now and then, beside everything else, and never on all slots.
+
+Spark does not take a slot away from a task that runs. So a batch has one slot fewer than there are, and whatever is quick always finds
+one free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+
+from pyspark.sql import DataFrame, SparkSession
+
+from boatlift.dataflow import Json, LoadsEverything
+from boatlift.engine.catalyst import java_settings
+from boatlift.engine.inputs import Inputs
+from boatlift.engine.program import CompiledUnit
+from boatlift.engine.stage_task import Receipt
+from boatlift.engine.step_plans import StepPlanner
+from boatlift.runtime.regimes.acts import Take
+
+__all__ = ["Batches"]
+
+
+class Batches:
+    """Executes the steps of units that are recomputed, in a session of their own with the settings of another.
+
+    Args:
+        spark: The session of everything else, whose executors do the work.
+        units: The dataflow's units, compiled.
+        inputs: What steps take.
+        planner: Makes plans.
+    """
+
+    def __init__(
+        self, spark: SparkSession, units: Mapping[str, CompiledUnit], inputs: Inputs, planner: StepPlanner
+    ) -> None:
+        self._parent, self._units, self._inputs, self._planner = spark, units, inputs, planner
+        self._slots = max(1, spark.sparkContext.defaultParallelism - 1)
+        self._made: SparkSession | None = None
+
+    def recompute(self, unit: str, take: Take, cursor: Json | None) -> Sequence[Receipt]:
+        """Runs a batch.
+
+        Args:
+            unit: Which.
+            take: The messages of its epoch.
+            cursor: What everything is, if it is given all that there ever was; else None.
+        """
+        source, last = self._inputs.source_of(unit), take.inputs[-1].content
+        if cursor is not None:
+            assert isinstance(source, LoadsEverything)
+            source.verify_everything(cursor)
+            rows = source.load_everything(self._spark, cursor)
+        else:
+            self._inputs.verify_recorded(unit, (take,))
+            parts = [self._inputs.rows(self._spark, unit, message.content)[0] for message in take.inputs]
+            rows = reduce(DataFrame.unionAll, parts)
+        rows = rows.coalesce(self._slots)
+        plan = self._planner.plan(self._units[unit], rows, 0, take.number, last["clock"], last["seed"])
+        (receipts,) = plan.run(())
+        if cursor is not None:
+            assert isinstance(source, LoadsEverything)
+            source.verify_everything(cursor)
+        else:
+            self._inputs.verify(unit, (take,))
+        return receipts
+
+    @property
+    def _spark(self) -> SparkSession:
+        """The session; made when it is first asked for."""
+        if self._made is None:
+            self._made = self._parent.newSession()
+            for name, value in dict(java_settings(self._parent)).items():
+                if self._made.conf.isModifiable(name):
+                    self._made.conf.set(name, value)
+            self._made.conf.set("spark.sql.shuffle.partitions", self._slots)
+        return self._made
