@@ -1,219 +1,255 @@
-"""`make demo`: the flights pipeline, killed again and again, comes out bit for bit right.
+"""`make demo`: four regimes in one application, every part of it killed; the answers are those of one execution.
 
-The pipeline of `flights.py` runs once undisturbed and once under attack: its own process is killed by SIGKILL at five
-crash points and once in the middle of a Spark job, and started again with the same command each time. Then the two are
-compared with each other, bit for bit, and with plain Spark batch queries over all flights.
+Flights and questions about them come in little by little. In each round the process of `answers.py` is killed by SIGKILL in another of its
+parts, and started again with the same command. Then what it holds is held against plain computations over all flights: the state, the
+model, and every single answer, which must come from what was known at one moment, and moments must not go back.
 """
 
 from __future__ import annotations
 
+import csv
 import math
-import os
 import shutil
-import signal
-import sqlite3
-import struct
-import subprocess
 import sys
 import time
-from collections import Counter
-from collections.abc import Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-OUTPUT = HERE.parent / "demo-output"
+from under_attack import HERE, OUTPUT, WrongError, exact, rows_of, run, say, verify
 
 ATTACKS = (
-    ("sink.commit(history):before:6", "just before the sixth week becomes visible in the Parquet history"),
-    ("sink.commit(answers):after:5", "just after the fifth week was committed in SQLite: nobody knows it yet"),
-    ("sink.stage(history):before:9", "in the middle of a Spark job, from inside a task"),
-    ("store.create(runs):after:2", "in the middle of a checkpoint: some of its runs are durable, it is not"),
-    ("store.create(log):before:12", "just before the log takes in its twelfth group of records"),
-    ("store.delete(log):after:3", "in the middle of collecting garbage"),
+    ("sink.commit(answers):after:10", "lookup: an answer was just committed, and nobody knows it yet"),
+    ("sink.stage(model):before:1", "batch: in the middle of its job, from inside a task"),
+    ("sink.commit(statistics):before:12", "eager: statistics are durable, and about to be seen"),
+    ("store.create(runs):after:12", "lazy: in the middle of a checkpoint; some of its runs are durable, it is not"),
+    ("sink.stage(network):before:9", "state of the network: in the middle of a job, from inside a task"),
+    ("store.create(log):before:40", "the log: just before it takes in another group of records"),
+    ("store.delete(log):after:5", "in the middle of collecting garbage"),
 )
+QUERIES_A_FILE = 20
+FOLDER = OUTPUT / "answers"
 
 
 def main() -> None:
     """Runs everything, says how it went, and exits with 0 or 1."""
     began = time.monotonic()
     try:
-        flights = prepare()
-        say("running undisturbed")
-        run(OUTPUT / "undisturbed")
-        attack(OUTPUT / "attacked")
-        verdict(flights)
+        weeks, queries = prepare()
+        attack(weeks, queries)
+        verdict(weeks, queries)
     except WrongError as wrong:
         print(f"demo failed: {wrong}")
         sys.exit(1)
     say(f"{time.monotonic() - began:.0f} s in all; look for yourself:")
-    look = OUTPUT / "attacked"
-    print(f"  sqlite3 {look}/answers.db 'SELECT * FROM delays ORDER BY flights DESC LIMIT 5'")
-    print(f"  .venv/bin/python -c \"import pyarrow.parquet as p; print(p.read_table('{look}/history').to_pandas())\"")
+    print(f"  sqlite3 {FOLDER}/answers.db 'SELECT * FROM answers WHERE fit_median IS NOT NULL LIMIT 5'")
     for command in ("status", "log", "checkpoints", "verify"):
-        print(f"  .venv/bin/boatlift {command} --store {look}/store")
+        print(f"  .venv/bin/boatlift {command} --store {FOLDER}/store")
     print("demo passed")
 
 
-class WrongError(Exception):
-    """Something did not come out as it should."""
-
-
-def say(text: str) -> None:
-    """Tells what is going on."""
-    print(f"• {text}", flush=True)
-
-
-def prepare() -> int:
-    """Cuts the flights into weeks, once, for both runs."""
+def prepare() -> tuple[list[Path], list[Path]]:
+    """Cuts the flights into weeks, and asks about some of each week's flights before they are flown."""
     sys.path.insert(0, str(HERE))
     from cut_flights import cut
 
     shutil.rmtree(OUTPUT, ignore_errors=True)
     flights = cut(OUTPUT / "data" / "flights")
-    weeks = len(list((OUTPUT / "data" / "flights").glob("*.csv")))
-    say(f"{flights:,} real flights of 2013 out of New York, one file a week, {weeks} weeks, in {OUTPUT}/data")
-    for name in ("undisturbed", "attacked"):
-        (OUTPUT / name).mkdir()
-        (OUTPUT / name / "data").symlink_to(OUTPUT / "data")
-    return flights
+    weeks = sorted((OUTPUT / "data" / "flights").glob("*.csv"))
+    files = list(questions(weeks, OUTPUT / "data" / "queries"))
+    (FOLDER / "flights").mkdir(parents=True)
+    (FOLDER / "queries").mkdir()
+    asked = sum(len(rows_in(file)) for file in files)
+    say(f"{flights:,} real flights of 2013 out of New York in {len(weeks)} weeks; {asked:,} questions about them")
+    return weeks, files
 
 
-def run(folder: Path, *attack: str) -> int:
-    """Runs the pipeline in a folder, perhaps to its death; gives the exit status."""
-    module = ["-m", "boatlift.testing.crash"] if attack else ["-m", "boatlift.console", "run"]
-    command = [sys.executable, *module, "flights:flow", "--store", "store", "--available-now", *attack]
-    # Each of these JVMs lives for some seconds only: the optimising compiler would cost more than it gains.
-    environment = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1", **os.environ, "PYTHONPATH": str(HERE)}
-    log = folder / "log.txt"
-    with log.open("a") as out:
-        status = subprocess.run(
-            command, cwd=folder, env=environment, stdout=out, stderr=subprocess.STDOUT, check=False
-        ).returncode
-    if status not in (0, -signal.SIGKILL):
-        raise WrongError(f"a run ended with status {status}; its output is in {log}: {log.read_text()[-600:]}")
-    return status
+def questions(weeks: Sequence[Path], folder: Path) -> Iterator[Path]:
+    """Writes, for every week, files of questions about flights that are to leave in it: two for each day's worth."""
+    folder.mkdir()
+    number = 0
+    for week in weeks:
+        flights = rows_in(week)
+        for part in range(2):
+            chosen = flights[part * 7 :: max(1, len(flights) // QUERIES_A_FILE)][:QUERIES_A_FILE]
+            path = folder / f"{week.stem}-{part}.csv"
+            with path.open("w", newline="") as file:
+                writer = csv.writer(file, lineterminator="\n")
+                writer.writerow(["id", "month", "carrier", "flight", "origin", "dest"])
+                for flight in chosen:
+                    writer.writerow([number, *(flight[c] for c in ("month", "carrier", "flight", "origin", "dest"))])
+                    number += 1
+            yield path
 
 
-def attack(folder: Path) -> None:
-    """Kills the pipeline at each point, and starts it again."""
-    for point, moment in ATTACKS:
-        say(f"SIGKILL {moment} ({point})")
-        if run(folder, "--at", point) != -signal.SIGKILL:
+def rows_in(path: Path) -> list[dict[str, str]]:
+    """Reads a CSV file."""
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def attack(weeks: Sequence[Path], queries: Sequence[Path]) -> None:
+    """Lets some weeks come in, and kills the application at a point; then more weeks, and another point."""
+    before: dict[Any, Any] = {}
+    share = math.ceil(len(weeks) / (len(ATTACKS) + 1))
+    for number, (point, moment) in enumerate((*ATTACKS, (None, "")), start=1):
+        come_in(weeks[: number * share], FOLDER / "flights")
+        come_in(queries[: 2 * number * share], FOLDER / "queries")
+        if point is not None:
+            say(f"SIGKILL: {moment} ({point})")
+        died = run(FOLDER, "answers:flow", point)
+        if died != (point is not None):
             raise WrongError(f"the run passed {point} without being killed there")
-        say(f"  dead; {steps_in_history(folder)} weeks are in the history; starting again")
-    run(folder)
-    say(f"finished; {steps_in_history(folder)} weeks are in the history")
+        now = {row[0]: row for row in exact(rows_of(FOLDER, "SELECT * FROM answers"))}
+        changed = [number for number, answer in before.items() if now.get(number) != answer]
+        if changed:
+            raise WrongError(f"the answers to {changed[:5]} were given, and are others now")
+        say(f"  {'dead' if died else 'finished'}; {len(now)} questions are answered, none taken back")
+        before = now
 
 
-def steps_in_history(folder: Path) -> int:
-    """Counts the steps that a reader of the history sees."""
-    return len(list((folder / "history").glob("step-*.parquet")))
+def come_in(files: Sequence[Path], folder: Path) -> None:
+    """Puts files in place, each whole."""
+    for file in files:
+        target = folder / file.name
+        if not target.exists():
+            unfinished = folder / f".{file.name}.tmp"
+            shutil.copyfile(file, unfinished)
+            unfinished.rename(target)
 
 
-def verdict(flights: int) -> None:
-    """Compares the attacked run with the undisturbed one, and both with a batch query."""
-    undisturbed, attacked = OUTPUT / "undisturbed", OUTPUT / "attacked"
-    for table in ("delays", "carriers"):
-        expected, actual = rows_of(undisturbed, table), rows_of(attacked, table)
-        if expected != actual:
-            raise WrongError(f"the table {table} of the attacked run differs from that of the undisturbed one")
-        say(f"SQLite table {table}: {len(actual)} rows, equal bit for bit")
-    changes = compare_history(undisturbed, attacked)
-    say(f"Parquet history: {changes} changes, equal row for row and bit for bit")
-    compare_with_batch(attacked, flights)
-    status = subprocess.run(
-        [sys.executable, "-m", "boatlift.console", "verify", "--store", str(attacked / "store")],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if status.returncode != 0:
-        raise WrongError(f"the store does not verify: {status.stdout}{status.stderr}")
-    say("every durable byte of the attacked store verifies")
+def verdict(weeks: Sequence[Path], queries: Sequence[Path]) -> None:
+    """Holds what came out against plain computations over all flights."""
+    history = History([[arrival for row in rows_in(week) if (arrival := arrived(row))] for week in weeks])
+    check_answers(history, queries)
+    check_state(history)
+    check_statistics()
+    verify(FOLDER)
 
 
-def rows_of(folder: Path, table: str) -> list[tuple[Any, ...]]:
-    """Reads a table, its floats as bits."""
-    with sqlite3.connect(folder / "answers.db") as database:
-        rows = database.execute(f"SELECT * FROM {table} ORDER BY 1, 2").fetchall()
-    return [tuple(struct.pack("<d", v).hex() if isinstance(v, float) else v for v in row) for row in rows]
+Arrival = tuple[str, str, str, int, int]
+"""Origin, destination, airline, month, delay."""
 
 
-def compare_history(undisturbed: Path, attacked: Path) -> int:
-    """Compares the two histories, step by step, with a plain reader."""
-    import pyarrow.parquet as pq
-
-    names = [sorted(path.name for path in (f / "history").glob("*.parquet")) for f in (undisturbed, attacked)]
-    if names[0] != names[1]:
-        raise WrongError(f"the histories have other steps: {set(names[0]) ^ set(names[1])}")
-    changes = 0
-    for name in names[0]:
-        expected, actual = (pq.read_table(f / "history" / name) for f in (undisturbed, attacked))
-        if not expected.equals(actual):
-            raise WrongError(f"{name} differs between the two histories")
-        changes += actual.num_rows
-    return changes
+def arrived(row: Mapping[str, str]) -> Arrival | None:
+    """Gives what matters of a flight that arrived."""
+    if row["arr_delay"] == "NA":
+        return None
+    return row["origin"], row["dest"], row["carrier"], int(row["month"]), int(row["arr_delay"])
 
 
-def compare_with_batch(folder: Path, flights: int) -> None:
-    """Asks Spark, in plain batch queries, what both tables should hold, and the history what is left of its changes."""
-    sys.path.insert(0, str(HERE))
-    os.chdir(folder)
-    import boatlift as bl
+class History:
+    """All flights, week by week: what was known after each of them."""
 
-    spark = bl.session("local[2]", app_name="verdict")
-    from flights import SCHEMA, landed
-    from pyspark.sql import functions as F
+    def __init__(self, weeks: Sequence[Sequence[Arrival]]) -> None:
+        self.weeks = len(weeks)
+        self._delays: dict[tuple[Any, ...], list[int]] = defaultdict(list)
+        self._counts: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0] * (len(weeks) + 1))
+        for number, week in enumerate(weeks, start=1):
+            for origin, dest, carrier, month, delay in week:
+                for key in ((origin,), (origin, dest), (origin, dest, carrier, month)):
+                    self._delays[key].append(delay)
+                    self._counts[key][number] += 1
+        self._known = {key: list(accumulate(counts)) for key, counts in self._counts.items()}
 
-    everything = spark.read.schema(SCHEMA).option("header", True).option("nullValue", "NA").csv("data/flights")
-    if everything.count() != flights:
-        raise WrongError("the weeks do not hold all flights")
-    rows = landed(everything)
-    of_route = rows.groupBy("origin", "dest").agg(F.count("*"), F.avg("arr_delay"), F.avg("speed"), F.max("arr_delay"))
-    of_carrier = rows.groupBy("carrier").agg(F.count("*"), F.sum("speed"), F.min("dep_delay"), F.max("dep_delay"))
-    routes = {tuple(row)[:2]: tuple(row)[2:] for row in of_route.collect()}
-    carriers = {tuple(row)[:1]: tuple(row)[1:] for row in of_carrier.collect()}
-    spark.stop()
-    with sqlite3.connect("answers.db") as database:
-        delays = database.execute("SELECT origin, dest, flights, delay, speed, worst FROM delays").fetchall()
-        punctuality = database.execute("SELECT carrier, flights, speeds, earliest, latest FROM carriers").fetchall()
-    agree("the table of routes", {row[:2]: row[2:] for row in delays}, routes)
-    agree("the table of carriers", {row[:1]: row[1:] for row in punctuality}, carriers)
-    if sorted(left_of(folder / "history")) != sorted(delays):
-        raise WrongError("what the history's changes leave is not what the table of routes holds")
-    counted = sum(row[2] for row in delays)
-    say(
-        f"plain Spark batch queries over all flights give the same {len(delays)} routes and {len(punctuality)} carriers, "
-        f"{counted:,} flights landed; the history's changes add up to the routes"
-    )
+    def keys(self, length: int) -> set[tuple[Any, ...]]:
+        """Gives the airports (1), the routes (2), or what the model knows apart (4)."""
+        return {key for key in self._delays if len(key) == length}
+
+    def delays(self, key: tuple[Any, ...], seen: int | None) -> list[int]:
+        """Gives the first delays of a key."""
+        return self._delays.get(key, [])[: seen or 0]
+
+    def moments(self, key: tuple[Any, ...], seen: int | None) -> set[int]:
+        """Gives after how many weeks so many flights of a key were known; None: none were."""
+        known = self._known.get(key, [0] * (self.weeks + 1))
+        return {weeks for weeks, count in enumerate(known) if count == (seen or 0)}
 
 
-def agree(
-    what: str, actual: Mapping[tuple[Any, ...], tuple[Any, ...]], expected: Mapping[Any, tuple[Any, ...]]
-) -> None:
-    """Compares key by key; a plain sum of floats depends on the order, so floats may differ in their last digits."""
-    if expected.keys() != actual.keys():
-        raise WrongError(f"{what} has other keys than the batch query")
-    for key, values in expected.items():
-        for wanted, got in zip(values, actual[key], strict=True):
-            exact = not isinstance(wanted, float)
-            if wanted != got if exact else not math.isclose(wanted, got, rel_tol=1e-9):
-                raise WrongError(f"{what}, {key}: the batch query gives {wanted}, the pipeline {got}")
+def check_answers(history: History, queries: Sequence[Path]) -> None:
+    """Each question has one answer; each file of questions was answered from one moment; no moment lies before the one before."""
+    columns = "id, origin, dest, carrier, month, airport_flights, airport_delay, route_flights, route_delay, fit_seen, fit_median, expected"
+    answers = {row[0]: row for row in rows_of(FOLDER, f"SELECT {columns} FROM answers")}
+    asked = [[int(row["id"]) for row in rows_in(file)] for file in queries]
+    if sorted(answers) != sorted(number for file in asked for number in file):
+        raise WrongError("not every question has one answer, or one has that nobody asked")
+    moments = {"airports": 0, "routes": 0, "model": 0}
+    modelled = 0
+    for file in asked:
+        for what, possible in moments_of(history, [answers[number] for number in file]).items():
+            later = sorted(moment for moment in possible if moment >= moments[what])
+            if not later:
+                raise WrongError(
+                    f"the questions {file[0]} to {file[-1]} were not answered from one moment of the {what}"
+                )
+            moments[what] = later[0]
+        modelled += sum(answers[number][9] is not None for number in file)
+    say(f"{len(answers):,} answers, each of its own moment, {modelled:,} of them from the model")
 
 
-def left_of(history: Path) -> list[tuple[Any, ...]]:
-    """Takes back every row of a history that was taken back; gives those that are left."""
-    import pyarrow.parquet as pq
+def moments_of(history: History, answers: Sequence[tuple[Any, ...]]) -> dict[str, set[int]]:
+    """Gives for each table the moments from which all of some answers could be, and checks their values."""
+    fitting: dict[str, set[int]] = {what: set(range(history.weeks + 1)) for what in ("airports", "routes", "model")}
+    for number, origin, dest, carrier, month, *known, told in answers:  # counts and values in turn
+        keys = ((origin,), (origin, dest), (origin, dest, carrier, month))
+        values = []
+        for what, key, seen, value in zip(fitting, keys, known[::2], known[1::2], strict=True):
+            moments = history.moments(key, seen)
+            fitting[what] &= moments
+            delays = history.delays(key, seen)
+            right = None if not delays else median(delays) if what == "model" else sum(delays) / len(delays)
+            values.append(value)
+            if not moments or not same(value, right):
+                raise WrongError(f"question {number}: {what} say {value} of {key} after {seen} flights, it was {right}")
+        if not same(told, next((value for value in reversed(values) if value is not None), None)):
+            raise WrongError(f"question {number} was answered {told}, known were {values}")
+    return fitting
 
-    weights: Counter[tuple[Any, ...]] = Counter()
-    columns = ["origin", "dest", "flights", "delay", "speed", "worst", "_weight"]
-    for path in sorted(history.glob("*.parquet")):
-        for *row, weight in zip(*pq.read_table(path).select(columns).to_pydict().values(), strict=True):
-            weights[tuple(row)] += weight
-    if not set(weights.values()) <= {0, 1}:
-        raise WrongError("the history takes back what it never gave, or gives it twice")
-    return [row for row, weight in weights.items() if weight]
+
+def check_state(history: History) -> None:
+    """The state and the model in the end are those of all flights."""
+    routes = {row[:2]: row[2:] for row in rows_of(FOLDER, "SELECT origin, dest, flights, delay FROM network")}
+    model = {
+        row[:4]: row[4:] for row in rows_of(FOLDER, "SELECT origin, dest, carrier, month, seen, median FROM model")
+    }
+    for what, found, of in (("network", routes, lambda d: sum(d) / len(d)), ("model", model, median)):
+        if found.keys() != history.keys(2 if what == "network" else 4):
+            raise WrongError(f"the {what} does not hold what it should")
+        for key, (count, value) in found.items():
+            delays = history.delays(key, sys.maxsize)
+            if count != len(delays) or not same(value, of(delays)):
+                raise WrongError(f"the {what} says {count}, {value} of {key}: it is {len(delays)}, {of(delays)}")
+    say(f"the network holds {len(routes)} routes, the model {len(model):,} entries: what plain computations give")
+
+
+def check_statistics() -> None:
+    """The statistics agree with the answers."""
+    told: dict[str, list[float]] = defaultdict(list)
+    for carrier, expected in rows_of(FOLDER, "SELECT carrier, expected FROM answers"):
+        told[carrier] += [] if expected is None else [expected]
+    asked = Counter(carrier for (carrier,) in rows_of(FOLDER, "SELECT carrier FROM answers"))
+    for carrier, count, mean in rows_of(FOLDER, "SELECT carrier, asked, told FROM interest"):
+        right = sum(told[carrier]) / len(told[carrier]) if told[carrier] else None
+        if asked.pop(carrier, 0) != count or not same(mean, right):
+            raise WrongError(f"the statistics say {count}, {mean} of {carrier}: the answers do not")
+    if asked:
+        raise WrongError(f"the statistics lack {sorted(asked)}")
+    say(f"the statistics of {len(told)} airlines agree with the answers")
+
+
+def median(delays: Sequence[int]) -> float:
+    """Gives the median as SQL's percentile does."""
+    ordered = sorted(delays)
+    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
+
+
+def same(found: float | None, right: float | None) -> bool:
+    """Compares numbers; a plain sum of floats depends on the order."""
+    if found is None or right is None:
+        return found is right
+    return math.isclose(found, right, rel_tol=1e-9, abs_tol=1e-9)
 
 
 if __name__ == "__main__":

@@ -107,6 +107,10 @@ class SinkEnd(Structured):
         super().take(step)
         self.staged[step.time] = step.inputs
 
+    def lacks(self) -> list[Processor]:
+        """Also what is to be durable before anything leaves may have to be executed first."""
+        return [sender for _, sender in self.senders] if self.waits else super().lacks()
+
     def prefixes(self) -> list[AnyFrontier]:
         """Gives the frontiers that could leave next, each within the next."""
         staged = [frontier_of(self.vertex.domain, (time,)) for time in self.staged]

@@ -1,0 +1,77 @@
+"""Running a pipeline as a process of its own, perhaps to its death: what the demos share."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+__all__ = ["HERE", "OUTPUT", "WrongError", "exact", "rows_of", "run", "say", "verify"]
+
+HERE = Path(__file__).resolve().parent
+OUTPUT = HERE.parent / "demo-output"
+
+
+class WrongError(Exception):
+    """Something did not come out as it should."""
+
+
+def say(text: str) -> None:
+    """Tells what is going on."""
+    print(f"• {text}", flush=True)
+
+
+def run(folder: Path, flow: str, at: str | None = None) -> bool:
+    """Runs a pipeline in a folder until its input is exhausted, or a crash point is reached.
+
+    Args:
+        folder: Where.
+        flow: What, as `boatlift run` takes it.
+        at: Where it is to be killed.
+
+    Returns:
+        Whether it was.
+    """
+    module = ["-m", "boatlift.testing.crash"] if at else ["-m", "boatlift.console", "run"]
+    attack = ["--at", at] if at else []
+    command = [sys.executable, *module, flow, "--store", "store", "--available-now", *attack]
+    # Each of these JVMs lives for some seconds only: the optimising compiler would cost more than it gains.
+    environment = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1", **os.environ, "PYTHONPATH": str(HERE)}
+    log = folder / "log.txt"
+    with log.open("a") as out:
+        status = subprocess.run(
+            command, cwd=folder, env=environment, stdout=out, stderr=subprocess.STDOUT, check=False
+        ).returncode
+    if status not in (0, -signal.SIGKILL):
+        raise WrongError(f"a run ended with status {status}; its output is in {log}: {log.read_text()[-600:]}")
+    return status == -signal.SIGKILL
+
+
+def rows_of(folder: Path, query: str) -> list[tuple[Any, ...]]:
+    """Asks the database of answers; a table that nobody has made yet has no rows."""
+    with sqlite3.connect(folder / "answers.db") as database:
+        try:
+            return database.execute(query).fetchall()
+        except sqlite3.OperationalError as error:
+            if "no such table" in str(error):
+                return []
+            raise
+
+
+def exact(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """Writes floats as their bits."""
+    return [tuple(struct.pack("<d", v).hex() if isinstance(v, float) else v for v in row) for row in rows]
+
+
+def verify(folder: Path) -> None:
+    """Has every durable byte of the store checked."""
+    command = [sys.executable, "-m", "boatlift.console", "verify", "--store", str(folder / "store")]
+    status = subprocess.run(command, capture_output=True, text=True, check=False)
+    if status.returncode != 0:
+        raise WrongError(f"the store does not verify: {status.stdout}{status.stderr}")
+    say("every durable byte of the attacked store verifies")

@@ -1,0 +1,71 @@
+"""The examples do what they say, on the first weeks of the real flights."""
+
+from __future__ import annotations
+
+import runpy
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import boatlift as bl
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+WEEKS = 5
+
+
+@pytest.fixture
+def weeks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    monkeypatch.chdir(tmp_path)
+    from cut_flights import cut
+
+    cut(tmp_path / "all")
+    return sorted((tmp_path / "all").glob("*.csv"))[:WEEKS]
+
+
+def run(name: str, spark: SparkSession) -> dict[str, Any]:
+    # Afresh: where a flow finds its input is settled when its module is run.
+    sys.modules.pop("flights", None)
+    made = runpy.run_path(str(EXAMPLES / f"{name}.py"))
+    bl.run(made["flow"], "store", available_now=True, spark=spark)
+    return made
+
+
+def test_the_flights_come_out_as_a_plain_query_over_them_does(weeks: list[Path], spark: SparkSession) -> None:
+    from pyspark.sql import functions as F
+
+    folder = Path("data/flights")
+    folder.mkdir(parents=True)
+    for week in weeks:
+        week.rename(folder / week.name)
+    made = run("flights", spark)
+    rows = spark.read.schema(made["SCHEMA"]).csv(str(folder.absolute()), header=True, nullValue="NA")
+    expected = made["landed"](rows).groupBy("origin", "dest").agg(F.count("*"), F.max("arr_delay")).collect()
+    with closing(sqlite3.connect("answers.db")) as database:
+        found = database.execute("SELECT origin, dest, flights, worst FROM delays").fetchall()
+    assert sorted(found) == sorted(map(tuple, expected))
+
+
+def test_four_regimes_answer_every_question_from_what_was_known(
+    weeks: list[Path], spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import demo
+
+    monkeypatch.setattr(demo, "FOLDER", Path.cwd())
+    queries = list(demo.questions(weeks, Path("asked")))
+    for folder in ("flights", "queries"):
+        Path(folder).mkdir()
+    for some in (2, WEEKS):
+        demo.come_in(weeks[:some], Path("flights"))
+        demo.come_in(queries[: 2 * some], Path("queries"))
+        run("answers", spark)
+    demo.verdict(weeks, queries)
