@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from boatlift.dataflow import Outcome
 from boatlift.errors import DataError, UnavailableError
 from boatlift.runtime import host
 from boatlift.runtime.engine import StepResult
@@ -115,3 +116,48 @@ def test_a_message_that_is_gone_is_a_failure_of_its_sender_too(tmp_path: Path) -
     check_store(tmp_path)
     cleaned = [time for act, unit, time in engine.calls if (act, unit) == ("run", "clean")]
     assert len(cleaned) > 10, "it was made again"
+
+
+class SinkFails(MemoryEngine):
+    """A sink does not answer: before or after it took what it was handed."""
+
+    def __init__(self, world: World, sink: str, *, after: bool, times: int, condition: str = "SINK_FAILED") -> None:
+        super().__init__(world)
+        self.sink, self.after, self.left, self.condition = sink, after, times, condition
+
+    def commit(self, sink: str, time: int, content: Any) -> Outcome:
+        fails = sink == self.sink and time >= 3 and self.left > 0
+        self.left -= fails
+        if not fails or self.after:
+            outcome = super().commit(sink, time, content)
+        if fails:
+            raise UnavailableError(self.condition, f"{sink} does not answer")
+        return outcome
+
+
+@pytest.mark.parametrize("sink", ["all", "totals"])
+@pytest.mark.parametrize("after", [False, True])
+def test_a_sink_that_does_not_answer_is_asked_what_it_holds(tmp_path: Path, sink: str, after: bool) -> None:
+    world, seen = World(rows=30), list[Progress]()
+    run(SinkFails(world, sink, after=after, times=2), open_store(tmp_path), seen.append)
+    world.check()
+    check_store(tmp_path)
+    assert [progress.processor for progress in seen if progress.what == "failure"] == [sink] * 2
+
+
+def test_a_sink_that_never_answers_stops_the_dataflow_which_goes_on_from_there(tmp_path: Path) -> None:
+    world = World(rows=30)
+    with pytest.raises(UnavailableError, match="totals does not answer"):
+        run(SinkFails(world, "totals", after=False, times=1000), open_store(tmp_path))
+    assert len(world.held["totals"]) == 3
+    run(MemoryEngine(world), open_store(tmp_path))
+    world.check()
+
+
+def test_a_sink_that_is_locked_has_waited_long_enough(tmp_path: Path) -> None:
+    world, seen = World(rows=30), list[Progress]()
+    with pytest.raises(UnavailableError, match="does not answer"):
+        run(
+            SinkFails(world, "all", after=False, times=1000, condition="SINK_LOCKED"), open_store(tmp_path), seen.append
+        )
+    assert not any(progress.what == "failure" for progress in seen)

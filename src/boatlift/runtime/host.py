@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from typing import Any
@@ -279,7 +280,7 @@ class Host:
                 case do.Cancel(processor):
                     self._engine.call_off(processor)
                 case do.Ask():
-                    self._submit(self._ask, order)
+                    self._after(self._rests.pop(order.sink, 0.0), partial(self._rested, self._ask, order))
 
     def _submit(self, function: Callable[..., Answer], *arguments: Any) -> None:
         def work() -> None:
@@ -322,12 +323,14 @@ class Host:
         """Begins a run at once, or when a processor that has failed has rested."""
         rest = self._rests.pop(order.processor, 0.0)
         if rest:
-            self._after(rest, lambda: self._rested(order))
+            self._after(
+                rest, partial(self._rested, self._run, order, self._cursor(order), self._deliveries.held_of(order))
+            )
         else:
             self._submit(self._run, order, self._cursor(order), self._deliveries.held_of(order))
 
-    def _rested(self, order: do.Run) -> Iterable[do.Event]:
-        self._submit(self._run, order, self._cursor(order), self._deliveries.held_of(order))
+    def _rested(self, function: Callable[..., Answer], *arguments: Any) -> Iterable[do.Event]:
+        self._submit(function, *arguments)
         return ()
 
     def _cursor(self, order: do.Run) -> Any:
@@ -353,15 +356,19 @@ class Host:
         name = order.processor
         if order.life < self._machine.processors[name].life:
             return
-        if self._engine.cancelled:
+        self._rests[name] = self._rest_of(name, order.takes[0].number, error)
+        yield do.Failed(frozenset({name, *self._lost(order)}))
+
+    def _rest_of(self, name: str, time: int, error: BoatliftError) -> float:
+        """Gives how long one that has failed rests; raises what it failed of if it is not to be tried again."""
+        if self._engine.cancelled or error.condition == "SINK_LOCKED":  # that has waited long enough
             raise error
         rest = self._attempts.failed(name)
         if rest is None:
             raise error
-        self._rests[name] = rest
         logger.warning("%s failed, and is tried again in %.1f s: %s", name, rest, error)
-        self._watch(Progress("failure", name, order.takes[0].number))
-        yield do.Failed(frozenset({name, *self._lost(order)}))
+        self._watch(Progress("failure", name, time))
+        return rest
 
     def _lost(self, order: do.Run) -> set[str]:
         """Names the senders whose messages are no longer where they were."""
@@ -372,8 +379,17 @@ class Host:
         return lost
 
     def _ask(self, order: do.Ask) -> Answer:
-        last = self._deliveries.ask(order.sink)
+        try:
+            last = self._deliveries.ask(order.sink)
+        except UnavailableError as error:
+            cause = error
+            return lambda: self._ask_again(order, cause)
         return lambda: self._holds(order, last)
+
+    def _ask_again(self, order: do.Ask, error: UnavailableError) -> Iterable[do.Event]:
+        rest = self._rest_of(order.sink, self._deliveries.held[order.sink], error)
+        self._after(rest, partial(self._rested, self._ask, order))
+        return ()
 
     def _holds(self, order: do.Ask, last: int) -> Iterable[do.Event]:
         self._deliveries.held[order.sink] = last
@@ -394,13 +410,23 @@ class Host:
         self._engine.delivered(results)
 
     def _place(self, order: do.Place, last: int) -> Answer:
-        self._deliveries.place(order, last)
+        try:
+            self._deliveries.place(order, last)
+        except UnavailableError as error:
+            cause = error
+            return lambda: self._unsure(order, cause)
         return lambda: self._placed(order)
+
+    def _unsure(self, order: do.Place, error: UnavailableError) -> Iterable[do.Event]:
+        """A sink did not answer, and may hold what it was handed: it is asked, after a rest, and handed the rest; not for ever."""
+        self._rests[order.sink] = self._rest_of(order.sink, last_of(order.frontier), error)
+        yield do.Unsure(order.sink, order.life, order.frontier)
 
     def _placed(self, order: do.Place) -> Iterable[do.Event]:
         for at, _ in order.steps:
             self._watch(Progress("commit", order.sink, at))
         self._deliveries.held[order.sink] = last_of(order.frontier)
+        self._attempts.went_on(order.sink, last_of(order.frontier))
         self._memos.append(Committed(order.sink, last_of(order.frontier)))
         yield do.Placed(order.sink, order.life, order.frontier)
 
