@@ -45,7 +45,7 @@ def main() -> None:
         sys.exit(1)
     say(f"{time.monotonic() - began:.0f} s in all; look for yourself:")
     print(f"  sqlite3 {FOLDER}/answers.db 'SELECT * FROM answers WHERE fit_median IS NOT NULL LIMIT 5'")
-    for command in ("status", "log", "checkpoints", "verify"):
+    for command in ("status", "explain", "gc", "log", "checkpoints", "verify"):
         print(f"  .venv/bin/boatlift {command} --store {FOLDER}/store")
     print("demo passed")
 

@@ -101,6 +101,33 @@ def status(*, store: StorePath, as_json: Json = False) -> None:
 
 
 @app.command
+def explain(*, store: StorePath, fail: str = "", as_json: Json = False) -> None:
+    """Show what a failure would cost now: who goes back to where, what is executed again, how long that took before, and why not less.
+
+    Args:
+        store: The folder of the dataflow's durable state.
+        fail: Who fails, as p,q; everybody if nothing is said.
+        as_json: Print JSON.
+    """
+    from boatlift.console.explain import show_explanation
+
+    show_explanation(store, filter(None, map(str.strip, fail.split(","))), as_json=as_json)
+
+
+@app.command
+def gc(*, store: StorePath, as_json: Json = False) -> None:
+    """Show what a store keeps, and for whom. It deletes nothing: whoever runs the dataflow does.
+
+    Args:
+        store: The folder of the dataflow's durable state.
+        as_json: Print JSON.
+    """
+    from boatlift.console.kept import show_kept
+
+    show_kept(store, as_json=as_json)
+
+
+@app.command
 def log(*, store: StorePath, as_json: Json = False) -> None:
     """Show the log's records: what was decided, made and kept, oldest first.
 

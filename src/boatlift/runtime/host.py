@@ -399,9 +399,10 @@ class Host:
         name, last = order.processor, len(results) - 1
         for at, (take, result) in enumerate(zip(order.takes, results, strict=False)):
             over = at == last and len(results) < len(order.takes)
-            yield do.Ran(name, order.life, take.time, None, result.sent, result.state, result.digest, over)
+            rows, milliseconds = (result.rows_in, result.rows), round(result.seconds * 1000, 3)
+            made = (result.sent, result.state, result.digest)
+            yield do.Ran(name, order.life, take.time, None, *made, over, rows[0], milliseconds)
             behind = max(map(len, self._machine.processors[name].waiting.values()))
-            rows, milliseconds = (result.rows_in, result.rows), result.seconds * 1000
             replay = not self._resumed and take.number <= self._recorded[name]
             self._watch(Progress("step", name, take.number, *rows, milliseconds, replay, behind))
             for sink, time_there in held[at]:

@@ -85,11 +85,18 @@ class Sent(Recorded, frozen=True, tag="sent"):
 
 
 class Result(Recorded, frozen=True, tag="result"):
-    """The digest of all that a processor made of a time, to be compared when it runs again."""
+    """The digest of all that a processor made of a time, to be compared when it runs again; and what that cost.
+
+    Attributes:
+        rows: How many rows it took.
+        milliseconds: How long it took.
+    """
 
     processor: str
     time: Time
     digest: str
+    rows: int = 0
+    milliseconds: float = 0.0
 
 
 class State(Recorded, frozen=True, tag="state"):

@@ -238,6 +238,7 @@ class Ran:
         state: What it keeps for the times to come.
         digest: Of all that it sent, to be compared on replay; None if nobody asks.
         over: The run ends here: what else it was to take is ordered again.
+        rows, milliseconds: What it cost: rows taken, and time; for who asks what a failure would.
     """
 
     processor: str
@@ -248,6 +249,8 @@ class Ran:
     state: Any = None
     digest: str | None = None
     over: bool = False
+    rows: int = 0
+    milliseconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ __all__ = ["everything_of", "facts_of", "facts_of_nothing", "garbage", "messages
 
 
 def facts_of(
-    p: Processor, step: Step, outcome: Any, sent: Mapping[str, Any], digest: str | None, durable: DurableFacts
+    p: Processor, step: Step, outcome: Any, sent: Mapping[str, Any], result: Result | None, durable: DurableFacts
 ) -> Iterator[Fact]:
     """Gives what is to become durable of a step that a processor has just done, in the order in which it is to."""
     standing, regime, late = durable.standing, p.regime, list[Chosen]()
@@ -29,8 +29,8 @@ def facts_of(
             late.append(choice)
         else:
             p.unrecorded.append(choice)
-    if digest is not None and step.key not in standing.results.get(p.name, {}):
-        yield Result(p.name, step.key, digest)
+    if result is not None and step.key not in standing.results.get(p.name, {}):
+        yield result
     if regime.keeps_messages:
         for edge in p.outputs:
             if step.time not in standing.sent.get(edge.name, {}):

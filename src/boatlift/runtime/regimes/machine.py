@@ -28,7 +28,7 @@ from boatlift.runtime.regimes.processor import Processor, Step
 from boatlift.runtime.regimes.program import Program
 from boatlift.runtime.regimes.recovering import carry_out
 from boatlift.runtime.story import Story
-from boatlift.storage.facts import Chosen, Collected, Ended
+from boatlift.storage.facts import Chosen, Collected, Ended, Result
 from boatlift.storage.standing import Standing
 from boatlift.times import AnyFrontier, frontier_of
 
@@ -198,7 +198,10 @@ class StateMachine:
             return
         self._pass_over_before(p, step)
         self._did(p, step, event.sent, event.state)
-        self.durable.add(p.name, keeping.facts_of(p, step, event.outcome, event.sent, event.digest, self.durable))
+        result = None
+        if event.digest is not None:
+            result = Result(p.name, step.key, event.digest, event.rows, event.milliseconds)
+        self.durable.add(p.name, keeping.facts_of(p, step, event.outcome, event.sent, result, self.durable))
         if p.vertex.kind is Kind.STATEFUL:
             p.hold_state()
             self.monitor.holds(p.name, [held.frontier for held in p.states])

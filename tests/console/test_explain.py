@@ -1,0 +1,93 @@
+"""`boatlift explain` and `boatlift gc`, of stores in known states."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from boatlift.console.explain import explanation_of, show_explanation
+from boatlift.console.kept import kept_in, show_kept
+from boatlift.errors import InvalidError
+from boatlift.storage.contents import contents_with
+from boatlift.storage.facts import Result, Sent
+from boatlift.storage.log import Log
+from boatlift.storage.records import Claim, Committed
+from support.facts import made, run_of, saved
+from support.hosts import open_store
+from support.logs import claimed
+from support.memory_engine import PROGRAM
+
+
+def crashed(root: Path) -> Log:
+    """Steps 0…6 are recorded and executed, a checkpoint is of step 3, the sinks hold all but the newest of `totals`."""
+    log = claimed(open_store(root), Claim("host", 1, 1_700_000_000_000, PROGRAM, {}))
+    log.append([made(time, "rows") for time in range(7)])
+    log.append([Result("clean", time, "d", 10, 500.0) for time in range(7)])
+    log.append([Result("sums", time, "d", 10, 1000.0 * time) for time in range(7)])
+    log.append([Committed("all", 6), Committed("totals", 5), saved(3, run_of(b"state", "runs/1"))])
+    return log
+
+
+def test_what_everything_would_cost_at_what_it_took(tmp_path: Path) -> None:
+    told = explanation_of(crashed(tmp_path), frozenset())
+    assert told["failed"] == sorted(["rows", "clean", "sums", "all", "totals"])
+    sums, clean = told["processors"]["sums"], told["processors"]["clean"]
+    assert (sums["restored_to"], sums["steps"], sums["repeated"]) == ((3,), 3, 3)
+    assert (sums["rows"], sums["seconds"]) == (30, 15.0), "4 + 5 + 6 s"
+    assert (clean["steps"], clean["rows"], clean["seconds"]) == (3, 30, 1.5)
+    assert clean["why_not_less"] == "sums keeps times 0…3, and clean cannot send again what comes after"
+
+
+def test_who_lives_stays_and_sends_again_from_memory(tmp_path: Path) -> None:
+    told = explanation_of(crashed(tmp_path), frozenset({"sums"}))["processors"]
+    assert told["clean"]["stays"]
+    assert told["clean"]["steps"] == 0
+    assert told["sums"]["steps"] == 3
+    (queue,) = [q for q in explanation_of(crashed(tmp_path), frozenset({"sums"}))["queues"] if "clean->sums" in q]
+    assert queue == "the messages of 4…6 are put back on clean->sums"
+
+
+def test_it_is_told_to_people_and_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    crashed(tmp_path)
+    show_explanation(tmp_path, ["sums"], as_json=False)
+    told = capsys.readouterr().out
+    assert told.startswith("If sums failed now:")
+    assert "sums restores its checkpoint of time 3, replays 4…6" in told
+    assert "15.0" in told
+    show_explanation(tmp_path, [], as_json=True)
+    assert json.loads(capsys.readouterr().out)["processors"]["sums"]["steps"] == 3
+
+
+def test_nothing_is_executed_again_where_all_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    crashed(tmp_path).append([saved(6, run_of(b"state", "runs/2")), Committed("totals", 6)])
+    show_explanation(tmp_path, ["sums"], as_json=False)
+    assert "Nothing is executed again." in capsys.readouterr().out
+
+
+def test_who_is_not_there_cannot_fail(tmp_path: Path) -> None:
+    with pytest.raises(
+        InvalidError, match=r"\[BAD_OPTION\] nobody here is called sum: there are all, clean, rows, sums, totals"
+    ):
+        explanation_of(crashed(tmp_path), frozenset({"sum", "clean"}))
+
+
+def test_what_is_kept_and_for_whom(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log, store = crashed(tmp_path), open_store(tmp_path)
+    message = contents_with([run_of(b"message", "runs/3"), run_of(b"state", "runs/1")], rows=1)
+    log.append([Sent("clean->sums", 4, message)])
+    store.create("runs/9", b"nobody's")
+    kept = {each.what: each for each in kept_in(store, log)}
+    assert (kept["positions"].whose, kept["positions"].times, kept["positions"].why) == (
+        "rows", 7, "clean: to read the same again"
+    )  # fmt: skip
+    assert (kept["state"].whose, kept["state"].runs, kept["state"].size) == ("sums", 1, len(b"state"))
+    assert (kept["messages"].runs, kept["messages"].size) == (1, len(b"message")), (
+        "the other run is counted with the state"
+    )
+    assert (kept["nothing"].runs, kept["nothing"].size) == (1, len(b"nobody's"))
+    show_kept(tmp_path, as_json=True)
+    assert len(json.loads(capsys.readouterr().out)) == 4
+    show_kept(tmp_path, as_json=False)
+    assert "positions" in capsys.readouterr().out
