@@ -107,12 +107,15 @@ def test_the_plan_of_a_program_is_told_and_runs_nothing(
     told = capsys.readouterr().out
     assert "rows → clean → sums, staging for history" in " ".join(told.split())
     assert "rows: position, clock, seed" in told
+    assert "sums: 3 steps of sums" in told, "what a failure would cost"
     assert "At least once: nothing" in told
     show_plan(flow, as_json=True)
     plan = json.loads(capsys.readouterr().out)
     assert plan["units"] == {"sums": ["clean", "sums"]}
     assert plan["processors"]["sums"]["keys"] == ["k"]
     assert plan["at_least_once"] == []
+    assert plan["executed_again"] == {"sums": {"sums": 3}, "everything": {"sums": 3}}
+    assert plan["needless_policies"] == {}
     assert not (tmp_path / "history").exists()
 
 

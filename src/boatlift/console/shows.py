@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,8 @@ from boatlift.dataflow.processors import (
     describe_policy,
     upstreams_of,
 )
+from boatlift.runtime.foresight import costs_of, needless_policies
+from boatlift.runtime.graph import program_of
 from boatlift.storage.contents import runs_of
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
@@ -43,10 +46,15 @@ def show_plan(flow: Dataflow, *, as_json: bool) -> None:
     described = {name: _described(planned, name) for name in planned.processors}
     units = {name: _executed(unit) for name, unit in planned.units.items()}
     loose = [name for name, processor in planned.processors.items() if _delivery(processor) is Delivery.AT_LEAST_ONCE]
+    policies = {name: unit.policy for name, unit in planned.units.items()}
+    costs = costs_of(program_of(planned))
+    needless = needless_policies(partial(program_of, planned), policies)
     if as_json:
         _print_json(
             {
                 "dataflow": flow.name,
+                "executed_again": costs,
+                "needless_policies": {name: describe_policy(policy) for name, policy in needless.items()},
                 "processors": described,
                 "units": units,
                 "at_least_once": loose,
@@ -74,6 +82,13 @@ def show_plan(flow: Dataflow, *, as_json: bool) -> None:
     console.print("\nLogged after it, perhaps when sinks show the step already, to compare a replay with:")
     for name in planned.units:
         console.print(f"  {name}: its digest (a sink keeps its own, and compares too)")
+    console.print("\nExecuted again if one failed, at the worst moment of a long run (and what was under way):")
+    for name, again in costs.items():
+        steps = ", ".join(f"{count} steps of {other}" for other, count in again.items())
+        console.print(f"  {name}: {steps or 'nothing'}")
+    for name, policy in needless.items():
+        cheaper, own = describe_policy(policy), describe_policy(policies[name])
+        console.print(f"  [bold]{own} of {name} buys nothing[/bold]: with {cheaper} every failure costs the same")
     console.print(f"\nAt least once: {', '.join(loose) if loose else 'nothing; every source and sink is exactly-once'}")
 
 

@@ -35,14 +35,20 @@ class Node:
     batch: bool = False
 
 
-def program_of(plan: Plan) -> Program:
-    """Gives what the machine drives."""
+def program_of(plan: Plan, policies: Mapping[str, Policy] | None = None) -> Program:
+    """Gives what the machine drives.
+
+    Args:
+        plan: The dataflow, in units.
+        policies: Of some units, in place of their own.
+    """
+    other = policies or {}
     nodes = [Node(name, (), Kind.SOURCE) for name in plan.sources]
     for name, unit in plan.units.items():
         keeps = unit.aggregate is not None or unit.lookup is not None
         kind = Kind.STATEFUL if keeps else Kind.STATELESS
         batch = unit.recomputation is not None
-        nodes.append(Node(name, unit.reads, kind, unit.policy, unit.lookup is not None, batch))
+        nodes.append(Node(name, unit.reads, kind, other.get(name, unit.policy), unit.lookup is not None, batch))
     nodes += [Node(name, (plan.unit_of_sink(name).name,), Kind.SINK) for name in plan.sinks]
     return program_from(nodes)
 

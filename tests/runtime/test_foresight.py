@@ -1,0 +1,74 @@
+"""What a failure would cost under a program's policies, before it runs; which policies buy nothing."""
+
+from functools import partial
+from typing import Any
+
+import boatlift as bl
+from boatlift.dataflow import Policy, plan
+from boatlift.runtime.foresight import costs_of, needless_policies
+from boatlift.runtime.graph import program_of
+
+ANY: Any = object()
+
+
+def same(df: Any) -> Any:
+    return df
+
+
+def flow_of(*, live: Any = None, cleaning: Any = None, asked: Any = None, stats: Any = None) -> bl.Dataflow:
+    flow = bl.Dataflow("flow")
+    clean = flow.source("flights", ANY).transform("clean", same, policy=cleaning)
+    totals = clean.group_by("k").agg("live", ANY, policy=live)
+    totals.sink("network", ANY)
+    fit = clean.recompute("fit", same, policy=bl.Batch(epochs=4))
+    told = flow.source("queries", ANY).lookup("asked", live=totals.by("k"), fit=fit.by("k"), policy=asked)
+    told.sink("answers", ANY)
+    told.group_by("k").agg("stats", ANY, policy=stats).sink("counts", ANY)
+    return flow
+
+
+def costs(**policies: Policy) -> Any:
+    return costs_of(program_of(plan(flow_of(**policies))))
+
+
+def test_who_fails_alone_executes_again_what_came_since_its_checkpoint() -> None:
+    found = costs(live=bl.Lazy(every=10), asked=bl.Lazy(every=6), stats=bl.Eager())
+    assert found["live"] == {"live": 10}
+    assert found["asked"] == {"asked": 6}
+    assert found["stats"] == found["fit"] == {}
+    assert found["everything"].keys() == {"live", "asked"}
+
+
+def test_who_keeps_nothing_executes_everything_again() -> None:
+    found = costs(live=bl.Lazy(every=None), stats=bl.History())
+    assert found["live"] == {"live": 60}, "all there is: three times what the longest interval between checkpoints is"
+    assert found["stats"] == {}
+
+
+def test_a_firewall_keeps_what_is_before_it_from_being_executed() -> None:
+    assert costs(cleaning=bl.Eager())["everything"] == {"live": 20, "asked": 20, "stats": 20}
+
+
+def test_who_reads_what_is_not_durable_takes_its_sender_back_with_it() -> None:
+    """All of the lookup is done again from the start, and nobody has kept what it took but the sender's inputs."""
+    found = costs(live=bl.Lazy(every=10), asked=bl.Lazy(every=None))
+    assert found["asked"].keys() == {"asked"}, "who lives sends it again from memory"
+    assert found["live"] == {"live": 10}
+    assert found["everything"]["live"] == 60, "all there is"
+
+
+def in_a_row(cleaning: Any, sums: Any) -> bl.Dataflow:
+    flow = bl.Dataflow("flow")
+    clean = flow.source("rows", ANY).transform("clean", same, policy=cleaning)
+    clean.group_by("k").agg("sums", ANY, policy=sums).sink("out", ANY)
+    return flow
+
+
+def test_a_policy_that_buys_nothing_is_told_with_a_cheaper_one() -> None:
+    def needless(cleaning: Any, sums: Any) -> dict[str, Policy]:
+        planned = plan(in_a_row(cleaning, sums))
+        return needless_policies(partial(program_of, planned), {name: u.policy for name, u in planned.units.items()})
+
+    assert needless(bl.Eager(), bl.Eager()) == {"clean": bl.Ephemeral()}, "nobody ever asks for its rows again"
+    assert needless(bl.Eager(), bl.Lazy(every=10)) == {}, "it need not run again for those that go back"
+    assert needless(None, bl.Lazy(every=10)) == {}
