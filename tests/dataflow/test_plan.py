@@ -125,8 +125,29 @@ def test_what_goes_on_to_keyed_state_or_is_eager_is_no_part_of_the_lookup() -> N
     live = flow.source("rows", ANY).group_by("k").agg("live", ANY)
     asked = flow.source("queries", ANY).lookup("asked", live=live.by("k"))
     asked.group_by("k").agg("stats", ANY).sink("counts", ANY)
-    assert plan(flow).units["asked"].materialised
-    assert plan(flow).units["stats"].root == "asked"
+    told = asked.transform("told", same, policy=bl.Eager())
+    told.sink("out", ANY)
+    units = plan(flow).units
+    assert units["asked"].materialised
+    assert units["stats"].root == units["told"].root == "asked"
+    assert units["told"].end is None
+    assert units["told"].policy == bl.Eager()
+
+
+@pytest.mark.parametrize("with_sink", [False, True])
+def test_a_lookup_that_several_take_from_is_done_once(with_sink: bool) -> None:
+    flow = Dataflow("flow")
+    live = flow.source("rows", ANY).group_by("k").agg("live", ANY)
+    asked = flow.source("queries", ANY).lookup("asked", live=live.by("k"))
+    if with_sink:
+        asked.sink("all", ANY)
+    else:
+        asked.transform("other", same).sink("others", ANY)
+    asked.transform("told", same).transform("more", same).sink("out", ANY)
+    units = plan(flow).units
+    assert [name for name, unit in units.items() if unit.lookup] == ["asked"]
+    assert units["more"].root == "asked"
+    assert [t.name for t in units["more"].chain] == ["told", "more"]
 
 
 def test_what_is_recomputed_from_everything_reads_its_source_for_itself() -> None:
@@ -182,6 +203,19 @@ def test_new_rows_and_what_is_behind_a_lookup_are_no_tables() -> None:
     asked = queries.lookup("asked", live=rows.group_by("k").agg("live", ANY).by("k"))
     asked.lookup("again", live=rows.group_by("j").agg("live2", ANY).by("j")).sink("out", ANY)
     with pytest.raises(bl.InvalidError, match=r"\[BAD_LOOKUP\] again takes from asked, which is behind another lookup"):
+        plan(flow)
+
+
+def test_a_table_is_looked_up_by_all_that_tells_its_rows_apart() -> None:
+    flow = Dataflow("flow")
+    live = flow.source("rows", ANY).group_by("k", "j").agg("live", ANY)
+    flow.source("queries", ANY).lookup("asked", live=live.by("k")).sink("out", ANY)
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_LOOKUP\] asked looks up live by k, which has rows for each k, j"):
+        plan(flow)
+    flow = Dataflow("flow")
+    live = flow.source("rows", ANY).group_by("k").agg("live", ANY).transform("changed", same)
+    flow.source("queries", ANY).lookup("asked", live=live.by("k")).sink("out", ANY)
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_LOOKUP\] asked looks up changed, which may have made two rows"):
         plan(flow)
 
 

@@ -249,6 +249,23 @@ def test_a_batch_of_what_is_new(spark: SparkSession) -> None:
     assert seen <= 40, "at most two files"
 
 
+def test_a_batch_need_not_be_deterministic(spark: SparkSession) -> None:
+    from pyspark.sql import functions as F
+
+    def guessed(df: DataFrame) -> DataFrame:
+        return refit(df).withColumn("guess", F.rand())
+
+    with pytest.raises(DiesError):
+        run(spark, flow_of(guessed), on_progress=dying_at("commit", "answers", 1))
+    run(spark, flow_of(guessed))
+    add_queries(range(1, 3))
+    add_flights(range(4, 6))
+    run(spark, flow_of(guessed))
+    known = rows("SELECT fit_guess FROM answers WHERE id >= 5 AND origin <> 'E'")
+    assert known
+    assert all(0 <= guess < 1 for (guess,) in known)
+
+
 def test_what_is_recomputed_from_everything_needs_all_of_it(spark: SparkSession) -> None:
     run(spark)
     Path("flights/001.csv").write_text("origin,delay\nA,1\n")
@@ -268,6 +285,18 @@ def test_two_rows_for_one_key_are_refused(spark: SparkSession) -> None:
     add_queries(range(1))
     with pytest.raises(bl.DataError, match=r"\[NOT_UNIQUE\] fit has two rows for one origin"):
         run(spark, flow_of(twice))
+
+
+def test_tables_are_not_looked_up_by_floats(spark: SparkSession) -> None:
+    from pyspark.sql import functions as F
+
+    flow = bl.Dataflow("answers")
+    numbers = flow.source("rows", bl.generator({"k": "cast(id AS double)"}, rows_per_step=1))
+    counts = numbers.group_by("k").agg("counts", F.count("*").alias("n"))
+    queries = flow.source("queries", bl.generator({"k": "cast(id AS double)"}, rows_per_step=1))
+    queries.lookup("asked", live=counts.by("k")).sink("out", bl.parquet("out"))
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_LOOKUP\] asked looks up counts by k, a double"):
+        run(spark, flow)
 
 
 def test_columns_that_do_not_fit_are_refused(spark: SparkSession) -> None:

@@ -141,7 +141,7 @@ class _Units:
         self, processors: Mapping[str, Processor], readers: Mapping[str, list[Processor]], streams: Streams
     ) -> None:
         self._processors, self._readers, self._streams = processors, readers, streams
-        self._looking: set[str] = set()
+        self._looking: set[str] = set()  # lookups, and transforms behind them, that go on in the job of who comes next
         self.units: dict[str, Unit] = {}
 
     def add(self, name: str) -> None:
@@ -153,7 +153,7 @@ class _Units:
         after: list[Transform] = []
         chain: list[Transform] = []
         at, end = name, None
-        if isinstance(processor, Transform) and name in self._looking:
+        if isinstance(processor, Transform) and processor.upstream in self._looking:
             at = self._follow(at, after)
         if isinstance(here := self._processors[at], Aggregate | Lookup | Recomputation):
             end, at = here, here.upstream
@@ -190,13 +190,13 @@ class _Units:
             return True
         if isinstance(processor, Lookup) or (isinstance(processor, Transform) and processor.upstream in self._looking):
             # Only what is cheap is done in its job: who comes after has times of its own.
-            self._looking.add(processor.name)
             goes_on = jobs[0] if len(jobs) == 1 and not staged else None
-            return not (isinstance(goes_on, Transform) and isinstance(goes_on.policy, Ephemeral))
+            if isinstance(goes_on, Transform) and isinstance(goes_on.policy, Ephemeral):
+                self._looking.add(processor.name)
+                return False
+            return True
         if isinstance(processor, Transform) and not isinstance(processor.policy, Ephemeral):
             return True
-        if any(isinstance(r, Lookup) and r.upstream != processor.name for r in readers):
-            return True  # it is a table
         return staged or len(jobs) > 1
 
 

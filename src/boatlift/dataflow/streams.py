@@ -44,7 +44,7 @@ def streams_of(processors: Mapping[str, Processor]) -> Streams:
     """
     streams = Streams()
     for name, processor in processors.items():
-        _check(processor, streams)
+        _check(processor, streams, processors)
         upstream = None if isinstance(processor, SourceProcessor) else processor.upstream
         passes = isinstance(processor, Transform | SinkProcessor)
         streams.even[name] = upstream is None or (not isinstance(processor, Lookup) and streams.even[upstream])
@@ -54,7 +54,7 @@ def streams_of(processors: Mapping[str, Processor]) -> Streams:
     return streams
 
 
-def _check(processor: Processor, streams: Streams) -> None:
+def _check(processor: Processor, streams: Streams, processors: Mapping[str, Processor]) -> None:
     match processor:
         case Transform(name, upstream) | Aggregate(name, upstream) if streams.whole[upstream]:
             raise InvalidError(
@@ -69,7 +69,7 @@ def _check(processor: Processor, streams: Streams) -> None:
                 f"aggregate the stream that {upstream} is made from",
             )
         case Lookup():
-            _check_lookup(processor, streams)
+            _check_lookup(processor, streams, processors)
         case Recomputation(name, upstream) if not streams.fresh[upstream]:
             raise InvalidError(
                 "BAD_RECOMPUTATION",
@@ -80,7 +80,7 @@ def _check(processor: Processor, streams: Streams) -> None:
             pass
 
 
-def _check_lookup(lookup: Lookup, streams: Streams) -> None:
+def _check_lookup(lookup: Lookup, streams: Streams, processors: Mapping[str, Processor]) -> None:
     name, upstream = lookup.name, lookup.upstream
     if streams.changes[upstream] or streams.whole[upstream]:
         raise InvalidError(
@@ -89,6 +89,19 @@ def _check_lookup(lookup: Lookup, streams: Streams) -> None:
             "as it was; look up for the rows of a source, or of transforms of one",
         )
     for table in lookup.tables:
+        there = processors[table.upstream]
+        if isinstance(there, Aggregate) and not set(there.keys) <= set(table.keys):
+            raise InvalidError(
+                "BAD_LOOKUP",
+                f"{name} looks up {table.upstream} by {', '.join(table.keys)}, which has rows for each {', '.join(there.keys)}: look up "
+                "by all of these, or aggregate by fewer",
+            )
+        if isinstance(there, Transform) and streams.changes[table.upstream]:
+            raise InvalidError(
+                "BAD_LOOKUP",
+                f"{name} looks up {table.upstream}, which may have made two rows of a key, or one of two: look up the aggregate before "
+                f"it, and do what {table.upstream} does with what {name} gives",
+            )
         if not (streams.changes[table.upstream] or streams.whole[table.upstream]):
             raise InvalidError(
                 "BAD_LOOKUP",

@@ -6,6 +6,7 @@ one free.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from functools import reduce
 
@@ -38,6 +39,7 @@ class Batches:
         self._parent, self._units, self._inputs, self._planner = spark, units, inputs, planner
         self._slots = max(1, spark.sparkContext.defaultParallelism - 1)
         self._made: SparkSession | None = None
+        self._making = threading.Lock()
 
     def recompute(self, unit: str, take: Take, cursor: Json | None) -> Sequence[Receipt]:
         """Runs a batch.
@@ -69,10 +71,12 @@ class Batches:
     @property
     def _spark(self) -> SparkSession:
         """The session; made when it is first asked for."""
-        if self._made is None:
-            self._made = self._parent.newSession()
-            for name, value in dict(java_settings(self._parent)).items():
-                if self._made.conf.isModifiable(name):
-                    self._made.conf.set(name, value)
-            self._made.conf.set("spark.sql.shuffle.partitions", self._slots)
-        return self._made
+        with self._making:
+            if self._made is None:
+                made = self._parent.newSession()
+                for name, value in dict(java_settings(self._parent)).items():
+                    if made.conf.isModifiable(name):
+                        made.conf.set(name, value)
+                made.conf.set("spark.sql.shuffle.partitions", self._slots)
+                self._made = made
+            return self._made

@@ -108,8 +108,11 @@ def _message(files: Sequence[str]) -> pa.Table:
 
 
 def _read(place: str) -> pa.Table:
-    with pa.memory_map(place) as source:
-        return pa.ipc.open_file(source).read_all()
+    try:
+        with pa.memory_map(place) as source:
+            return pa.ipc.open_file(source).read_all()
+    except (OSError, pa.ArrowInvalid) as error:
+        raise UnavailableError("STORE_FAILED", f"cannot read the rows in {place}: {error}; run again") from error
 
 
 @lru_cache(maxsize=TABLES_KEPT)

@@ -53,8 +53,12 @@ def with_message(
     came = list(runs_of(message))
     if whole or came:
         messages = [came] if whole else [*kept[changed.name], came]
-        while len(messages) > 1 and _rows(messages[-2]) <= 2 * _rows(messages[-1]):
-            messages[-2:] = [[put_together(messages[-2:], len(messages) == 2)]]
+        first, rows = len(messages) - 1, _rows(messages[-1])
+        while first and _rows(messages[first - 1]) <= 2 * rows:
+            first -= 1
+            rows += _rows(messages[first])
+        if first < len(messages) - 1:
+            messages[first:] = [[put_together(messages[first:], first == 0)]]
         kept[changed.name] = messages
     every = {run.name: run for messages in kept.values() for message in messages for run in message}
     return contents_with(

@@ -6,22 +6,39 @@ Compiling runs the user's functions once, on empty frames. The plans that come o
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
+import xxhash
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    DoubleType,
+    FloatType,
+    LongType,
+    MapType,
+    StructField,
+    StructType,
+)
 
 from boatlift.dataflow import Aggregate, LoadsEverything, Plan, Recomputation, Table, Unit
 from boatlift.dataflow.columns import POSITION, WEIGHT
 from boatlift.engine.aggregates import canonical_key, parse_aggregates
 from boatlift.engine.catalyst import INPUT, analysed, analysed_text, can_thread, python_functions
 from boatlift.engine.column_rules import check_sink_key, refuse_maps, refuse_reserved
-from boatlift.engine.fingerprint import calls_python, fingerprint, libraries, pin_static_tables, shape
+from boatlift.engine.fingerprint import (
+    calls_python,
+    describe_function,
+    fingerprint,
+    libraries,
+    pin_static_tables,
+    shape,
+)
 from boatlift.engine.row_wise import apply, check_row_wise
 from boatlift.engine.state import Aggregate as StateAggregate
 from boatlift.engine.state import Layout
@@ -91,6 +108,8 @@ class CompiledUnit:
             InvalidError: `[NOT_DETERMINISTIC]` the user's functions build another plan than when the program was compiled.
         """
         frame = self._built(rows, clock, seed)
+        if self.unit.recomputation is not None:
+            return frame  # what it gives is durable before anyone sees it: it may be another plan each time
         if shape(frame, functions=self.python) != self.shape:
             raise InvalidError(
                 "NOT_DETERMINISTIC",
@@ -209,12 +228,16 @@ def _compile(
         frame = frame.drop(POSITION)
     pinned += pin_static_tables(frame)
     if unit.recomputation is not None:
-        if unit.recomputation.everything and MARK in analysed_text(frame):
+        if MARK in analysed_text(frame):
             raise InvalidError(
                 "NOT_DETERMINISTIC",
-                f"{unit.name} is recomputed from everything, and a transform before it takes clock or chance from its step: leave "
-                "that out of what it reads",
+                f"{unit.name} is recomputed from the rows of many steps at once, and a transform before it takes clock or chance from "
+                "each: leave that out of what it reads",
             )
+        code = xxhash.xxh3_128_hexdigest(
+            json.dumps(describe_function(unit.recomputation.function), default=str).encode()
+        )
+        identity = fingerprint(frame) + code  # of the function its code counts: its plan may differ every time
         frame = _recomputed(unit.recomputation, frame, 0, 0)
     if unit.aggregate is not None:
         compiled = _compile_aggregate(unit, unit.aggregate, frame, positioned)
@@ -222,7 +245,9 @@ def _compile(
         refuse_maps(frame.schema, unit.name)
         arrow = _arrow(frame.schema, spark)
         output = arrow.append(pa.field(WEIGHT, pa.int64(), nullable=False)) if unit.changes_out else arrow
-        compiled = CompiledUnit(unit, frame.schema, output, (), None, fingerprint(frame), positioned)
+        if unit.recomputation is None:
+            identity = fingerprint(frame)
+        compiled = CompiledUnit(unit, frame.schema, output, (), None, identity, positioned)
     refuse_reserved(compiled.schema.fieldNames(), unit.name)
     for sink in unit.sinks:
         check_sink_key(sink, unit, compiled.schema)
@@ -286,6 +311,14 @@ def _compile_lookup(
 def _check_table(unit: Unit, table: Table, rows: StructType, there: StructType) -> None:
     for key in table.keys:
         for schema, whose in ((rows, unit.name), (there, table.upstream)):
+            if key in schema.fieldNames() and isinstance(
+                schema[key].dataType, ArrayType | StructType | MapType | FloatType | DoubleType
+            ):
+                raise InvalidError(
+                    "BAD_LOOKUP",
+                    f"{unit.name} looks up {table.upstream} by {key}, a {schema[key].dataType.simpleString()} in {whose}: look up by "
+                    "columns of whole numbers, text, dates or the like",
+                )
             if key not in schema.fieldNames():
                 raise InvalidError(
                     "SCHEMA_MISMATCH",

@@ -226,7 +226,12 @@ class SparkEngine:
         for take in order.takes:
             if results and self._hastened:
                 break
-            results.append(self._take_one(order.processor, take, state))
+            try:
+                results.append(self._take_one(order.processor, take, state))
+            except BoatliftError:
+                if not results:
+                    raise
+                break  # as for those that are run apart
             state = results[-1].state
         return tuple(results)
 

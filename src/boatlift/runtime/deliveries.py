@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any
 
 from boatlift.recovery import RecoveryGraph
 from boatlift.runtime.engine import Engine, StepResult
@@ -61,7 +60,8 @@ class Deliveries:
             DivergedError: `[DIVERGED]` it is not what they hold.
         """
         for sink, at in held:
-            self._commit(sink, at, result.sent.get(edge_name(unit, sink), NOTHING))
+            with self._locks[sink]:
+                self._engine.commit(sink, at, result.sent.get(edge_name(unit, sink), NOTHING))
 
     def place(self, order: do.Place, last: int) -> None:
         """Makes steps visible, those in between at which nothing came too: a sink's steps have no gap.
@@ -71,9 +71,6 @@ class Deliveries:
             last: The last step that the sink holds.
         """
         came = {at: message.content for at, (message,) in order.steps}
-        for at in range(last + 1, last_of(order.frontier) + 1):
-            self._commit(order.sink, at, came.get(at, NOTHING))
-
-    def _commit(self, sink: str, at: int, content: Any) -> None:
-        with self._locks[sink]:
-            self._engine.commit(sink, at, content)
+        with self._locks[order.sink]:  # whoever asks what the sink holds, asks once all of this has reached it
+            for at in range(last + 1, last_of(order.frontier) + 1):
+                self._engine.commit(order.sink, at, came.get(at, NOTHING))

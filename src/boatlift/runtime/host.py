@@ -306,9 +306,13 @@ class Host:
         if position is None:
             took = time.monotonic() - began
             return lambda: self._idle(order, took)
-        self._positions.closed(source, order.time, position)
         record = source_record(position, self._clock(), secrets.randbits(63))
-        return lambda: [do.Closed(source, order.life, order.time, record)]
+        return lambda: self._closed(order, record)
+
+    def _closed(self, order: do.Close, record: dict[str, Any]) -> Iterable[do.Event]:
+        if order.life == self._machine.processors[order.source].life:
+            self._positions.closed(order.source, order.time, record["position"])
+        yield do.Closed(order.source, order.life, order.time, record)
 
     def _idle(self, order: do.Close, took: float) -> Iterable[do.Event]:
         if not self._available_now:
