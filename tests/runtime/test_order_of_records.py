@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from boatlift.dataflow import Outcome
-from boatlift.runtime.graph import last_closed
 from boatlift.storage.codec import decode_group
 from boatlift.storage.facts import Result
 from boatlift.storage.local import LocalStore
@@ -37,7 +36,7 @@ def test_a_steps_input_is_durable_before_a_sink_shows_it_and_its_output_may_foll
 
     class LookingEngine(MemoryEngine):
         def commit(self, sink: str, time: int, content: Any) -> Outcome:
-            assert time <= last_closed(Log.open(open_store(tmp_path), "flow").history, "rows")
+            assert time <= Log.open(open_store(tmp_path), "flow").history.last_closed("rows")
             outcome = super().commit(sink, time, content)
             if sink == "totals":
                 store.shown.set()

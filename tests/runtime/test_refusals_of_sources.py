@@ -8,7 +8,6 @@ import pytest
 
 from boatlift.dataflow import Json
 from boatlift.errors import DataError, FencedError
-from boatlift.runtime.graph import last_closed
 from boatlift.runtime.host import Host
 from boatlift.storage.log import Log
 from support.hosts import check_store, open_store, run, silent
@@ -53,7 +52,7 @@ def test_also_when_a_crash_came_between(tmp_path: Path) -> None:
 
     with pytest.raises(ZeroDivisionError):
         run(Dies(world), store)
-    closed = last_closed(Log.open(store, "flow").history, "rows")
+    closed = Log.open(store, "flow").history.last_closed("rows")
     assert closed >= 0
     assert world.held["totals"] == []
     with pytest.raises(DataError, match="INPUT_EMPTY"):

@@ -17,10 +17,9 @@ from rich.table import Table
 
 from boatlift.engine.identity import recorded_program
 from boatlift.errors import InvalidError
-from boatlift.recovery import Kind, Monitor, ProcessorPlan, RecoveryPlan
-from boatlift.runtime.graph import last_closed
+from boatlift.recovery import Kind, Monitor, ProcessorPlan
 from boatlift.runtime.regimes import Program, monitor_of
-from boatlift.storage.facts import last_epoch, last_number, maximal_of
+from boatlift.storage.facts import last_number, maximal_of
 from boatlift.storage.history import History
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
@@ -82,7 +81,7 @@ def explanation_of(log: Log, failed: AbstractSet[str]) -> dict[str, Any]:
     return {
         "failed": sorted(failed or names),
         "processors": {name: _about(history, part) for name, part in plan.processors.items()},
-        "queues": _queues(plan),
+        "queues": plan.describe_queues(),
     }
 
 
@@ -91,23 +90,14 @@ def _let_live(program: Program, history: History, monitor: Monitor) -> None:
     for name, vertex in program.graph.vertices.items():
         if vertex.kind is Kind.SINK:
             continue
-        done, order = _executed(history, name, vertex.kind), program.orders.get(name)
+        source, order = vertex.kind is Kind.SOURCE, program.orders.get(name)
+        done = history.last_closed(name) if source else history.last_executed(name)
         monitor.completed(name, Frontier.up_to(done) if order is None else order.prefix(done + 1))
         for edge in program.graph.outputs[name]:
             passed = last_number(history.standing.collected.messages.get(edge.name, ()))
             begin = passed + 1 if order is None else max(passed + 1, order.start)
             for number in range(begin, done + 1):
                 monitor.sent(edge.name, number if order is None else order.at(number))
-
-
-def _executed(history: History, name: str, kind: Kind) -> int:
-    """Gives the number of the last time that a processor is known to have executed, or a source to have closed."""
-    if kind is Kind.SOURCE:
-        return last_closed(history, name)
-    standing = history.standing
-    stable = last_number(standing.collected.states.get(name, ()))
-    kept = max((last_number(frontier) for frontier in standing.states.get(name, ())), default=-1)
-    return max(stable, kept, last_epoch(standing.results.get(name, ())))
 
 
 def _about(history: History, part: ProcessorPlan) -> dict[str, Any]:
@@ -126,8 +116,3 @@ def _about(history: History, part: ProcessorPlan) -> dict[str, Any]:
         "seconds": round(sum(result.milliseconds for result in again) / 1000, 3),
         "why_not_less": None if part.why is None else str(part.why),
     }
-
-
-def _queues(plan: RecoveryPlan) -> list[str]:
-    lines = plan.describe().splitlines()
-    return [line for line in lines if line.startswith("the messages of ")]

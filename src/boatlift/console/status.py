@@ -13,9 +13,8 @@ from rich.table import Table
 
 from boatlift.engine.identity import recorded_program
 from boatlift.recovery import Kind, RecoveryPlan
-from boatlift.runtime.graph import last_closed
 from boatlift.runtime.regimes import monitor_of
-from boatlift.storage.facts import last_epoch, last_number, maximal_of
+from boatlift.storage.facts import last_number, maximal_of
 from boatlift.storage.history import History
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
@@ -70,7 +69,7 @@ def status_of(log: Log) -> dict[str, Any]:
         "dataflow": log.dataflow,
         "store": log.store_id,
         "stopped_cleanly": history.stopped,
-        "closed": {name: last_closed(history, name) for name in graph.order if kinds[name] is Kind.SOURCE},
+        "closed": {name: history.last_closed(name) for name in graph.order if kinds[name] is Kind.SOURCE},
         "processors": {name: _unit(history, after, name) for name in units},
         "sinks": dict(history.committed),
         # Whoever stopped in good order has executed nothing that is not kept.
@@ -82,11 +81,10 @@ def status_of(log: Log) -> dict[str, Any]:
 
 def _unit(history: History, after: RecoveryPlan, name: str) -> dict[str, int]:
     standing, plan = history.standing, after.processors[name]
-    stable = last_number(standing.collected.states.get(name, ()))
     replay = last_number(maximal_of(plan.fixed)) - last_number(maximal_of(plan.restore))
     return {
-        "executed": max(stable, last_epoch(standing.results.get(name, ()))),
+        "executed": history.last_executed(name),
         "checkpoint": max((last_number(frontier) for frontier in standing.states.get(name, ())), default=-1),
-        "stable": stable,
+        "stable": last_number(standing.collected.states.get(name, ())),
         "to_replay": 0 if history.stopped else replay,
     }

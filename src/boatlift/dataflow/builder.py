@@ -132,8 +132,9 @@ class Stream:
             InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`, `[BAD_NAME]`.
         """
         flow = self.dataflow
-        for table, keyed in tables.items():
-            if getattr(keyed, "stream", None) is None or keyed.stream.dataflow is not flow:
+        offered: Mapping[str, object] = tables
+        for table, keyed in offered.items():
+            if not isinstance(keyed, Keyed) or keyed.stream.dataflow is not flow:
                 raise InvalidError(
                     "BAD_OPTION", f"{name}: give {table} as in {table}=stream.by('column'), of {flow.name}"
                 )

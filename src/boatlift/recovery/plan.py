@@ -117,10 +117,13 @@ class RecoveryPlan:
 
     def describe(self) -> str:
         """Tells people who goes back to where, and why no later: a line each, senders before receivers."""
-        queued = [
+        return "\n".join([*map(str, self.processors.values()), *self.describe_queues()])
+
+    def describe_queues(self) -> list[str]:
+        """Tells people which messages are put back: a line for each edge that has any."""
+        return [
             f"the messages of {_times(times)} are put back on {edge}" for edge, times in self.queues.items() if times
         ]
-        return "\n".join([*map(str, self.processors.values()), *queued])
 
 
 def plan_recovery(graph: RecoveryGraph, knowledge: Mapping[str, Knowledge], failed: AbstractSet[str]) -> RecoveryPlan:

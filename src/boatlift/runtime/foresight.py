@@ -48,11 +48,11 @@ def needless_policies(
     Returns:
         Processor to a policy that makes less durable.
     """
-    costs = costs_of(made(policies))
+    program = made(policies)
+    costs, vertices = costs_of(program), program.graph.vertices
     needless: dict[str, Policy] = {}
     for name, policy in policies.items():
-        kind = made(policies).graph.vertices[name].kind
-        cheaper: Policy = Lazy(every=None) if kind is Kind.STATEFUL else Ephemeral()
+        cheaper: Policy = Lazy(every=None) if vertices[name].kind is Kind.STATEFUL else Ephemeral()
         if policy in (cheaper, Ephemeral()) or isinstance(policy, Batch):
             continue
         if costs_of(made({**policies, name: cheaper})) == costs:

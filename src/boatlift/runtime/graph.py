@@ -9,11 +9,9 @@ from typing import Any
 from boatlift.dataflow import Batch, Ephemeral, Plan, Policy
 from boatlift.recovery import Edge, Kind, RecoveryGraph, Vertex
 from boatlift.runtime.regimes import Program, Regime
-from boatlift.storage.facts import last_epoch
-from boatlift.storage.history import History
 from boatlift.times import EPOCH, IDENTITY, Coarse, Cuts, Fine, FromSequence, Order, Projection, Sequence, ToSequence
 
-__all__ = ["Node", "edge_name", "last_closed", "program_from", "program_of", "source_record"]
+__all__ = ["Node", "edge_name", "program_from", "program_of", "source_record"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,9 +92,3 @@ def edge_name(sender: str, receiver: str) -> str:
 def source_record(position: Mapping[str, Any], clock: int, seed: int) -> dict[str, Any]:
     """Gives what a source chooses at a time, and sends: its position, and the clock and seed of whoever executes it."""
     return {"position": dict(position), "clock": clock, "seed": seed}
-
-
-def last_closed(history: History, source: str) -> int:
-    """Gives the last time that a source has closed, -1 if it has closed none."""
-    chosen = history.standing.chosen.get(source, {})
-    return max(last_epoch(chosen), history.cursors.get(source, (-1, {}))[0])

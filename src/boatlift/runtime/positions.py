@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from boatlift.runtime.engine import Engine
-from boatlift.runtime.graph import last_closed
 from boatlift.storage.facts import Chosen, Collected, last_epoch
 from boatlift.storage.history import History
 from boatlift.storage.records import Cursor
@@ -28,7 +27,7 @@ class Positions:
 
     def __init__(self, engine: Engine, history: History) -> None:
         self._engine = engine
-        self.recorded = {source: last_closed(history, source) for source in engine.plan.sources}
+        self.recorded = {source: history.last_closed(source) for source in engine.plan.sources}
         self._stable: dict[str, tuple[int, Any]] = {
             source: history.cursors.get(source, (-1, engine.first_cursor(source))) for source in self.recorded
         }

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from boatlift.storage.contents import runs_of
-from boatlift.storage.facts import contents_of
+from boatlift.storage.facts import contents_of, last_epoch, last_number
 from boatlift.storage.records import Claim, Committed, Cursor, Record, Snapshot, Stopped
 from boatlift.storage.standing import Standing
 
@@ -87,6 +87,19 @@ class History:
     def live_runs(self) -> set[str]:
         """Names all runs that a fact names: those that something may still ask for."""
         return {run.name for fact in self.standing.facts() for content in contents_of(fact) for run in runs_of(content)}
+
+    def last_closed(self, source: str) -> int:
+        """Gives the last time that a source has closed, -1 if it has closed none."""
+        return max(last_epoch(self.standing.chosen.get(source, {})), self.cursors.get(source, (-1, {}))[0])
+
+    def last_executed(self, processor: str) -> int:
+        """Gives the number of the last time that a processor is known to have executed, -1 if there is none."""
+        standing = self.standing
+        return max(
+            last_epoch(standing.results.get(processor, ())),
+            last_number(standing.collected.states.get(processor, ())),
+            *(last_number(frontier) for frontier in standing.states.get(processor, ())),
+        )
 
     # -- parts --------------------------------------------------------------------------------------------------------
 

@@ -53,8 +53,7 @@ class CoarseEpochs(Processor):
     def _enough(self, begin: int, end: int) -> bool:
         """Whether there are as many epochs as it wants, over as long a time, by the clocks of those who closed them."""
         policy = self.regime.policy
-        if not isinstance(policy, Batch):
-            return True
+        assert isinstance(policy, Batch)  # or `Regime.check` refuses it
         clocks = [
             content["clock"]
             for messages in self.waiting.values()

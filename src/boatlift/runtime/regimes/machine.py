@@ -417,9 +417,7 @@ class StateMachine:
         return source
 
     def _place(self, sink: SinkEnd) -> None:
-        if sink.placing is not None or sink.asked:
-            return
-        if not sink.waits:
+        if sink.busy or not sink.waits:
             return
         limit = self._leave.limit(sink.name)
         prefixes = [prefix for prefix in sink.prefixes() if limit is None or prefix <= limit]
