@@ -26,7 +26,16 @@ from boatlift.engine.step_functions import MARK
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["calls_python", "canonical", "describe_function", "fingerprint", "libraries", "pin_static_tables", "shape"]
+__all__ = [
+    "calls_python",
+    "canonical",
+    "code_hash",
+    "describe_function",
+    "fingerprint",
+    "libraries",
+    "pin_static_tables",
+    "shape",
+]
 
 # Differ from session to session and say nothing of what is computed.
 _IGNORED_FIELDS = frozenset(
@@ -220,6 +229,11 @@ def describe_function(function: Any) -> Any:
     Pickles are no good for this: they hold addresses, file names and line numbers.
     """
     return _Describer().value(function)
+
+
+def code_hash(function: Any) -> str:
+    """Gives the hash of what a function does (`describe_function`): 32 hexadecimal digits (xxh3-128)."""
+    return xxhash.xxh3_128_hexdigest(json.dumps(describe_function(function)).encode())
 
 
 class _Describer:

@@ -19,7 +19,7 @@ from boatlift.storage.contents import runs_of
 from boatlift.storage.records import RunRef
 from boatlift.storage.store import Store
 
-__all__ = ["Inputs", "content_of", "source_of"]
+__all__ = ["Inputs", "content_of"]
 
 
 class Inputs:
@@ -51,7 +51,8 @@ class Inputs:
 
     def source_of(self, unit: str) -> Source | None:
         """Gives the source whose rows a unit takes at first hand."""
-        return source_of(self._plan, unit)
+        root = self._plan.units[unit].root
+        return self._plan.sources[root].source if root in self._plan.sources else None
 
     def position(self, unit: str, take: Take) -> tuple[Source, Json] | None:
         """Gives what a step reads from outside, if anything: of several times the last."""
@@ -99,12 +100,6 @@ class Inputs:
         if source is not None:
             for content in contents:
                 source.verify(content["position"])
-
-
-def source_of(plan: Plan, unit: str) -> Source | None:
-    """Gives the source whose rows a unit takes at first hand."""
-    root = plan.units[unit].root
-    return plan.sources[root].source if root in plan.sources else None
 
 
 def content_of(take: Take) -> Any:

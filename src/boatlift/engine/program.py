@@ -6,13 +6,11 @@ Compiling runs the user's functions once, on empty frames. The plans that come o
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
-import xxhash
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -33,7 +31,7 @@ from boatlift.engine.catalyst import INPUT, analysed, analysed_text, can_thread,
 from boatlift.engine.column_rules import check_sink_key, refuse_maps, refuse_reserved
 from boatlift.engine.fingerprint import (
     calls_python,
-    describe_function,
+    code_hash,
     fingerprint,
     libraries,
     pin_static_tables,
@@ -227,26 +225,17 @@ def _compile(
             refuse_reserved([POSITION], unit.chain[-1].name)
         frame = frame.drop(POSITION)
     pinned += pin_static_tables(frame)
-    if unit.recomputation is not None:
-        if MARK in analysed_text(frame):
-            raise InvalidError(
-                "NOT_DETERMINISTIC",
-                f"{unit.name} is recomputed from the rows of many steps at once, and a transform before it takes clock or chance from "
-                "each: leave that out of what it reads",
-            )
-        code = xxhash.xxh3_128_hexdigest(
-            json.dumps(describe_function(unit.recomputation.function), default=str).encode()
-        )
-        identity = fingerprint(frame) + code  # of the function its code counts: its plan may differ every time
-        frame = _recomputed(unit.recomputation, frame, 0, 0)
     if unit.aggregate is not None:
         compiled = _compile_aggregate(unit, unit.aggregate, frame, positioned)
     else:
+        identity = fingerprint(frame)
+        if unit.recomputation is not None:
+            _check_takes_nothing_of_a_step(unit, frame)
+            identity += code_hash(unit.recomputation.function)  # its plan may differ every time
+            frame = _recomputed(unit.recomputation, frame, 0, 0)
         refuse_maps(frame.schema, unit.name)
         arrow = _arrow(frame.schema, spark)
         output = arrow.append(pa.field(WEIGHT, pa.int64(), nullable=False)) if unit.changes_out else arrow
-        if unit.recomputation is None:
-            identity = fingerprint(frame)
         compiled = CompiledUnit(unit, frame.schema, output, (), None, identity, positioned)
     refuse_reserved(compiled.schema.fieldNames(), unit.name)
     for sink in unit.sinks:
@@ -261,6 +250,15 @@ def _more_identity(unit: Unit) -> dict[str, Any]:
         return {"batch": "everything" if unit.recomputation.everything else "batch"}
     tables = {table.name: {"reads": table.upstream, "keys": list(table.keys)} for table in unit.tables}
     return {"tables": tables} if tables else {}
+
+
+def _check_takes_nothing_of_a_step(unit: Unit, frame: DataFrame) -> None:
+    if MARK in analysed_text(frame):
+        raise InvalidError(
+            "NOT_DETERMINISTIC",
+            f"{unit.name} is recomputed from the rows of many steps at once, and a transform before it takes clock or chance from "
+            "each: leave that out of what it reads",
+        )
 
 
 def _check_reads_everything(unit: Unit, plan: Plan) -> None:

@@ -13,26 +13,18 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from pyspark.sql import SparkSession
 
-from boatlift.dataflow import (
-    Committed,
-    Json,
-    LoadsTogether,
-    Outcome,
-    Plan,
-    SinkContext,
-    Staged,
-)
+from boatlift.dataflow import Committed, Json, LoadsTogether, Outcome, Plan, SinkContext, Staged
 from boatlift.engine.aggregate_task import MergeTask
 from boatlift.engine.batches import Batches
 from boatlift.engine.edges import EDGE
 from boatlift.engine.environment import RunningSettings, environment
 from boatlift.engine.errors_of_jobs import explain
-from boatlift.engine.inputs import Inputs, content_of, source_of
+from boatlift.engine.inputs import Inputs, content_of
 from boatlift.engine.lookups import Lookups
 from boatlift.engine.program import CompiledUnit, compile_program
 from boatlift.engine.scratch_files import ScratchFiles
@@ -50,6 +42,8 @@ from boatlift.storage.store import Store
 __all__ = ["SparkEngine"]
 
 logger = logging.getLogger(__name__)
+
+Made = TypeVar("Made")
 
 APART_RUNS = 8
 """So many runs of a unit take its steps one by one after some had failed together: the cause may pass."""
@@ -184,7 +178,7 @@ class SparkEngine:
         if compiled.lookup is not None:  # what comes for tables costs nothing
             for_tables = takewhile(lambda take: self._lookups.table_of(unit, take) is not None, takes)
             return max(1, sum(1 for _ in for_tables))
-        source = source_of(self.plan, unit)
+        source = self._inputs.source_of(unit)
         if compiled.layout is None or compiled.apart or self._apart[unit] or not isinstance(source, LoadsTogether):
             return 1
         weights = accumulate(source.weigh(content_of(take)["position"]) for take in takes)
@@ -199,39 +193,43 @@ class SparkEngine:
 
     def run(self, order: Run, cursor: Json | None = None) -> tuple[StepResult, ...]:
         """Executes steps as one Spark job, or else, so that each fails for itself, as one each."""
-        if self._compiled.units[order.processor].lookup is not None:
-            return self._run_lookup(order)
-        if self.plan.units[order.processor].recomputation is not None:
+        unit = order.processor
+        if self._compiled.units[unit].lookup is not None:
+            return self._one_by_one(order, partial(self._take_one, unit))
+        if self.plan.units[unit].recomputation is not None:
             (take,) = order.takes
-            job = partial(self._batches.recompute, order.processor, take, cursor)
-            return (self._apart_job(order.processor, take, job),)
-        if len(order.takes) == 1 or self._apart[order.processor]:
+            return (self._stateless(unit, take, partial(self._batches.recompute, unit, take, cursor)),)
+        if len(order.takes) == 1 or self._apart[unit]:
             return self._run_apart(order)
-        state = runs_of(order.state)
         try:
-            made = self._job(order.processor, order.takes, list(state))
+            made = self._job(unit, order.takes, list(runs_of(order.state)))
         except Exception as error:
             if self.cancelled:
                 raise
             # Nothing was kept, and of which step it comes cannot be told: the steps will, each alone.
-            last = order.takes[-1].time
-            logger.warning("steps %s to %s of %s go one by one: %s", order.time, last, order.processor, error)
-            self._apart[order.processor] = APART_RUNS
+            logger.warning("steps %s to %s of %s go one by one: %s", order.time, order.takes[-1].time, unit, error)
+            self._apart[unit] = APART_RUNS
             return self._run_apart(order)
-        return self._results(order.processor, order.takes, made)
+        return self._results(unit, order.takes, made)
 
-    def _run_lookup(self, order: Run) -> tuple[StepResult, ...]:
+    def _run_apart(self, order: Run) -> tuple[StepResult, ...]:
+        results = self._one_by_one(order, partial(self._alone, order.processor))
+        self._apart[order.processor] = max(0, self._apart[order.processor] - 1)
+        return results
+
+    def _one_by_one(self, order: Run, execute: Callable[[Take, Any], StepResult]) -> tuple[StepResult, ...]:
+        """Executes steps, each from the state that the one before it left."""
         results: list[StepResult] = []
         state = order.state
         for take in order.takes:
             if results and self._hastened:
                 break
             try:
-                results.append(self._take_one(order.processor, take, state))
+                results.append(execute(take, state))
             except BoatliftError:
                 if not results:
                     raise
-                break  # as for those that are run apart
+                break  # what came before it stands; it will be ordered again, as the first
             state = results[-1].state
         return tuple(results)
 
@@ -239,24 +237,30 @@ class SparkEngine:
         """Takes what came for a table into the state, or looks up for rows."""
         table = self._lookups.table_of(unit, take)
         if table is None:
-            return self._apart_job(unit, take, lambda: self._lookups.look_up(unit, take, state), state)
+            return self._stateless(unit, take, partial(self._lookups.look_up, unit, take, state), state)
         message = content_of(take)
         made = self._lookups.with_message(unit, table, message, state)
         self._files.made({run.name for run in runs_of(made)} - {run.name for run in runs_of(state)})
         return StepResult(0, message["digest"], {}, made, message["rows"], 0.0)
 
-    def _apart_job(self, unit: str, take: Take, job: Callable[[], Sequence[Receipt]], state: Any = None) -> StepResult:
-        """Runs the one job of a step whose state it does not change."""
+    def _stateless(self, unit: str, take: Take, job: Callable[[], Sequence[Receipt]], state: Any = None) -> StepResult:
+        """Executes a step that leaves the state as it is."""
         began = clocks.perf_counter()
-        receipts = self._explained(unit, take, job)
+
+        def begun() -> Sequence[Receipt]:
+            self._begin_job(unit, take)
+            return job()
+
+        receipts = self._explained(unit, take, begun)
         return self._result(unit, take, receipts, (), clocks.perf_counter() - began, state)
 
-    def _explained(self, unit: str, take: Take, job: Callable[[], Sequence[Receipt]]) -> Sequence[Receipt]:
+    def _alone(self, unit: str, take: Take, state: Any) -> StepResult:
+        """Executes a step as a job of its own."""
+        made = self._explained(unit, take, partial(self._job, unit, (take,), list(runs_of(state))))
+        return self._results(unit, (take,), made)[0]
+
+    def _explained(self, unit: str, take: Take, job: Callable[[], Made]) -> Made:
         """Runs a job; what fails is told as what it means."""
-        if self.cancelled:
-            raise UnavailableError("STEP_FAILED", f"step {take.number} of {unit} was not begun: the run is cancelled")
-        self._settings.check()
-        self._join_group(unit)
         try:
             return job()
         except UserCodeError as error:
@@ -267,41 +271,17 @@ class SparkEngine:
             inputs = self._inputs.position(unit, take)
             raise explain(error, unit, take.number, inputs, self._compiled.units[unit].functions) from error
 
-    def _run_apart(self, order: Run) -> tuple[StepResult, ...]:
-        results: list[StepResult] = []
-        state = list(runs_of(order.state))
-        for take in order.takes:
-            if results and self._hastened:
-                break
-            try:
-                made = self._job_alone(order.processor, take, state)
-            except BoatliftError:
-                if not results:
-                    raise
-                break  # what came before it stands; it will be ordered again, as the first
-            results += self._results(order.processor, (take,), made)
-            state = list(runs_of(results[-1].state))
-        self._apart[order.processor] = max(0, self._apart[order.processor] - 1)
-        return tuple(results)
-
-    def _job_alone(self, unit: str, take: Take, state: Sequence[RunRef]) -> _Made:
-        made: list[_Made] = []
-
-        def job() -> Sequence[Receipt]:
-            made.append(self._job(unit, (take,), state))
-            return made[0].receipts[0]
-
-        self._explained(unit, take, job)
-        return made[0]
+    def _begin_job(self, unit: str, take: Take) -> None:
+        if self.cancelled:
+            raise UnavailableError("STEP_FAILED", f"step {take.number} of {unit} was not begun: the run is cancelled")
+        self._settings.check()
+        self._join_group(unit)
 
     def _job(self, unit: str, takes: Sequence[Take], state: Sequence[RunRef]) -> _Made:
         """Runs the job; nothing of it is kept yet, so that it may be run again."""
-        if self.cancelled:
-            raise UnavailableError("STEP_FAILED", f"step {takes[0].time} of {unit} was not begun: the run is cancelled")
         began = clocks.perf_counter()
-        self._settings.check()
+        self._begin_job(unit, takes[0])
         self._inputs.verify_recorded(unit, takes)
-        self._join_group(unit)
         plan = self._prepared(unit, takes) or self._plan(unit, takes)
         table = self._tables.get(unit)
         held = table.resolve(state) if table is not None else []

@@ -310,7 +310,7 @@ class Host:
         return lambda: self._closed(order, record)
 
     def _closed(self, order: do.Close, record: dict[str, Any]) -> Iterable[do.Event]:
-        if order.life == self._machine.processors[order.source].life:
+        if self._is_of_this_life(order.source, order.life):
             self._positions.closed(order.source, order.time, record["position"])
         yield do.Closed(order.source, order.life, order.time, record)
 
@@ -326,12 +326,11 @@ class Host:
     def _begin(self, order: do.Run) -> None:
         """Begins a run at once, or when a processor that has failed has rested."""
         rest = self._rests.pop(order.processor, 0.0)
+        run = self._run, order, self._cursor(order), self._deliveries.held_of(order)
         if rest:
-            self._after(
-                rest, partial(self._rested, self._run, order, self._cursor(order), self._deliveries.held_of(order))
-            )
+            self._after(rest, partial(self._rested, *run))
         else:
-            self._submit(self._run, order, self._cursor(order), self._deliveries.held_of(order))
+            self._submit(*run)
 
     def _rested(self, function: Callable[..., Answer], *arguments: Any) -> Iterable[do.Event]:
         self._submit(function, *arguments)
@@ -358,10 +357,14 @@ class Host:
     def _failed(self, order: do.Run, error: BoatliftError) -> Iterable[do.Event]:
         """A processor has failed: it goes back, and whoever must; then it is tried again, not for ever."""
         name = order.processor
-        if order.life < self._machine.processors[name].life:
+        if not self._is_of_this_life(name, order.life):
             return
         self._rests[name] = self._rest_of(name, order.takes[0].number, error)
         yield do.Failed(frozenset({name, *self._lost(order)}))
+
+    def _is_of_this_life(self, processor: str, life: int) -> bool:
+        """Tells whether a processor has not failed since it was told something."""
+        return life == self._machine.processors[processor].life
 
     def _rest_of(self, name: str, time: int, error: BoatliftError) -> float:
         """Gives how long one that has failed rests; raises what it failed of if it is not to be tried again."""
@@ -391,8 +394,9 @@ class Host:
         return lambda: self._holds(order, last)
 
     def _ask_again(self, order: do.Ask, error: UnavailableError) -> Iterable[do.Event]:
-        rest = self._rest_of(order.sink, self._deliveries.held[order.sink], error)
-        self._after(rest, partial(self._rested, self._ask, order))
+        if self._is_of_this_life(order.sink, order.life):
+            rest = self._rest_of(order.sink, self._deliveries.held[order.sink], error)
+            self._after(rest, partial(self._rested, self._ask, order))
         return ()
 
     def _holds(self, order: do.Ask, last: int) -> Iterable[do.Event]:
@@ -424,7 +428,8 @@ class Host:
 
     def _unsure(self, order: do.Place, error: UnavailableError) -> Iterable[do.Event]:
         """A sink did not answer, and may hold what it was handed: it is asked, after a rest, and handed the rest; not for ever."""
-        self._rests[order.sink] = self._rest_of(order.sink, last_of(order.frontier), error)
+        if self._is_of_this_life(order.sink, order.life):
+            self._rests[order.sink] = self._rest_of(order.sink, last_of(order.frontier), error)
         yield do.Unsure(order.sink, order.life, order.frontier)
 
     def _placed(self, order: do.Place) -> Iterable[do.Event]:
