@@ -28,6 +28,9 @@ CONDITIONS: dict[str, Condition] = {
     "BAD_RECOMPUTATION": Condition(
         "InvalidError", "a recomputation of what cannot be read again, or something after one", "change what it reads"
     ),
+    "BAD_UNION": Condition(
+        "InvalidError", "a union or merge of streams that do not go together", "unite what they are made from"
+    ),
     "BAD_POLICY": Condition("InvalidError", "a processor cannot have this policy", "choose another policy"),
     "BAD_PROJECTION": Condition(
         "InvalidError", "a projection between time domains breaks one of its laws", "correct it: the message has a case"

@@ -23,7 +23,7 @@ def test_a_chain_of_transforms_is_fused_into_the_job_of_the_aggregate() -> None:
     units = plan(flow).units
     assert list(units) == ["counts"]
     unit = units["counts"]
-    assert unit.root == "rows"
+    assert unit.roots == ("rows",)
     assert [t.name for t in unit.chain] == ["a", "b"]
     assert [s.name for s in unit.sinks] == ["out"]
     assert not unit.materialised
@@ -38,7 +38,7 @@ def test_a_transform_with_two_readers_is_materialised_once() -> None:
     clean.group_by("j").agg("two", ANY).sink("out2", ANY)
     units = plan(flow).units
     assert units["clean"].materialised
-    assert units["one"].root == units["two"].root == "clean"
+    assert units["one"].roots == units["two"].roots == ("clean",)
     assert units["one"].chain == ()
 
 
@@ -48,7 +48,7 @@ def test_a_source_with_two_readers_is_read_by_each() -> None:
     rows.group_by("k").agg("one", ANY).sink("out1", ANY)
     rows.transform("t", same).sink("out2", ANY)
     units = plan(flow).units
-    assert {u.root for u in units.values()} == {"rows"}
+    assert {u.roots for u in units.values()} == {("rows",)}
     assert not any(u.materialised for u in units.values())
 
 
@@ -68,7 +68,7 @@ def test_changes_flow_on_through_transforms_but_not_into_aggregates() -> None:
     big = counts.transform("big", same)
     big.sink("out", ANY)
     unit = plan(flow).units["big"]
-    assert unit.root == "counts"
+    assert unit.roots == ("counts",)
     assert unit.changes_in
     assert unit.changes_out
     big.group_by("k").agg("again", ANY).sink("no", ANY)
@@ -116,7 +116,7 @@ def test_a_lookup_is_done_in_one_job_with_the_cheap_transforms_around_it() -> No
     assert [t.name for t in unit.after] == ["after"]
     assert unit.reads == ("queries", "live")
     assert unit.policy == bl.Lazy()
-    assert plan(flow).units["stats"].root == "after"
+    assert plan(flow).units["stats"].roots == ("after",)
     assert plan(flow).units["live"].materialised
 
 
@@ -129,7 +129,7 @@ def test_what_goes_on_to_keyed_state_or_is_eager_is_no_part_of_the_lookup() -> N
     told.sink("out", ANY)
     units = plan(flow).units
     assert units["asked"].materialised
-    assert units["stats"].root == units["told"].root == "asked"
+    assert units["stats"].roots == units["told"].roots == ("asked",)
     assert units["told"].end is None
     assert units["told"].policy == bl.Eager()
 
@@ -146,7 +146,7 @@ def test_a_lookup_that_several_take_from_is_done_once(with_sink: bool) -> None:
     asked.transform("told", same).transform("more", same).sink("out", ANY)
     units = plan(flow).units
     assert [name for name, unit in units.items() if unit.lookup] == ["asked"]
-    assert units["more"].root == "asked"
+    assert units["more"].roots == ("asked",)
     assert [t.name for t in units["more"].chain] == ["told", "more"]
 
 
@@ -157,7 +157,7 @@ def test_what_is_recomputed_from_everything_reads_its_source_for_itself() -> Non
     clean.recompute("fit", same).sink("fits", ANY)
     planned = plan(flow)
     assert list(planned.units) == ["live", "fit"], "clean is not materialised for it"
-    assert planned.units["fit"].root == planned.units["live"].root == "rows"
+    assert planned.units["fit"].roots == planned.units["live"].roots == ("rows",)
     assert [t.name for t in planned.units["fit"].chain] == ["clean"]
     assert planned.read_whole("rows")
 
@@ -169,7 +169,7 @@ def test_what_is_recomputed_from_a_batch_is_a_reader_like_others() -> None:
     clean.recompute("fit", same, over="batch", policy=bl.Batch(epochs=3)).sink("fits", ANY)
     planned = plan(flow)
     assert planned.units["clean"].materialised
-    assert planned.units["fit"].root == "clean"
+    assert planned.units["fit"].roots == ("clean",)
     assert not planned.read_whole("rows")
 
 
@@ -233,3 +233,78 @@ def test_what_cannot_be_recomputed_is_refused() -> None:
     flow.source("rows", ANY).recompute("fit", same).transform("more", same).sink("out", ANY)
     with pytest.raises(bl.InvalidError, match=r"\[BAD_RECOMPUTATION\] more takes from fit, which gives a whole table"):
         plan(flow)
+
+
+def two_streams() -> tuple[Dataflow, Any, Any]:
+    flow = Dataflow("flow")
+    return flow, flow.source("a", ANY).transform("clean", same), flow.source("b", ANY)
+
+
+def test_a_union_goes_on_in_the_job_of_the_aggregate_that_follows_and_what_is_before_it_has_a_job_of_its_own() -> None:
+    flow, a, b = two_streams()
+    a.union("both", b).transform("more", same).group_by("k").agg("counts", ANY).sink("out", ANY)
+    units = plan(flow).units
+    assert list(units) == ["clean", "counts"]
+    assert units["clean"].materialised
+    assert units["counts"].roots == units["counts"].reads == ("clean", "b")
+    assert [t.name for t in units["counts"].chain] == ["more"]
+    assert not units["counts"].in_turn
+
+
+def test_a_union_with_several_readers_is_materialised_once() -> None:
+    flow, a, b = two_streams()
+    both = a.union("both", b)
+    both.sink("out", ANY)
+    both.group_by("k").agg("counts", ANY).sink("counted", ANY)
+    units = plan(flow).units
+    assert units["both"].materialised
+    assert units["both"].roots == ("clean", "b")
+    assert units["counts"].roots == ("both",)
+
+
+def test_what_aggregates_a_merge_has_a_job_of_its_own() -> None:
+    flow, a, b = two_streams()
+    a.merge("both", b).transform("more", same).group_by("k").agg("counts", ANY).sink("out", ANY)
+    units = plan(flow).units
+    assert list(units) == ["clean", "more", "counts"]
+    assert units["more"].in_turn
+    assert units["more"].roots == ("clean", "b")
+    assert units["counts"].roots == ("more",)
+    assert not units["counts"].in_turn
+
+
+def test_rows_are_looked_up_for_behind_a_union_but_not_in_its_job() -> None:
+    flow, a, b = two_streams()
+    counts = b.group_by("k").agg("counts", ANY)
+    a.union("both", b).transform("more", same).lookup("asked", of=counts.by("k")).sink("out", ANY)
+    units = plan(flow).units
+    assert units["more"].roots == ("clean", "b")
+    assert units["asked"].roots == ("more",)
+
+
+@pytest.mark.parametrize("behind", ["aggregate", "lookup", "merge", "recomputation"])
+@pytest.mark.parametrize("as_they_come", [False, True])
+def test_what_has_other_rows_or_times_of_its_own_cannot_be_united(behind: str, as_they_come: bool) -> None:
+    flow, a, b = two_streams()
+    counts = b.group_by("k").agg("counts", ANY)
+    other = {
+        "aggregate": lambda: counts,
+        "lookup": lambda: a.lookup("asked", of=counts.by("k")),
+        "merge": lambda: a.merge("merged", b),
+        "recomputation": lambda: a.recompute("fit", same),
+    }[behind]()
+    united = a.merge("both", other) if as_they_come else a.union("both", other)
+    united.sink("out", ANY)
+    counts.sink("counted", ANY)
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_UNION\] both takes from"):
+        plan(flow)
+
+
+def test_a_union_of_nothing_or_of_one_stream_twice_or_of_another_dataflow_is_refused() -> None:
+    _, a, b = two_streams()
+    _, _, elsewhere = two_streams()
+    for others in ((), (a,), (b, b), (elsewhere,), ("b",)):
+        with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] both"):
+            a.union("both", *others)
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_POLICY\] both keeps no state"):
+        a.merge("both", b, policy=bl.Lazy())  # type: ignore[arg-type]

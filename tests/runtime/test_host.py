@@ -130,14 +130,14 @@ def test_killed_again_and_again(tmp_path: Path) -> None:
     world, lives = World(rows=90), 0
     while True:
         store = MortalStore.open(tmp_path, create=True, filesystem=Unsynced())
-        store.writes_left, store.after = 12 + lives % 7, lives % 2 == 1
+        store.writes_left, store.after = 8 + lives % 5, lives % 2 == 1
         lives += 1
         try:
             run(MemoryEngine(world, every=3), store)
         except KilledError:
             continue
         break
-    assert lives > 5
+    assert lives > 5, "writes come in groups: few of them, when the machine is busy"
     world.check()
     check_store(tmp_path)
 

@@ -20,6 +20,7 @@ from boatlift.dataflow.processors import (
     Recomputation,
     SinkProcessor,
     SourceProcessor,
+    Union,
     describe_policy,
     upstreams_of,
 )
@@ -73,9 +74,11 @@ def show_plan(flow: Dataflow, *, as_json: bool) -> None:
     for name, unit in planned.units.items():
         sinks = f", staging for {', '.join(s.name for s in unit.sinks)}" if unit.sinks else ""
         kept = ", its output kept as runs for its readers" if unit.materialised else ""
-        kept += ", from everything since the beginning" if planned.read_whole(unit.root) and unit.recomputation else ""
+        kept += (
+            ", from everything since the beginning" if planned.read_whole(unit.roots[0]) and unit.recomputation else ""
+        )
         looks = f", looking up {', '.join(table.upstream for table in unit.tables)}" if unit.tables else ""
-        console.print(f"  {unit.root} → {' → '.join(units[name])}{looks}{sinks}{kept}")
+        console.print(f"  {' and '.join(unit.roots)} → {' → '.join(units[name])}{looks}{sinks}{kept}")
     console.print("\nDurable in the log before anything of a step can be seen:")
     for source in planned.sources:
         console.print(f"  {source}: position, clock, seed")
@@ -103,6 +106,8 @@ def _described(planned: Plan, name: str) -> dict[str, Any]:
         about["policy"] = describe_policy(processor.policy)
     if isinstance(processor, Aggregate):
         about["keys"] = list(processor.keys)
+    if isinstance(processor, Union):
+        about |= {"with": list(processor.others), "as_they_come": processor.as_they_come}
     if isinstance(processor, Lookup):
         about["tables"] = {t.name: {"reads": t.upstream, "keys": list(t.keys)} for t in processor.tables}
     if isinstance(processor, Recomputation):
@@ -113,8 +118,8 @@ def _described(planned: Plan, name: str) -> dict[str, Any]:
 
 def _executed(unit: Unit) -> list[str]:
     """Names the processors of a unit, in order."""
-    end = [] if unit.end is None else [unit.end.name]
-    names = [*(t.name for t in unit.chain), *end, *(t.name for t in unit.after)]
+    parts = [*([unit.union] if unit.union else ()), *unit.chain, *([unit.end] if unit.end else ()), *unit.after]
+    names = [part.name for part in parts]
     return names or [unit.name]
 
 

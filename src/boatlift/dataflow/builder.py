@@ -26,6 +26,7 @@ from boatlift.dataflow.processors import (
     SourceProcessor,
     Table,
     Transform,
+    Union,
 )
 from boatlift.errors import InvalidError
 
@@ -150,6 +151,55 @@ class Stream:
             )
         made = tuple(Table(_checked(table), keyed.stream.name, keyed.keys) for table, keyed in tables.items())
         return flow._add(Lookup(_checked(name), self.name, made, policy or Lazy()))
+
+    def union(self, name: str, *others: Stream, policy: Ephemeral | Eager | None = None) -> Stream:
+        """Gives the rows of this and other streams of the same columns, time by time.
+
+        Its step n has the rows that each stream has at its own step n, and waits for the last of them; what is transformed before, each
+        stream's rows by themselves, does not wait. For streams that shall not wait for each other there is `merge`.
+
+        Args:
+            name: The processor's name.
+            others: Streams of this dataflow.
+            policy: As for `transform`.
+
+        Raises:
+            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
+        """
+        return self._united(name, others, policy, as_they_come=False)
+
+    def merge(self, name: str, *others: Stream, policy: Ephemeral | Eager | None = None) -> Stream:
+        """Gives the rows of this and other streams of the same columns, as they come; none waits for another.
+
+        A step has what one stream has at a step. Whose is next is whatever comes first, and that choice is recorded: after a crash it
+        takes the same again.
+
+        Args:
+            name: The processor's name.
+            others: Streams of this dataflow.
+            policy: As for `transform`.
+
+        Raises:
+            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
+        """
+        return self._united(name, others, policy, as_they_come=True)
+
+    def _united(
+        self, name: str, others: tuple[Stream, ...], policy: Ephemeral | Eager | None, *, as_they_come: bool
+    ) -> Stream:
+        flow, offered = self.dataflow, tuple[object, ...](others)
+        if any(not isinstance(other, Stream) or other.dataflow is not flow for other in offered):
+            raise InvalidError("BAD_OPTION", f"{name}: give streams of {flow.name}")
+        reads = [self.name, *(other.name for other in others)]
+        if not others or len(set(reads)) < len(reads):
+            raise InvalidError("BAD_OPTION", f"{name} reads {', '.join(reads)}: give it streams, each only once")
+        made = policy or Ephemeral()
+        if not isinstance(made, Ephemeral | Eager):
+            raise InvalidError(
+                "BAD_POLICY",
+                f"{name} keeps no state that {type(policy).__name__} could save: use Ephemeral() or Eager()",
+            )
+        return flow._add(Union(_checked(name), self.name, tuple(reads[1:]), as_they_come, made))
 
     def recompute(
         self,

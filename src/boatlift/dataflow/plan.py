@@ -21,6 +21,7 @@ from boatlift.dataflow.processors import (
     SourceProcessor,
     Table,
     Transform,
+    Union,
     upstreams_of,
 )
 from boatlift.dataflow.streams import Streams, streams_of
@@ -35,8 +36,9 @@ class Unit:
 
     Attributes:
         name: Its last processor; the unit goes by that name.
-        root: Where its rows come from: a source, or a unit whose output is materialised.
-        chain: The transforms between root and lookup or end, in order.
+        roots: Where its rows come from: a source, or a unit whose output is materialised; several, if it unites them.
+        union: How it unites them.
+        chain: The transforms between roots and lookup or end, in order.
         end: What makes it more than transforms, if anything does: keyed state, a lookup, a recomputation.
         after: The transforms behind a lookup, in order.
         sinks: Sinks that are staged in its job.
@@ -45,7 +47,8 @@ class Unit:
     """
 
     name: str
-    root: str
+    roots: tuple[str, ...]
+    union: Union | None
     chain: tuple[Transform, ...]
     end: Aggregate | Lookup | Recomputation | None
     after: tuple[Transform, ...]
@@ -59,7 +62,13 @@ class Unit:
         """What is made durable of it: as the processor says that keeps something, or the last."""
         if self.end is not None:
             return self.end.policy
-        return self.chain[-1].policy if self.chain else Ephemeral()
+        last = self.chain[-1] if self.chain else self.union
+        return Ephemeral() if last is None else last.policy
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether it takes its inputs as they come."""
+        return self.lookup is not None or (self.union is not None and self.union.as_they_come)
 
     @property
     def aggregate(self) -> Aggregate | None:
@@ -83,8 +92,8 @@ class Unit:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Names all that it takes from: its root first, then its tables."""
-        return (self.root, *(table.upstream for table in self.tables))
+        """Names all that it takes from: its roots first, then its tables."""
+        return (*self.roots, *(table.upstream for table in self.tables))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,21 +110,16 @@ class Plan:
         """Gives the unit whose job stages a sink."""
         return next(unit for unit in self.units.values() if any(s.name == sink for s in unit.sinks))
 
-    def source_of(self, unit: str) -> str:
-        """Names the source from which a unit's rows come."""
-        root = self.units[unit].root
-        return root if root in self.sources else self.source_of(root)
-
     def read_whole(self, source: str) -> bool:
         """Whether something reads everything that a source ever gave, again and again."""
-        return any(u.root == source and u.recomputation and u.recomputation.everything for u in self.units.values())
+        return any(source in u.roots and u.recomputation and u.recomputation.everything for u in self.units.values())
 
 
 def plan(dataflow: Dataflow) -> Plan:
     """Checks a dataflow and divides it into units.
 
     Raises:
-        InvalidError: `[EMPTY_DATAFLOW]`, `[AGGREGATE_OVER_CHANGES]`, `[BAD_LOOKUP]`, `[BAD_RECOMPUTATION]`.
+        InvalidError: `[EMPTY_DATAFLOW]`, `[AGGREGATE_OVER_CHANGES]`, `[BAD_LOOKUP]`, `[BAD_RECOMPUTATION]`, `[BAD_UNION]`.
     """
     processors = dataflow.processors
     readers: dict[str, list[Processor]] = {name: [] for name in processors}
@@ -141,7 +145,9 @@ class _Units:
         self, processors: Mapping[str, Processor], readers: Mapping[str, list[Processor]], streams: Streams
     ) -> None:
         self._processors, self._readers, self._streams = processors, readers, streams
-        self._looking: set[str] = set()  # lookups, and transforms behind them, that go on in the job of who comes next
+        # Lookups, and unions, with the transforms behind them, that go on in the job of who comes next.
+        self._looking: set[str] = set()
+        self._uniting: set[str] = set()
         self.units: dict[str, Unit] = {}
 
     def add(self, name: str) -> None:
@@ -159,16 +165,20 @@ class _Units:
             end, at = here, here.upstream
         whole = isinstance(end, Recomputation) and end.everything
         root = self._follow(at, chain, through=whole)
+        there = self._processors[root]
+        union = there if isinstance(there, Union) and root not in self.units else None
+        roots = (root,) if union is None else upstreams_of(union)
         unit = f"{name}:rows" if isinstance(processor, SourceProcessor) else name  # a source staged as it is
         self.units[unit] = Unit(
             unit,
-            root,
+            roots,
+            union,
             tuple(chain),
             end,
             tuple(after),
             tuple(r for r in readers if isinstance(r, SinkProcessor)),
             any(not isinstance(r, SinkProcessor) and not _reads_for_itself(r) for r in readers),
-            self._streams.changes[root],
+            self._streams.changes[roots[0]],
             self._streams.changes[name],
         )
 
@@ -195,9 +205,21 @@ class _Units:
                 self._looking.add(processor.name)
                 return False
             return True
-        if isinstance(processor, Transform) and not isinstance(processor.policy, Ephemeral):
+        if isinstance(processor, Transform | Union) and not isinstance(processor.policy, Ephemeral):
             return True
-        return staged or len(jobs) > 1
+        if isinstance(processor, Union) or (isinstance(processor, Transform) and processor.upstream in self._uniting):
+            goes_on = jobs[0] if len(jobs) == 1 and not staged else None
+            if isinstance(goes_on, Transform) or (isinstance(goes_on, Aggregate) and not self._in_turn(processor)):
+                self._uniting.add(processor.name)
+                return False
+            return True
+        return staged or len(jobs) > 1 or any(isinstance(job, Union) for job in jobs)
+
+    def _in_turn(self, processor: Processor) -> bool:
+        """Tells whether one that unites streams, or comes after that in its job, takes them as they come."""
+        while isinstance(processor, Transform):
+            processor = self._processors[processor.upstream]
+        return isinstance(processor, Union) and processor.as_they_come
 
 
 def _reads_for_itself(reader: Processor) -> bool:

@@ -1,6 +1,6 @@
 """Processors: the vertices of a dataflow, the units of policy and rollback.
 
-An edge is a processor's `upstream`, by name, or that of a lookup's table. Functions, columns and connectors are opaque here: what they mean is the
+An edge is a processor's `upstream`, by name, or one of a union's `others`, or that of a lookup's table. Functions, columns and connectors are opaque here: what they mean is the
 engine's business.
 """
 
@@ -25,6 +25,7 @@ __all__ = [
     "SourceProcessor",
     "Table",
     "Transform",
+    "Union",
     "describe_policy",
     "upstreams_of",
 ]
@@ -66,6 +67,23 @@ class Aggregate:
     upstream: str
     keys: tuple[str, ...]
     columns: tuple[Column, ...]
+    policy: Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Union:
+    """Gives the rows of several streams.
+
+    Attributes:
+        others: Whose rows it gives besides those of `upstream`.
+        as_they_come: Whether each message is a time of its own, whatever came first; else a time is that of all, and complete with the
+            last of them.
+    """
+
+    name: str
+    upstream: str
+    others: tuple[str, ...]
+    as_they_come: bool
     policy: Policy
 
 
@@ -124,15 +142,20 @@ class SinkProcessor:
         return Ephemeral()
 
 
-Processor = SourceProcessor | Transform | Aggregate | Lookup | Recomputation | SinkProcessor
+Processor = SourceProcessor | Transform | Aggregate | Union | Lookup | Recomputation | SinkProcessor
 
 
 def upstreams_of(processor: Processor) -> tuple[str, ...]:
     """Names the processors at the other ends of the input edges, that of the rows first; none for a source."""
-    if isinstance(processor, SourceProcessor):
-        return ()
-    tables = processor.tables if isinstance(processor, Lookup) else ()
-    return (processor.upstream, *(table.upstream for table in tables))
+    match processor:
+        case SourceProcessor():
+            return ()
+        case Union(upstream=upstream, others=others):
+            return (upstream, *others)
+        case Lookup(upstream=upstream, tables=tables):
+            return (upstream, *(table.upstream for table in tables))
+        case _:
+            return (processor.upstream,)
 
 
 def describe_policy(policy: Policy) -> str:

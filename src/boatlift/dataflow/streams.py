@@ -13,6 +13,8 @@ from boatlift.dataflow.processors import (
     SinkProcessor,
     SourceProcessor,
     Transform,
+    Union,
+    upstreams_of,
 )
 from boatlift.errors import InvalidError
 
@@ -27,7 +29,7 @@ class Streams:
         changes: Whether its rows carry a weight: some take others back.
         whole: Whether each message is a table that takes the place of the one before.
         fresh: Whether its rows are a source's, through nothing but transforms.
-        even: Whether there is a message at every time, be it an empty one.
+        even: Whether its times are those of sources, with a message at each, be it an empty one.
     """
 
     changes: dict[str, bool] = field(default_factory=dict)
@@ -40,14 +42,14 @@ def streams_of(processors: Mapping[str, Processor]) -> Streams:
     """Finds out what everybody's rows are.
 
     Raises:
-        InvalidError: `[AGGREGATE_OVER_CHANGES]`, `[BAD_LOOKUP]`, `[BAD_RECOMPUTATION]`.
+        InvalidError: `[AGGREGATE_OVER_CHANGES]`, `[BAD_LOOKUP]`, `[BAD_RECOMPUTATION]`, `[BAD_UNION]`.
     """
     streams = Streams()
     for name, processor in processors.items():
         _check(processor, streams, processors)
         upstream = None if isinstance(processor, SourceProcessor) else processor.upstream
         passes = isinstance(processor, Transform | SinkProcessor)
-        streams.even[name] = upstream is None or (not isinstance(processor, Lookup) and streams.even[upstream])
+        streams.even[name] = upstream is None or (not _takes_in_turn(processor) and streams.even[upstream])
         streams.changes[name] = isinstance(processor, Aggregate) or (passes and streams.changes[upstream or ""])
         streams.whole[name] = isinstance(processor, Recomputation) or (passes and streams.whole[upstream or ""])
         streams.fresh[name] = upstream is None or (isinstance(processor, Transform) and streams.fresh[upstream])
@@ -68,6 +70,8 @@ def _check(processor: Processor, streams: Streams, processors: Mapping[str, Proc
                 f"{name} aggregates {upstream}, which gives changes of rows, not only new ones: "
                 f"aggregate the stream that {upstream} is made from",
             )
+        case Union():
+            _check_union(processor, streams)
         case Lookup():
             _check_lookup(processor, streams, processors)
         case Recomputation(name, upstream) if not streams.fresh[upstream]:
@@ -78,6 +82,25 @@ def _check(processor: Processor, streams: Streams, processors: Mapping[str, Proc
             )
         case _:
             pass
+
+
+def _takes_in_turn(processor: Processor) -> bool:
+    return isinstance(processor, Lookup) or (isinstance(processor, Union) and processor.as_they_come)
+
+
+def _check_union(union: Union, streams: Streams) -> None:
+    for read in upstreams_of(union):
+        if streams.changes[read] or streams.whole[read]:
+            raise InvalidError(
+                "BAD_UNION",
+                f"{union.name} takes from {read}, whose rows are not all new, so that it could not tell which of two rows holds: "
+                "unite what it is made from",
+            )
+        if not streams.even[read]:
+            raise InvalidError(
+                "BAD_UNION",
+                f"{union.name} takes from {read}, which is behind a lookup or a merge and has times of its own: unite before that",
+            )
 
 
 def _check_lookup(lookup: Lookup, streams: Streams, processors: Mapping[str, Processor]) -> None:
@@ -112,5 +135,5 @@ def _check_lookup(lookup: Lookup, streams: Streams, processors: Mapping[str, Pro
         if not streams.even[read]:
             raise InvalidError(
                 "BAD_LOOKUP",
-                f"{name} takes from {read}, which is behind another lookup: look up everything in that one",
+                f"{name} takes from {read}, which is behind another lookup or a merge: look up everything in that one, or before it",
             )

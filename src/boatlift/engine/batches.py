@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from functools import reduce
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from boatlift.dataflow import Json, LoadsEverything
 from boatlift.engine.catalyst import java_settings
@@ -55,9 +54,8 @@ class Batches:
             source.verify_everything(cursor)
             rows = source.load_everything(self._spark, cursor)
         else:
-            self._inputs.verify_recorded(unit, (take,))
-            parts = [self._inputs.rows(self._spark, unit, message.content)[0] for message in take.inputs]
-            rows = reduce(DataFrame.unionAll, parts)
+            self._inputs.verify_recorded((take,))
+            rows, _ = self._inputs.rows(self._spark, unit, take)
         rows = rows.coalesce(self._slots)
         plan = self._planner.plan(self._units[unit], rows, 0, take.number, last["clock"], last["seed"])
         (receipts,) = plan.run(())
@@ -65,7 +63,7 @@ class Batches:
             assert isinstance(source, LoadsEverything)
             source.verify_everything(cursor)
         else:
-            self._inputs.verify(unit, (take,))
+            self._inputs.verify((take,))
         return receipts
 
     @property

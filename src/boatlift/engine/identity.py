@@ -29,8 +29,10 @@ def _node(key: str, about: Mapping[str, Any]) -> Node:
     if what == "sink":
         return Node(name, (about["reads"],), Kind.SINK)
     tables = about.get("tables", {})
-    reads = (about["reads"], *(table["reads"] for table in tables.values()))
+    union = about.get("union", {})
+    reads = (about["reads"], *union.get("others", ()), *(table["reads"] for table in tables.values()))
+    in_turn = bool(tables) or union.get("as_they_come", False)
     batch = "batch" in about
     keeps = bool(about["keys"] or tables)
     policy: Policy = Batch() if batch else Lazy() if keeps else Ephemeral()
-    return Node(name, reads, Kind.STATEFUL if keeps else Kind.STATELESS, policy, bool(tables), batch)
+    return Node(name, reads, Kind.STATEFUL if keeps else Kind.STATELESS, policy, in_turn, batch)

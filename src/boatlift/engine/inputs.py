@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
 from boatlift.dataflow import Json, LoadsTogether, Plan, Source
-from boatlift.dataflow.columns import WEIGHT
+from boatlift.dataflow.columns import WEIGHT, quoted
 from boatlift.engine.edges import ReadTask
 from boatlift.engine.program import CompiledUnit
 from boatlift.errors import InvalidError
-from boatlift.runtime.regimes.acts import Take
+from boatlift.runtime.graph import edge_name
+from boatlift.runtime.regimes.acts import Message, Take
 from boatlift.storage.contents import runs_of
 from boatlift.storage.records import RunRef
 from boatlift.storage.store import Store
@@ -38,6 +40,7 @@ class Inputs:
     ) -> None:
         self._plan, self._units = plan, units
         self._store, self._scratch, self._recorded = store, scratch, recorded
+        self._senders = {edge_name(sender, name): sender for name, unit in plan.units.items() for sender in unit.reads}
 
     def path(self, run: RunRef) -> Path:
         """Tells where a run can be read: where a task has left it, else where it was kept."""
@@ -50,21 +53,30 @@ class Inputs:
         return kept
 
     def source_of(self, unit: str) -> Source | None:
-        """Gives the source whose rows a unit takes at first hand."""
-        root = self._plan.units[unit].root
-        return self._plan.sources[root].source if root in self._plan.sources else None
+        """Gives the one source whose rows a unit takes at first hand, and nothing else."""
+        roots = self._plan.units[unit].roots
+        return self._source(roots[0]) if len(roots) == 1 else None
 
-    def position(self, unit: str, take: Take) -> tuple[Source, Json] | None:
+    def position(self, take: Take) -> tuple[Source, Json] | None:
         """Gives what a step reads from outside, if anything: of several times the last."""
-        source = self.source_of(unit)
-        return None if source is None else (source, take.inputs[-1].content["position"])
+        last = take.inputs[-1]
+        source = self._source(self._sender(last))
+        return None if source is None else (source, last.content["position"])
 
-    def rows(self, spark: SparkSession, unit: str, content: Any) -> tuple[DataFrame, int]:
-        """Gives the rows of a content, and their bytes, more or less."""
-        source = self.source_of(unit)
+    def rows(self, spark: SparkSession, unit: str, take: Take) -> tuple[DataFrame, int]:
+        """Gives the rows that a step takes, and their bytes, more or less."""
+        parts = [self._rows(spark, unit, self._sender(message), message.content) for message in take.inputs]
+        frames = [frame for frame, _ in parts]
+        if len(self._plan.units[unit].roots) > 1:
+            columns = [quoted(name) for name in self._units[unit].takes]
+            frames = [frame.select(*columns) for frame in frames]
+        return reduce(DataFrame.unionAll, frames), sum(weight for _, weight in parts)
+
+    def _rows(self, spark: SparkSession, unit: str, sender: str, content: Any) -> tuple[DataFrame, int]:
+        source = self._source(sender)
         if source is not None:
             return source.load(spark, content["position"]), source.weigh(content["position"])
-        root = self._units[self._plan.units[unit].root]
+        root = self._units[sender]
         runs = list(runs_of(content))
         files = tuple(str(self.path(run)) for run in runs)
         slots = spark.range(0, max(1, len(files)), 1, max(1, len(files)))
@@ -78,28 +90,35 @@ class Inputs:
         assert isinstance(source, LoadsTogether)
         return source.load_together(spark, [content_of(take)["position"] for take in takes])
 
-    def verify_recorded(self, unit: str, takes: Sequence[Take]) -> None:
+    def verify_recorded(self, takes: Sequence[Take]) -> None:
         """Proves that what recorded steps read is what it was.
 
         Raises:
             DataError: `[INPUT_CHANGED]`, `[INPUT_MISSING]`.
         """
-        recorded = self._recorded.get(self._plan.units[unit].root, -1)
-        self._verify(unit, (message.content for take in takes for message in take.inputs if message.time <= recorded))
+        for source, message in self._from_sources(takes):
+            if message.time <= self._recorded[source]:
+                self._plan.sources[source].source.verify(message.content["position"])
 
-    def verify(self, unit: str, takes: Sequence[Take]) -> None:
+    def verify(self, takes: Sequence[Take]) -> None:
         """Proves that what was read is what the positions name: only if files are the same after the job did Spark read those.
 
         Raises:
             DataError: `[INPUT_CHANGED]`, `[INPUT_MISSING]`.
         """
-        self._verify(unit, (message.content for take in takes for message in take.inputs))
+        for source, message in self._from_sources(takes):
+            self._plan.sources[source].source.verify(message.content["position"])
 
-    def _verify(self, unit: str, contents: Any) -> None:
-        source = self.source_of(unit)
-        if source is not None:
-            for content in contents:
-                source.verify(content["position"])
+    def _from_sources(self, takes: Sequence[Take]) -> Iterator[tuple[str, Message]]:
+        for message in (message for take in takes for message in take.inputs):
+            if (sender := self._sender(message)) in self._plan.sources:
+                yield sender, message
+
+    def _sender(self, message: Message) -> str:
+        return self._senders[message.edge]
+
+    def _source(self, name: str) -> Source | None:
+        return self._plan.sources[name].source if name in self._plan.sources else None
 
 
 def content_of(take: Take) -> Any:

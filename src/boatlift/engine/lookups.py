@@ -107,8 +107,8 @@ class Lookups:
         compiled, given = self._units[unit], content_of(take)
         lookup = compiled.lookup
         assert lookup is not None
-        self._inputs.verify_recorded(unit, (take,))
-        rows, _ = self._inputs.rows(self._spark, unit, given)
+        self._inputs.verify_recorded((take,))
+        rows, _ = self._inputs.rows(self._spark, unit, take)
         tables = tuple(
             LookupTable(table.name, table.keys, columns, self._files(state, table.name))
             for table, columns in lookup.tables
@@ -117,7 +117,7 @@ class Lookups:
         rows = map_in_arrow(rows, lookup.before.schema.names, LookupTask(unit, tables), lookup.schema)
         plan = self._planner.plan(compiled, rows, 0, take.number, given["clock"], given["seed"])
         (receipts,) = plan.run(())
-        self._inputs.verify(unit, (take,))
+        self._inputs.verify((take,))
         return receipts
 
     def _files(self, state: Any, table: str) -> tuple[tuple[str, ...], ...]:

@@ -75,6 +75,7 @@ class CompiledUnit:
         columns: What is selected for it: canonical keys and the arguments of its aggregates.
         layout: How its state is laid out; None without state.
         fingerprint: Canonical hash of its plan.
+        takes: The columns of the rows that it takes, in order.
         positioned: Whether source rows carry `_position` through its chain.
         libraries: Installed packages that its Python UDFs reach, and their versions.
         python: Whether its plan has Python UDFs.
@@ -91,6 +92,7 @@ class CompiledUnit:
     columns: tuple[Column, ...]
     layout: Layout | None
     fingerprint: str
+    takes: tuple[str, ...]
     positioned: bool
     libraries: Mapping[str, str] = field(default_factory=dict)
     python: bool = False
@@ -184,9 +186,9 @@ def _compile_units(spark: SparkSession, program: Program) -> None:
         described = processor.source.describe()
         identity[f"source {name}"] = {key: value for key, value in described.items() if key != "path"}
     for name, unit in plan.units.items():
-        from_source = unit.root in plan.sources
-        rows = units[unit.root].schema if not from_source else schemas[unit.root]
-        positioned = from_source and plan.sources[unit.root].source.positioned
+        rows = _schema_of_rows(unit, {**schemas, **{name: there.schema for name, there in units.items()}})
+        (first, *others) = unit.roots
+        positioned = not others and first in plan.sources and plan.sources[first].source.positioned
         if unit.recomputation is not None and unit.recomputation.everything:
             _check_reads_everything(unit, plan)
         if unit.lookup is None:
@@ -195,7 +197,7 @@ def _compile_units(spark: SparkSession, program: Program) -> None:
             compiled = _compile_lookup(spark, unit, rows, positioned, program)
         units[name] = compiled
         identity[f"processor {name}"] = {
-            "reads": unit.root,
+            "reads": first,
             "keys": list(unit.aggregate.keys) if unit.aggregate else [],
             "schema": compiled.schema.simpleString(),
             "plan": compiled.fingerprint,
@@ -208,7 +210,7 @@ def _compile_units(spark: SparkSession, program: Program) -> None:
 def _compile(
     spark: SparkSession, unit: Unit, schema: StructType, positioned: bool, pinned: list[DataFrame]
 ) -> CompiledUnit:
-    refuse_reserved(schema.fieldNames(), unit.root)
+    refuse_reserved(schema.fieldNames(), " and ".join(unit.roots))
     own = [StructField(POSITION, LongType(), metadata=_OWN)] if positioned else []
     frame = spark.createDataFrame([], StructType([*schema.fields, *own]))
     functions: list[str] = []
@@ -226,7 +228,7 @@ def _compile(
         frame = frame.drop(POSITION)
     pinned += pin_static_tables(frame)
     if unit.aggregate is not None:
-        compiled = _compile_aggregate(unit, unit.aggregate, frame, positioned)
+        compiled = _compile_aggregate(unit, unit.aggregate, frame, tuple(schema.fieldNames()), positioned)
     else:
         identity = fingerprint(frame)
         if unit.recomputation is not None:
@@ -236,7 +238,7 @@ def _compile(
         refuse_maps(frame.schema, unit.name)
         arrow = _arrow(frame.schema, spark)
         output = arrow.append(pa.field(WEIGHT, pa.int64(), nullable=False)) if unit.changes_out else arrow
-        compiled = CompiledUnit(unit, frame.schema, output, (), None, identity, positioned)
+        compiled = CompiledUnit(unit, frame.schema, output, (), None, identity, tuple(schema.fieldNames()), positioned)
     refuse_reserved(compiled.schema.fieldNames(), unit.name)
     for sink in unit.sinks:
         check_sink_key(sink, unit, compiled.schema)
@@ -248,8 +250,28 @@ def _compile(
 def _more_identity(unit: Unit) -> dict[str, Any]:
     if unit.recomputation is not None:
         return {"batch": "everything" if unit.recomputation.everything else "batch"}
-    tables = {table.name: {"reads": table.upstream, "keys": list(table.keys)} for table in unit.tables}
-    return {"tables": tables} if tables else {}
+    more: dict[str, Any] = {}
+    if unit.union is not None:
+        more["union"] = {"others": list(unit.union.others), "as_they_come": unit.union.as_they_come}
+    if unit.tables:
+        more["tables"] = {table.name: {"reads": table.upstream, "keys": list(table.keys)} for table in unit.tables}
+    return more
+
+
+def _schema_of_rows(unit: Unit, schemas: Mapping[str, StructType]) -> StructType:
+    """Gives the columns of what a unit takes: of all of its roots the same, in whatever order."""
+    first, *others = unit.roots
+    wanted = {field.name: field.dataType for field in schemas[first].fields}
+    for other in others:
+        found = {field.name: field.dataType for field in schemas[other].fields}
+        different = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
+        if different:
+            raise InvalidError(
+                "SCHEMA_MISMATCH",
+                f"{unit.name} takes from {first} and {other}, which differ in {', '.join(different)}: give them the same columns of the "
+                "same types",
+            )
+    return schemas[first]
 
 
 def _check_takes_nothing_of_a_step(unit: Unit, frame: DataFrame) -> None:
@@ -262,11 +284,12 @@ def _check_takes_nothing_of_a_step(unit: Unit, frame: DataFrame) -> None:
 
 
 def _check_reads_everything(unit: Unit, plan: Plan) -> None:
-    source = plan.sources[unit.root].source
+    (root,) = unit.roots
+    source = plan.sources[root].source
     if not isinstance(source, LoadsEverything):
         raise InvalidError(
             "BAD_RECOMPUTATION",
-            f"{unit.name} is recomputed from everything, and source {unit.root} cannot be read again from the beginning: use "
+            f"{unit.name} is recomputed from everything, and source {root} cannot be read again from the beginning: use "
             "over='batch'",
         )
 
@@ -336,7 +359,9 @@ def _arrow(schema: StructType, spark: SparkSession) -> pa.Schema:
     return to_arrow_schema(schema, timezone=spark.conf.get("spark.sql.session.timeZone"))
 
 
-def _compile_aggregate(unit: Unit, aggregate: Aggregate, frame: DataFrame, positioned: bool) -> CompiledUnit:
+def _compile_aggregate(
+    unit: Unit, aggregate: Aggregate, frame: DataFrame, takes: tuple[str, ...], positioned: bool
+) -> CompiledUnit:
     missing = [key for key in aggregate.keys if key not in frame.columns]
     if missing:
         raise InvalidError(
@@ -361,7 +386,14 @@ def _compile_aggregate(unit: Unit, aggregate: Aggregate, frame: DataFrame, posit
     )
     output = _arrow(output_schema, frame.sparkSession).append(pa.field(WEIGHT, pa.int64(), nullable=False))
     return CompiledUnit(
-        unit, output_schema, output, (*keys, *arguments), layout, fingerprint(selected) + parsed.fingerprint, positioned
+        unit,
+        output_schema,
+        output,
+        (*keys, *arguments),
+        layout,
+        fingerprint(selected) + parsed.fingerprint,
+        takes,
+        positioned,
     )
 
 

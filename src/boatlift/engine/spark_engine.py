@@ -187,7 +187,7 @@ class SparkEngine:
     def prepare(self, order: Prepare) -> None:
         """Begins to make a plan in the background, if the rows come from a source."""
         unit = self.plan.units[order.processor]
-        if unit.root in self.plan.sources and unit.lookup is None and unit.recomputation is None:
+        if all(r in self.plan.sources for r in unit.roots) and unit.lookup is None and unit.recomputation is None:
             made = self._background.submit(self._plan, order.processor, order.takes)
             self._ahead.append(_Ahead(order.processor, order.takes, made))
 
@@ -268,7 +268,7 @@ class SparkEngine:
         except BoatliftError:
             raise
         except Exception as error:
-            inputs = self._inputs.position(unit, take)
+            inputs = self._inputs.position(take)
             raise explain(error, unit, take.number, inputs, self._compiled.units[unit].functions) from error
 
     def _begin_job(self, unit: str, take: Take) -> None:
@@ -281,18 +281,20 @@ class SparkEngine:
         """Runs the job; nothing of it is kept yet, so that it may be run again."""
         began = clocks.perf_counter()
         self._begin_job(unit, takes[0])
-        self._inputs.verify_recorded(unit, takes)
+        self._inputs.verify_recorded(takes)
         plan = self._prepared(unit, takes) or self._plan(unit, takes)
         table = self._tables.get(unit)
         held = table.resolve(state) if table is not None else []
         receipts = plan.run([(run, str(self.path(run))) for run in held])
-        self._inputs.verify(unit, takes)
+        self._inputs.verify(takes)
         return _Made(receipts, held, clocks.perf_counter() - began)
 
     def _prepared(self, unit: str, takes: Sequence[Take]) -> StepPlan | None:
         """Gives the plan that was got ready for exactly these steps, and drops what was got ready for a run that never came."""
         found: StepPlan | None = None
-        for ahead in [ahead for ahead in self._ahead if ahead.unit == unit and ahead.takes[0].time <= takes[-1].time]:
+        for ahead in [
+            ahead for ahead in self._ahead if ahead.unit == unit and ahead.takes[0].number <= takes[-1].number
+        ]:
             self._ahead.remove(ahead)
             if ahead.takes == tuple(takes):  # what comes at a time may have become something else
                 found = ahead.plan.result()
@@ -307,9 +309,9 @@ class SparkEngine:
             rows = self._inputs.rows_together(self._spark, unit, takes)
             return self._planner.together(compiled, rows, range(takes[0].time, takes[-1].time + 1))
         (take,) = takes
-        given = content_of(take)
-        rows, weight = self._inputs.rows(self._spark, unit, given)
-        return self._planner.plan(compiled, rows, weight, take.time, given["clock"], given["seed"])
+        given = take.inputs[-1].content
+        rows, weight = self._inputs.rows(self._spark, unit, take)
+        return self._planner.plan(compiled, rows, weight, take.number, given["clock"], given["seed"])
 
     def _results(self, unit: str, takes: Sequence[Take], made: _Made) -> tuple[StepResult, ...]:
         seconds = made.seconds / len(takes)

@@ -98,9 +98,7 @@ class _Grown:
         elif vertex.kind is Kind.SOURCE:
             self._steps[name] = self._length
         else:
-            (edge,) = inputs
-            arrivals = [edge.projection.arrives(time) for time in self._times(edge.source)]
-            self._steps[name] = 1 + max(int(time) for time in arrivals if time is not None)
+            self._steps[name] = min(self._arrived(edge) for edge in inputs)
         if vertex.kind is Kind.SINK:
             monitor.committed(name, Frontier.up_to(self._steps[name] - 1))
             return
@@ -115,6 +113,10 @@ class _Grown:
                     monitor.durable_message(edge.name, time)
         for steps in self._checkpoints(regime.policy, self._steps[name]) if vertex.kind is Kind.STATEFUL else ():
             monitor.durable_checkpoint(name, self._frontier(name, steps))
+
+    def _arrived(self, edge: Edge) -> int:
+        arrivals = [edge.projection.arrives(time) for time in self._times(edge.source)]
+        return 1 + max(int(time) for time in arrivals if time is not None)
 
     @staticmethod
     def _checkpoints(policy: Policy, steps: int) -> list[int]:

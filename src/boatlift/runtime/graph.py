@@ -46,7 +46,7 @@ def program_of(plan: Plan, policies: Mapping[str, Policy] | None = None) -> Prog
         keeps = unit.aggregate is not None or unit.lookup is not None
         kind = Kind.STATEFUL if keeps else Kind.STATELESS
         batch = unit.recomputation is not None
-        nodes.append(Node(name, unit.reads, kind, other.get(name, unit.policy), unit.lookup is not None, batch))
+        nodes.append(Node(name, unit.reads, kind, other.get(name, unit.policy), unit.in_turn, batch))
     nodes += [Node(name, (plan.unit_of_sink(name).name,), Kind.SINK) for name in plan.sinks]
     return program_from(nodes)
 
@@ -54,7 +54,7 @@ def program_of(plan: Plan, policies: Mapping[str, Policy] | None = None) -> Prog
 def program_from(nodes: Iterable[Node]) -> Program:
     """Gives processors their domains, and edges the projections that follow.
 
-    A lookup's times are those of a sequence; for who takes from it they are epochs again, one for each message that it took. A batch
+    The times of what takes its inputs as they come are those of a sequence; for who takes from it they are epochs again, one for each message that it took. A batch
     has epochs of its own; for who takes from it they are those of its input with which they ended, but a lookup counts them as they are.
     """
     nodes = list(nodes)

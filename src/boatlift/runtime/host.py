@@ -209,8 +209,10 @@ class Host:
         """Gives for each unit the last of its steps that was recorded before this process began, -1 for none."""
         recorded = dict(self._positions.recorded)
         for name, unit in self._engine.plan.units.items():
-            chooses = unit.lookup or unit.recomputation
-            recorded[name] = last_epoch(history.standing.chosen.get(name, ())) if chooses else recorded[unit.root]
+            if unit.in_turn or unit.recomputation is not None:
+                recorded[name] = last_epoch(history.standing.chosen.get(name, ()))
+            else:
+                recorded[name] = min(recorded[root] for root in unit.roots)
         return recorded
 
     def _check_environment(self, recorded: Mapping[str, Any]) -> None:
@@ -341,7 +343,7 @@ class Host:
         unit = self._engine.plan.units[order.processor]
         if unit.recomputation is None or not unit.recomputation.everything:
             return None
-        return self._positions.upto(unit.root, order.takes[-1].inputs[-1].time)
+        return self._positions.upto(unit.roots[0], order.takes[-1].inputs[-1].time)
 
     def _run(self, order: do.Run, cursor: Any, held: Sequence[Held]) -> Answer:
         with self._running[order.processor]:  # one that was called off may not have ended yet

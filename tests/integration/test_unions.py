@@ -1,0 +1,206 @@
+"""Several streams in one: step by step, each waiting for the last; or as they come; on Spark."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import boatlift as bl
+from boatlift.console.explain import explanation_of
+from boatlift.storage.local import LocalStore
+from boatlift.storage.log import Log
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+STREAMS = ("east", "west")
+
+
+def rows_of(stream: str, file: int) -> list[tuple[str, int]]:
+    return [("ABC"[(file + i) % 3], file * 100 + i * (1 if stream == "east" else 7)) for i in range(6)]
+
+
+def add(stream: str, files: range) -> None:
+    Path(stream).mkdir(exist_ok=True)
+    for file in files:
+        rows = "".join(f"{k},{v}\n" for k, v in rows_of(stream, file))
+        Path(f"{stream}/{file:03d}.csv").write_text(f"k,v\n{rows}")
+
+
+def expected(**files: int) -> dict[str, tuple[int, int]]:
+    """What the sums are after so many files of each stream."""
+    came = [row for stream, count in files.items() for file in range(count) for row in rows_of(stream, file)]
+    return {k: (sum(v for key, v in came if key == k), n) for k, n in Counter(k for k, _ in came).items()}
+
+
+def flow_of(
+    how: str, read: Callable[[str], Callable[[DataFrame], DataFrame]] = lambda _: lambda df: df.where("v >= 0")
+) -> bl.Dataflow:
+    from pyspark.sql import functions as F
+
+    flow = bl.Dataflow("flow")
+    east, west = (
+        flow.source(name, bl.files(name, format="csv", schema="k STRING, v INT")).transform(
+            f"read-{name}", read(name), deterministic=True
+        )
+        for name in STREAMS
+    )
+    both = east.union("both", west) if how == "union" else east.merge("both", west)
+    both = both.transform("doubled", lambda df: df.withColumn("v", F.col("v") * 1))
+    sums = both.group_by("k").agg("sums", F.sum("v").alias("total"), F.count("*").alias("n"), policy=bl.Lazy(every=3))
+    sums.sink("out", bl.sqlite("out.db", table="sums", key=["k"]))
+    return flow
+
+
+def run(spark: SparkSession, flow: bl.Dataflow, watch: Callable[[bl.Progress], None] = lambda _: None) -> Counter[str]:
+    """Runs until nothing is new; gives how many steps each processor executed."""
+    executed: Counter[str] = Counter()
+
+    def note(progress: bl.Progress) -> None:
+        executed[progress.processor] += progress.what == "step"
+        watch(progress)
+
+    bl.run(flow, "store", available_now=True, spark=spark, on_progress=note)
+    return executed
+
+
+def found() -> dict[str, tuple[int, int]]:
+    with closing(sqlite3.connect("out.db")) as db:
+        return {k: (total, n) for k, total, n in db.execute("SELECT k, total, n FROM sums")}
+
+
+class DiesError(Exception):
+    pass
+
+
+def dying_at(what: str, processor: str, nth: int) -> Callable[[bl.Progress], None]:
+    seen = 0
+
+    def watch(progress: bl.Progress) -> None:
+        nonlocal seen
+        seen += (progress.what, progress.processor) == (what, processor)
+        if seen == nth:
+            raise DiesError
+
+    return watch
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_union_waits_for_the_last_and_what_is_before_it_does_not(spark: SparkSession) -> None:
+    add("east", range(6))
+    add("west", range(1))
+    executed = run(spark, flow_of("union"))
+    assert executed["read-east"] == 6
+    assert executed["sums"] == 1
+    assert found() == expected(east=1, west=1)
+    add("west", range(1, 6))
+    assert run(spark, flow_of("union"))["sums"] == 5
+    assert found() == expected(east=6, west=6)
+
+
+def test_a_merge_waits_for_nobody(spark: SparkSession) -> None:
+    add("east", range(6))
+    add("west", range(1))
+    executed = run(spark, flow_of("merge"))
+    assert executed["doubled"] == executed["sums"] == 7
+    assert found() == expected(east=6, west=1)
+    add("west", range(1, 3))
+    run(spark, flow_of("merge"))
+    assert found() == expected(east=6, west=3)
+
+
+@pytest.mark.parametrize("how", ["union", "merge"])
+@pytest.mark.parametrize(
+    ("what", "processor", "nth"),
+    [
+        ("step", "read-east", 2),
+        ("step", "read-west", 3),
+        ("step", "sums", 2),
+        ("commit", "out", 3),
+        ("checkpoint", "sums", 1),
+    ],
+)
+def test_a_crash_anywhere_loses_nothing_and_doubles_nothing(
+    spark: SparkSession, how: str, what: str, processor: str, nth: int
+) -> None:
+    for stream in STREAMS:
+        add(stream, range(5))
+    with pytest.raises(DiesError):
+        run(spark, flow_of(how), dying_at(what, processor, nth))
+    run(spark, flow_of(how))
+    assert found() == expected(east=5, west=5)
+
+
+def counting(stream: str) -> Callable[[DataFrame], DataFrame]:
+    """Counts, in the function, the rows that are executed; of one stream it raises as long as there is a file `fails`."""
+    seen, fails = Path(f"seen-{stream}").absolute(), Path("fails").absolute()
+
+    def noted(value: int) -> int:
+        if stream == "west" and value >= 300 and fails.exists():
+            raise RuntimeError("told to")
+        with seen.open("a") as file:
+            file.write(f"{value}\n")
+        return value
+
+    def transform(df: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        return df.withColumn("v", F.udf(noted, "int")("v"))
+
+    return transform
+
+
+def executed_rows(stream: str) -> Counter[str]:
+    return Counter(Path(f"seen-{stream}").read_text().split())
+
+
+def test_what_came_ahead_stays_when_a_stream_that_is_late_goes_back(spark: SparkSession) -> None:
+    """The rows of the one that is ahead lie later in time and earlier in the order of execution: nothing of them is executed again."""
+    add("east", range(6))
+    add("west", range(4))
+    Path("fails").touch()
+
+    def mend(progress: bl.Progress) -> None:
+        if progress.what == "failure":
+            Path("fails").unlink(missing_ok=True)
+
+    run(spark, flow_of("union", counting), mend)
+    assert not Path("fails").exists()
+    assert found() == expected(east=4, west=4)
+    assert set(executed_rows("east").values()) == {1}
+
+
+def test_streams_of_different_columns_are_refused_and_their_order_does_not_matter(spark: SparkSession) -> None:
+    for stream in STREAMS:
+        add(stream, range(2))
+
+    def other(columns: list[str]) -> Any:
+        return lambda name: lambda df: df.selectExpr(*columns) if name == "west" else df
+
+    with pytest.raises(bl.InvalidError, match=r"\[SCHEMA_MISMATCH\] sums takes from .* which differ in v, w"):
+        run(spark, flow_of("union", other(["k", "v AS w"])))
+    with pytest.raises(bl.InvalidError, match=r"\[SCHEMA_MISMATCH\] .* differ in v"):
+        run(spark, flow_of("merge", other(["k", "CAST(v AS LONG) AS v"])))
+    run(spark, flow_of("merge", other(["v", "k"])))
+    assert found() == expected(east=2, west=2)
+
+
+def test_explain_reads_a_union_from_the_store(spark: SparkSession) -> None:
+    for stream in STREAMS:
+        add(stream, range(3))
+    run(spark, flow_of("merge"))
+    told = explanation_of(Log.open(LocalStore.open(Path("store"), create=False), None), frozenset({"doubled"}))
+    assert told["processors"]["sums"]["stays"]
+    assert told["processors"]["doubled"]["steps"] == 0
