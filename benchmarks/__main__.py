@@ -19,6 +19,10 @@ NAMES = (
     "overhead",
     "checkpoint_size",
     "recovery",
+    "policies",
+    "fast_path",
+    "partial_failure",
+    "selective",
     "solver",
     "simulation",
 )

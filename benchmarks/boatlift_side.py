@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from benchmarks.side import Answer, feed, serve
 from benchmarks.stores import CountingStore, VolatileStore
+from benchmarks.watch import Watch
 
 __all__ = ["SETTINGS"]
 
@@ -28,21 +26,18 @@ class Boatlift:
     def __init__(self) -> None:
         self._fed = 0
         self._folder = Path()
-        self._visible: list[float] = []
-        self._steps: list[float] = []
-        self._checkpoints: list[int] = []
-        self._committed = -1
-        self._replayed = 0
-        self._changed = threading.Condition()
+        self._watch = Watch()
         self._store: CountingStore | None = None
-        self._running: Any = None
 
-    def prepare(self, folder: str, every: int = 20, durable: bool = True, start: bool = True) -> Answer:
+    def prepare(
+        self, folder: str, policy: str = "lazy", every: int = 20, durable: bool = True, start: bool = True
+    ) -> Answer:
         """Makes the session and, if `start`, starts the dataflow.
 
         Args:
             folder: Where everything is kept; a store that is there is gone on with.
-            every: Steps between two checkpoints.
+            policy: Of the aggregation: `lazy`, `eager`, `history` or `logging` (of input: no checkpoints).
+            every: Steps between two checkpoints, if it is lazy.
             durable: False: log and manifests go nowhere, nothing is synced, there are no checkpoints.
             start: Whether the dataflow starts already.
         """
@@ -51,7 +46,7 @@ class Boatlift:
         self._folder = Path(folder)
         (self._folder / "input").mkdir(exist_ok=True)
         self._fed = len(list((self._folder / "input").iterdir()))
-        self._every, self._durable = every, durable
+        self._policy, self._every, self._durable = policy, every, durable
         self._spark = bl.session(master="local[2]", **SETTINGS)
         # Whatever the first job and the first Python worker of a session cost is not a dataflow's.
         self._spark.range(0, 1000, 1, 2).repartition(2, "id").mapInArrow(lambda batches: batches, "id long").collect()
@@ -64,13 +59,19 @@ class Boatlift:
         import boatlift as bl
         from boatlift.storage.local import LocalStore
 
+        policies: dict[str, bl.Lazy | bl.Eager | bl.History] = {
+            "lazy": bl.Lazy(every=self._every if self._durable else NEVER),
+            "logging": bl.Lazy(every=None),
+            "eager": bl.Eager(),
+            "history": bl.History(),
+        }
         flow = bl.Dataflow("bench")
         rows = flow.source("rows", bl.files(self._folder / "input", format="parquet", schema="k BIGINT, v DOUBLE"))
         sums = rows.group_by("k").agg(
             "sums",
             F.count("*").alias("n"),
             F.sum("v").alias("total"),
-            policy=bl.Lazy(every=self._every if self._durable else NEVER),
+            policy=policies[self._policy],
         )
         sums.sink("out", bl.parquet(self._folder / "output", key=["k"], compression="snappy"))
         self._store = CountingStore(
@@ -78,20 +79,21 @@ class Boatlift:
             if self._durable
             else VolatileStore(self._folder / "scratch")
         )
-        self._running = bl.start(flow, self._store, spark=self._spark, on_progress=self._note)
+        self._watch.running = bl.start(flow, self._store, spark=self._spark, on_progress=self._watch)
         return {"ready": True}
 
     def run(self, files: list[str]) -> Answer:
         """Feeds files and waits for as many commits."""
-        begin, steps = len(self._visible), len(self._steps)
+        visible, steps = self._watch.of("commit", "out"), self._watch.of("step", "sums")
+        before, begun = len(visible), len(steps)
         began = time.monotonic()
         for file in files:
             feed(self._folder / "input", self._fed, Path(file))
             self._fed += 1
-        self._wait(lambda: len(self._visible) >= begin + len(files))
+        self._watch.wait(lambda: len(visible) >= before + len(files))
         return {
-            "visible": [at - began for at in self._visible[begin:]],
-            "durations_ms": self._steps[steps : steps + len(files)],
+            "visible": [at - began for at, _ in visible[before:]],
+            "durations_ms": [step.durationMs for _, step in steps[begun : begun + len(files)]],
         }
 
     def resume(self, files: list[str]) -> Answer:
@@ -102,44 +104,24 @@ class Boatlift:
         began = time.monotonic()
         self.start()
         # By its number: what is replayed before it is compared with the sink and reported too.
-        self._wait(lambda: self._committed >= self._fed - 1)
-        return {"seconds": self._visible[-1] - began, "replayed": self._replayed}
+        self._watch.wait(lambda: self._watch.last("commit", "out") >= self._fed - 1)
+        seconds = self._watch.of("commit", "out")[-1].at - began
+        return {"seconds": seconds, "replayed": sum(step.replay for _, step in self._watch.of("step", "sums"))}
 
     def checkpoint(self) -> Answer:
         """Waits until all that was fed is in a checkpoint; tells what was created since the last time it was asked.
 
         Only with `every=1`, where each step is followed by one.
         """
-        self._wait(lambda: bool(self._checkpoints) and self._checkpoints[-1] >= self._fed - 1)
+        self._watch.wait(lambda: self._watch.last("checkpoint", "sums") >= self._fed - 1)
         assert self._store is not None
         created, self._store.created = self._store.created, []
         return {"created": created, "bytes": sum(size for _, size in created)}
 
     def stop(self) -> Answer:
         """Stops cleanly: everything is in a checkpoint."""
-        self._running.stop()
+        self._watch.running.stop()
         return {"stopped": True}
-
-    def _note(self, progress: Any) -> None:
-        with self._changed:
-            match progress.what:
-                case "commit":
-                    self._visible.append(time.monotonic())
-                    self._committed = progress.time
-                case "step":
-                    self._steps.append(progress.durationMs)
-                    self._replayed += progress.replay
-                case "checkpoint":
-                    self._checkpoints.append(progress.time)
-            self._changed.notify_all()
-
-    def _wait(self, done: Callable[[], bool]) -> None:
-        with self._changed:
-            while not done():
-                self._changed.wait(0.1)
-                if not self._running.is_active:
-                    self._running.wait()
-                    raise RuntimeError("the dataflow ended though nobody stopped it")
 
 
 def main() -> None:

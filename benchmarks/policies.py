@@ -1,0 +1,44 @@
+"""What each policy costs: throughput of the same stateful pipeline under it, over no fault tolerance at all."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from benchmarks import data
+from benchmarks.harness import Effort, Figure, Result, cycled, median_ratio, rounds, rows_per_second
+from benchmarks.side import Side
+
+__all__ = ["measure"]
+
+WARM_UP, TURN = 4, 11
+EVERY = 5  # two checkpoints a turn, if lazy
+TARGETS = {"lazy": 0.98, "eager": 0.65}
+
+
+def measure(effort: Effort) -> Result:
+    """Measures all, in turns."""
+    rows = effort.keys(1_000_000)
+    files = data.all_keys(rows, rows) + data.drawn_keys(rows, rows, 12)
+    policies = ("lazy", "eager", "logging", "history")
+    fed = dict.fromkeys(("none", *policies), 0)
+
+    def turn(name: str, side: Side, count: int = TURN) -> float:
+        answer = side.run(cycled(files, fed[name], count))
+        fed[name] += count
+        return rows_per_second(answer, rows)
+
+    with ExitStack() as stack:
+        sides = {"none": stack.enter_context(Side("benchmarks.boatlift_side", durable=False))}
+        for policy in policies:
+            sides[policy] = stack.enter_context(Side("benchmarks.boatlift_side", policy=policy, every=EVERY))
+        for name, side in sides.items():
+            turn(name, side, WARM_UP)
+        rates = rounds(effort.rounds, sides, turn)
+    ratios = {policy: median_ratio(rates[policy], rates["none"]) for policy in policies}
+    return Result(
+        name="policies",
+        target="throughput over no fault tolerance at all: lazy at least 0.98, eager at least 0.65",
+        met=all(ratios[policy] >= target for policy, target in TARGETS.items()),
+        ratios=ratios,
+        figures={name: Figure.of("rows/s", values) for name, values in rates.items()},
+    )

@@ -1,0 +1,124 @@
+"""A dataflow of two inputs, one of which comes late; each of its three processors counts, in the user's function, the rows that it executes.
+
+One of them fails when it is told to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.side import Answer, feed, serve
+from benchmarks.watch import Watch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["EVERY", "PROCESSORS"]
+
+PROCESSORS = {"sums": "sums", "early": "read-early", "late": "read-late"}
+"""Who can fail, by the name of what it counts in."""
+
+EVERY = 10
+"""Steps between two checkpoints."""
+
+
+def counting(folder: Path, name: str) -> Callable[[DataFrame], DataFrame]:
+    """Gives a transform that leaves a byte in a file for each row that it executes, and fails as long as another file is there."""
+    tally, fails = folder / f"count-{name}", folder / f"fail-{name}"
+
+    def noted(value: float) -> float:
+        with tally.open("ab") as file:
+            file.write(b".")
+        if fails.exists():
+            raise RuntimeError("told to")
+        return value
+
+    def transform(rows: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        return rows.withColumn("v", F.udf(noted, "double")("v"))
+
+    return transform
+
+
+class Selective:
+    """One dataflow, fed file by file."""
+
+    def __init__(self) -> None:
+        self._watch = Watch()
+        self._folder = Path()
+        self._fed = {"early": 0, "late": 0}
+
+    def prepare(self, folder: str) -> Answer:
+        """Makes the session and starts the dataflow, or goes on with it until all is as new as can be."""
+        from pyspark.sql import functions as F
+
+        import boatlift as bl
+
+        spark = bl.session()
+        self._folder = Path(folder)
+        for name in self._fed:
+            (self._folder / name).mkdir(exist_ok=True)
+            self._fed[name] = len(list((self._folder / name).iterdir()))
+        flow = bl.Dataflow("two")
+        early, late = (
+            flow.source(name, bl.files(self._folder / name, format="parquet", schema="k BIGINT, v DOUBLE")).transform(
+                f"read-{name}", counting(self._folder, name), deterministic=True
+            )
+            for name in self._fed
+        )
+        both = early.union("both", late).transform("counted", counting(self._folder, "sums"), deterministic=True)
+        sums = both.group_by("k").agg("sums", F.count("*").alias("n"), F.sum("v").alias("total"), policy=bl.Lazy(EVERY))
+        sums.sink("out", bl.parquet(self._folder / "output", key=["k"]))
+        self._watch.running = bl.start(flow, self._folder / "store", spark=spark, on_progress=self._watch)
+        self._watch.wait(self._is_fresh)
+        return self._counts()
+
+    def run(self, early: list[str], late: list[str]) -> Answer:
+        """Feeds files, a step of each at a time, as many of `early` as there are more of first; tells how many rows were executed by then."""
+        ahead = len(early) - len(late)
+        self._feed("early", early[:ahead])
+        for file, late_file in zip(early[ahead:], late, strict=True):
+            self._feed("early", [file])
+            self._feed("late", [late_file])
+        return self._counts()
+
+    def fail(self, who: str, early: str, late: str) -> Answer:
+        """Lets one fail at the next step; tells how many rows were executed when all is fresh again."""
+        failures = self._watch.of("failure", PROCESSORS[who])
+        flag = self._folder / f"fail-{who}"
+        flag.touch()
+        for name, file in (("early", early), ("late", late)):
+            feed(self._folder / name, self._fed[name], Path(file))
+            self._fed[name] += 1
+        self._watch.wait(lambda: bool(failures))
+        flag.unlink()
+        self._watch.wait(self._is_fresh)
+        return self._counts()
+
+    def _feed(self, name: str, files: list[str]) -> None:
+        for file in files:
+            feed(self._folder / name, self._fed[name], Path(file))
+            self._fed[name] += 1
+        self._watch.wait(self._is_fresh)
+
+    def _is_fresh(self) -> bool:
+        """Whether each has executed all that it can."""
+        read = all(self._watch.last("step", f"read-{name}") >= fed - 1 for name, fed in self._fed.items())
+        return read and self._watch.last("commit", "out") >= min(self._fed.values()) - 1
+
+    def _counts(self) -> Answer:
+        places = {name: self._folder / f"count-{name}" for name in PROCESSORS}
+        return {name: place.stat().st_size if place.exists() else 0 for name, place in places.items()}
+
+
+def main() -> None:
+    """Serves one dataflow."""
+    side = Selective()
+    serve({name: getattr(side, name) for name in ("prepare", "run", "fail")})
+
+
+if __name__ == "__main__":
+    main()
