@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from boatlift.engine.session import session
     from boatlift.engine.step_functions import now, rand, uuid
     from boatlift.running import Running, run, start
-    from boatlift.runtime.host import Progress
+    from boatlift.runtime.progress import Progress
 
 __version__ = "0.1.0"
 
@@ -81,7 +81,7 @@ _LATER = {
     "Running": "boatlift.running",
     "run": "boatlift.running",
     "start": "boatlift.running",
-    "Progress": "boatlift.runtime.host",
+    "Progress": "boatlift.runtime.progress",
 }
 
 

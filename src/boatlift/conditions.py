@@ -136,7 +136,8 @@ CONDITIONS: dict[str, Condition] = {
     "DIVERGED": Condition(
         "DivergedError",
         "a step gave another result on replay than was recorded",
-        "find what is not deterministic in the processor and take it out: bl.now(), bl.rand(), bl.uuid()",
+        "find what is not deterministic in the processor and take it out: bl.now(), bl.rand(), bl.uuid(); or let stand what was "
+        "released: --accept-released",
     ),
     "USER_CODE": Condition(
         "UserCodeError",

@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 from boatlift.dataflow import Dataflow, Plan, plan
 from boatlift.engine.session import check_session, session
 from boatlift.engine.spark_engine import SparkEngine
-from boatlift.runtime.host import Host, Progress
+from boatlift.runtime.host import Host
+from boatlift.runtime.progress import Progress
 from boatlift.storage.local import LocalStore
 from boatlift.storage.store import Store
 
@@ -30,6 +31,7 @@ def run(
     store: str | Path | Store,
     *,
     available_now: bool = False,
+    accept_released: bool = False,
     spark: SparkSession | None = None,
     on_progress: Callable[[Progress], None] = _silent,
 ) -> None:
@@ -42,6 +44,8 @@ def run(
         flow: The dataflow.
         store: A folder, made if absent, that every executor sees; or a store.
         available_now: Stop when every source has nothing new.
+        accept_released: Let stand what sinks hold of a step that a replay now gives differently (`[DIVERGED]`), and put it on the record;
+            what follows is computed from what the replay gave.
         spark: The session; the active one, or a new local one, if not given.
         on_progress: Called for each step, commit and checkpoint.
 
@@ -50,7 +54,14 @@ def run(
     """
     spark = spark or SparkSession.getActiveSession() or session(app_name=flow.name)
     opened = LocalStore.open(Path(store), create=True) if isinstance(store, str | Path) else store
-    run_plan(plan(flow), opened, spark, available_now=available_now, on_progress=on_progress)
+    run_plan(
+        plan(flow),
+        opened,
+        spark,
+        available_now=available_now,
+        accept_released=accept_released,
+        on_progress=on_progress,
+    )
 
 
 def run_plan(
@@ -59,10 +70,11 @@ def run_plan(
     spark: SparkSession,
     *,
     available_now: bool = False,
+    accept_released: bool = False,
     on_progress: Callable[[Progress], None] = _silent,
 ) -> None:
     """Runs a dataflow that is divided into units already; as `run`."""
-    host = _host(planned, store, available_now, spark, on_progress)
+    host = _host(planned, store, available_now, accept_released, spark, on_progress)
     with _stopped_by_signals(host):
         host.run()
 
@@ -109,20 +121,27 @@ def start(
     store: str | Path | Store,
     *,
     available_now: bool = False,
+    accept_released: bool = False,
     spark: SparkSession | None = None,
     on_progress: Callable[[Progress], None] = _silent,
 ) -> Running:
     """Runs a dataflow in the background; arguments as for `run`."""
     spark = spark or SparkSession.getActiveSession() or session(app_name=flow.name)
     opened = LocalStore.open(Path(store), create=True) if isinstance(store, str | Path) else store
-    return Running(_host(plan(flow), opened, available_now, spark, on_progress))
+    return Running(_host(plan(flow), opened, available_now, accept_released, spark, on_progress))
 
 
 def _host(
-    planned: Plan, store: Store, available_now: bool, spark: SparkSession, on_progress: Callable[[Progress], None]
+    planned: Plan,
+    store: Store,
+    available_now: bool,
+    accept_released: bool,
+    spark: SparkSession,
+    on_progress: Callable[[Progress], None],
 ) -> Host:
     check_session(spark)
-    return Host(SparkEngine(spark, planned), store, available_now=available_now, watch=on_progress)
+    engine = SparkEngine(spark, planned)
+    return Host(engine, store, available_now=available_now, accept_released=accept_released, watch=on_progress)
 
 
 @contextmanager

@@ -267,6 +267,18 @@ class SinkLaws:
         assert self.case.read(folder) == visible(sink, 3)
         assert put(sink, folder, 3) is Outcome.APPENDED
 
+    def test_of_the_newest_step_the_first_row_that_differs_is_told(self, sink: Sink, folder: Path) -> None:
+        sink.open(context())
+        for step in range(2):
+            put(sink, folder, step)
+        rows = rows_of(1)
+        other = [*rows[:7], (rows[7][0], "something else", *rows[7][2:]), *rows[8:]]
+        with pytest.raises(DivergedError) as raised:
+            sink.commit(1, len(other), "other", stage(sink, folder, 1, other))
+        assert "the first row that differs was {" in str(raised.value)
+        assert "'step 1 row 7'" in str(raised.value)
+        assert "something else" in str(raised.value)
+
     # -- n > m + 1 ----------------------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("held", [0, 2])

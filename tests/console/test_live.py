@@ -10,7 +10,8 @@ from rich.console import Console
 import boatlift as bl
 from boatlift.console import live
 from boatlift.console.live import Live
-from boatlift.runtime.host import MESSAGES_AHEAD, Progress
+from boatlift.runtime.host import MESSAGES_AHEAD
+from boatlift.runtime.progress import Progress
 
 
 def told(shown: Live) -> None:

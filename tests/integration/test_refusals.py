@@ -20,6 +20,7 @@ from boatlift.dataflow import plan
 from boatlift.engine.spark_engine import SparkEngine
 from boatlift.runtime.host import Host
 from boatlift.storage.local import LocalStore
+from boatlift.storage.log import Log
 from support.crash_data import make_data
 
 if TYPE_CHECKING:
@@ -245,8 +246,17 @@ def test_a_processor_that_diverges_on_replay_is_named(here: Path, spark: SparkSe
         return df.where("v IS NOT NULL").withColumn("v", F.udf(lambda v: v + random.random(), "double")("v"))
 
     run_and_crash_at(spark, flow(function=chance, deterministic=True), 3)
-    with pytest.raises(bl.DivergedError, match=r"\[DIVERGED\].*step 0|\[DIVERGED\].*0"):
-        bl.run(flow(function=chance, deterministic=True), "store", available_now=True, spark=spark)
+    made = flow(function=chance, deterministic=True)
+    with pytest.raises(
+        bl.DivergedError, match=r"\[DIVERGED\].* holds step \d .* the first row that differs was {'k': 'key0'"
+    ):
+        bl.run(made, "store", available_now=True, spark=spark)
+    released = {path.name: path.read_bytes() for path in (here / "history").glob("step-*.parquet")}
+    bl.run(made, "store", available_now=True, accept_released=True, spark=spark)
+    assert steps(here) == 7
+    assert {name: (here / "history" / name).read_bytes() for name in released} == released
+    accepted = Log.open(LocalStore.open(here / "store", create=False), None).history.accepted
+    assert ("history", 0) in accepted
 
 
 def test_a_second_process_fences_the_first(here: Path, spark: SparkSession) -> None:

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from boatlift.errors import UnavailableError
-from boatlift.runtime.host import Host, Progress
+from boatlift.runtime.host import Host
+from boatlift.runtime.progress import Progress
 from boatlift.runtime.regimes.acts import Take
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log

@@ -12,7 +12,7 @@ from boatlift.dataflow import Outcome
 from boatlift.errors import DataError, UnavailableError
 from boatlift.runtime import host
 from boatlift.runtime.engine import StepResult
-from boatlift.runtime.host import Progress
+from boatlift.runtime.progress import Progress
 from boatlift.runtime.regimes.acts import Run
 from support.hosts import check_store, open_store, run
 from support.memory_engine import MemoryEngine, World

@@ -9,7 +9,8 @@ from typing import Any
 
 from boatlift.dataflow import Outcome
 from boatlift.runtime.engine import StepResult
-from boatlift.runtime.host import Host, Progress
+from boatlift.runtime.host import Host
+from boatlift.runtime.progress import Progress
 from boatlift.runtime.regimes.acts import Run
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
@@ -24,8 +25,10 @@ def silent(progress: Progress) -> None:
     pass
 
 
-def run(engine: MemoryEngine, store: Store, watch: Callable[[Progress], None] = silent) -> None:
-    Host(engine, store, available_now=True, watch=watch).run()
+def run(
+    engine: MemoryEngine, store: Store, watch: Callable[[Progress], None] = silent, *, accept_released: bool = False
+) -> None:
+    Host(engine, store, available_now=True, accept_released=accept_released, watch=watch).run()
 
 
 def open_store(root: Path) -> LocalStore:

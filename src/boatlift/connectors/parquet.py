@@ -120,7 +120,7 @@ class ParquetSink:
         with io_errors(self._path):
             folder.check_owner()
             if step <= self._held:
-                return self._compare(step, rows, digest)
+                return self._compare(step, rows, digest, staged)
         if step != self._held + 1:
             raise DataError(
                 "SINK_GAP", f"{self._path} holds steps up to {self._held}, but was handed step {step}: restore the sink"
@@ -140,7 +140,7 @@ class ParquetSink:
         except OSError as error:
             self._failed = str(error)
             raise UnavailableError("SINK_FAILED", f"{self._path}: {error}; mend that, then run again") from error
-        outcome = Outcome.APPENDED if mine else self._compare(step, rows, digest)
+        outcome = Outcome.APPENDED if mine else self._compare(step, rows, digest, staged)
         self._held = step
         return outcome
 
@@ -178,7 +178,7 @@ class ParquetSink:
         self._identity.refuse_stranger(record.dataflow, record.sink, path)
         return record
 
-    def _compare(self, step: int, rows: int, digest: str) -> Outcome:
+    def _compare(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
         held = self._read(step)
         if held.token > self._opened.token:
             raise FencedError(
@@ -188,9 +188,15 @@ class ParquetSink:
             raise DivergedError(
                 "DIVERGED",
                 f"{self._path} holds step {step} with {held.rows} rows and digest {held.digest}, but now it has {rows} "
-                f"rows and digest {digest}: something before this sink is not deterministic",
+                f"rows and digest {digest}: {self._difference(step, rows, staged)}; something before this sink is not deterministic",
             )
         return Outcome.DROPPED
+
+    def _difference(self, step: int, rows: int, staged: Sequence[Staged]) -> str:
+        from boatlift.connectors.differences import first_difference
+        from boatlift.connectors.parquet_file import read_rows
+
+        return first_difference(read_rows(self._folder.step_path(step)), read_pieces(rows, staged))
 
     def _check_columns(self, newest: StepRecord) -> None:
         from boatlift.connectors.parquet_file import read_columns

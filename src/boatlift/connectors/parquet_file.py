@@ -15,7 +15,7 @@ import xxhash
 from boatlift.connectors.parquet_identity import FORMAT
 from boatlift.errors import DataError, InvalidError
 
-__all__ = ["StepRecord", "check_types", "read_columns", "read_record", "verify_step", "write_step"]
+__all__ = ["StepRecord", "check_types", "read_columns", "read_record", "read_rows", "verify_step", "write_step"]
 
 _KEY = b"boatlift"
 _BLANK = "0" * 32
@@ -76,6 +76,11 @@ def write_step(path: Path, schema: pa.Schema, pieces: Sequence[pa.Table], record
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as content:
         at = _find_check(path, content)
         content[at : at + len(_BLANK)] = _digest(content, at).encode()
+
+
+def read_rows(path: Path) -> pa.Table:
+    """Reads the rows of a step's file."""
+    return pq.ParquetFile(path).read()
 
 
 def read_record(path: Path, step: int) -> StepRecord:

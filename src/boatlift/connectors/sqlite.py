@@ -14,7 +14,8 @@ may break it, so the successor waits, and then says how to find the one to end.
 from __future__ import annotations
 
 import sqlite3 as driver
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -146,7 +147,8 @@ class SqliteSink:
             newest = self._newest(context)
             held = -1 if newest is None else newest.step
             if step <= held:
-                return self._compare(name, Committed(step, rows, digest))
+                difference = partial(self._difference, rows, staged) if step == held else str
+                return self._compare(name, Committed(step, rows, digest), difference)
             if step != held + 1:
                 message = f"{self._place} holds steps up to {held}, but was handed step {step}: restore the database"
                 raise DataError("SINK_GAP", message)
@@ -234,7 +236,7 @@ class SqliteSink:
         ).fetchone()
         return None if row is None else Committed(*row)
 
-    def _compare(self, name: tuple[str, str], now: Committed) -> Outcome:
+    def _compare(self, name: tuple[str, str], now: Committed, difference: Callable[[], str]) -> Outcome:
         row = self._db.execute(
             "SELECT step, rows, digest FROM _boatlift_ledger WHERE dataflow = ? AND sink = ? AND step = ?",
             (*name, now.step),
@@ -245,9 +247,15 @@ class SqliteSink:
             raise DivergedError(
                 "DIVERGED",
                 f"{self._place} holds step {now.step} with {row[1]} rows and digest {row[2]}, but now it has {now.rows} "
-                f"rows and digest {now.digest}: something before this sink is not deterministic",
+                f"rows and digest {now.digest}: {difference()}something before this sink is not deterministic",
             )
         return Outcome.DROPPED
+
+    def _difference(self, rows: int, staged: Sequence[Staged]) -> str:
+        """Tells how the newest step differs from the table; those before it have been written over."""
+        assert self._table is not None, "open comes first"
+        found = self._table.difference(self._db, read_pieces(rows, staged))
+        return f"{found}; " if found else ""
 
     @property
     def _db(self) -> driver.Connection:

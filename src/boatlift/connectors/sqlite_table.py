@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from boatlift.connectors.differences import told
 from boatlift.connectors.sqlite_values import column_type, column_values
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.errors import InvalidError
@@ -110,6 +111,24 @@ class KeyedTable:
             gone, rows = rows.filter(pc.less(weight, 0)), rows.filter(pc.greater(weight, 0))
             self._delete(connection, gone)
         self._upsert(connection, rows)
+
+    def difference(self, connection: sqlite3.Connection, pieces: Sequence[pa.Table]) -> str:
+        """Tells the first row of the newest step that is not as the table has it; nothing if all are."""
+        import pyarrow.compute as pc
+
+        names = [name for name, _ in self.columns]
+        columns = ", ".join(map(_quoted, names))
+        where = " AND ".join(f"{_quoted(name)} IS ?" for name in self._key)
+        for rows in pieces:
+            held_now = rows.filter(pc.greater(rows.column(WEIGHT), 0)) if self._weighted else rows
+            for row in self._tuples(_in_order(held_now, self._key), names):
+                key = [row[place] for place in self._key_places]
+                query = f"SELECT {columns} FROM {_quoted(self.name)} WHERE {where}"  # noqa: S608
+                found = connection.execute(query, key).fetchone()
+                if found != row:
+                    held = None if found is None else dict(zip(names, found, strict=True))
+                    return told(held, dict(zip(names, row, strict=True)))
+        return ""
 
     def _delete(self, connection: sqlite3.Connection, rows: pa.Table) -> None:
         for part in _parts(rows):

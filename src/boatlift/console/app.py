@@ -39,6 +39,7 @@ def run(
     *,
     store: StorePath,
     available_now: Annotated[bool, Parameter(negative=())] = False,
+    accept_released: Annotated[bool, Parameter(negative=())] = False,
     master: Master = "local[2,4]",
     conf: tuple[str, ...] = (),
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=())] = False,
@@ -51,6 +52,7 @@ def run(
         flow: Where the dataflow is: module:attribute, such as flights:flow.
         store: The folder of its durable state; made if absent.
         available_now: Stop when every source has nothing new.
+        accept_released: Let stand what sinks hold of a step that a replay now gives differently, and put it on the record.
         master: Spark's master URL.
         conf: A Spark setting, name=value; may be repeated.
         quiet: Show no progress.
@@ -66,7 +68,14 @@ def run(
     from boatlift.running import run as run_dataflow
 
     with Live(dataflow, quiet=quiet) as live:
-        run_dataflow(dataflow, store, available_now=available_now, spark=spark, on_progress=live.show)
+        run_dataflow(
+            dataflow,
+            store,
+            available_now=available_now,
+            accept_released=accept_released,
+            spark=spark,
+            on_progress=live.show,
+        )
 
 
 @app.command

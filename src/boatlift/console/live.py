@@ -12,7 +12,8 @@ from rich.live import Live as RichLive
 from rich.table import Table
 
 from boatlift.dataflow import Dataflow
-from boatlift.runtime.host import MESSAGES_AHEAD, Progress
+from boatlift.runtime.host import MESSAGES_AHEAD
+from boatlift.runtime.progress import Progress
 
 __all__ = ["Live"]
 

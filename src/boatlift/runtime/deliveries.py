@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import partial
 
 from boatlift.recovery import RecoveryGraph
+from boatlift.runtime.divergences import Divergences
 from boatlift.runtime.engine import Engine, StepResult
 from boatlift.runtime.graph import edge_name
 from boatlift.runtime.regimes import acts as do
@@ -25,13 +27,14 @@ class Deliveries:
     Args:
         engine: Who knows the sinks.
         graph: With which times a unit's steps reach its sinks.
+        divergences: What becomes of a step that is not what a sink holds.
 
     Attributes:
         held: Sink to the last step that it is known to hold, -1 for none; the host's own thread sets it.
     """
 
-    def __init__(self, engine: Engine, graph: RecoveryGraph) -> None:
-        self._engine, self._graph = engine, graph
+    def __init__(self, engine: Engine, graph: RecoveryGraph, divergences: Divergences) -> None:
+        self._engine, self._graph, self._divergences = engine, graph, divergences
         self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
         self.held: dict[str, int] = {}
 
@@ -60,8 +63,9 @@ class Deliveries:
             DivergedError: `[DIVERGED]` it is not what they hold.
         """
         for sink, at in held:
+            content = result.sent.get(edge_name(unit, sink), NOTHING)
             with self._locks[sink]:
-                self._engine.commit(sink, at, result.sent.get(edge_name(unit, sink), NOTHING))
+                self._divergences.compare(sink, at, partial(self._engine.commit, sink, at, content))
 
     def place(self, order: do.Place, last: int) -> None:
         """Makes steps visible, those in between at which nothing came too: a sink's steps have no gap.

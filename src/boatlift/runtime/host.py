@@ -26,10 +26,12 @@ from typing import Any
 from boatlift.errors import BoatliftError, DataError, FencedError, UnavailableError, UserCodeError
 from boatlift.runtime.attempts import Attempts
 from boatlift.runtime.deliveries import Deliveries, Held
+from boatlift.runtime.divergences import Divergences
 from boatlift.runtime.engine import Engine, StepResult
 from boatlift.runtime.graph import program_of, source_record
 from boatlift.runtime.kept_runs import KeptRuns
 from boatlift.runtime.positions import Positions
+from boatlift.runtime.progress import Progress
 from boatlift.runtime.regimes import StateMachine
 from boatlift.runtime.regimes import acts as do
 from boatlift.storage.contents import runs_of
@@ -38,11 +40,10 @@ from boatlift.storage.group_writer import GroupWriter
 from boatlift.storage.history import History
 from boatlift.storage.log import Log
 from boatlift.storage.records import Claim, Committed, Record, Stopped
-from boatlift.storage.standing import Standing
 from boatlift.storage.store import Store
 from boatlift.times import Frontier, last_of
 
-__all__ = ["Host", "Progress"]
+__all__ = ["Host"]
 
 QUIET_SECONDS = 0.02
 """A source that had nothing is left alone at least so long."""
@@ -68,30 +69,6 @@ REST_SECONDS = 0.2
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """One thing that was done, for people and programs that watch.
-
-    Attributes:
-        what: `step`, `commit`, `checkpoint`, `restore`, `failure`, `idle` or `stopping`.
-        processor: Whose; the dataflow's name when it is stopping.
-        time: At which logical time.
-        numInputRows, numOutputRows: Rows in and out of a step.
-        durationMs: How long it took, in milliseconds.
-        replay: Whether it repeats what was done before a crash.
-        behind: How many closed times the processor has still to run.
-    """
-
-    what: str
-    processor: str
-    time: int
-    numInputRows: int = 0  # noqa: N815 - Spark's own name
-    numOutputRows: int = 0  # noqa: N815
-    durationMs: float = 0.0  # noqa: N815
-    replay: bool = False
-    behind: int = 0
-
-
 Answer = Callable[[], Iterable[do.Event]]
 """What became of an instruction: called on the host's own thread, it gives the machine's next events."""
 
@@ -108,6 +85,7 @@ class Host:
         engine: What executes steps.
         store: Where everything durable is.
         available_now: Finish when the sources have nothing new.
+        accept_released: Let stand what was released of a step that a replay gives differently; on the record.
         watch: Called with each `Progress`, on the host's own thread.
         clock: Milliseconds since 1970; a determinant of each step.
     """
@@ -118,12 +96,13 @@ class Host:
         store: Store,
         *,
         available_now: bool,
+        accept_released: bool = False,
         watch: Callable[[Progress], None] = lambda _: None,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._engine = engine
         self._store = store
-        self._available_now = available_now
+        self._available_now, self._accept_released = available_now, accept_released
         self._watch = watch
         self._clock = clock
         self._program = program_of(engine.plan)
@@ -133,7 +112,6 @@ class Host:
         self._refusals: list[BoatliftError] = []
         self._manifests: list[Future[None]] = []
         self._memos: list[Record] = []
-        self._deliveries = Deliveries(engine, self._program.graph)
         self._attempts = Attempts(RETRIES, REST_SECONDS)
         self._rests: dict[str, float] = {}
         self._running: dict[str, threading.Lock] = defaultdict(threading.Lock)
@@ -159,6 +137,8 @@ class Host:
         self._token = token = self._log.claim(self._claim())
         history = self._log.history
         self._resumed = history.resumed  # then what was closed and is not kept was never executed
+        self._divergences = Divergences(history, accept=self._accept_released)
+        self._deliveries = Deliveries(self._engine, self._program.graph, self._divergences)
         self._runs = KeptRuns(self._store, self._engine)
         self._runs.begin(history.live_runs(), token)
         self._store.discard_scratch(before=token)
@@ -172,7 +152,7 @@ class Host:
             self._deliveries.open()
             self._machine = StateMachine(
                 self._program,
-                Standing.of(history.standing.facts()),
+                self._divergences.standing(),
                 {name: Frontier.up_to(step) for name, step in self._deliveries.held.items()},
                 together=self._engine.together,
                 collect_after=COLLECT_AFTER,
@@ -409,6 +389,7 @@ class Host:
         name, last = order.processor, len(results) - 1
         for at, (take, result) in enumerate(zip(order.takes, results, strict=False)):
             over = at == last and len(results) < len(order.takes)
+            self._divergences.note(name, take.number, result.digest)
             rows, milliseconds = (result.rows_in, result.rows), round(result.seconds * 1000, 3)
             made = (result.sent, result.state, result.digest)
             yield do.Ran(name, order.life, take.time, None, *made, over, rows[0], milliseconds)
@@ -478,7 +459,7 @@ class Host:
         self._writer.submit(records, lambda error: self._answers.put(_Failed(error) if error else then))
 
     def _take_memos(self) -> list[Record]:
-        memos, self._memos = self._memos, []
+        memos, self._memos = [*self._memos, *self._divergences.take()], []
         return memos
 
     def _keep(self, order: do.Keep) -> Answer:

@@ -12,7 +12,7 @@ from typing import Any
 
 from boatlift.storage.contents import runs_of
 from boatlift.storage.facts import contents_of, last_epoch, last_number
-from boatlift.storage.records import Claim, Committed, Cursor, Record, Snapshot, Stopped
+from boatlift.storage.records import Accepted, Claim, Committed, Cursor, Record, Snapshot, Stopped
 from boatlift.storage.standing import Standing
 
 __all__ = ["History"]
@@ -31,6 +31,7 @@ class History:
         cursors: Source to (time, cursor): what positions up to and including that time have taken.
         committed: Sink to the last time it is known to hold.
         standing: The facts of processors that stand.
+        accepted: Sink or processor, and step, to what the user let stand.
         stopped: Nothing was recorded since an owner stopped in good order.
         resumed: Nothing was but one claim: the claimant begins where all that was executed is kept.
     """
@@ -41,6 +42,7 @@ class History:
     cursors: dict[str, tuple[int, dict[str, Any]]] = field(default_factory=dict)
     committed: dict[str, int] = field(default_factory=dict)
     standing: Standing = field(default_factory=Standing)
+    accepted: dict[tuple[str, int], Accepted] = field(default_factory=dict)
     stopped: bool = False
     resumed: bool = False
     _claimed: dict[str, Any] | None = None
@@ -66,6 +68,8 @@ class History:
                 self.cursors[source] = (time, cursor)
             case Committed(sink, time):
                 self.committed[sink] = max(time, self.committed.get(sink, time))
+            case Accepted(who, time):
+                self.accepted[who, time] = record
             case Snapshot():
                 self._become(record)
             case Stopped():
@@ -82,6 +86,7 @@ class History:
             cursors=dict(self.cursors),
             committed=dict(self.committed),
             facts=tuple(self.standing.facts()),
+            accepted=tuple(self.accepted.values()),
         )
 
     def live_runs(self) -> set[str]:
@@ -117,3 +122,4 @@ class History:
         self.program, self.environment = snapshot.program, snapshot.environment
         self.cursors, self.committed = dict(snapshot.cursors), dict(snapshot.committed)
         self.standing = Standing.of(snapshot.facts)
+        self.accepted = {(each.who, each.time): each for each in snapshot.accepted}

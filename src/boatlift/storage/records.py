@@ -11,6 +11,7 @@ from typing import Any
 from boatlift.storage.facts import Fact, Recorded
 
 __all__ = [
+    "Accepted",
     "Claim",
     "Committed",
     "Cursor",
@@ -74,6 +75,20 @@ class Cursor(Recorded, frozen=True, tag="cursor"):
     cursor: dict[str, Any]
 
 
+class Accepted(Recorded, frozen=True, tag="accepted"):
+    """The user let stand what was released of a step, though a replay gave something else.
+
+    Attributes:
+        who: The sink that keeps what it had, or the processor whose result was another.
+        time: The step, as it counts.
+        said: How they differed.
+    """
+
+    who: str
+    time: int
+    said: str
+
+
 class Stopped(Recorded, frozen=True, tag="stopped"):
     """The owner stopped in good order: what was logged and not executed was never executed by anyone."""
 
@@ -88,6 +103,7 @@ class Snapshot(Recorded, frozen=True, tag="snapshot"):
         cursors: Source to (time, cursor): what all positions up to and including that time have taken.
         committed: Sink to the last time it is known to hold.
         facts: What stands of processors.
+        accepted: What the user let stand.
     """
 
     dataflow: str
@@ -96,6 +112,7 @@ class Snapshot(Recorded, frozen=True, tag="snapshot"):
     cursors: dict[str, tuple[int, dict[str, Any]]]
     committed: dict[str, int]
     facts: tuple[Fact, ...]
+    accepted: tuple[Accepted, ...] = ()
 
 
-Record = Claim | Committed | Cursor | Stopped | Snapshot | Fact
+Record = Accepted | Claim | Committed | Cursor | Stopped | Snapshot | Fact

@@ -1,0 +1,103 @@
+"""What comes out differently on replay: refused, or accepted, on the record and once."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from boatlift.errors import DivergedError
+from boatlift.runtime.engine import StepResult
+from boatlift.runtime.progress import Progress
+from boatlift.runtime.regimes.acts import Take
+from boatlift.storage.log import Log
+from boatlift.storage.records import Accepted
+from support.hosts import open_store, run
+from support.memory_engine import MemoryEngine, World
+
+AT = 2
+
+
+class Changed(MemoryEngine):
+    """One step of a unit gives another digest than it gave in the process before."""
+
+    def __init__(self, world: World, unit: str) -> None:
+        super().__init__(world, every=100)
+        self.unit = unit
+
+    def _step(self, unit: str, take: Take, state: Any) -> StepResult:
+        made = super()._step(unit, take, state)
+        if (unit, take.time) != (self.unit, AT):
+            return made
+        sent = {edge: {**content, "digest": "other"} for edge, content in made.sent.items()}
+        return replace(made, digest="other", sent=sent)
+
+
+class DiesError(Exception):
+    pass
+
+
+def crash(world: World, root: Path, step: int = 5) -> None:
+    def watch(progress: Progress) -> None:
+        if (progress.what, progress.processor, progress.time) == ("commit", "totals", step):
+            raise DiesError
+
+    with pytest.raises(DiesError):
+        run(MemoryEngine(world, every=100), open_store(root), watch)
+
+
+def dies_at_eight(progress: Progress) -> None:
+    if (progress.what, progress.processor, progress.time) == ("commit", "totals", 8):
+        raise DiesError
+
+
+def accepted(root: Path) -> dict[tuple[str, int], Accepted]:
+    return Log.open(open_store(root), "flow").history.accepted
+
+
+def test_it_is_refused_and_nothing_is_lost(tmp_path: Path) -> None:
+    world = World(rows=30)
+    crash(world, tmp_path)
+    held = [*world.held["totals"]]
+    with pytest.raises(DivergedError, match=r"\[DIVERGED\]"):
+        run(Changed(world, "sums"), open_store(tmp_path))
+    assert world.held["totals"] == held
+    assert not accepted(tmp_path)
+    run(MemoryEngine(world, every=100), open_store(tmp_path))
+    world.check()
+
+
+def test_accepted_it_goes_on_and_what_was_released_stays(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    world = World(rows=30)
+    crash(world, tmp_path)
+    held = [*world.held["totals"]]
+    with caplog.at_level(logging.WARNING):
+        run(Changed(world, "sums"), open_store(tmp_path), accept_released=True)
+    assert "accepted, and on the record: sums gave digest other at time 2 on replay" in caplog.text
+    assert world.held["totals"][: len(held)] == held
+    assert len(world.held["totals"]) == 10
+    assert accepted(tmp_path).keys() == {("totals", AT), ("sums", AT)}
+
+
+def test_what_was_accepted_is_asked_for_only_once(tmp_path: Path) -> None:
+    """Another crash before the next checkpoint: the step is replayed again, and its sink still holds something else."""
+    world = World(rows=30)
+    crash(world, tmp_path)
+
+    with pytest.raises(DiesError):
+        run(Changed(world, "sums"), open_store(tmp_path), dies_at_eight, accept_released=True)
+    assert ("totals", AT) in accepted(tmp_path)
+    run(Changed(world, "sums"), open_store(tmp_path))
+    assert len(world.held["totals"]) == 10
+
+
+def test_what_nobody_accepted_is_refused_after_that(tmp_path: Path) -> None:
+    world = World(rows=30)
+    crash(world, tmp_path)
+    with pytest.raises(DiesError):
+        run(Changed(world, "sums"), open_store(tmp_path), dies_at_eight, accept_released=True)
+    with pytest.raises(DivergedError, match=r"\[DIVERGED\]"):
+        run(Changed(world, "clean"), open_store(tmp_path))
