@@ -1,7 +1,7 @@
 """A dataflow with a fast path beside a batch: questions are answered from what the batch, never idle, has last found out.
 
 The batch draws the medians of all history again and again, in Python. It can be killed: the process that executes its task dies, and so does
-every one that takes its place for a second, until the job has failed.
+every one that takes its place until the job has failed.
 """
 
 from __future__ import annotations
@@ -28,9 +28,6 @@ RESAMPLES = 12
 GROUPS = 8
 TICK = 1.0
 """Every so many seconds there is more history: the batch has always something to do."""
-
-DEADLY = 1.0
-"""For so many seconds whoever executes the batch dies."""
 
 
 def fit_until_killed(deadly: Path) -> Callable[[DataFrame], DataFrame]:
@@ -163,7 +160,8 @@ class FastPath:
         deadly = self._folder / "deadly"
         while not over.wait(every):
             deadly.touch()
-            over.wait(DEADLY)
+            failed = len(self._failures())
+            self._watch.wait(lambda: over.is_set() or len(self._failures()) > failed)  # noqa: B023 used at once
             deadly.unlink()
 
 

@@ -24,6 +24,7 @@ __all__ = [
     "discarded",
     "first_broken",
     "limit_of",
+    "messages_of",
     "notified",
     "promised",
     "reproducible",
@@ -68,7 +69,19 @@ class Why:
 
 def told(frontier: AnyFrontier) -> str:
     """Tells a frontier to people."""
-    return f"times {frontier}" if frontier else "no times"
+    if not frontier:
+        return "no times"
+    messages = messages_of(frontier)
+    if messages:
+        return f"the first {' and '.join(f'{n + 1} of {edge}' for edge, n in messages.items())}"
+    return f"times {frontier}"
+
+
+def messages_of(frontier: AnyFrontier) -> dict[str, int]:
+    """Gives, of a frontier in a sequence domain, edge to the last message; in other domains nothing."""
+    return {
+        time[0]: time[1] for time in sorted(frontier.maximal) if isinstance(time, tuple) and isinstance(time[0], str)
+    }
 
 
 def waiting(xi: Xi, queued: Iterable[Any]) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
-from boatlift.recovery.constraints import Why, told
+from boatlift.recovery.constraints import Why, messages_of, told
 from boatlift.recovery.graph import Kind, RecoveryGraph
 from boatlift.recovery.knowledge import Knowledge
 from boatlift.recovery.solver import Assignment, solve
@@ -79,12 +79,20 @@ class ProcessorPlan:
     def _after(self) -> str:
         if not self.restore:
             return "the start"
-        return str(last_of(self.restore) + 1) if isinstance(self.restore, EpochFrontier) else f"after {self.restore}"
+        if isinstance(self.restore, EpochFrontier):
+            return str(last_of(self.restore) + 1)
+        return f"what comes after {told(self.restore)}"
 
     def _again(self) -> str:
         if isinstance(self.restore, EpochFrontier):
             return _interval(self.replay)
-        return "" if self.fixed <= self.restore else f"up to {told(self.fixed)}"
+        if self.fixed <= self.restore:
+            return ""
+        before = messages_of(self.restore)
+        more = {edge: n - before.get(edge, -1) for edge, n in messages_of(self.fixed).items()}
+        if more:
+            return f"the next {' and '.join(f'{count} of {edge}' for edge, count in more.items() if count)}"
+        return f"up to {told(self.fixed)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,5 +166,12 @@ def _interval(times: range) -> str:
 
 
 def _times(times: tuple[Any, ...]) -> str:
-    unbroken = isinstance(times[0], int) and times[-1] - times[0] == len(times) - 1
-    return _interval(range(times[0], times[-1] + 1)) if unbroken else ", ".join(map(str, times))
+    if isinstance(times[0], int):
+        unbroken = times[-1] - times[0] == len(times) - 1
+        return _interval(range(times[0], times[-1] + 1)) if unbroken else ", ".join(map(str, times))
+    if isinstance(times[0][0], str):  # of a sequence: which message of which edge
+        of_edge: dict[str, list[int]] = {}
+        for edge, n in times:
+            of_edge.setdefault(edge, []).append(n)
+        return " and ".join(f"{_times(tuple(sorted(ns)))} of {edge}" for edge, ns in sorted(of_edge.items()))
+    return ", ".join(map(str, times))
