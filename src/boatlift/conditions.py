@@ -142,7 +142,7 @@ CONDITIONS: dict[str, Condition] = {
     "USER_CODE": Condition(
         "UserCodeError",
         "the program's module, or a function of it, raised",
-        "see its own traceback, which is shown with it",
+        "see its own traceback, which is shown with it; boatlift look shows what the step takes, run --skip leaves it out",
     ),
     "OVERFLOW": Condition("DataError", "a sum does not fit its type", "cast the column to a wider type"),
     "STEP_FAILED": Condition("UnavailableError", "Spark could not run a step", "see the cause, then run again"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -32,6 +32,7 @@ def run(
     *,
     available_now: bool = False,
     accept_released: bool = False,
+    skip: Collection[tuple[str, int]] = (),
     spark: SparkSession | None = None,
     on_progress: Callable[[Progress], None] = _silent,
 ) -> None:
@@ -46,6 +47,8 @@ def run(
         available_now: Stop when every source has nothing new.
         accept_released: Let stand what sinks hold of a step that a replay now gives differently (`[DIVERGED]`), and put it on the record;
             what follows is computed from what the replay gave.
+        skip: Steps that fail whenever they are tried, each with its processor, as `("clean", 7)`: they give nothing, and that is put on
+            the record. `boatlift look` shows what such a step takes.
         spark: The session; the active one, or a new local one, if not given.
         on_progress: Called for each step, commit and checkpoint.
 
@@ -60,6 +63,7 @@ def run(
         spark,
         available_now=available_now,
         accept_released=accept_released,
+        skip=skip,
         on_progress=on_progress,
     )
 
@@ -71,10 +75,11 @@ def run_plan(
     *,
     available_now: bool = False,
     accept_released: bool = False,
+    skip: Collection[tuple[str, int]] = (),
     on_progress: Callable[[Progress], None] = _silent,
 ) -> None:
     """Runs a dataflow that is divided into units already; as `run`."""
-    host = _host(planned, store, available_now, accept_released, spark, on_progress)
+    host = _host(planned, store, available_now, accept_released, skip, spark, on_progress)
     with _stopped_by_signals(host):
         host.run()
 
@@ -122,13 +127,14 @@ def start(
     *,
     available_now: bool = False,
     accept_released: bool = False,
+    skip: Collection[tuple[str, int]] = (),
     spark: SparkSession | None = None,
     on_progress: Callable[[Progress], None] = _silent,
 ) -> Running:
     """Runs a dataflow in the background; arguments as for `run`."""
     spark = spark or SparkSession.getActiveSession() or session(app_name=flow.name)
     opened = LocalStore.open(Path(store), create=True) if isinstance(store, str | Path) else store
-    return Running(_host(plan(flow), opened, available_now, accept_released, spark, on_progress))
+    return Running(_host(plan(flow), opened, available_now, accept_released, skip, spark, on_progress))
 
 
 def _host(
@@ -136,12 +142,15 @@ def _host(
     store: Store,
     available_now: bool,
     accept_released: bool,
+    skip: Collection[tuple[str, int]],
     spark: SparkSession,
     on_progress: Callable[[Progress], None],
 ) -> Host:
     check_session(spark)
     engine = SparkEngine(spark, planned)
-    return Host(engine, store, available_now=available_now, accept_released=accept_released, watch=on_progress)
+    return Host(
+        engine, store, available_now=available_now, accept_released=accept_released, skip=skip, watch=on_progress
+    )
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from boatlift.console.explain import explanation_of, show_explanation
 from boatlift.console.kept import kept_in, show_kept
 from boatlift.errors import InvalidError
 from boatlift.storage.contents import contents_with
-from boatlift.storage.facts import Result, Sent
+from boatlift.storage.facts import Chosen, Result, Sent, State
 from boatlift.storage.log import Log
 from boatlift.storage.records import Claim, Committed
 from support.facts import made, run_of, saved
@@ -91,3 +91,30 @@ def test_what_is_kept_and_for_whom(tmp_path: Path, capsys: pytest.CaptureFixture
     assert len(json.loads(capsys.readouterr().out)) == 4
     show_kept(tmp_path, as_json=False)
     assert "positions" in capsys.readouterr().out
+
+
+ANSWERS = {
+    "source rows": {},
+    "source queries": {},
+    "processor sums": {"reads": "rows", "keys": ["k"]},
+    "processor asked": {"reads": "queries", "keys": [], "tables": {"live": {"reads": "sums", "keys": ["k"]}}},
+    "sink answers": {"reads": "asked"},
+}
+
+
+def test_what_is_taken_as_it_comes_is_told_by_how_much_came_of_each(tmp_path: Path) -> None:
+    log = claimed(open_store(tmp_path), Claim("host", 1, 1_700_000_000_000, ANSWERS, {}))
+    taken = ["queries->asked", "sums->asked", "queries->asked", "queries->asked", "sums->asked"]
+    log.append([made(time, "rows") for time in range(2)] + [made(time, "queries") for time in range(3)])
+    log.append([Result("sums", time, "d", 10, 500.0) for time in range(2)])
+    log.append([Chosen("asked", number, edge, None) for number, edge in enumerate(taken)])
+    log.append([Result("asked", number, "d", 5, 100.0) for number in range(5)])
+    checkpoint = (("queries->asked", 0), ("sums->asked", 0))
+    log.append([State("asked", checkpoint, contents_with([run_of(b"tables", "runs/1")])), Committed("answers", 4)])
+    told = explanation_of(log, frozenset({"asked"}))
+    assert told["processors"]["asked"]["does"] == (
+        "asked restores its checkpoint of the first 1 of queries->asked and 1 of sums->asked, "
+        "replays the next 2 of queries->asked and 1 of sums->asked"
+    )
+    assert "the messages of 1…2 are put back on queries->asked" in told["queues"]
+    assert "the messages of 1 are put back on sums->asked" in told["queues"]

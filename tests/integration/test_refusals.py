@@ -255,7 +255,7 @@ def test_a_processor_that_diverges_on_replay_is_named(here: Path, spark: SparkSe
     bl.run(made, "store", available_now=True, accept_released=True, spark=spark)
     assert steps(here) == 7
     assert {name: (here / "history" / name).read_bytes() for name in released} == released
-    accepted = Log.open(LocalStore.open(here / "store", create=False), None).history.accepted
+    accepted = Log.open(LocalStore.open(here / "store", create=False), None).history.decided("accepted")
     assert ("history", 0) in accepted
 
 

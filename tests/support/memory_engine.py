@@ -118,6 +118,9 @@ class MemoryEngine:
         self._store, self._scratch, self._token = store, scratch, token
         self._files = ScratchFiles(scratch)
 
+    def skip(self, steps: AbstractSet[tuple[str, int]]) -> None:
+        self.skipped = steps
+
     def open_sink(self, sink: str) -> Committed | None:
         with self.world.lock:
             if self.world.owners.get(sink, 0) > self._token:

@@ -40,6 +40,7 @@ def run(
     store: StorePath,
     available_now: Annotated[bool, Parameter(negative=())] = False,
     accept_released: Annotated[bool, Parameter(negative=())] = False,
+    skip: tuple[str, ...] = (),
     master: Master = "local[2,4]",
     conf: tuple[str, ...] = (),
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=())] = False,
@@ -53,14 +54,16 @@ def run(
         store: The folder of its durable state; made if absent.
         available_now: Stop when every source has nothing new.
         accept_released: Let stand what sinks hold of a step that a replay now gives differently, and put it on the record.
+        skip: A step that fails whenever it is tried, as clean:7; it gives nothing, and that is put on the record. May be repeated.
         master: Spark's master URL.
         conf: A Spark setting, name=value; may be repeated.
         quiet: Show no progress.
     """
     from boatlift.console.live import Live
-    from boatlift.console.programs import check_flow, load_flow, settings
+    from boatlift.console.programs import check_flow, load_flow, settings, steps_named
     from boatlift.engine.session import session
 
+    skips = steps_named(skip)
     refuse_url(store, "a store")  # before a JVM starts, as all that can be told without one
     check_flow(flow)
     spark = session(master, app_name=flow, **settings(conf))
@@ -73,6 +76,7 @@ def run(
             store,
             available_now=available_now,
             accept_released=accept_released,
+            skip=skips,
             spark=spark,
             on_progress=live.show,
         )
@@ -94,6 +98,30 @@ def plan(flow: str, *, master: Master = "local[1]", as_json: Json = False) -> No
     check_flow(flow)
     session(master, app_name=flow)
     show_plan(load_flow(flow), as_json=as_json)
+
+
+@app.command
+def look(
+    flow: str, *, store: StorePath, step: str, rows: int = 20, master: Master = "local[1]", as_json: Json = False
+) -> None:
+    """Show the rows that a recorded step takes from its sources: to see why it fails, before it is skipped.
+
+    Args:
+        flow: Where the dataflow is: module:attribute.
+        store: The folder of its durable state.
+        step: Which, as clean:7.
+        rows: How many at most.
+        master: Spark's master URL.
+        as_json: Print JSON, one row a line.
+    """
+    from boatlift.console.look import show_rows
+    from boatlift.console.programs import check_flow, load_flow, steps_named
+    from boatlift.engine.session import session
+
+    ((processor, time),) = steps_named((step,))
+    check_flow(flow)
+    spark = session(master, app_name=flow)
+    show_rows(spark, load_flow(flow), store, processor, time, at_most=rows, as_json=as_json)
 
 
 @app.command

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib.abc import InspectLoader
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -13,7 +13,7 @@ from boatlift.dataflow import Dataflow
 from boatlift.engine.tracebacks import own_frames, place
 from boatlift.errors import BoatliftError, InvalidError, UserCodeError
 
-__all__ = ["check_flow", "load_flow", "settings"]
+__all__ = ["check_flow", "load_flow", "settings", "steps_named"]
 
 
 def check_flow(where: str) -> None:
@@ -42,6 +42,21 @@ def check_flow(where: str) -> None:
             spec.loader.get_code(spec.name)
         except SyntaxError as error:
             raise UserCodeError("USER_CODE", f"{name} is no valid Python: {error}") from error
+
+
+def steps_named(steps: Iterable[str]) -> tuple[tuple[str, int], ...]:
+    """Reads steps as they are written on the command line: `clean:7`.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]`.
+    """
+    named = []
+    for step in steps:
+        processor, _, time = step.rpartition(":")
+        if not processor or not time.isdecimal():
+            raise InvalidError("BAD_OPTION", f"{step!r} is no step: write processor:time, as clean:7")
+        named.append((processor, int(time)))
+    return tuple(named)
 
 
 def load_flow(where: str) -> Dataflow:

@@ -38,11 +38,13 @@ RUNTIME_SETTINGS: Mapping[str, str] = {
     "spark.sql.files.ignoreCorruptFiles": "false",  # a file that cannot be read must stop the step,
     "spark.sql.files.ignoreMissingFiles": "false",  # never shorten it
     "spark.sql.csv.filterPushdown.enabled": "false",  # a filter in the parser would skip rows before they are checked
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",  # a job with a task a file, to find what is known
 }
 
 # What must stand before the context starts.
 START_SETTINGS: Mapping[str, str] = {
     "spark.python.unix.domain.socket.enabled": "true",  # TCP loopback waits 40 ms for a delayed ACK
+    "spark.python.daemon.module": "boatlift.engine.worker_daemon",  # workers are forked with our imports done
     "spark.sql.session.timeZone": "UTC",
     # PySpark asks the JVM where each of its functions was called from: a third of all calls that build a step's plan.
     "spark.python.sql.dataFrameDebugging.enabled": "false",

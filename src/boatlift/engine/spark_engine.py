@@ -31,7 +31,7 @@ from boatlift.engine.scratch_files import ScratchFiles
 from boatlift.engine.stage_task import Receipt
 from boatlift.engine.state_table import StateTable
 from boatlift.engine.step_plans import RECEIPTS, StepPlan, StepPlanner, power_of_two
-from boatlift.errors import BoatliftError, UnavailableError, UserCodeError
+from boatlift.errors import BoatliftError, InvalidError, UnavailableError, UserCodeError
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.graph import edge_name
 from boatlift.runtime.regimes.acts import Prepare, Run, Take
@@ -89,6 +89,7 @@ class SparkEngine:
         self.cancelled = False
         self._hastened = False
         self._apart: Counter[str] = Counter()
+        self._skipped: AbstractSet[tuple[str, int]] = frozenset()
         self._background = ThreadPoolExecutor(1, thread_name_prefix="plans")
         for name, compiled in self._compiled.units.items():
             if compiled.layout is not None:
@@ -121,6 +122,16 @@ class SparkEngine:
         self._inputs = Inputs(self.plan, units, store, scratch, recorded)
         self._lookups = Lookups(self._spark, self.plan, units, self._inputs, self._planner)
         self._batches = Batches(self._spark, units, self._inputs, self._planner)
+
+    def skip(self, steps: AbstractSet[tuple[str, int]]) -> None:
+        """Learns of steps that give nothing."""
+        unknown = sorted({unit for unit, _ in steps} - self.plan.units.keys())
+        if unknown:
+            raise InvalidError(
+                "BAD_OPTION",
+                f"{', '.join(unknown)} executes no steps that could be skipped: {', '.join(self.plan.units)} do",
+            )
+        self._skipped = steps
 
     def open_sink(self, sink: str) -> Committed | None:
         """Takes a sink over."""
@@ -194,13 +205,8 @@ class SparkEngine:
     def run(self, order: Run, cursor: Json | None = None) -> tuple[StepResult, ...]:
         """Executes steps as one Spark job, or else, so that each fails for itself, as one each."""
         unit = order.processor
-        if self._compiled.units[unit].lookup is not None:
-            return self._one_by_one(order, partial(self._take_one, unit))
-        if self.plan.units[unit].recomputation is not None:
-            (take,) = order.takes
-            return (self._stateless(unit, take, partial(self._batches.recompute, unit, take, cursor)),)
-        if len(order.takes) == 1 or self._apart[unit]:
-            return self._run_apart(order)
+        if len(order.takes) == 1 or self._apart[unit] or not self._as_one_job(order):
+            return self._run_apart(order, cursor)
         try:
             made = self._job(unit, order.takes, list(runs_of(order.state)))
         except Exception as error:
@@ -209,13 +215,27 @@ class SparkEngine:
             # Nothing was kept, and of which step it comes cannot be told: the steps will, each alone.
             logger.warning("steps %s to %s of %s go one by one: %s", order.time, order.takes[-1].time, unit, error)
             self._apart[unit] = APART_RUNS
-            return self._run_apart(order)
+            return self._run_apart(order, cursor)
         return self._results(unit, order.takes, made)
 
-    def _run_apart(self, order: Run) -> tuple[StepResult, ...]:
-        results = self._one_by_one(order, partial(self._alone, order.processor))
+    def _as_one_job(self, order: Run) -> bool:
+        steps = {(order.processor, take.number) for take in order.takes}
+        return self._compiled.units[order.processor].lookup is None and not steps & self._skipped
+
+    def _run_apart(self, order: Run, cursor: Json | None) -> tuple[StepResult, ...]:
+        results = self._one_by_one(order, partial(self._execute, order.processor, cursor))
         self._apart[order.processor] = max(0, self._apart[order.processor] - 1)
         return results
+
+    def _execute(self, unit: str, cursor: Json | None, take: Take, state: Any) -> StepResult:
+        """Executes one step by itself."""
+        if (unit, take.number) in self._skipped:
+            return self._result(unit, take, (), list(runs_of(state)), 0.0, state)
+        if self._compiled.units[unit].lookup is not None:
+            return self._take_one(unit, take, state)
+        if self.plan.units[unit].recomputation is not None:
+            return self._stateless(unit, take, partial(self._batches.recompute, unit, take, cursor))
+        return self._alone(unit, take, state)
 
     def _one_by_one(self, order: Run, execute: Callable[[Take, Any], StepResult]) -> tuple[StepResult, ...]:
         """Executes steps, each from the state that the one before it left."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from boatlift.recovery import RecoveryGraph
-from boatlift.runtime.divergences import Divergences
+from boatlift.runtime.decisions import Decisions
 from boatlift.runtime.engine import Engine, StepResult
 from boatlift.runtime.graph import edge_name
 from boatlift.runtime.regimes import acts as do
@@ -27,14 +27,14 @@ class Deliveries:
     Args:
         engine: Who knows the sinks.
         graph: With which times a unit's steps reach its sinks.
-        divergences: What becomes of a step that is not what a sink holds.
+        decisions: What becomes of a step that is not what a sink holds.
 
     Attributes:
         held: Sink to the last step that it is known to hold, -1 for none; the host's own thread sets it.
     """
 
-    def __init__(self, engine: Engine, graph: RecoveryGraph, divergences: Divergences) -> None:
-        self._engine, self._graph, self._divergences = engine, graph, divergences
+    def __init__(self, engine: Engine, graph: RecoveryGraph, decisions: Decisions) -> None:
+        self._engine, self._graph, self._decisions = engine, graph, decisions
         self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
         self.held: dict[str, int] = {}
 
@@ -65,7 +65,7 @@ class Deliveries:
         for sink, at in held:
             content = result.sent.get(edge_name(unit, sink), NOTHING)
             with self._locks[sink]:
-                self._divergences.compare(sink, at, partial(self._engine.commit, sink, at, content))
+                self._decisions.compare(sink, at, partial(self._engine.commit, sink, at, content))
 
     def place(self, order: do.Place, last: int) -> None:
         """Makes steps visible, those in between at which nothing came too: a sink's steps have no gap.

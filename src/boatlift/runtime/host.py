@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,8 +25,8 @@ from typing import Any
 
 from boatlift.errors import BoatliftError, DataError, FencedError, UnavailableError, UserCodeError
 from boatlift.runtime.attempts import Attempts
+from boatlift.runtime.decisions import Decisions
 from boatlift.runtime.deliveries import Deliveries, Held
-from boatlift.runtime.divergences import Divergences
 from boatlift.runtime.engine import Engine, StepResult
 from boatlift.runtime.graph import program_of, source_record
 from boatlift.runtime.kept_runs import KeptRuns
@@ -86,6 +86,7 @@ class Host:
         store: Where everything durable is.
         available_now: Finish when the sources have nothing new.
         accept_released: Let stand what was released of a step that a replay gives differently; on the record.
+        skip: Units and their steps that give nothing, whatever they take; on the record.
         watch: Called with each `Progress`, on the host's own thread.
         clock: Milliseconds since 1970; a determinant of each step.
     """
@@ -97,12 +98,13 @@ class Host:
         *,
         available_now: bool,
         accept_released: bool = False,
+        skip: Collection[tuple[str, int]] = (),
         watch: Callable[[Progress], None] = lambda _: None,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._engine = engine
         self._store = store
-        self._available_now, self._accept_released = available_now, accept_released
+        self._available_now, self._accept_released, self._skip = available_now, accept_released, skip
         self._watch = watch
         self._clock = clock
         self._program = program_of(engine.plan)
@@ -137,8 +139,8 @@ class Host:
         self._token = token = self._log.claim(self._claim())
         history = self._log.history
         self._resumed = history.resumed  # then what was closed and is not kept was never executed
-        self._divergences = Divergences(history, accept=self._accept_released)
-        self._deliveries = Deliveries(self._engine, self._program.graph, self._divergences)
+        self._decisions = Decisions(history, accept=self._accept_released, skip=self._skip)
+        self._deliveries = Deliveries(self._engine, self._program.graph, self._decisions)
         self._runs = KeptRuns(self._store, self._engine)
         self._runs.begin(history.live_runs(), token)
         self._store.discard_scratch(before=token)
@@ -146,13 +148,14 @@ class Host:
         self._recorded = self._recorded_steps(history)
         recorded = self._positions.recorded
         self._engine.start(self._store, self._store.scratch(token), self._log.store_id, token, recorded)
+        self._engine.skip(self._decisions.skipped)
         self._pool = ThreadPoolExecutor(max_workers=4 + 2 * len(self._engine.plan.processors))
         self._writer = GroupWriter(self._log)
         try:
             self._deliveries.open()
             self._machine = StateMachine(
                 self._program,
-                self._divergences.standing(),
+                self._decisions.standing(),
                 {name: Frontier.up_to(step) for name, step in self._deliveries.held.items()},
                 together=self._engine.together,
                 collect_after=COLLECT_AFTER,
@@ -389,7 +392,7 @@ class Host:
         name, last = order.processor, len(results) - 1
         for at, (take, result) in enumerate(zip(order.takes, results, strict=False)):
             over = at == last and len(results) < len(order.takes)
-            self._divergences.note(name, take.number, result.digest)
+            self._decisions.note(name, take.number, result.digest)
             rows, milliseconds = (result.rows_in, result.rows), round(result.seconds * 1000, 3)
             made = (result.sent, result.state, result.digest)
             yield do.Ran(name, order.life, take.time, None, *made, over, rows[0], milliseconds)
@@ -459,7 +462,7 @@ class Host:
         self._writer.submit(records, lambda error: self._answers.put(_Failed(error) if error else then))
 
     def _take_memos(self) -> list[Record]:
-        memos, self._memos = [*self._memos, *self._divergences.take()], []
+        memos, self._memos = [*self._memos, *self._decisions.take()], []
         return memos
 
     def _keep(self, order: do.Keep) -> Answer:

@@ -12,7 +12,7 @@ from typing import Any
 
 from boatlift.storage.contents import runs_of
 from boatlift.storage.facts import contents_of, last_epoch, last_number
-from boatlift.storage.records import Accepted, Claim, Committed, Cursor, Record, Snapshot, Stopped
+from boatlift.storage.records import Claim, Committed, Cursor, Decided, Record, Snapshot, Stopped
 from boatlift.storage.standing import Standing
 
 __all__ = ["History"]
@@ -31,7 +31,7 @@ class History:
         cursors: Source to (time, cursor): what positions up to and including that time have taken.
         committed: Sink to the last time it is known to hold.
         standing: The facts of processors that stand.
-        accepted: Sink or processor, and step, to what the user let stand.
+        decisions: What the user decided about single steps, by what, who and step.
         stopped: Nothing was recorded since an owner stopped in good order.
         resumed: Nothing was but one claim: the claimant begins where all that was executed is kept.
     """
@@ -42,7 +42,7 @@ class History:
     cursors: dict[str, tuple[int, dict[str, Any]]] = field(default_factory=dict)
     committed: dict[str, int] = field(default_factory=dict)
     standing: Standing = field(default_factory=Standing)
-    accepted: dict[tuple[str, int], Accepted] = field(default_factory=dict)
+    decisions: dict[tuple[str, str, int], Decided] = field(default_factory=dict)
     stopped: bool = False
     resumed: bool = False
     _claimed: dict[str, Any] | None = None
@@ -68,8 +68,8 @@ class History:
                 self.cursors[source] = (time, cursor)
             case Committed(sink, time):
                 self.committed[sink] = max(time, self.committed.get(sink, time))
-            case Accepted(who, time):
-                self.accepted[who, time] = record
+            case Decided(what, who, time):
+                self.decisions[what, who, time] = record
             case Snapshot():
                 self._become(record)
             case Stopped():
@@ -86,7 +86,7 @@ class History:
             cursors=dict(self.cursors),
             committed=dict(self.committed),
             facts=tuple(self.standing.facts()),
-            accepted=tuple(self.accepted.values()),
+            decided=tuple(self.decisions.values()),
         )
 
     def live_runs(self) -> set[str]:
@@ -106,6 +106,10 @@ class History:
             *(last_number(frontier) for frontier in standing.states.get(processor, ())),
         )
 
+    def decided(self, what: str) -> set[tuple[str, int]]:
+        """Gives the steps that something was decided about (`accepted`, `skipped`), each with its processor or sink."""
+        return {(who, time) for decision, who, time in self.decisions if decision == what}
+
     # -- parts --------------------------------------------------------------------------------------------------------
 
     def _apply_claim(self, claim: Claim) -> None:
@@ -122,4 +126,4 @@ class History:
         self.program, self.environment = snapshot.program, snapshot.environment
         self.cursors, self.committed = dict(snapshot.cursors), dict(snapshot.committed)
         self.standing = Standing.of(snapshot.facts)
-        self.accepted = {(each.who, each.time): each for each in snapshot.accepted}
+        self.decisions = {(each.what, each.who, each.time): each for each in snapshot.decided}

@@ -11,10 +11,10 @@ from typing import Any
 from boatlift.storage.facts import Fact, Recorded
 
 __all__ = [
-    "Accepted",
     "Claim",
     "Committed",
     "Cursor",
+    "Decided",
     "Record",
     "RunRef",
     "Snapshot",
@@ -75,15 +75,17 @@ class Cursor(Recorded, frozen=True, tag="cursor"):
     cursor: dict[str, Any]
 
 
-class Accepted(Recorded, frozen=True, tag="accepted"):
-    """The user let stand what was released of a step, though a replay gave something else.
+class Decided(Recorded, frozen=True, tag="decided"):
+    """What the user decided about a step.
 
     Attributes:
-        who: The sink that keeps what it had, or the processor whose result was another.
+        what: `accepted`: what was released of it stands, though a replay gave something else; `skipped`: it gives nothing.
+        who: The processor or sink.
         time: The step, as it counts.
-        said: How they differed.
+        said: Why, for people.
     """
 
+    what: str
     who: str
     time: int
     said: str
@@ -103,7 +105,7 @@ class Snapshot(Recorded, frozen=True, tag="snapshot"):
         cursors: Source to (time, cursor): what all positions up to and including that time have taken.
         committed: Sink to the last time it is known to hold.
         facts: What stands of processors.
-        accepted: What the user let stand.
+        decided: What the user decided about single steps.
     """
 
     dataflow: str
@@ -112,7 +114,7 @@ class Snapshot(Recorded, frozen=True, tag="snapshot"):
     cursors: dict[str, tuple[int, dict[str, Any]]]
     committed: dict[str, int]
     facts: tuple[Fact, ...]
-    accepted: tuple[Accepted, ...] = ()
+    decided: tuple[Decided, ...] = ()
 
 
-Record = Accepted | Claim | Committed | Cursor | Stopped | Snapshot | Fact
+Record = Claim | Committed | Cursor | Decided | Stopped | Snapshot | Fact

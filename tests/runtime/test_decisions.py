@@ -14,7 +14,6 @@ from boatlift.runtime.engine import StepResult
 from boatlift.runtime.progress import Progress
 from boatlift.runtime.regimes.acts import Take
 from boatlift.storage.log import Log
-from boatlift.storage.records import Accepted
 from support.hosts import open_store, run
 from support.memory_engine import MemoryEngine, World
 
@@ -54,8 +53,8 @@ def dies_at_eight(progress: Progress) -> None:
         raise DiesError
 
 
-def accepted(root: Path) -> dict[tuple[str, int], Accepted]:
-    return Log.open(open_store(root), "flow").history.accepted
+def accepted(root: Path) -> set[tuple[str, int]]:
+    return Log.open(open_store(root), "flow").history.decided("accepted")
 
 
 def test_it_is_refused_and_nothing_is_lost(tmp_path: Path) -> None:
@@ -79,7 +78,7 @@ def test_accepted_it_goes_on_and_what_was_released_stays(tmp_path: Path, caplog:
     assert "accepted, and on the record: sums gave digest other at time 2 on replay" in caplog.text
     assert world.held["totals"][: len(held)] == held
     assert len(world.held["totals"]) == 10
-    assert accepted(tmp_path).keys() == {("totals", AT), ("sums", AT)}
+    assert accepted(tmp_path) == {("totals", AT), ("sums", AT)}
 
 
 def test_what_was_accepted_is_asked_for_only_once(tmp_path: Path) -> None:
