@@ -100,14 +100,31 @@ def test_it_is_named_and_skipped_and_that_is_remembered(spark: SparkSession, cap
     assert skipped() == {("sums", POISON)}, "manifests keep it"
 
 
+def test_it_is_on_the_record_before_anything_of_it_can_be_seen(spark: SparkSession) -> None:
+    with pytest.raises(bl.UserCodeError):
+        run(spark)
+
+    def die(progress: bl.Progress) -> None:
+        if (progress.what, progress.processor) == ("step", "sums"):
+            raise DiesError
+
+    with pytest.raises(DiesError):
+        run(spark, skip=[("sums", POISON)], on_progress=die)
+    assert skipped() == {("sums", POISON)}
+
+
 def test_what_was_executed_cannot_be_skipped_nor_can_what_executes_nothing(spark: SparkSession) -> None:
     with pytest.raises(bl.UserCodeError):
         run(spark)
     with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] step 1 of sums was executed"):
         run(spark, skip=[("sums", 1)])
     for who in ("read", "rows", "out", "nobody"):
-        with pytest.raises(bl.InvalidError, match=rf"\[BAD_OPTION\] {who} executes no steps .*: sums do"):
+        with pytest.raises(
+            bl.InvalidError, match=rf"\[BAD_OPTION\] {who} has no steps that could be skipped.*: sums have"
+        ):
             run(spark, skip=[(who, POISON)])
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] step 30 of sums has not come yet: the last is \d"):
+        run(spark, skip=[("sums", 30)])
     assert not skipped()
 
 

@@ -110,6 +110,16 @@ def test_a_union_waits_for_the_last_and_what_is_before_it_does_not(spark: SparkS
     assert found() == expected(east=6, west=6)
 
 
+def test_one_far_ahead_waits_for_one_that_has_ended_and_does_not_hold_up_the_end(spark: SparkSession) -> None:
+    add("east", range(16))
+    add("west", range(1))
+    run(spark, flow_of("union"))
+    assert found() == expected(east=1, west=1)
+    add("west", range(1, 16))
+    run(spark, flow_of("union"))
+    assert found() == expected(east=16, west=16)
+
+
 def test_a_merge_waits_for_nobody(spark: SparkSession) -> None:
     add("east", range(6))
     add("west", range(1))

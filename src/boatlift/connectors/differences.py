@@ -15,7 +15,7 @@ _AT_ONCE = 10_000
 
 
 def first_difference(held: pa.Table, now: Sequence[pa.Table]) -> str:
-    """Tells the first row that one has and the other has not, whatever order their rows are in.
+    """Tells the first row that one has and the other has not, whatever order their rows are in, as far as columns can be ordered.
 
     Args:
         held: The rows of a step as it was released.

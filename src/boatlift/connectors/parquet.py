@@ -196,7 +196,10 @@ class ParquetSink:
         from boatlift.connectors.differences import first_difference
         from boatlift.connectors.parquet_file import read_rows
 
-        return first_difference(read_rows(self._folder.step_path(step)), read_pieces(rows, staged))
+        try:
+            return first_difference(read_rows(self._folder.step_path(step)), read_pieces(rows, staged))
+        except Exception as error:  # noqa: BLE001 - that they differ is what is to be told
+            return f"which row differs cannot be told ({error})"
 
     def _check_columns(self, newest: StepRecord) -> None:
         from boatlift.connectors.parquet_file import read_columns

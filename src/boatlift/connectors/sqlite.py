@@ -254,7 +254,10 @@ class SqliteSink:
     def _difference(self, rows: int, staged: Sequence[Staged]) -> str:
         """Tells how the newest step differs from the table; those before it have been written over."""
         assert self._table is not None, "open comes first"
-        found = self._table.difference(self._db, read_pieces(rows, staged))
+        try:
+            found = self._table.difference(self._db, read_pieces(rows, staged))
+        except Exception as error:  # noqa: BLE001 - that they differ is what is to be told
+            found = f"which row differs cannot be told ({error})"
         return f"{found}; " if found else ""
 
     @property

@@ -177,7 +177,8 @@ class _Units:
             end,
             tuple(after),
             tuple(r for r in readers if isinstance(r, SinkProcessor)),
-            any(not isinstance(r, SinkProcessor) and not _reads_for_itself(r) for r in readers),
+            not isinstance(processor, SourceProcessor)
+            and any(not isinstance(r, SinkProcessor) and not _reads_for_itself(r) for r in readers),
             self._streams.changes[roots[0]],
             self._streams.changes[name],
         )

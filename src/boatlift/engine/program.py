@@ -271,7 +271,15 @@ def _schema_of_rows(unit: Unit, schemas: Mapping[str, StructType]) -> StructType
                 f"{unit.name} takes from {first} and {other}, which differ in {', '.join(different)}: give them the same columns of the "
                 "same types",
             )
-    return schemas[first]
+    fields = [
+        _with_nullable(field, any(schemas[root][field.name].nullable for root in unit.roots))
+        for field in schemas[first].fields
+    ]
+    return StructType(fields)
+
+
+def _with_nullable(field: StructField, nullable: bool) -> StructField:
+    return StructField(field.name, field.dataType, nullable, field.metadata)
 
 
 def _check_takes_nothing_of_a_step(unit: Unit, frame: DataFrame) -> None:

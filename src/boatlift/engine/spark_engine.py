@@ -31,7 +31,7 @@ from boatlift.engine.scratch_files import ScratchFiles
 from boatlift.engine.stage_task import Receipt
 from boatlift.engine.state_table import StateTable
 from boatlift.engine.step_plans import RECEIPTS, StepPlan, StepPlanner, power_of_two
-from boatlift.errors import BoatliftError, InvalidError, UnavailableError, UserCodeError
+from boatlift.errors import BoatliftError, UnavailableError, UserCodeError
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.graph import edge_name
 from boatlift.runtime.regimes.acts import Prepare, Run, Take
@@ -125,12 +125,6 @@ class SparkEngine:
 
     def skip(self, steps: AbstractSet[tuple[str, int]]) -> None:
         """Learns of steps that give nothing."""
-        unknown = sorted({unit for unit, _ in steps} - self.plan.units.keys())
-        if unknown:
-            raise InvalidError(
-                "BAD_OPTION",
-                f"{', '.join(unknown)} executes no steps that could be skipped: {', '.join(self.plan.units)} do",
-            )
         self._skipped = steps
 
     def open_sink(self, sink: str) -> Committed | None:

@@ -1,9 +1,10 @@
 """The process from which Spark forks its Python workers (`spark.python.daemon.module`), set up so that tasks begin quickly.
 
-A worker takes half a second until it begins with its first task. After a failure several are new, just when others need the cores. A third of
-a second goes into imports, so they are done here, before workers are forked. The rest goes into zip archives: with the first task
-PySpark lets all importers forget what they know, and those of archives then read the archive's directory again, for each package in it.
-On the path are PySpark itself and a jar of thousands of entries; what workers can do without is taken off it.
+A worker takes half a second until it begins with its first task. After a failure several are new, just when others need the cores. Part of it
+goes into PySpark's own imports, so they are done here, before workers are forked; not those of Arrow and NumPy, which start threads, and a
+process must not have any when it forks. More goes into zip archives: with the first task PySpark lets all importers forget what they
+know, and those of archives then read the archive's directory again, for each package in it. On the path are PySpark itself and a jar
+of thousands of entries; what workers find elsewhere on it too is taken off it.
 """
 
 from __future__ import annotations
@@ -16,30 +17,29 @@ __all__ = ["without_archives"]
 
 
 def without_archives(path: list[str]) -> list[str]:
-    """Gives a module search path without the archives that Spark puts there.
+    """Gives a module search path without the archives that Spark puts there; the order of what is left stays.
 
-    PySpark's own is replaced by the folder that came with it; without such a folder it stays. The jar has no modules in it. Archives of
-    users (`--py-files`) stay.
+    PySpark's own go if what is left has the PySpark that they came with. The jar has no modules in it. Archives of users (`--py-files`)
+    stay.
     """
-    kept = [folder for entry in path if (folder := _folder_of(Path(entry))) is not None]
-    without_py4j = [entry for entry in kept if not _is_py4j(entry)]
-    return without_py4j if PathFinder.find_spec("py4j", without_py4j) else kept
+    left = [entry for entry in path if not _is_jar_of_spark(Path(entry))]
+    archive = next((Path(entry) for entry in left if Path(entry).name == "pyspark.zip"), None)
+    if archive is None:
+        return left
+    without = [entry for entry in left if not _is_of_pyspark(Path(entry))]
+    found = {name: PathFinder.find_spec(name, without) for name in ("pyspark", "py4j")}
+    origins = [Path(spec.origin).parents[1] for spec in found.values() if spec is not None and spec.origin is not None]
+    # Of a distribution of Spark its folder `python`, of the package from PyPI the folder that it is installed in.
+    came_with = [*archive.parents[1:2], *archive.parents[3:4]]
+    return without if len(origins) == 2 and all(origin in came_with for origin in origins) else left
 
 
-def _folder_of(entry: Path) -> str | None:
-    if entry.name.startswith("spark-core_") and entry.suffix == ".jar":
-        return None
-    if entry.name == "pyspark.zip" and len(entry.parents) > 3:
-        # Of a distribution of Spark its `python`, of the package from PyPI the folder that it is installed in.
-        for folder in (entry.parents[1], entry.parents[3]):
-            if (folder / "pyspark" / "worker.py").exists():
-                return str(folder)
-    return str(entry)
+def _is_jar_of_spark(entry: Path) -> bool:
+    return entry.name.startswith("spark-core_") and entry.suffix == ".jar"
 
 
-def _is_py4j(entry: str) -> bool:
-    name = Path(entry).name
-    return name.startswith("py4j-") and name.endswith(".zip")
+def _is_of_pyspark(entry: Path) -> bool:
+    return entry.name == "pyspark.zip" or (entry.name.startswith("py4j-") and entry.suffix == ".zip")
 
 
 if __name__ == "__main__":
@@ -47,9 +47,7 @@ if __name__ == "__main__":
     sys.path_importer_cache.clear()
     sys.modules.pop("org", None)  # which `copy` of the standard library looks for, and finds in the jar
 
-    import pyspark.worker  # noqa: F401 - so that forked workers find it imported, as what comes next
+    import pyspark.worker  # noqa: F401 - so that forked workers find it imported
     from pyspark.daemon import manager
-
-    from boatlift.engine import aggregate_task, divide_task, edges, lookup_task, stage_task  # noqa: F401
 
     manager()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
+from queue import SimpleQueue
 
 from boatlift.errors import DivergedError, InvalidError
 from boatlift.storage.facts import Result
@@ -26,16 +27,27 @@ class Decisions:
         history: What was recorded before this process began.
         accept: Whether the user lets stand whatever was released, where a replay differs.
         skip: Processors and their steps that give nothing, whatever they take.
+        recorded: Those whose steps can be skipped, to the last step whose input is recorded: what a step of theirs takes is certain.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]` a step that cannot be skipped.
     """
 
-    def __init__(self, history: History, *, accept: bool, skip: Collection[tuple[str, int]]) -> None:
+    def __init__(
+        self,
+        history: History,
+        *,
+        accept: bool,
+        skip: Collection[tuple[str, int]],
+        recorded: Mapping[str, int],
+    ) -> None:
         self._accept = accept
         self._standing = history.standing
         self._accepted = history.decided(ACCEPTED)
         self._skipped = history.decided(SKIPPED)
-        self._memos: list[Record] = []
+        self._memos: SimpleQueue[Record] = SimpleQueue()
         for who, time in sorted(set(skip) - self._skipped):
-            self._skip(who, time)
+            self._skip(who, time, history.last_executed(who), recorded)
 
     @property
     def skipped(self) -> AbstractSet[tuple[str, int]]:
@@ -77,18 +89,24 @@ class Decisions:
 
     def take(self) -> list[Record]:
         """Gives what is to be put on the record."""
-        memos, self._memos = self._memos, []
-        return memos
+        return [self._memos.get() for _ in range(self._memos.qsize())]  # nobody else takes any
 
-    def _skip(self, who: str, time: int) -> None:
-        if time in self._standing.results.get(who, {}):
+    def _skip(self, who: str, time: int, executed: int, recorded: Mapping[str, int]) -> None:
+        if who not in recorded:
+            raise InvalidError(
+                "BAD_OPTION",
+                f"{who} has no steps that could be skipped, since what they take is certain: {', '.join(recorded)} have",
+            )
+        if time <= executed:
             raise InvalidError(
                 "BAD_OPTION",
                 f"step {time} of {who} was executed, and others may have seen what it gave: only a step that fails can be skipped",
             )
+        if time > recorded[who]:
+            raise InvalidError("BAD_OPTION", f"step {time} of {who} has not come yet: the last is {recorded[who]}")
         self._skipped.add((who, time))
         self._put_on_record(SKIPPED, who, time, f"step {time} of {who} gives nothing")
 
     def _put_on_record(self, what: str, who: str, time: int, said: str) -> None:
         logger.warning("%s, and on the record: %s", what, said)
-        self._memos.append(Decided(what, who, time, said))
+        self._memos.put(Decided(what, who, time, said))

@@ -75,11 +75,7 @@ class Engine(Protocol):
         """
 
     def skip(self, steps: AbstractSet[tuple[str, int]]) -> None:
-        """Learns of steps, each with its unit, that give nothing and leave the state as it is.
-
-        Raises:
-            InvalidError: `[BAD_OPTION]` there is no such unit.
-        """
+        """Learns of steps, each with its unit, that give nothing and leave the state as it is."""
 
     def open_sink(self, sink: str) -> Committed | None:
         """Takes a sink over, fencing older owners, and tells what it holds."""

@@ -139,13 +139,15 @@ class Host:
         self._token = token = self._log.claim(self._claim())
         history = self._log.history
         self._resumed = history.resumed  # then what was closed and is not kept was never executed
-        self._decisions = Decisions(history, accept=self._accept_released, skip=self._skip)
+        self._positions = Positions(self._engine, history)
+        self._recorded = self._recorded_steps(history)
+        self._decisions = Decisions(
+            history, accept=self._accept_released, skip=self._skip, recorded=self._with_certain_inputs()
+        )
         self._deliveries = Deliveries(self._engine, self._program.graph, self._decisions)
         self._runs = KeptRuns(self._store, self._engine)
         self._runs.begin(history.live_runs(), token)
         self._store.discard_scratch(before=token)
-        self._positions = Positions(self._engine, history)
-        self._recorded = self._recorded_steps(history)
         recorded = self._positions.recorded
         self._engine.start(self._store, self._store.scratch(token), self._log.store_id, token, recorded)
         self._engine.skip(self._decisions.skipped)
@@ -163,6 +165,8 @@ class Host:
             )
             first = self._machine.start()
             self._check_environment(history.environment)
+            if decided := self._decisions.take():
+                self._log.append(decided)  # durable before anything of it can be seen
             self._tell_restored()
             self._drive(first)
         except BaseException as error:
@@ -197,6 +201,11 @@ class Host:
             else:
                 recorded[name] = min(recorded[root] for root in unit.roots)
         return recorded
+
+    def _with_certain_inputs(self) -> dict[str, int]:
+        """Gives the units for which it is recorded what a step takes before it is executed, each to the last such step."""
+        units = self._engine.plan.units.items()
+        return {name: self._recorded[name] for name, u in units if not u.in_turn and u.recomputation is None}
 
     def _check_environment(self, recorded: Mapping[str, Any]) -> None:
         now = self._engine.environment()
@@ -392,7 +401,8 @@ class Host:
         name, last = order.processor, len(results) - 1
         for at, (take, result) in enumerate(zip(order.takes, results, strict=False)):
             over = at == last and len(results) < len(order.takes)
-            self._decisions.note(name, take.number, result.digest)
+            if self._is_of_this_life(name, order.life):
+                self._decisions.note(name, take.number, result.digest)
             rows, milliseconds = (result.rows_in, result.rows), round(result.seconds * 1000, 3)
             made = (result.sent, result.state, result.digest)
             yield do.Ran(name, order.life, take.time, None, *made, over, rows[0], milliseconds)

@@ -470,12 +470,19 @@ class StateMachine:
         if self._quiet():
             self._rest()
 
+    def _exhausted(self) -> bool:
+        """Whether no source will give more: it has ended, or what it gave waits for one that has."""
+        crowded = [source for source in self.sources if not source.ended]
+        return len(crowded) < len(self.sources) and all(
+            self.pressure.crowded(source.name) and source.name not in self.pressure.wanted() for source in crowded
+        )
+
     def _rest(self) -> None:
         """Waits for sources; if they have ended, or a stop was asked for, makes everything durable, collects, and finishes."""
         stuck = [sink.name for sink in self.sinks if sink.waits]
         if stuck or not (self._stopping or any(source.idle for source in self.sources)):
             raise InternalError("INTERNAL", f"nothing can be done, though {stuck or 'sources'} wait; {self.story}")
-        if not self._stopping and not all(source.ended for source in self.sources):
+        if not self._stopping and not self._exhausted():
             return
         for p in self.processors.values():
             self.durable.add(p.name, keeping.state_of(p, self.durable))
