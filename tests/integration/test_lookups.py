@@ -18,6 +18,7 @@ from boatlift.console.status import status_of
 from boatlift.storage.facts import Chosen
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
+from support.dying import DiesError, dying_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -101,22 +102,6 @@ def first_state(
         if found == (of(delays) if delays else (None, None)):
             return files
     raise AssertionError(f"nothing from {begin} to {end} files gives {found} for {origin}")
-
-
-class DiesError(Exception):
-    pass
-
-
-def dying_at(what: str, processor: str, nth: int) -> Callable[[bl.Progress], None]:
-    seen = 0
-
-    def watch(progress: bl.Progress) -> None:
-        nonlocal seen
-        seen += (progress.what, progress.processor) == (what, processor)
-        if seen == nth:
-            raise DiesError
-
-    return watch
 
 
 def run(spark: SparkSession, flow: bl.Dataflow | None = None, **options: Any) -> dict[str, list[int]]:

@@ -14,6 +14,7 @@ from boatlift.console.app import app
 from boatlift.runtime import host
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
+from support.dying import DiesError, dying_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -76,22 +77,14 @@ def skipped() -> set[tuple[str, int]]:
     return Log.open(LocalStore.open(Path("store"), create=False), None).history.decided("skipped")
 
 
-class DiesError(Exception):
-    pass
-
-
 def test_it_is_named_and_skipped_and_that_is_remembered(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(bl.UserCodeError, match=r"a function of read raised at step 3 of sums"):
         run(spark)
     assert totals() == {"a": 15, "b": 3}, "what came before is there"
     add(range(6, 9))
 
-    def die(progress: bl.Progress) -> None:
-        if (progress.what, progress.processor, progress.time) == ("commit", "out", 7):
-            raise DiesError
-
     with pytest.raises(DiesError):
-        run(spark, skip=[("sums", POISON)], on_progress=die)
+        run(spark, skip=[("sums", POISON)], on_progress=dying_at("commit", "out", time=7))
     assert "skipped, and on the record: step 3 of sums gives nothing" in caplog.text
     assert skipped() == {("sums", POISON)}
     run(spark)
@@ -104,12 +97,8 @@ def test_it_is_on_the_record_before_anything_of_it_can_be_seen(spark: SparkSessi
     with pytest.raises(bl.UserCodeError):
         run(spark)
 
-    def die(progress: bl.Progress) -> None:
-        if (progress.what, progress.processor) == ("step", "sums"):
-            raise DiesError
-
     with pytest.raises(DiesError):
-        run(spark, skip=[("sums", POISON)], on_progress=die)
+        run(spark, skip=[("sums", POISON)], on_progress=dying_at("step", "sums"))
     assert skipped() == {("sums", POISON)}
 
 

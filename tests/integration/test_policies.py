@@ -13,6 +13,7 @@ from boatlift.dataflow import Policy
 from boatlift.storage.facts import Sent, State, Taken
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
+from support.dying import DiesError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,10 +38,6 @@ def flow_of(policy: Policy | None = None, *, cleaning: bl.Ephemeral | bl.Eager |
 
 def history() -> dict[str, list[str]]:
     return {path.name: sorted(map(repr, pq.read_table(path).to_pylist())) for path in Path("history").glob("*.parquet")}
-
-
-class DiesError(Exception):
-    pass
 
 
 def dies(progress: bl.Progress) -> None:

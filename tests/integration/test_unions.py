@@ -15,6 +15,7 @@ import boatlift as bl
 from boatlift.console.explain import explanation_of
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
+from support.dying import DiesError, dying_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -75,22 +76,6 @@ def run(spark: SparkSession, flow: bl.Dataflow, watch: Callable[[bl.Progress], N
 def found() -> dict[str, tuple[int, int]]:
     with closing(sqlite3.connect("out.db")) as db:
         return {k: (total, n) for k, total, n in db.execute("SELECT k, total, n FROM sums")}
-
-
-class DiesError(Exception):
-    pass
-
-
-def dying_at(what: str, processor: str, nth: int) -> Callable[[bl.Progress], None]:
-    seen = 0
-
-    def watch(progress: bl.Progress) -> None:
-        nonlocal seen
-        seen += (progress.what, progress.processor) == (what, processor)
-        if seen == nth:
-            raise DiesError
-
-    return watch
 
 
 @pytest.fixture(autouse=True)

@@ -11,9 +11,9 @@ import pytest
 
 from boatlift.errors import DivergedError
 from boatlift.runtime.engine import StepResult
-from boatlift.runtime.progress import Progress
 from boatlift.runtime.regimes.acts import Take
 from boatlift.storage.log import Log
+from support.dying import DiesError, dying_at
 from support.hosts import open_store, run
 from support.memory_engine import MemoryEngine, World
 
@@ -35,22 +35,9 @@ class Changed(MemoryEngine):
         return replace(made, digest="other", sent=sent)
 
 
-class DiesError(Exception):
-    pass
-
-
-def crash(world: World, root: Path, step: int = 5) -> None:
-    def watch(progress: Progress) -> None:
-        if (progress.what, progress.processor, progress.time) == ("commit", "totals", step):
-            raise DiesError
-
+def crash(world: World, root: Path) -> None:
     with pytest.raises(DiesError):
-        run(MemoryEngine(world, every=100), open_store(root), watch)
-
-
-def dies_at_eight(progress: Progress) -> None:
-    if (progress.what, progress.processor, progress.time) == ("commit", "totals", 8):
-        raise DiesError
+        run(MemoryEngine(world, every=100), open_store(root), dying_at("commit", "totals", time=5))
 
 
 def accepted(root: Path) -> set[tuple[str, int]]:
@@ -87,7 +74,7 @@ def test_what_was_accepted_is_asked_for_only_once(tmp_path: Path) -> None:
     crash(world, tmp_path)
 
     with pytest.raises(DiesError):
-        run(Changed(world, "sums"), open_store(tmp_path), dies_at_eight, accept_released=True)
+        run(Changed(world, "sums"), open_store(tmp_path), dying_at("commit", "totals", time=8), accept_released=True)
     assert ("totals", AT) in accepted(tmp_path)
     run(Changed(world, "sums"), open_store(tmp_path))
     assert len(world.held["totals"]) == 10
@@ -97,6 +84,6 @@ def test_what_nobody_accepted_is_refused_after_that(tmp_path: Path) -> None:
     world = World(rows=30)
     crash(world, tmp_path)
     with pytest.raises(DiesError):
-        run(Changed(world, "sums"), open_store(tmp_path), dies_at_eight, accept_released=True)
+        run(Changed(world, "sums"), open_store(tmp_path), dying_at("commit", "totals", time=8), accept_released=True)
     with pytest.raises(DivergedError, match=r"\[DIVERGED\]"):
         run(Changed(world, "clean"), open_store(tmp_path))

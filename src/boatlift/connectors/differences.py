@@ -42,7 +42,7 @@ def _in_order(rows: pa.Table) -> Iterator[dict[str, Any]]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    names: Sequence[str] = [field.name for field in rows.schema if not pa.types.is_nested(field.type)]
+    names = [field.name for field in rows.schema if not pa.types.is_nested(field.type)]
     ordered = rows.take(pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in names])) if names else rows
     for batch in ordered.to_batches(_AT_ONCE):
         yield from batch.to_pylist()

@@ -14,8 +14,7 @@ may break it, so the successor waits, and then says how to find the one to end.
 from __future__ import annotations
 
 import sqlite3 as driver
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -147,8 +146,7 @@ class SqliteSink:
             newest = self._newest(context)
             held = -1 if newest is None else newest.step
             if step <= held:
-                difference = partial(self._difference, rows, staged) if step == held else str
-                return self._compare(name, Committed(step, rows, digest), difference)
+                return self._compare(name, Committed(step, rows, digest), staged, newest=held)
             if step != held + 1:
                 message = f"{self._place} holds steps up to {held}, but was handed step {step}: restore the database"
                 raise DataError("SINK_GAP", message)
@@ -236,7 +234,7 @@ class SqliteSink:
         ).fetchone()
         return None if row is None else Committed(*row)
 
-    def _compare(self, name: tuple[str, str], now: Committed, difference: Callable[[], str]) -> Outcome:
+    def _compare(self, name: tuple[str, str], now: Committed, staged: Sequence[Staged], *, newest: int) -> Outcome:
         row = self._db.execute(
             "SELECT step, rows, digest FROM _boatlift_ledger WHERE dataflow = ? AND sink = ? AND step = ?",
             (*name, now.step),
@@ -244,15 +242,17 @@ class SqliteSink:
         if row is None:
             raise DataError("SINK_GAP", f"{self._place} lacks step {now.step} in its ledger: restore the database")
         if Committed(*row) != now:
+            # Of steps before the newest, rows have been written over.
+            difference = self._difference(now.rows, staged) if now.step == newest else ""
             raise DivergedError(
                 "DIVERGED",
                 f"{self._place} holds step {now.step} with {row[1]} rows and digest {row[2]}, but now it has {now.rows} "
-                f"rows and digest {now.digest}: {difference()}something before this sink is not deterministic",
+                f"rows and digest {now.digest}: {difference}something before this sink is not deterministic",
             )
         return Outcome.DROPPED
 
     def _difference(self, rows: int, staged: Sequence[Staged]) -> str:
-        """Tells how the newest step differs from the table; those before it have been written over."""
+        """Tells how the newest step differs from the table."""
         assert self._table is not None, "open comes first"
         try:
             found = self._table.difference(self._db, read_pieces(rows, staged))

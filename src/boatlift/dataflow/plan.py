@@ -71,6 +71,11 @@ class Unit:
         return self.lookup is not None or (self.union is not None and self.union.as_they_come)
 
     @property
+    def chooses(self) -> bool:
+        """Whether what it takes at a step is a choice of its own, recorded once the step is done: what came first, or where an epoch ends."""
+        return self.in_turn or self.recomputation is not None
+
+    @property
     def aggregate(self) -> Aggregate | None:
         """The keyed state at its end."""
         return self.end if isinstance(self.end, Aggregate) else None
@@ -194,6 +199,7 @@ class _Units:
         readers = self._readers[processor.name]
         jobs = [r for r in readers if not isinstance(r, SinkProcessor) and not _reads_for_itself(r)]
         staged = any(isinstance(r, SinkProcessor) for r in readers)
+        goes_on = jobs[0] if len(jobs) == 1 and not staged else None
         if isinstance(processor, SourceProcessor):
             # A source can be read again by each of its readers, so it is never materialised, only staged.
             return staged
@@ -201,7 +207,6 @@ class _Units:
             return True
         if isinstance(processor, Lookup) or (isinstance(processor, Transform) and processor.upstream in self._looking):
             # Only what is cheap is done in its job: who comes after has times of its own.
-            goes_on = jobs[0] if len(jobs) == 1 and not staged else None
             if isinstance(goes_on, Transform) and isinstance(goes_on.policy, Ephemeral):
                 self._looking.add(processor.name)
                 return False
@@ -209,7 +214,6 @@ class _Units:
         if isinstance(processor, Transform | Union) and not isinstance(processor.policy, Ephemeral):
             return True
         if isinstance(processor, Union) or (isinstance(processor, Transform) and processor.upstream in self._uniting):
-            goes_on = jobs[0] if len(jobs) == 1 and not staged else None
             if isinstance(goes_on, Transform) or (isinstance(goes_on, Aggregate) and not self._in_turn(processor)):
                 self._uniting.add(processor.name)
                 return False

@@ -1,7 +1,7 @@
 """Processors: the vertices of a dataflow, the units of policy and rollback.
 
-An edge is a processor's `upstream`, by name, or one of a union's `others`, or that of a lookup's table. Functions, columns and connectors are opaque here: what they mean is the
-engine's business.
+An edge is a processor's `upstream`, by name, or one of a union's `others`, or that of a lookup's table. Functions, columns and connectors are
+opaque here: what they mean is the engine's business.
 """
 
 from __future__ import annotations

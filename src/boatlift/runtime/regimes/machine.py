@@ -472,9 +472,10 @@ class StateMachine:
 
     def _exhausted(self) -> bool:
         """Whether no source will give more: it has ended, or what it gave waits for one that has."""
-        crowded = [source for source in self.sources if not source.ended]
-        return len(crowded) < len(self.sources) and all(
-            self.pressure.crowded(source.name) and source.name not in self.pressure.wanted() for source in crowded
+        others = [source.name for source in self.sources if not source.ended]
+        wanted = self.pressure.wanted() if others else set()
+        return len(others) < len(self.sources) and all(
+            self.pressure.crowded(name) and name not in wanted for name in others
         )
 
     def _rest(self) -> None:
