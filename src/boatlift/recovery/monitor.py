@@ -52,6 +52,7 @@ class Monitor:
         self._knowledge: dict[str, Knowledge] = {}
         self._incremental: Incremental | None = None
         self._grown: set[str] = set()
+        self._found: set[str] = set()  # whose stable frontier is as found last
         self._releases: dict[tuple[str, tuple[AnyFrontier, ...]], AnyFrontier | None] = {}
         self._at_most: Mapping[str, AnyFrontier] = {}
 
@@ -136,6 +137,7 @@ class Monitor:
         if not frontier <= reported.completed:
             reported.completed = reported.completed | frontier
             self._knowledge.pop(processor, None)
+            self._found.discard(processor)
 
     def holds(self, processor: str, frontiers: Sequence[AnyFrontier]) -> None:
         """Learns at which frontiers of this life a processor's state is still in memory.
@@ -185,8 +187,10 @@ class Monitor:
             DataError: `[NO_CONSISTENT_FRONTIER]` what was reported does not fit together.
             InternalError: a stable frontier would fall.
         """
-        chosen = self._solve().frontier(processor)
         reported = self._reported[processor]
+        if processor in self._found:
+            return reported.stable
+        chosen = self._solve().frontier(processor)
         if self._checked and not reported.stable <= chosen:
             raise InternalError(
                 "INTERNAL", f"the stable frontier of {processor} would fall from {reported.stable} to {chosen}"
@@ -195,6 +199,7 @@ class Monitor:
         if not stable <= reported.stable:
             reported.stable = stable
             self._forget(processor)
+        self._found.add(processor)
         return reported.stable
 
     def has_completed(self, processor: str) -> AnyFrontier:
@@ -315,6 +320,7 @@ class Monitor:
         self._ask_again()
 
     def _ask_again(self) -> None:
+        self._found.clear()
         self._releases.clear()
         self._at_most = {}
 

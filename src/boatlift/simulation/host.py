@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
 
 from boatlift.dataflow import Eager
 from boatlift.runtime.regimes import StateMachine
@@ -104,9 +105,9 @@ class Host:
             CrashError: it dies of it.
             FencedError: another has taken over.
         """
-        writes = [i for i, todo in enumerate(self.outstanding) if isinstance(todo, do.Write)]
-        others = [i for i, todo in enumerate(self.outstanding) if not isinstance(todo, do.Write | do.Finish)]
-        choices = others + writes[:1]
+        choices = [i for i, todo in enumerate(self.outstanding) if not isinstance(todo, do.Write | do.Finish)]
+        writes = (i for i, todo in enumerate(self.outstanding) if isinstance(todo, do.Write))
+        choices += islice(writes, 1)
         if not choices:
             finish = [i for i, todo in enumerate(self.outstanding) if isinstance(todo, do.Finish)]
             if not finish:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Hashable
 from typing import Protocol, TypeVar
 
 __all__ = ["EPOCH", "LAST", "Domain", "Epoch"]
@@ -13,7 +14,7 @@ LAST = sys.maxsize
 """Stands for the end of numbers that have none: no event has it in its time."""
 
 
-class Domain(Protocol[T]):
+class Domain(Hashable, Protocol[T]):
     """A partial order of logical times.
 
     Laws, for all times a, b, c:
@@ -23,7 +24,7 @@ class Domain(Protocol[T]):
           the times below one have no greatest elements (the rounds of a loop, before the next epoch), the domain has a
           time that stands for their end.
         * Every time is ≤ one of `greatest()`.
-    Two domains are equal if they order the same times in the same way.
+    Two domains are equal if they order the same times in the same way; none ever changes.
     """
 
     def leq(self, a: T, b: T) -> bool:

@@ -60,7 +60,11 @@ class LoopFrontier(Frontier[LoopTime]):
         return LoopFrontier(self.domain, last)
 
     def __le__(self, other: Frontier[LoopTime]) -> bool:
-        return self.last is None or other.contains(self.last)
+        if self.last is None:
+            return True
+        if isinstance(other, LoopFrontier):
+            return other.last is not None and self.last <= other.last
+        return other.contains(self.last)
 
     def __and__(self, other: Frontier[LoopTime]) -> LoopFrontier:
         return self if self <= other else _as_loop(other)
@@ -72,12 +76,16 @@ class LoopFrontier(Frontier[LoopTime]):
         return self.last is not None
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Frontier) and self.domain == other.domain and self.maximal == other.maximal
+        if isinstance(other, LoopFrontier):
+            return self.last == other.last and self.domain == other.domain
+        return super().__eq__(other)
 
     def __hash__(self) -> int:
         return self.maximal.__hash__()
 
 
 def _as_loop(frontier: Frontier[LoopTime]) -> LoopFrontier:
+    if isinstance(frontier, LoopFrontier):
+        return frontier
     assert isinstance(frontier.domain, Loop)
     return LoopFrontier(frontier.domain, max(frontier.maximal, default=None))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 from boatlift.times.domain import EPOCH, Domain
@@ -26,6 +27,7 @@ def frontier_of(domain: Domain[Any], times: Iterable[Any] = ()) -> AnyFrontier:
     return Frontier(domain, times)
 
 
+@cache
 def all_times(domain: Domain[Any]) -> AnyFrontier:
     """Makes the frontier that holds everything."""
     return frontier_of(domain, domain.greatest())

@@ -112,17 +112,19 @@ class DurableFacts:
         self._next.clear()
         return Write(self._number, facts)
 
-    def secured(self, processor: str) -> AnyFrontier:
-        """Gives the times of a processor that has everything made durable, without those of which something is on its way."""
-        domain, limit = self._graph.vertices[processor].domain, all_times(self._graph.vertices[processor].domain)
-        sent = []
+    def secured(self, processors: Iterable[str]) -> dict[str, AnyFrontier]:
+        """Gives the times of processors that have everything made durable, without those of which something is on its way."""
+        found = {name: all_times(self._graph.vertices[name].domain) for name in processors}
+        sent: dict[str, list[Any]] = {name: [] for name in found}
         for fact in self._on_the_way():
-            if isinstance(fact, Sent) and self._graph.edges[fact.edge].source == processor:
-                sent.append(fact.time)
-            elif isinstance(fact, State) and fact.processor == processor:
-                before = largest_within(self.standing.states.get(processor, {}), fact.frontier)
-                limit &= frontier_of(domain, before or ())
-        return limit & clear_of(domain, sent)
+            if isinstance(fact, Sent):
+                sender = self._graph.edges[fact.edge].source
+                if sender in sent:
+                    sent[sender].append(fact.time)
+            elif isinstance(fact, State) and fact.processor in found:
+                before = largest_within(self.standing.states.get(fact.processor, {}), fact.frontier)
+                found[fact.processor] &= frontier_of(self._graph.vertices[fact.processor].domain, before or ())
+        return {name: limit & clear_of(limit.domain, sent[name]) for name, limit in found.items()}
 
     def contents(self) -> Iterator[Any]:
         """Gives what facts name: of those that stand, and of those that are on their way."""

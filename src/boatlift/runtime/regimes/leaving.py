@@ -48,7 +48,8 @@ class Leaving:
     def _reached(self) -> Mapping[str, AnyFrontier]:
         """The greatest fixed point: a time of a processor stands if what it takes does, and of an eager one its own things."""
         vertices = self._graph.vertices
-        own = {p.name: p.done & self._durable.secured(p.name) for p in self._eager}
+        secured = self._durable.secured(p.name for p in self._eager)
+        own = {p.name: p.done & secured[p.name] for p in self._eager}
         reached: dict[str, AnyFrontier] = {p: all_times(vertex.domain) for p, vertex in vertices.items()}
         changed = True
         while changed:
