@@ -19,13 +19,17 @@ def measure(effort: Effort) -> Result:
     """Runs the first seeds, each round the same ones, with all that machine and oracle check."""
     rates, steps, failures = [], [], []
     for _ in range(effort.rounds):
-        began = time.perf_counter()
-        done = [Simulation(seed) for seed in range(SEEDS)]
-        for simulation in done:
+        seconds, acts, lost = 0.0, [], []
+        for seed in range(SEEDS):
+            began = time.perf_counter()
+            simulation = Simulation(seed)
             simulation.run()
-        rates.append(60 * SEEDS / (time.perf_counter() - began))
-        steps.append(statistics.mean(sum(line.startswith("Run(") for line in each.trace) for each in done))
-        failures.append(statistics.mean(sum(map(_is_failure, each.trace)) for each in done))
+            seconds += time.perf_counter() - began
+            acts.append(sum(line.startswith("Run(") for line in simulation.trace))
+            lost.append(sum(map(_is_failure, simulation.trace)))
+        rates.append(60 * SEEDS / seconds)
+        steps.append(statistics.mean(acts))
+        failures.append(statistics.mean(lost))
     rate = statistics.median(rates)
     return Result(
         name="simulation",

@@ -169,9 +169,8 @@ class Solving:
         return limit & f_n if known.vertex.notified else limit
 
     def _on_all_inputs(self, known: Knowledge, fixed: Mapping[str, AnyFrontier]) -> AnyFrontier:
-        if not known.inputs:
-            return all_times(known.vertex.domain)
-        return reduce(and_, (d.projection(fixed[d.source]) for d in known.inputs))
+        each = [d.projection(fixed[d.source]) for d in known.inputs]
+        return reduce(and_, each) if each else all_times(known.vertex.domain)
 
     def _broken(self, known: Knowledge, f_n: AnyFrontier, xi: Xi) -> Why | None:
         kept = {edge.name: self.kept(edge) for edge in known.outputs}

@@ -181,7 +181,7 @@ def within(time: Time, frontier: Maximal) -> bool:
     """Tells whether a time lies within a frontier; the number of an event, whether that event is one of a prefix."""
     if not frontier:
         return False
-    last: Any = max(frontier)
+    last: Any = frontier[0] if len(frontier) == 1 else max(frontier)
     if isinstance(last, int) or isinstance(last[0], int):
         return bool(time <= last)
     reached: dict[str, int] = dict(frontier)  # type: ignore[arg-type] # (edge, n) each

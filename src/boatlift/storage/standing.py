@@ -141,5 +141,5 @@ def _needed(stable: Maximal, last: Time | None, fact: Chosen) -> bool:
 
 def _keep(part: dict[str, dict[Any, Any]], name: str, kept: Callable[[Any], bool]) -> None:
     facts = part.get(name)
-    if facts and not all(map(kept, facts.values())):
+    if facts:
         part[name] = {key: fact for key, fact in facts.items() if kept(fact)}

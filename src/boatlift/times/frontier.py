@@ -149,13 +149,15 @@ class EpochFrontier(Frontier[int]):
         return EpochFrontier(last)
 
     def __le__(self, other: Frontier[int]) -> bool:
-        return self.last <= last_of(other)
+        return self.last <= (other.last if isinstance(other, EpochFrontier) else last_of(other))
 
     def __and__(self, other: Frontier[int]) -> EpochFrontier:
-        return self if self.last <= last_of(other) else EpochFrontier(last_of(other))
+        epochs = other if isinstance(other, EpochFrontier) else EpochFrontier(last_of(other))
+        return self if self.last <= epochs.last else epochs
 
     def __or__(self, other: Frontier[int]) -> EpochFrontier:
-        return self if self.last >= last_of(other) else EpochFrontier(last_of(other))
+        epochs = other if isinstance(other, EpochFrontier) else EpochFrontier(last_of(other))
+        return self if self.last >= epochs.last else epochs
 
     def __bool__(self) -> bool:
         return self.last >= 0

@@ -51,7 +51,7 @@ class DurableFacts:
 
     Attributes:
         standing: What is durable, and stands.
-        version: Grows whenever what is on its way may have changed.
+        version: Grows whenever something has been done, or states or messages on their way may be others.
     """
 
     def __init__(self, graph: RecoveryGraph, monitor: Monitor, standing: Standing) -> None:
@@ -144,11 +144,11 @@ class DurableFacts:
         """
         if number > self._number:
             raise InternalError("INTERNAL", f"write {number} cannot be durable: {self._number} was the last")
-        self.version += 1
         became = [fact for n in list(self._under_way) if n <= number for fact in self._under_way.pop(n)]
         for fact in became:
             self.standing.apply(fact)
             self._report(fact)
+        self.version += any(isinstance(fact, Sent | State) for fact in became)
         return became
 
     def cut(self, plan: RecoveryPlan) -> None:
