@@ -31,7 +31,7 @@ from boatlift.errors import (
 if TYPE_CHECKING:
     from boatlift.connectors import files, generator, parquet, sqlite
     from boatlift.engine.session import session
-    from boatlift.engine.step_functions import now, rand, uuid
+    from boatlift.engine.step_functions import call, now, rand, uuid
     from boatlift.running import Running, run, start
     from boatlift.runtime.progress import Progress
 
@@ -56,6 +56,7 @@ __all__ = [
     "Stream",
     "UnavailableError",
     "UserCodeError",
+    "call",
     "files",
     "generator",
     "now",
@@ -75,6 +76,7 @@ _LATER = {
     "parquet": "boatlift.connectors",
     "sqlite": "boatlift.connectors",
     "session": "boatlift.engine.session",
+    "call": "boatlift.engine.step_functions",
     "now": "boatlift.engine.step_functions",
     "rand": "boatlift.engine.step_functions",
     "uuid": "boatlift.engine.step_functions",

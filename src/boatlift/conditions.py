@@ -49,10 +49,13 @@ CONDITIONS: dict[str, Condition] = {
     "NOT_DETERMINISTIC": Condition(
         "InvalidError",
         "a transform holds an expression whose value differs from run to run",
-        "use bl.now(), bl.rand() or bl.uuid(); vouch for Python UDFs with deterministic=True",
+        "use bl.now(), bl.rand() or bl.uuid(); vouch for Python UDFs with deterministic=True; have the rows recorded with "
+        "deterministic=False",
     ),
     "OUTSIDE_STEP": Condition(
-        "InvalidError", "bl.now(), bl.rand() or bl.uuid() called outside a transform", "call it inside the function"
+        "InvalidError",
+        "bl.now(), bl.rand(), bl.uuid() or bl.call() called outside a transform",
+        "call it inside the function",
     ),
     "NO_ROW_POSITION": Condition(
         "InvalidError", "this source's rows have no position to draw random values from", "name the key columns"

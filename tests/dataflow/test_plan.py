@@ -235,6 +235,43 @@ def test_what_cannot_be_recomputed_is_refused() -> None:
         plan(flow)
 
 
+def test_what_cannot_be_repeated_is_a_unit_of_its_own_with_what_is_before_it() -> None:
+    flow = Dataflow("flow")
+    rows = flow.source("rows", ANY).transform("before", same)
+    asked = rows.transform("asked", same, deterministic=False).transform("behind", same)
+    asked.group_by("k").agg("counts", ANY).sink("out", ANY)
+    units = plan(flow).units
+    assert list(units) == ["asked", "counts"]
+    assert [t.name for t in units["asked"].chain] == ["before", "asked"]
+    assert units["asked"].materialised
+    assert (units["asked"].repeats, units["counts"].repeats) == (False, True)
+
+
+def test_what_is_taken_as_it_comes_is_not_of_one_unit_with_what_cannot_be_repeated() -> None:
+    flow, a, b = two_streams()
+    both = a.merge("both", b).transform("plain", same)
+    both.transform("asked", same, deterministic=False).sink("out", ANY)
+    live = flow.source("live", ANY).group_by("k").agg("counts", ANY)
+    found = flow.source("queries", ANY).lookup("found", live=live.by("k"))
+    found.transform("called", same, deterministic=False).sink("answers", ANY)
+    units = plan(flow).units
+    assert list(units) == ["clean", "plain", "asked", "counts", "found", "called"]
+    assert [name for name, unit in units.items() if not unit.repeats] == ["asked", "called"]
+    assert [name for name, unit in units.items() if unit.in_turn] == ["plain", "found"]
+
+
+def test_what_cannot_be_repeated_takes_no_changes_and_is_not_recomputed() -> None:
+    flow = Dataflow("flow")
+    counts = flow.source("rows", ANY).group_by("k").agg("counts", ANY)
+    counts.transform("asked", same, deterministic=False).sink("out", ANY)
+    with pytest.raises(bl.InvalidError, match=r"\[NOT_DETERMINISTIC\] asked.*changes of rows from counts"):
+        plan(flow)
+    flow = Dataflow("flow")
+    flow.source("rows", ANY).transform("asked", same, deterministic=False).recompute("fit", same).sink("out", ANY)
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_RECOMPUTATION\] fit is recomputed from asked"):
+        plan(flow)
+
+
 def two_streams() -> tuple[Dataflow, Any, Any]:
     flow = Dataflow("flow")
     return flow, flow.source("a", ANY).transform("clean", same), flow.source("b", ANY)

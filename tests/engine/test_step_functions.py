@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from boatlift.engine.row_wise import apply
-from boatlift.engine.step_functions import StepContext, now, rand, step_context, uuid
+from boatlift.engine.step_functions import StepContext, call, now, rand, step_context, uuid
 from boatlift.errors import InvalidError
 
 
@@ -27,6 +27,24 @@ def test_over_changes_they_are_refused() -> None:
         for draw in (now, lambda: rand("a"), lambda: uuid("a")):
             with pytest.raises(InvalidError, match=r"\[NOT_DETERMINISTIC\].*late.*before the aggregate"):
                 draw()
+
+
+def test_the_outside_is_asked_only_where_answers_are_recorded() -> None:
+    def ask(value: str) -> str:
+        return value
+
+    with pytest.raises(InvalidError, match=r"\[OUTSIDE_STEP\] bl\.call\(ask\)"):
+        call(ask, "a")
+    with (
+        step_context(StepContext(0, 0, "late", True, changes=True, recorded=True)),
+        pytest.raises(InvalidError, match=r"\[NOT_DETERMINISTIC\] bl\.call\(ask\) in late.*before the aggregate"),
+    ):
+        call(ask, "a")
+    with (
+        step_context(StepContext(0, 0, "clean", True)),
+        pytest.raises(InvalidError, match=r"\[NOT_DETERMINISTIC\] clean calls ask.*deterministic=False"),
+    ):
+        call(ask, "a")
 
 
 def test_without_positions_columns_must_be_named() -> None:

@@ -80,7 +80,7 @@ class Stream:
         name: str,
         function: Callable[[DataFrame], DataFrame],
         *,
-        deterministic: Literal[True] | None = None,
+        deterministic: bool | None = None,
         policy: Ephemeral | Eager | None = None,
     ) -> Stream:
         """Applies a row-wise function: projections, filters, `explode`, joins with a static table.
@@ -90,23 +90,18 @@ class Stream:
             function: Takes the DataFrame of a step and gives another one. It is called for every step, so it must
                 build the same plan each time; `bl.now()`, `bl.rand()` and `bl.uuid()` may be called inside it.
             deterministic: True if it has Python UDFs, to vouch that they give the same value for the same arguments:
-                Spark believes it of every UDF, so it cannot be checked.
+                Spark believes it of every UDF, so it cannot be checked. False if it asks the outside (`bl.call`), or draws from
+                Spark's own clock and chance: then its rows are made durable before anything of them is seen, and are never made again.
             policy: What a crash may cost: `Ephemeral()` if not given; `Eager()` makes its rows durable, so that they are never
                 made again.
 
         Raises:
-            InvalidError: `[BAD_OPTION]` deterministic=False: its results could not be repeated after a crash. `[BAD_POLICY]`.
+            InvalidError: `[BAD_POLICY]`.
         """
         if policy is not None and not isinstance(policy, Ephemeral | Eager):
             raise InvalidError(
                 "BAD_POLICY",
                 f"{name} keeps no state that {type(policy).__name__} could save: use Ephemeral() or Eager()",
-            )
-        if deterministic is not None and deterministic is not True:
-            raise InvalidError(
-                "BAD_OPTION",
-                f"{name}: a transform that is not deterministic cannot be repeated after a crash: take clock and chance "
-                "from bl.now(), bl.rand() and bl.uuid()",
             )
         return self.dataflow._add(Transform(_checked(name), self.name, function, deterministic, policy or Ephemeral()))
 

@@ -66,6 +66,11 @@ class Unit:
         return Ephemeral() if last is None else last.policy
 
     @property
+    def repeats(self) -> bool:
+        """Whether executing it again, with the same choices, gives the same."""
+        return all(transform.repeats for transform in (*self.chain, *self.after))
+
+    @property
     def in_turn(self) -> bool:
         """Whether it takes its inputs as they come."""
         return self.lookup is not None or (self.union is not None and self.union.as_they_come)
@@ -207,14 +212,17 @@ class _Units:
             return True
         if isinstance(processor, Lookup) or (isinstance(processor, Transform) and processor.upstream in self._looking):
             # Only what is cheap is done in its job: who comes after has times of its own.
-            if isinstance(goes_on, Transform) and isinstance(goes_on.policy, Ephemeral):
+            if isinstance(goes_on, Transform) and _keeps_nothing(goes_on):
                 self._looking.add(processor.name)
                 return False
             return True
-        if isinstance(processor, Transform | Union) and not isinstance(processor.policy, Ephemeral):
+        if isinstance(processor, Transform | Union) and not _keeps_nothing(processor):
             return True
         if isinstance(processor, Union) or (isinstance(processor, Transform) and processor.upstream in self._uniting):
-            if isinstance(goes_on, Transform) or (isinstance(goes_on, Aggregate) and not self._in_turn(processor)):
+            # The order of a merge is recorded; what cannot be repeated is not: they are two.
+            if isinstance(goes_on, Transform | Aggregate) and (
+                not self._in_turn(processor) or (isinstance(goes_on, Transform) and goes_on.repeats)
+            ):
                 self._uniting.add(processor.name)
                 return False
             return True
@@ -225,6 +233,11 @@ class _Units:
         while isinstance(processor, Transform):
             processor = self._processors[processor.upstream]
         return isinstance(processor, Union) and processor.as_they_come
+
+
+def _keeps_nothing(processor: Transform | Union) -> bool:
+    """Whether nothing is made durable of it, so that it may be a part of whatever job."""
+    return isinstance(processor.policy, Ephemeral) and not (isinstance(processor, Transform) and not processor.repeats)
 
 
 def _reads_for_itself(reader: Processor) -> bool:

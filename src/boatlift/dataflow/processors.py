@@ -46,10 +46,11 @@ class SourceProcessor:
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """A row-wise, deterministic function `DataFrame -> DataFrame`.
+    """A row-wise function `DataFrame -> DataFrame`.
 
     Attributes:
-        deterministic: True if the user vouches for the Python functions in it; None if there is nothing to vouch for.
+        deterministic: True if the user vouches for the Python functions in it; None if there is nothing to vouch for; False if the
+            same rows may give others when it is executed again.
     """
 
     name: str
@@ -57,6 +58,11 @@ class Transform:
     function: Callable[[DataFrame], DataFrame]
     deterministic: bool | None
     policy: Policy
+
+    @property
+    def repeats(self) -> bool:
+        """Whether executing it again gives the same; else its rows are made durable before anything of them is seen."""
+        return self.deterministic is not False
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ class Streams:
     Attributes:
         changes: Whether its rows carry a weight: some take others back.
         whole: Whether each message is a table that takes the place of the one before.
-        fresh: Whether its rows are a source's, through nothing but transforms.
+        fresh: Whether its rows are a source's, through nothing but transforms that repeat.
         even: Whether its times are those of sources, with a message at each, be it an empty one.
     """
 
@@ -42,7 +42,7 @@ def streams_of(processors: Mapping[str, Processor]) -> Streams:
     """Finds out what everybody's rows are.
 
     Raises:
-        InvalidError: `[AGGREGATE_OVER_CHANGES]`, `[BAD_LOOKUP]`, `[BAD_RECOMPUTATION]`, `[BAD_UNION]`.
+        InvalidError: `[AGGREGATE_OVER_CHANGES]`, `[BAD_LOOKUP]`, `[BAD_RECOMPUTATION]`, `[BAD_UNION]`, `[NOT_DETERMINISTIC]`.
     """
     streams = Streams()
     for name, processor in processors.items():
@@ -52,7 +52,9 @@ def streams_of(processors: Mapping[str, Processor]) -> Streams:
         streams.even[name] = upstream is None or (not _takes_in_turn(processor) and streams.even[upstream])
         streams.changes[name] = isinstance(processor, Aggregate) or (passes and streams.changes[upstream or ""])
         streams.whole[name] = isinstance(processor, Recomputation) or (passes and streams.whole[upstream or ""])
-        streams.fresh[name] = upstream is None or (isinstance(processor, Transform) and streams.fresh[upstream])
+        streams.fresh[name] = upstream is None or (
+            isinstance(processor, Transform) and processor.repeats and streams.fresh[upstream]
+        )
     return streams
 
 
@@ -63,6 +65,12 @@ def _check(processor: Processor, streams: Streams, processors: Mapping[str, Proc
                 "BAD_RECOMPUTATION",
                 f"{name} takes from {upstream}, which gives a whole table every time: put what {name} does into the function of "
                 f"{upstream}; a sink can take the table, and a lookup",
+            )
+        case Transform(name, upstream) if streams.changes[upstream] and not processor.repeats:
+            raise InvalidError(
+                "NOT_DETERMINISTIC",
+                f"{name} is not deterministic, and takes changes of rows from {upstream}: a row would be taken back with another value than "
+                "it had: do it before the aggregate",
             )
         case Aggregate(name, upstream) if streams.changes[upstream]:
             raise InvalidError(
@@ -78,7 +86,7 @@ def _check(processor: Processor, streams: Streams, processors: Mapping[str, Proc
             raise InvalidError(
                 "BAD_RECOMPUTATION",
                 f"{name} is recomputed from {upstream}, whose rows cannot be read again from the beginning: recompute from a "
-                "source, or from transforms of one",
+                "source, or from deterministic transforms of one",
             )
         case _:
             pass

@@ -35,4 +35,5 @@ def _node(key: str, about: Mapping[str, Any]) -> Node:
     batch = "batch" in about
     keeps = bool(about["keys"] or tables)
     policy: Policy = Batch() if batch else Lazy() if keeps else Ephemeral()
-    return Node(name, reads, Kind.STATEFUL if keeps else Kind.STATELESS, policy, in_turn, batch)
+    kind = Kind.STATEFUL if keeps else Kind.STATELESS
+    return Node(name, reads, kind, policy, in_turn, batch, about.get("repeats", True))

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from boatlift.dataflow import Aggregate, LoadsEverything, Plan, Recomputation, Table, Unit
+from boatlift.dataflow import Aggregate, LoadsEverything, Plan, Recomputation, Table, Transform, Unit
 from boatlift.dataflow.columns import POSITION, WEIGHT
 from boatlift.engine.aggregates import canonical_key, parse_aggregates
 from boatlift.engine.catalyst import INPUT, analysed, analysed_text, can_thread, python_functions
@@ -108,7 +108,7 @@ class CompiledUnit:
             InvalidError: `[NOT_DETERMINISTIC]` the user's functions build another plan than when the program was compiled.
         """
         frame = self._built(rows, clock, seed)
-        if self.unit.recomputation is not None:
+        if self.unit.recomputation is not None or not self.unit.repeats:
             return frame  # what it gives is durable before anyone sees it: it may be another plan each time
         if shape(frame, functions=self.python) != self.shape:
             raise InvalidError(
@@ -215,8 +215,11 @@ def _compile(
     frame = spark.createDataFrame([], StructType([*schema.fields, *own]))
     functions: list[str] = []
     calls = 0
+    identity = ""
     for transform in unit.chain:
-        with step_context(StepContext(0, 0, transform.name, POSITION in frame.columns, unit.changes_in)):
+        if not transform.repeats:
+            identity = fingerprint(frame) + code_hash(transform.function)  # its plan may differ every time
+        with step_context(_context(0, 0, transform, unit, positioned=POSITION in frame.columns)):
             frame = check_row_wise(frame, transform.function, transform.name, transform.deterministic)
         if (now := len(python_functions(frame))) > calls:
             functions.append(transform.name)
@@ -230,7 +233,7 @@ def _compile(
     if unit.aggregate is not None:
         compiled = _compile_aggregate(unit, unit.aggregate, frame, positioned)
     else:
-        identity = fingerprint(frame)
+        identity = identity or fingerprint(frame)
         if unit.recomputation is not None:
             _check_takes_nothing_of_a_step(unit, frame)
             identity += code_hash(unit.recomputation.function)  # its plan may differ every time
@@ -253,6 +256,8 @@ def _more_identity(unit: Unit) -> dict[str, Any]:
     more: dict[str, Any] = {}
     if unit.union is not None:
         more["union"] = {"others": list(unit.union.others), "as_they_come": unit.union.as_they_come}
+    if not unit.repeats:
+        more["repeats"] = False
     if unit.tables:
         more["tables"] = {table.name: {"reads": table.upstream, "keys": list(table.keys)} for table in unit.tables}
     return more
@@ -398,13 +403,17 @@ def _compile_aggregate(unit: Unit, aggregate: Aggregate, frame: DataFrame, posit
 
 def _apply(unit: Unit, rows: DataFrame, clock: int, seed: int, positioned: bool) -> DataFrame:
     for transform in unit.chain:
-        with step_context(StepContext(clock, seed, transform.name, positioned, unit.changes_in)):
+        with step_context(_context(clock, seed, transform, unit, positioned=positioned)):
             rows = apply(rows, transform.function, transform.name)
     return rows
 
 
+def _context(clock: int, seed: int, transform: Transform, unit: Unit, *, positioned: bool) -> StepContext:
+    return StepContext(clock, seed, transform.name, positioned, unit.changes_in, not transform.repeats)
+
+
 def _recomputed(recomputation: Recomputation, rows: DataFrame, clock: int, seed: int) -> DataFrame:
-    with step_context(StepContext(clock, seed, recomputation.name, False, False)):
+    with step_context(StepContext(clock, seed, recomputation.name, False, False, True)):
         return apply(rows, recomputation.function, recomputation.name)
 
 

@@ -222,7 +222,9 @@ class _Walk:
 
     def _not_deterministic(self, what: str, instead: str) -> InvalidError:
         return InvalidError(
-            "NOT_DETERMINISTIC", f"{self.name} holds {what}, which differs from run to run: use {instead}"
+            "NOT_DETERMINISTIC",
+            f"{self.name} holds {what}, which differs from run to run: use {instead}; or declare transform(…, deterministic=False), so "
+            "that its rows are recorded",
         )
 
 

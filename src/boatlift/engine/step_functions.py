@@ -1,6 +1,6 @@
-"""`bl.now()`, `bl.rand()`, `bl.uuid()`: what replays the same way where Spark's own functions do not.
+"""`bl.now()`, `bl.rand()`, `bl.uuid()`: what replays the same way where Spark's own functions do not; `bl.call()`: what is recorded.
 
-They read the step's determinants (design.md, section 6): the recorded clock and seed. A seed alone does not fix rows,
+The first three read the step's determinants (design.md, section 6): the recorded clock and seed. A seed alone does not fix rows,
 since another partition count would give other values: so each row's value is a hash of the seed, of which call it is,
 and of the row's position at the source, or of columns that the user names.
 
@@ -10,19 +10,20 @@ tell it apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from boatlift.dataflow.columns import POSITION
 from boatlift.errors import InvalidError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
+    from pyspark.sql.types import DataType
 
-__all__ = ["MARK", "StepContext", "now", "rand", "step_context", "uuid"]
+__all__ = ["MARK", "StepContext", "call", "now", "rand", "step_context", "uuid"]
 
 MARK = "boatlift:step:"
 """How a literal that changes from step to step begins; what follows up to the last colon does not change."""
@@ -38,6 +39,7 @@ class StepContext:
         processor: Whose plan is being built; two processors draw different values.
         positioned: Whether the frame at hand has the column `_position`.
         changes: Whether rows are changes, of which one must be able to take back another.
+        recorded: Whether what it gives is made durable, and so may be another each time that it is executed.
         calls: How many values were drawn so far; each call is a stream of values of its own.
     """
 
@@ -46,6 +48,7 @@ class StepContext:
     processor: str
     positioned: bool
     changes: bool = False
+    recorded: bool = False
     calls: int = field(default=0, compare=False)
 
 
@@ -121,6 +124,34 @@ def uuid(*columns: Column | str) -> Column:
         F.concat(variant, F.substring(low_hex, 2, 3)),
         F.substring(low_hex, 5, 12),
     )
+
+
+def call(function: Callable[..., Any], *columns: Column | str, returns: DataType | str = "string") -> Column:
+    """Asks the outside world for each row, and records its answer (seed 004's external call).
+
+    It may be asked more than once: again, if a task or a process dies before its answer is durable. But whatever was seen of an
+    answer, here or outside, is of the one that is recorded; once it is, nobody asks again.
+
+    Args:
+        function: Takes the values of the columns, as a Python UDF does; runs where the tasks run.
+        columns: What it is asked about.
+        returns: The type of its answers, as Spark writes it.
+
+    Raises:
+        InvalidError: `[OUTSIDE_STEP]`; `[NOT_DETERMINISTIC]` over changes, or in a transform that is not declared with
+            `deterministic=False`.
+    """
+    from pyspark.sql import functions as F
+
+    said = getattr(function, "__name__", type(function).__name__)
+    context = _require(f"bl.call({said})")
+    if not context.recorded:
+        raise InvalidError(
+            "NOT_DETERMINISTIC",
+            f"{context.processor} calls {said}, which may answer otherwise when it is asked again: declare "
+            "transform(…, deterministic=False), so that answers are recorded",
+        )
+    return F.udf(function, returns).asNondeterministic()(*columns)
 
 
 def _draw(what: str, columns: tuple[Column | str, ...], words: int) -> list[Column]:

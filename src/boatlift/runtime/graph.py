@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from boatlift.dataflow import Batch, Ephemeral, Plan, Policy
+from boatlift.dataflow import Ephemeral, Plan, Policy
 from boatlift.recovery import Edge, Kind, RecoveryGraph, Vertex
 from boatlift.runtime.regimes import Program, Regime
 from boatlift.times import EPOCH, IDENTITY, Coarse, Cuts, Fine, FromSequence, Order, Projection, Sequence, ToSequence
@@ -23,6 +23,7 @@ class Node:
         kind: What it keeps.
         ordered: Whether it takes its inputs as they come.
         batch: Whether an epoch of its own covers many of its input's.
+        repeats: Whether executing it again, with the same choices, gives the same.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Node:
     policy: Policy = Ephemeral()  # noqa: RUF009 - immutable
     ordered: bool = False
     batch: bool = False
+    repeats: bool = True
 
 
 def program_of(plan: Plan, policies: Mapping[str, Policy] | None = None) -> Program:
@@ -46,7 +48,7 @@ def program_of(plan: Plan, policies: Mapping[str, Policy] | None = None) -> Prog
         keeps = unit.aggregate is not None or unit.lookup is not None
         kind = Kind.STATEFUL if keeps else Kind.STATELESS
         batch = unit.recomputation is not None
-        nodes.append(Node(name, unit.reads, kind, other.get(name, unit.policy), unit.in_turn, batch))
+        nodes.append(Node(name, unit.reads, kind, other.get(name, unit.policy), unit.in_turn, batch, unit.repeats))
     nodes += [Node(name, (plan.unit_of_sink(name).name,), Kind.SINK) for name in plan.sinks]
     return program_from(nodes)
 
@@ -74,15 +76,19 @@ def program_from(nodes: Iterable[Node]) -> Program:
     vertices = []
     for node in nodes:
         domain: Any = orders[node.name].domain if node.ordered else EPOCH
-        vertices.append(Vertex(node.name, node.kind, not node.batch, domain, coarse=node.batch))
+        vertices.append(Vertex(node.name, node.kind, node.repeats and not node.batch, domain, coarse=node.batch))
     edges = [
         Edge(edge_name(sender, node.name), sender, node.name, projection(sender, node))
         for node in nodes
         for sender in node.reads
     ]
-    # Where a batch ends counts once what it gave is durable: it need not be deterministic.
-    regimes = {node.name: Regime(node.policy, recorded=not isinstance(node.policy, Batch)) for node in nodes}
+    regimes = {node.name: _regime(node) for node in nodes}
     return Program(RecoveryGraph(vertices, edges), regimes, orders, cuts)
+
+
+def _regime(node: Node) -> Regime:
+    """Of what cannot be repeated, what it sent is durable in place of its choices; where a batch ends counts once that is."""
+    return Regime(node.policy, recorded=node.repeats and not node.batch, messages=not node.repeats)
 
 
 def edge_name(sender: str, receiver: str) -> str:

@@ -27,7 +27,7 @@ def facts_of(
             yield choice
         elif p.vertex.coarse:
             late.append(choice)
-        else:
+        elif isinstance(p, Ordered):
             p.unrecorded.append(choice)
     if result is not None and step.key not in standing.results.get(p.name, {}):
         yield result
