@@ -133,7 +133,7 @@ def call(function: Callable[..., Any], *columns: Column | str, returns: DataType
     answer, here or outside, is of the one that is recorded; once it is, nobody asks again.
 
     Args:
-        function: Takes the values of the columns, as a Python UDF does; runs where the tasks run.
+        function: Takes the values of the columns of a row, as a plain Python UDF does; runs where the tasks run.
         columns: What it is asked about.
         returns: The type of its answers, as Spark writes it.
 
@@ -151,7 +151,7 @@ def call(function: Callable[..., Any], *columns: Column | str, returns: DataType
             f"{context.processor} calls {said}, which may answer otherwise when it is asked again: declare "
             "transform(…, deterministic=False), so that answers are recorded",
         )
-    return F.udf(function, returns).asNondeterministic()(*columns)
+    return F.udf(function, returns, useArrow=False).asNondeterministic()(*columns)
 
 
 def _draw(what: str, columns: tuple[Column | str, ...], words: int) -> list[Column]:

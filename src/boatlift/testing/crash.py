@@ -1,4 +1,4 @@
-"""Crash points: every call on the store and on a sink, before it and after it.
+"""Crash points: every call on the store and on a sink, before it and after it; and after every step and restored state of a processor.
 
 No list of points is kept by hand: a wrapper counts the calls as they come. A first run records which calls there are;
 then, for any of them, a process is killed by `SIGKILL` right there, started again, and its results are compared with
@@ -36,7 +36,7 @@ class CrashPoint:
     """A moment: before or after the nth visit of a call.
 
     Attributes:
-        call: Such as `store.create(log)` or `sink.commit(answers)`.
+        call: Such as `store.create(log)`, `sink.commit(answers)` or `step(delays)`.
         when: `before` or `after`.
         visit: 1 for the first.
     """
@@ -229,6 +229,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from boatlift.dataflow import plan
     from boatlift.engine.session import session
     from boatlift.running import run_plan
+    from boatlift.runtime.progress import Progress
     from boatlift.storage.local import LocalStore
 
     parser = argparse.ArgumentParser(prog="python -m boatlift.testing.crash", description=main.__doc__)
@@ -244,7 +245,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     tracer = Tracer(chosen.at, chosen.record, signal.SIGSTOP if chosen.pause else signal.SIGKILL)
     planned = with_crashing_sinks(plan(load_flow(chosen.flow)), tracer)
     store = CrashingStore(LocalStore.open(chosen.store, create=True), tracer)
-    run_plan(planned, store, spark, available_now=chosen.available_now)
+
+    def watch(progress: Progress) -> None:
+        if progress.what in ("step", "restore"):
+            tracer.pass_by(f"{progress.what}({progress.processor})", "after")
+
+    run_plan(planned, store, spark, available_now=chosen.available_now, on_progress=watch)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,81 @@
+"""What must be true of the sinks of a dataflow that was killed, however often."""
+
+from __future__ import annotations
+
+import csv
+import sqlite3
+import struct
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from support.crash_data import ASKED, FILES, QUERIES
+
+__all__ = ["is_bit_for_bit", "is_one_execution"]
+
+
+def is_bit_for_bit(folder: Path, undisturbed: Path) -> None:
+    """Everything that a reader sees is what an undisturbed run gave, floats as bits."""
+    expected = _bits_of(undisturbed)
+    assert len(expected) == 2 + 2 * FILES
+    assert _bits_of(folder) == expected
+
+
+def _bits_of(folder: Path) -> dict[str, Any]:
+    seen: dict[str, Any] = {}
+    for table in ("sums", "extremes"):
+        seen[table] = sorted(map(_bits, _rows(folder, f"SELECT * FROM {table}")), key=repr)
+    for sink in ("history", "cleaned"):
+        for path in sorted((folder / sink).glob("*.parquet")):
+            seen[f"{sink}/{path.name}"] = [_bits(row.values()) for row in pq.read_table(path).to_pylist()]
+    return seen
+
+
+def is_one_execution(folder: Path, undisturbed: Path) -> None:
+    """Each query has one answer; all are what an execution could give that never failed: of later and later moments; the rest follows from them."""
+    states = list(_states(folder))
+    told = [pq.read_table(path).to_pylist() for path in sorted((folder / "told").glob("*.parquet"))]
+    of_live = of_fit = 0
+    for rows in told:
+        while not all(states[of_live].get(row["k"], (None, None)) == (row["live_n"], row["live_high"]) for row in rows):
+            of_live += 1  # an IndexError is no moment that there was
+        while not all(states[of_fit].get(row["k"], (None, None))[0] == row["fit_m"] for row in rows):
+            of_fit += 1
+    answers = [row for rows in told for row in rows]
+    assert sorted(row["id"] for row in answers) == list(range(ASKED * QUERIES))
+    asked, luck = Counter(row["k"] for row in answers), Counter[str]()
+    for row in answers:
+        luck[row["k"]] += row["luck"]
+    assert {k: (n, total) for k, n, total in _rows(folder, "SELECT k, n, luck FROM stats")} == {
+        k: (asked[k], luck[k]) for k in asked
+    }
+    assert {k: (n, high) for k, n, high in _rows(folder, "SELECT k, n, high FROM live")} == states[-1]
+    fitted = {k: n for k, (n, _) in states[-1].items() if k is not None}
+    assert dict(_rows(folder, "SELECT k, m FROM fits")) == fitted
+
+
+def _states(folder: Path) -> Iterator[dict[str | None, tuple[int, float]]]:
+    """Gives, after no file and after each, how many rows a key has and the largest of them."""
+    state: dict[str | None, tuple[int, float]] = {}
+    yield dict(state)
+    for path in sorted((folder / "data").glob("*.csv")):
+        with path.open() as file:
+            for row in csv.DictReader(file):
+                if row["v"] != "NA":
+                    key = None if row["k"] == "NA" else row["k"]
+                    n, high = state.get(key, (0, float("-inf")))
+                    state[key] = (n + 1, max(high, float(row["v"])))
+        yield dict(state)
+
+
+def _rows(folder: Path, query: str) -> list[tuple[Any, ...]]:
+    with closing(sqlite3.connect(folder / "answers.db")) as database:
+        return database.execute(query).fetchall()
+
+
+def _bits(row: Any) -> tuple[Any, ...]:
+    return tuple(struct.pack("<d", v) if isinstance(v, float) else v for v in row)

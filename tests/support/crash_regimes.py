@@ -1,0 +1,41 @@
+"""The dataflow of all regimes that crash tests kill: rows are cleaned, totalled and fitted anew; queries get an answer of the outside, then of both.
+
+Ephemeral: `clean`. Lazy: `live`, and `answers`, which takes things as they come. Batch: `fits`. Eager: `stats`. Recorded, since it cannot
+be repeated: `asked`. It runs in the current folder, over `data/*.csv` and `queries/*.csv`.
+"""
+
+import os
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+import boatlift as bl
+
+
+def luck(_: int) -> int:
+    """An answer that nobody gives twice."""
+    return int.from_bytes(os.urandom(5), "big")
+
+
+def with_luck(queries: DataFrame) -> DataFrame:
+    """Asks for each query."""
+    return queries.withColumn("luck", bl.call(luck, "id", returns="long"))
+
+
+flow = bl.Dataflow("regimes")
+rows = flow.source(
+    "rows", bl.files("data/*.csv", schema="k STRING, g INT, v DOUBLE", null_value="NA", max_files_per_step=1)
+)
+clean = rows.transform("clean", lambda df: df.where("v IS NOT NULL"))
+live = clean.group_by("k").agg("live", F.count("*").alias("n"), F.max("v").alias("high"), policy=bl.Lazy(every=3))
+live.sink("network", bl.sqlite("answers.db", table="live", key=["k"]))
+fits = clean.recompute(
+    "fits", lambda df: df.where("k IS NOT NULL").groupBy("k").agg(F.count("*").alias("m")), policy=bl.Batch(epochs=3)
+)
+fits.sink("model", bl.sqlite("answers.db", table="fits", key=["k"]))
+queries = flow.source("queries", bl.files("queries/*.csv", schema="id LONG, k STRING", max_files_per_step=1))
+asked = queries.transform("asked", with_luck, deterministic=False)
+answers = asked.lookup("answers", live=live.by("k"), fit=fits.by("k"), policy=bl.Lazy(every=4))
+answers.sink("told", bl.parquet("told"))
+stats = answers.group_by("k").agg("stats", F.count("*").alias("n"), F.sum("luck").alias("luck"), policy=bl.Eager())
+stats.sink("interest", bl.sqlite("answers.db", table="stats", key=["k"]))
