@@ -34,6 +34,7 @@ from boatlift.runtime.positions import Positions
 from boatlift.runtime.progress import Progress
 from boatlift.runtime.regimes import StateMachine
 from boatlift.runtime.regimes import acts as do
+from boatlift.runtime.unended import UnendedEpochs
 from boatlift.storage.contents import runs_of
 from boatlift.storage.facts import Collected, State, last_epoch, last_number, maximal_of
 from boatlift.storage.group_writer import GroupWriter
@@ -115,6 +116,7 @@ class Host:
         self._manifests: list[Future[None]] = []
         self._memos: list[Record] = []
         self._attempts = Attempts(RETRIES, REST_SECONDS)
+        self._unended = UnendedEpochs(engine.plan)
         self._rests: dict[str, float] = {}
         self._running: dict[str, threading.Lock] = defaultdict(threading.Lock)
         self._finished = False
@@ -306,6 +308,7 @@ class Host:
     def _closed(self, order: do.Close, record: dict[str, Any]) -> Iterable[do.Event]:
         if self._is_of_this_life(order.source, order.life):
             self._positions.closed(order.source, order.time, record["position"])
+            self._unended.look(self._machine.processors)
         yield do.Closed(order.source, order.life, order.time, record)
 
     def _idle(self, order: do.Close, took: float) -> Iterable[do.Event]:

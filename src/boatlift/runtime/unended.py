@@ -1,0 +1,46 @@
+"""Batches whose epoch takes in ever more and does not end: nothing is lost, but nothing comes of it either, so somebody is told."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from boatlift.dataflow import Plan
+from boatlift.dataflow.processors import describe_policy
+from boatlift.runtime.regimes.processor import Processor
+
+__all__ = ["UnendedEpochs"]
+
+TELL_AFTER = 1000
+"""With so many steps that wait for the end of an epoch one is told; again with ten times as many, and so on."""
+
+logger = logging.getLogger(__name__)
+
+
+class UnendedEpochs:
+    """Warns of them, each time that ten times as much waits.
+
+    Args:
+        plan: The dataflow.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._batches = {name: unit for name, unit in plan.units.items() if unit.recomputation is not None}
+        self._tell_at = dict.fromkeys(self._batches, TELL_AFTER)
+
+    def look(self, processors: Mapping[str, Processor]) -> None:
+        """Finds out how much waits; a batch that is being executed has ended its epoch, however long it takes."""
+        for name, unit in self._batches.items():
+            p = processors[name]
+            waits = 0 if p.running else sum(map(len, p.waiting.values()))
+            if waits >= self._tell_at[name]:
+                self._tell_at[name] *= 10
+                logger.warning(
+                    "%s waits for the end of its epoch, which %d steps have not brought: %s asks for more; its table stays what it was, and "
+                    "is made anew when the epoch ends, or when a run with available_now does",
+                    name,
+                    waits,
+                    describe_policy(unit.policy),
+                )
+            elif waits < TELL_AFTER:
+                self._tell_at[name] = TELL_AFTER

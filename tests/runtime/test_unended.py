@@ -1,0 +1,56 @@
+"""A batch whose epoch does not end: somebody is told, more and more seldom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import boatlift as bl
+from boatlift.dataflow import Dataflow, plan
+from boatlift.runtime import unended
+from boatlift.runtime.graph import program_of
+from boatlift.runtime.regimes import acts as do
+from boatlift.runtime.unended import UnendedEpochs
+from support.regimes import Driver
+
+ANY: Any = None  # neither connectors nor functions matter to it
+
+
+def driver_of(policy: bl.Batch, steps: int, **options: Any) -> tuple[UnendedEpochs, Driver]:
+    flow = Dataflow("flow")
+    flow.source("rows", ANY).recompute("fit", lambda df: df, over="batch", policy=policy).sink("out", ANY)
+    planned = plan(flow)
+    driver = Driver(program_of(planned), epochs=1000, **options)
+    go_on(driver, steps)
+    return UnendedEpochs(planned), driver
+
+
+def go_on(driver: Driver, steps: int) -> None:
+    """Goes on until the source is to close the step after these: it is never idle."""
+    waits = driver.go(until=lambda order: isinstance(order, do.Close) and order.time >= steps)
+    driver.later.append(waits)
+
+
+@pytest.fixture(autouse=True)
+def _early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unended, "TELL_AFTER", 3)
+
+
+def test_it_is_told_once_for_each_ten_times_as_much(caplog: pytest.LogCaptureFixture) -> None:
+    told, driver = driver_of(bl.Batch(epochs=1000), 3)
+    for steps, lines in ((3, 1), (29, 1), (30, 2), (31, 2)):
+        go_on(driver, steps)
+        told.look(driver.machine.processors)
+        assert len(caplog.records) == lines, f"after {steps} steps"
+    assert "fit waits for the end of its epoch, which 30 steps have not brought" in caplog.text
+    assert "Batch(epochs=1000, seconds=0.0)" in caplog.text
+
+
+def test_one_that_ends_or_is_being_executed_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+    told, driver = driver_of(bl.Batch(epochs=2), 9)
+    told.look(driver.machine.processors)
+    told, driver = driver_of(bl.Batch(epochs=2), 9, slow={"fit"})
+    assert driver.machine.processors["fit"].running
+    told.look(driver.machine.processors)
+    assert not caplog.records
