@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 
 import boatlift as bl
@@ -199,3 +200,38 @@ def test_explain_reads_a_union_from_the_store(spark: SparkSession) -> None:
     told = explanation_of(Log.open(LocalStore.open(Path("store"), create=False), None), frozenset({"doubled"}))
     assert told["processors"]["sums"]["stays"]
     assert told["processors"]["doubled"]["steps"] == 0
+
+
+def test_what_is_null_in_one_stream_only_is_null_behind_it(spark: SparkSession) -> None:
+    from pyspark.sql import functions as F
+
+    add("east", range(2))
+    add("west", range(2))
+
+    def with_note(stream: str) -> Callable[[DataFrame], DataFrame]:
+        note = F.lit("there") if stream == "east" else F.when(F.col("v") < 0, "never")
+        return lambda df: df.withColumn("note", note)
+
+    flow = bl.Dataflow("flow")
+    east, west = (
+        flow.source(name, bl.files(name, format="csv", schema="k STRING, v INT")).transform(
+            f"read-{name}", with_note(name)
+        )
+        for name in STREAMS
+    )
+    both = east.union("both", west).transform("told", lambda df: df.withColumn("missing", F.col("note").isNull()))
+    both.sink("out", bl.parquet("out"))
+    run(spark, flow)
+    rows = pq.read_table("out").to_pylist()
+    assert Counter((row["note"], row["missing"]) for row in rows) == {("there", False): 12, (None, True): 12}
+
+
+def test_a_row_that_cannot_be_read_is_found_in_whichever_source_it_is(spark: SparkSession) -> None:
+    add("east", range(2))
+    add("west", range(2))
+    Path("east/001.csv").write_text("k,v\nA,1\nB,many\n")
+    flow = bl.Dataflow("flow")
+    east, west = (flow.source(name, bl.files(name, format="csv", schema="k STRING, v INT")) for name in STREAMS)
+    east.union("both", west).sink("out", bl.parquet("out"))
+    with pytest.raises(bl.DataError, match=r"east/001\.csv"):
+        run(spark, flow)

@@ -19,22 +19,21 @@ _FAULTS_OF_EXPRESSIONS = frozenset({"22", "42"})
 
 
 def explain(
-    error: Exception, unit: str, time: int, inputs: tuple[Source, Json] | None = None, functions: Sequence[str] = ()
+    error: Exception, unit: str, time: int, inputs: Sequence[tuple[Source, Json]] = (), functions: Sequence[str] = ()
 ) -> BoatliftError:
     """Finds out what a failed job means for the user.
 
     Args:
         error: What Spark raised.
         unit, time: Which step.
-        inputs: The source and position that it read, if it read from outside.
+        inputs: The sources and positions that it read, if it read from outside.
         functions: The transforms whose Python functions it called.
     """
     text = str(error)
     ours = from_text(text)
     if ours is not None:
         return ours
-    if inputs is not None:
-        source, position = inputs
+    for source, position in inputs:
         explained = source.explain_failure(position, text)
         if isinstance(explained, BoatliftError):
             return explained

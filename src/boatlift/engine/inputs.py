@@ -57,11 +57,12 @@ class Inputs:
         roots = self._plan.units[unit].roots
         return self._source(roots[0]) if len(roots) == 1 else None
 
-    def position(self, take: Take) -> tuple[Source, Json] | None:
-        """Gives what a step reads from outside, if anything: of several times the last."""
-        last = take.inputs[-1]
-        source = self._source(self._sender(last))
-        return None if source is None else (source, last.content["position"])
+    def positions(self, take: Take) -> list[tuple[Source, Json]]:
+        """Gives what a step reads from outside, if anything."""
+        return [
+            (self._plan.sources[source].source, message.content["position"])
+            for source, message in self._from_sources((take,))
+        ]
 
     def rows(self, spark: SparkSession, unit: str, take: Take) -> tuple[DataFrame, int]:
         """Gives the rows that a step takes, and their bytes, more or less."""

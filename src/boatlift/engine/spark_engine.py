@@ -282,7 +282,7 @@ class SparkEngine:
         except BoatliftError:
             raise
         except Exception as error:
-            inputs = self._inputs.position(take)
+            inputs = self._inputs.positions(take)
             raise explain(error, unit, take.number, inputs, self._compiled.units[unit].functions) from error
 
     def _begin_job(self, unit: str, take: Take) -> None:
