@@ -219,8 +219,9 @@ def test_what_is_null_in_one_stream_only_is_null_behind_it(spark: SparkSession) 
         )
         for name in STREAMS
     )
-    both = east.union("both", west).transform("told", lambda df: df.withColumn("missing", F.col("note").isNull()))
-    both.sink("out", bl.parquet("out"))
+    both = east.union("both", west)
+    both.sink("raw", bl.parquet("raw"))  # so that what is behind it reads what it sent
+    both.transform("told", lambda df: df.withColumn("missing", F.col("note").isNull())).sink("out", bl.parquet("out"))
     run(spark, flow)
     rows = pq.read_table("out").to_pylist()
     assert Counter((row["note"], row["missing"]) for row in rows) == {("there", False): 12, (None, True): 12}
