@@ -133,15 +133,23 @@ class _Execution:
 
     def _took(self, ran: Node, node: Node) -> bool:
         """Whether what ran took the same; and perhaps, of a sender whose last steps led to nothing visible, what is not known of them."""
-        more = set(ran.inputs) - set(node.inputs)
         sources = {wire.name: wire.source for wire in self._recipe.inputs(node.processor)}
+
+        def known_of(inputs: Iterable[tuple[str, Any, str]]) -> set[tuple[str, Any, str | None]]:
+            return {(edge, time, None if self._is_partial(sources[edge]) else digest) for edge, time, digest in inputs}
+
+        expected, took = known_of(node.inputs), known_of(ran.inputs)
+        more = took - expected
         known = any(time in self._sent[edge] or not self._is_short(sources[edge]) for edge, time, _ in more)
-        return set(node.inputs) <= set(ran.inputs) and not known
+        return expected <= took and not known
+
+    def _is_partial(self, name: str) -> bool:
+        """Whether a processor may have taken more than is known here, so that what it made of it was something else."""
+        return any(self._is_short(wire.source) for wire in self._recipe.inputs(name) if not wire.back)
 
     def _is_short(self, name: str) -> bool:
         """Whether the last steps of a processor are not known, or of one that it takes from."""
-        senders = (wire.source for wire in self._recipe.inputs(name) if not wire.back)
-        return name in self._short or any(map(self._is_short, senders))
+        return name in self._short or self._is_partial(name)
 
     def _send(self, name: str, time: Any, node: Node, *, unknown: bool = False) -> None:
         digest, hesitates = node.digest, self._recipe.parts[name].hesitates
