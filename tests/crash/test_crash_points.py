@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -28,6 +28,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(3600)]
 
 SUPPORT = Path(__file__).parents[1]
 KILLED = -signal.SIGKILL
+SINKS = ("history", "cleaned", "told", "asked")
 EVERY_POINT = os.environ.get("BOATLIFT_CRASH_POINTS") == "all"
 
 
@@ -40,6 +41,7 @@ class Victim:
         judge: Finds out of a folder whether its sinks hold what they must, given that of an undisturbed run.
         middle: A moment in the middle of a run, from which recoveries begin.
         acts: The calls that `make test` kills in a run.
+        points: So many are the least that these are.
         outcome: What is true of it then, in words.
     """
 
@@ -47,6 +49,7 @@ class Victim:
     judge: Callable[[Path, Path], None]
     middle: CrashPoint
     acts: tuple[str, ...]
+    points: int
     outcome: str
 
 
@@ -56,6 +59,7 @@ VICTIMS = (
         is_bit_for_bit,
         CrashPoint("sink.commit(history)", "after", 4),
         ("store.create", "store.delete", "sink.commit", "sink.stage"),
+        21,
         "bit for bit equal",
     ),
     Victim(
@@ -63,6 +67,7 @@ VICTIMS = (
         is_one_execution,
         CrashPoint("sink.commit(told)", "after", 8),
         ("step", "sink.commit", "store.create(runs)"),
+        15,
         "as one execution",
     ),
 )
@@ -70,11 +75,16 @@ VICTIMS = (
 
 @dataclass(frozen=True)
 class Place:
-    """A folder with input, in which a dataflow is run, killed and run again."""
+    """A folder with input, in which a dataflow is run, killed and run again.
+
+    Attributes:
+        seen: Files of Parquet sinks that somebody could have read when it was killed, and what was in them.
+    """
 
     folder: Path
     jvm: WarmJvm
     victim: Victim
+    seen: dict[Path, bytes] = field(default_factory=dict)
 
     def run(self, *arguments: str) -> int:
         command = [sys.executable, "-m", "boatlift.testing.crash", self.victim.flow, "--store", "store"]
@@ -90,6 +100,10 @@ class Place:
                 check=False,
             )
         assert done.returncode in (0, KILLED), log.read_text()[-3000:]
+        visible = {path: path.read_bytes() for sink in SINKS for path in (self.folder / sink).glob("*.parquet")}
+        changed = [path.name for path, content in self.seen.items() if visible.get(path) != content]
+        assert not changed, f"what was seen is not what it was: {changed}"
+        self.seen.update(visible)
         return done.returncode
 
 
@@ -180,17 +194,21 @@ def test_every_crash_point_is_survived(
             place, fresh = _place(tmp_path_factory.mktemp("crash"), warm_jvm, victim), True
         survived.append(point)
         if EVERY_POINT:
-            _finish(place, undisturbed)
+            _finish(place, undisturbed, point)
             place = None
     if place is not None:
-        _finish(place, undisturbed)
-    assert len(survived) > 10
+        _finish(place, undisturbed, survived[-1])
+    assert len(survived) >= victim.points
     _show(f"{victim.flow}, in a run", survived, victim.outcome)
 
 
-def _finish(place: Place, undisturbed: Undisturbed) -> None:
+def _finish(place: Place, undisturbed: Undisturbed, killed_at: CrashPoint) -> None:
     assert place.run() == 0
-    undisturbed.judge(place)
+    try:
+        undisturbed.judge(place)
+    except AssertionError as error:
+        error.add_note(f"killed at {killed_at}, last of all")
+        raise
 
 
 def test_every_crash_point_of_a_recovery_is_survived(
@@ -219,5 +237,5 @@ def test_every_crash_point_of_a_recovery_is_survived(
             undisturbed.judge(place)
             place = again()
             assert place.run("--at", str(point)) == KILLED, f"the recovery was not killed at {point}"
-    _finish(place, undisturbed)
+    _finish(place, undisturbed, points[-1])
     _show(f"{victim.flow}, in a recovery", points, victim.outcome)

@@ -102,6 +102,10 @@ def test_names_and_options_are_checked() -> None:
         bl.Lazy(every=0)
     with pytest.raises(bl.InvalidError, match=r"\[BAD_POLICY\]"):
         rows.group_by("k").agg("counts", ANY, policy=bl.Ephemeral())  # type: ignore[arg-type]
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] t: deterministic is 0"):
+        rows.transform("t", same, deterministic=0)  # type: ignore[arg-type]
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_POLICY\] t is not deterministic"):
+        rows.transform("t", same, deterministic=False, policy=bl.Ephemeral())
 
 
 def test_a_lookup_is_done_in_one_job_with_the_cheap_transforms_around_it() -> None:

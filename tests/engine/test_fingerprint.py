@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +223,11 @@ def test_a_function_is_its_code_and_what_it_closes_over_and_calls(monkeypatch: p
     assert describe_function(lambda x, y=1: x) != describe_function(lambda x, y=2: x)
     assert describe_function(lambda x: x in {"a", "b"}) == describe_function(lambda x: x in {"b", "a"})
     assert describe_function(Scorer(1)) != describe_function(Scorer(2))
+    assert describe_function(Scorer(1).__call__) == describe_function(Scorer(1).__call__)
+    assert describe_function(Scorer(1).__call__) != describe_function(Scorer(2).__call__)
+    assert describe_function(partial(helper, x=1)) == describe_function(partial(helper, x=1))
+    assert describe_function(partial(helper, x=1)) != describe_function(partial(helper, x=2))
+    assert describe_function(partial(outer, 1)) != describe_function(partial(Scorer, 1))
     before = describe_function(calls_helper)
     assert describe_function(calls_helper) == before
     monkeypatch.setitem(globals(), "LIMIT", 4)

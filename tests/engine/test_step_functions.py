@@ -36,7 +36,7 @@ def test_the_outside_is_asked_only_where_answers_are_recorded() -> None:
     with pytest.raises(InvalidError, match=r"\[OUTSIDE_STEP\] bl\.call\(ask\)"):
         call(ask, "a")
     with (
-        step_context(StepContext(0, 0, "late", True, changes=True, recorded=True)),
+        step_context(StepContext(0, 0, "late", True, changes=True, durable=True)),
         pytest.raises(InvalidError, match=r"\[NOT_DETERMINISTIC\] bl\.call\(ask\) in late.*before the aggregate"),
     ):
         call(ask, "a")

@@ -134,7 +134,7 @@ def test_what_was_seen_of_an_answer_is_what_is_recorded(
 def test_nobody_asks_again_once_an_answer_is_durable(spark: SparkSession) -> None:
     with pytest.raises(DiesError):
         run(spark, flow_of(), dying_at("commit", "out", 4))
-    seen = {row for row, _, _ in answers()}
+    assert (seen := {row for row, _, _ in answers()})
     again = run(spark, flow_of())
     check()
     assert not {row // ROWS for row in seen} & set(again), "what a sink had was asked again"
@@ -184,6 +184,32 @@ def test_behind_a_merge_and_before_a_lookup(spark: SparkSession) -> None:
     assert all(row in draws for row in before)
     assert sorted(row["id"] for row in draws) == sorted(2 * list(range(6 * ROWS)))
     assert sorted(row for row, _, _ in answers()) == list(range(6 * ROWS))
+
+
+def test_with_one_reader_nothing_is_seen_before_it_is_durable(spark: SparkSession) -> None:
+    flow, asked = asks()
+    asked.sink("answers", bl.parquet("answers"))
+
+    def is_durable(progress: bl.Progress) -> None:
+        if (progress.what, progress.processor) == ("commit", "answers"):
+            log = Log.open(LocalStore.open(Path("store"), create=False), None)
+            assert progress.time in log.history.standing.sent.get("asked->answers", {}), "it could be asked again"
+
+    run(spark, flow, is_durable)
+    assert sorted(row for row, _, _ in answers()) == list(range(6 * ROWS))
+
+
+def test_what_is_recomputed_may_ask_as_it_is(spark: SparkSession) -> None:
+    flow = bl.Dataflow("flow")
+    rows = flow.source("rows", bl.files("rows/*.csv", schema="id LONG, k STRING"))
+
+    def fit(df: DataFrame) -> DataFrame:
+        return df.groupBy("k").count().withColumn("answer", bl.call(lambda k: f"{k}!", "k"))
+
+    rows.recompute("fit", fit).sink("out", bl.sqlite("out.db", table="fits", key=["k"]))
+    run(spark, flow)
+    with closing(sqlite3.connect("out.db")) as db:
+        assert dict(db.execute("SELECT k, answer FROM fits")) == {"a": "a!", "b": "b!"}
 
 
 def test_explain_knows_that_it_is_not_executed_again(spark: SparkSession) -> None:

@@ -38,19 +38,21 @@ def _early(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_is_told_once_for_each_ten_times_as_much(caplog: pytest.LogCaptureFixture) -> None:
-    told, driver = driver_of(bl.Batch(epochs=1000), 3)
-    for steps, lines in ((3, 1), (29, 1), (30, 2), (31, 2)):
+    told, driver = driver_of(bl.Batch(seconds=1e9), 9)
+    for steps, lines in ((9, 0), (10, 1), (99, 1), (100, 2), (101, 2)):
         go_on(driver, steps)
         told.look(driver.machine.processors)
         assert len(caplog.records) == lines, f"after {steps} steps"
-    assert "fit waits for the end of its epoch, which 30 steps have not brought" in caplog.text
-    assert "Batch(epochs=1000, seconds=0.0)" in caplog.text
+    assert "fit waits for the end of its epoch, which 100 steps have not brought" in caplog.text
+    assert "Batch(epochs=None, seconds=1000000000.0)" in caplog.text
 
 
 def test_one_that_ends_or_is_being_executed_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
     told, driver = driver_of(bl.Batch(epochs=2), 9)
     told.look(driver.machine.processors)
-    told, driver = driver_of(bl.Batch(epochs=2), 9, slow={"fit"})
+    told, driver = driver_of(bl.Batch(epochs=2), 99, slow={"fit"})
     assert driver.machine.processors["fit"].running
+    told.look(driver.machine.processors)
+    told, driver = driver_of(bl.Batch(epochs=20), 19)
     told.look(driver.machine.processors)
     assert not caplog.records

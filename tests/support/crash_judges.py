@@ -8,6 +8,7 @@ import struct
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,12 @@ def is_one_execution(folder: Path, undisturbed: Path) -> None:
             of_fit += 1
     answers = [row for rows in told for row in rows]
     assert sorted(row["id"] for row in answers) == list(range(ASKED * QUERIES))
+    lucky = {
+        row["id"]: row["luck"]
+        for path in (folder / "asked").glob("*.parquet")
+        for row in pq.read_table(path).to_pylist()
+    }
+    assert lucky == {row["id"]: row["luck"] for row in answers}, "what was answered is what was looked up for"
     asked, luck = Counter(row["k"] for row in answers), Counter[str]()
     for row in answers:
         luck[row["k"]] += row["luck"]
@@ -54,6 +61,8 @@ def is_one_execution(folder: Path, undisturbed: Path) -> None:
         k: (asked[k], luck[k]) for k in asked
     }
     assert {k: (n, high) for k, n, high in _rows(folder, "SELECT k, n, high FROM live")} == states[-1]
+    kinds = Counter(row["g"] for row in _cleaned(folder))
+    assert {str(g): n for g, n in _rows(folder, "SELECT g, n FROM groups")} == kinds
     fitted = {k: n for k, (n, _) in states[-1].items() if k is not None}
     assert dict(_rows(folder, "SELECT k, m FROM fits")) == fitted
 
@@ -62,14 +71,19 @@ def _states(folder: Path) -> Iterator[dict[str | None, tuple[int, float]]]:
     """Gives, after no file and after each, how many rows a key has and the largest of them."""
     state: dict[str | None, tuple[int, float]] = {}
     yield dict(state)
+    for _, rows in groupby(_cleaned(folder), lambda row: row["file"]):
+        for row in rows:
+            key = None if row["k"] == "NA" else row["k"]
+            n, high = state.get(key, (0, float("-inf")))
+            state[key] = (n + 1, max(high, float(row["v"])))
+        yield dict(state)
+
+
+def _cleaned(folder: Path) -> Iterator[dict[str, str]]:
+    """Gives the rows that count, file by file."""
     for path in sorted((folder / "data").glob("*.csv")):
         with path.open() as file:
-            for row in csv.DictReader(file):
-                if row["v"] != "NA":
-                    key = None if row["k"] == "NA" else row["k"]
-                    n, high = state.get(key, (0, float("-inf")))
-                    state[key] = (n + 1, max(high, float(row["v"])))
-        yield dict(state)
+            yield from ({**row, "file": path.name} for row in csv.DictReader(file) if row["v"] != "NA")
 
 
 def _rows(folder: Path, query: str) -> list[tuple[Any, ...]]:

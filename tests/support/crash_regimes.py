@@ -1,7 +1,7 @@
 """The dataflow of all regimes that crash tests kill: rows are cleaned, totalled and fitted anew; queries get an answer of the outside, then of both.
 
-Ephemeral: `clean`. Lazy: `live`, and `answers`, which takes things as they come. Batch: `fits`. Eager: `stats`. Recorded, since it cannot
-be repeated: `asked`. It runs in the current folder, over `data/*.csv` and `queries/*.csv`.
+Ephemeral: `clean`. Lazy: `live`, and `answers`, which takes things as they come. History: `groups`. Batch: `fits`. Eager:
+`stats`, and `asked`, since it cannot be repeated. It runs in the current folder, over `data/*.csv` and `queries/*.csv`.
 """
 
 import os
@@ -27,6 +27,9 @@ rows = flow.source(
     "rows", bl.files("data/*.csv", schema="k STRING, g INT, v DOUBLE", null_value="NA", max_files_per_step=1)
 )
 clean = rows.transform("clean", lambda df: df.where("v IS NOT NULL"))
+clean.sink("cleaned", bl.parquet("cleaned"))
+groups = clean.group_by("g").agg("groups", F.count("*").alias("n"), policy=bl.History())
+groups.sink("kinds", bl.sqlite("answers.db", table="groups", key=["g"]))
 live = clean.group_by("k").agg("live", F.count("*").alias("n"), F.max("v").alias("high"), policy=bl.Lazy(every=3))
 live.sink("network", bl.sqlite("answers.db", table="live", key=["k"]))
 fits = clean.recompute(
@@ -35,6 +38,7 @@ fits = clean.recompute(
 fits.sink("model", bl.sqlite("answers.db", table="fits", key=["k"]))
 queries = flow.source("queries", bl.files("queries/*.csv", schema="id LONG, k STRING", max_files_per_step=1))
 asked = queries.transform("asked", with_luck, deterministic=False)
+asked.sink("luck", bl.parquet("asked"))
 answers = asked.lookup("answers", live=live.by("k"), fit=fits.by("k"), policy=bl.Lazy(every=4))
 answers.sink("told", bl.parquet("told"))
 stats = answers.group_by("k").agg("stats", F.count("*").alias("n"), F.sum("luck").alias("luck"), policy=bl.Eager())

@@ -29,7 +29,7 @@ def show_rows(
         raise InvalidError("BAD_OPTION", f"{processor} executes no steps: look at one of {', '.join(planned.units)}")
     unit = planned.units[processor]
     sources = [root for root in unit.roots if root in planned.sources]
-    if len(sources) < len(unit.roots) or unit.chooses:
+    if len(sources) < len(unit.roots) or unit.takes_by_choice:
         raise InvalidError(
             "BAD_OPTION",
             f"{processor} takes from {' and '.join(unit.reads)}, not from sources step by step: look at those before it",

@@ -20,6 +20,7 @@ from boatlift.dataflow.processors import (
     Recomputation,
     SinkProcessor,
     SourceProcessor,
+    Transform,
     Union,
     describe_policy,
     upstreams_of,
@@ -82,8 +83,11 @@ def show_plan(flow: Dataflow, *, as_json: bool) -> None:
     console.print("\nDurable in the log before anything of a step can be seen:")
     for source in planned.sources:
         console.print(f"  {source}: position, clock, seed")
+    for name, unit in planned.units.items():
+        if not unit.repeats:
+            console.print(f"  {name}: its rows, which could not be made again")
     console.print("\nLogged after it, perhaps when sinks show the step already, to compare a replay with:")
-    for name in planned.units:
+    for name in (name for name, unit in planned.units.items() if unit.repeats):
         console.print(f"  {name}: its digest (a sink keeps its own, and compares too)")
     console.print("\nExecuted again if one failed, at the worst moment of a long run (and what was under way):")
     for name, again in costs.items():
@@ -104,6 +108,8 @@ def _described(planned: Plan, name: str) -> dict[str, Any]:
         about |= {"delivery": processor.sink.delivery.value, **processor.sink.describe()}
     else:
         about["policy"] = describe_policy(processor.policy)
+    if isinstance(processor, Transform) and not processor.repeats:
+        about["deterministic"] = False
     if isinstance(processor, Aggregate):
         about["keys"] = list(processor.keys)
     if isinstance(processor, Union):

@@ -93,17 +93,25 @@ class Stream:
                 Spark believes it of every UDF, so it cannot be checked. False if it asks the outside (`bl.call`), or draws from
                 Spark's own clock and chance: then its rows are made durable before anything of them is seen, and are never made again.
             policy: What a crash may cost: `Ephemeral()` if not given; `Eager()` makes its rows durable, so that they are never
-                made again.
+                made again, and is what a transform has that is not deterministic.
 
         Raises:
-            InvalidError: `[BAD_POLICY]`.
+            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
         """
+        if not (deterministic is None or deterministic is True or deterministic is False):
+            raise InvalidError("BAD_OPTION", f"{name}: deterministic is {deterministic!r}: choose True or False")
         if policy is not None and not isinstance(policy, Ephemeral | Eager):
             raise InvalidError(
                 "BAD_POLICY",
                 f"{name} keeps no state that {type(policy).__name__} could save: use Ephemeral() or Eager()",
             )
-        return self.dataflow._add(Transform(_checked(name), self.name, function, deterministic, policy or Ephemeral()))
+        if deterministic is False and isinstance(policy, Ephemeral):
+            raise InvalidError(
+                "BAD_POLICY",
+                f"{name} is not deterministic, so that its rows could not be made again: leave the policy out, or use Eager()",
+            )
+        made = policy or (Eager() if deterministic is False else Ephemeral())
+        return self.dataflow._add(Transform(_checked(name), self.name, function, deterministic, made))
 
     def group_by(self, *keys: str) -> Grouped:
         """Groups by columns, to be aggregated. NULL is a key like any other."""

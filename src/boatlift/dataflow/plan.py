@@ -76,7 +76,7 @@ class Unit:
         return self.lookup is not None or (self.union is not None and self.union.as_they_come)
 
     @property
-    def chooses(self) -> bool:
+    def takes_by_choice(self) -> bool:
         """Whether what it takes at a step is a choice of its own, recorded once the step is done: what came first, or where an epoch ends."""
         return self.in_turn or self.recomputation is not None
 
@@ -129,7 +129,8 @@ def plan(dataflow: Dataflow) -> Plan:
     """Checks a dataflow and divides it into units.
 
     Raises:
-        InvalidError: `[EMPTY_DATAFLOW]`, `[AGGREGATE_OVER_CHANGES]`, `[BAD_LOOKUP]`, `[BAD_RECOMPUTATION]`, `[BAD_UNION]`.
+        InvalidError: `[EMPTY_DATAFLOW]`, `[AGGREGATE_OVER_CHANGES]`, `[BAD_LOOKUP]`, `[BAD_RECOMPUTATION]`, `[BAD_UNION]`,
+            `[NOT_DETERMINISTIC]`.
     """
     processors = dataflow.processors
     readers: dict[str, list[Processor]] = {name: [] for name in processors}
@@ -212,11 +213,11 @@ class _Units:
             return True
         if isinstance(processor, Lookup) or (isinstance(processor, Transform) and processor.upstream in self._looking):
             # Only what is cheap is done in its job: who comes after has times of its own.
-            if isinstance(goes_on, Transform) and _keeps_nothing(goes_on):
+            if isinstance(goes_on, Transform) and isinstance(goes_on.policy, Ephemeral):
                 self._looking.add(processor.name)
                 return False
             return True
-        if isinstance(processor, Transform | Union) and not _keeps_nothing(processor):
+        if isinstance(processor, Transform | Union) and not isinstance(processor.policy, Ephemeral):
             return True
         if isinstance(processor, Union) or (isinstance(processor, Transform) and processor.upstream in self._uniting):
             # The order of a merge is recorded; what cannot be repeated is not: they are two.
@@ -233,11 +234,6 @@ class _Units:
         while isinstance(processor, Transform):
             processor = self._processors[processor.upstream]
         return isinstance(processor, Union) and processor.as_they_come
-
-
-def _keeps_nothing(processor: Transform | Union) -> bool:
-    """Whether nothing is made durable of it, so that it may be a part of whatever job."""
-    return isinstance(processor.policy, Ephemeral) and not (isinstance(processor, Transform) and not processor.repeats)
 
 
 def _reads_for_itself(reader: Processor) -> bool:

@@ -61,7 +61,7 @@ class Transform:
 
     @property
     def repeats(self) -> bool:
-        """Whether executing it again gives the same; else its rows are made durable before anything of them is seen."""
+        """Whether executing it again gives the same; else it is eager, so that nothing of it is seen before it is durable."""
         return self.deterministic is not False
 
 

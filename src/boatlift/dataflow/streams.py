@@ -85,8 +85,8 @@ def _check(processor: Processor, streams: Streams, processors: Mapping[str, Proc
         case Recomputation(name, upstream) if not streams.fresh[upstream]:
             raise InvalidError(
                 "BAD_RECOMPUTATION",
-                f"{name} is recomputed from {upstream}, whose rows cannot be read again from the beginning: recompute from a "
-                "source, or from deterministic transforms of one",
+                f"{name} is recomputed from {upstream}, which is neither a source nor deterministic transforms of one: recompute from "
+                "one of these",
             )
         case _:
             pass

@@ -12,8 +12,9 @@ import re
 import sys
 import sysconfig
 from collections.abc import Iterator
+from functools import partial
 from itertools import takewhile
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 import xxhash
@@ -259,6 +260,10 @@ class _Describer:
             return ["dict", *sorted(([str(key), self.value(item)] for key, item in value.items()), key=str)]
         if isinstance(value, FunctionType):
             return self._function(value)
+        if isinstance(value, partial):
+            return ["partial", self.value(value.func), self.value(value.args), self.value(value.keywords)]
+        if isinstance(value, MethodType):
+            return ["method", self.value(value.__func__), self.value(value.__self__)]
         if isinstance(value, CodeType):
             return self._code(value)
         return self._object(value)

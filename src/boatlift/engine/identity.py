@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from boatlift.dataflow import Batch, Ephemeral, Lazy, Policy
+from boatlift.dataflow import Batch, Eager, Ephemeral, Lazy, Policy
 from boatlift.recovery import Kind
 from boatlift.runtime.graph import Node, program_from
 from boatlift.runtime.regimes import Program
@@ -34,6 +34,6 @@ def _node(key: str, about: Mapping[str, Any]) -> Node:
     in_turn = bool(tables) or union.get("as_they_come", False)
     batch = "batch" in about
     keeps = bool(about["keys"] or tables)
-    policy: Policy = Batch() if batch else Lazy() if keeps else Ephemeral()
-    kind = Kind.STATEFUL if keeps else Kind.STATELESS
-    return Node(name, reads, kind, policy, in_turn, batch, about.get("repeats", True))
+    repeats = about.get("repeats", True)
+    policy: Policy = Batch() if batch else Lazy() if keeps else Ephemeral() if repeats else Eager()
+    return Node(name, reads, Kind.STATEFUL if keeps else Kind.STATELESS, policy, in_turn, batch, repeats)

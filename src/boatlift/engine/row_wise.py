@@ -104,7 +104,7 @@ def check_row_wise(
     context = current_context()
     calls = context.calls if context is not None else 0
     result = apply(marked, function, name)
-    walk = _Walk(name, deterministic)
+    walk = _Walk(name, deterministic, transforms=True)
     walk.check(analysed(result))
     if deterministic is not False:
         if context is not None:
@@ -133,6 +133,12 @@ class _Walk:
 
     name: str
     deterministic: bool | None
+    transforms: bool = False
+
+    @property
+    def _or_declare(self) -> str:
+        declared = "; or declare transform(…, deterministic=False), so that its rows are recorded"
+        return declared if self.transforms else ""
 
     def check(self, plan: Tree) -> None:
         if not self._from_input(plan):
@@ -190,7 +196,7 @@ class _Walk:
                 raise self._not_deterministic("_metadata", "a column that the source adds")
         elif kind in NONDETERMINISTIC:
             if self.deterministic is not False:
-                raise self._not_deterministic(_readable(kind), NONDETERMINISTIC[kind])
+                raise self._not_deterministic(_readable(kind), NONDETERMINISTIC[kind] + self._or_declare)
         elif kind in USER_FUNCTIONS:
             self._check_user_function(expression)
         elif kind.startswith("aggregate.") or kind == "PythonUDAF":
@@ -209,7 +215,8 @@ class _Walk:
         if self.deterministic is False:
             return
         if expression.fields.get("udfDeterministic") is False:
-            raise self._not_deterministic(f"the UDF {name} (asNondeterministic)", "bl.now(), bl.rand() and bl.uuid()")
+            instead = f"bl.now(), bl.rand() and bl.uuid(){self._or_declare}"
+            raise self._not_deterministic(f"the UDF {name} (asNondeterministic)", instead)
         if self.deterministic is None:
             raise InvalidError(
                 "NOT_DETERMINISTIC",
@@ -223,8 +230,7 @@ class _Walk:
     def _not_deterministic(self, what: str, instead: str) -> InvalidError:
         return InvalidError(
             "NOT_DETERMINISTIC",
-            f"{self.name} holds {what}, which differs from run to run: use {instead}; or declare transform(…, deterministic=False), so "
-            "that its rows are recorded",
+            f"{self.name} holds {what}, which differs from run to run: use {instead}",
         )
 
 

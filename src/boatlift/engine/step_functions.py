@@ -39,7 +39,7 @@ class StepContext:
         processor: Whose plan is being built; two processors draw different values.
         positioned: Whether the frame at hand has the column `_position`.
         changes: Whether rows are changes, of which one must be able to take back another.
-        recorded: Whether what it gives is made durable, and so may be another each time that it is executed.
+        durable: Whether what it gives is made durable before it is seen, and so may be another each time that it is executed.
         calls: How many values were drawn so far; each call is a stream of values of its own.
     """
 
@@ -48,7 +48,7 @@ class StepContext:
     processor: str
     positioned: bool
     changes: bool = False
-    recorded: bool = False
+    durable: bool = False
     calls: int = field(default=0, compare=False)
 
 
@@ -139,13 +139,13 @@ def call(function: Callable[..., Any], *columns: Column | str, returns: DataType
 
     Raises:
         InvalidError: `[OUTSIDE_STEP]`; `[NOT_DETERMINISTIC]` over changes, or in a transform that is not declared with
-            `deterministic=False`.
+            `deterministic=False`. (What is recomputed need not be declared: it is durable before it is seen in any case.)
     """
     from pyspark.sql import functions as F
 
     said = getattr(function, "__name__", type(function).__name__)
     context = _require(f"bl.call({said})")
-    if not context.recorded:
+    if not context.durable:
         raise InvalidError(
             "NOT_DETERMINISTIC",
             f"{context.processor} calls {said}, which may answer otherwise when it is asked again: declare "

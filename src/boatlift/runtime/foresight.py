@@ -55,6 +55,8 @@ def needless_policies(
         cheaper: Policy = Lazy(every=None) if vertices[name].kind is Kind.STATEFUL else Ephemeral()
         if policy in (cheaper, Ephemeral()) or isinstance(policy, Batch):
             continue
+        if vertices[name].kind is Kind.STATELESS and vertices[name].chooses:
+            continue  # it has no other: its rows could not be made again
         if costs_of(made({**policies, name: cheaper})) == costs:
             needless[name] = cheaper
     return needless

@@ -88,7 +88,7 @@ def program_from(nodes: Iterable[Node]) -> Program:
 
 def _regime(node: Node) -> Regime:
     """Of what cannot be repeated, what it sent is durable in place of its choices; where a batch ends counts once that is."""
-    return Regime(node.policy, recorded=node.repeats and not node.batch, messages=not node.repeats)
+    return Regime(node.policy, recorded=node.repeats and not node.batch)
 
 
 def edge_name(sender: str, receiver: str) -> str:

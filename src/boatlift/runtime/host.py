@@ -198,7 +198,7 @@ class Host:
         """Gives for each unit the last of its steps that was recorded before this process began, -1 for none."""
         recorded = dict(self._positions.recorded)
         for name, unit in self._engine.plan.units.items():
-            if unit.chooses:
+            if unit.takes_by_choice:
                 recorded[name] = last_epoch(history.standing.chosen.get(name, ()))
             else:
                 recorded[name] = min(recorded[root] for root in unit.roots)
@@ -207,7 +207,7 @@ class Host:
     def _with_certain_inputs(self) -> dict[str, int]:
         """Gives the units for which it is recorded what a step takes before it is executed, each to the last such step."""
         units = self._engine.plan.units.items()
-        return {name: self._recorded[name] for name, unit in units if not unit.chooses}
+        return {name: self._recorded[name] for name, unit in units if not unit.takes_by_choice}
 
     def _check_environment(self, recorded: Mapping[str, Any]) -> None:
         now = self._engine.environment()

@@ -5,20 +5,21 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from boatlift.dataflow import Plan
+from boatlift.dataflow import Plan, Unit
 from boatlift.dataflow.processors import describe_policy
 from boatlift.runtime.regimes.processor import Processor
 
 __all__ = ["UnendedEpochs"]
 
 TELL_AFTER = 1000
-"""With so many steps that wait for the end of an epoch one is told; again with ten times as many, and so on."""
+"""With so many steps that wait for the end of an epoch one is told, but not before ten times as many as it wants; again with ten times as
+many, and so on."""
 
 logger = logging.getLogger(__name__)
 
 
 class UnendedEpochs:
-    """Warns of them, each time that ten times as much waits.
+    """Warns of them, each time that ten times as much waits as ever before.
 
     Args:
         plan: The dataflow.
@@ -26,7 +27,7 @@ class UnendedEpochs:
 
     def __init__(self, plan: Plan) -> None:
         self._batches = {name: unit for name, unit in plan.units.items() if unit.recomputation is not None}
-        self._tell_at = dict.fromkeys(self._batches, TELL_AFTER)
+        self._tell_at = {name: max(TELL_AFTER, 10 * (_wanted(unit) or 1)) for name, unit in self._batches.items()}
 
     def look(self, processors: Mapping[str, Processor]) -> None:
         """Finds out how much waits; a batch that is being executed has ended its epoch, however long it takes."""
@@ -34,13 +35,16 @@ class UnendedEpochs:
             p = processors[name]
             waits = 0 if p.running else sum(map(len, p.waiting.values()))
             if waits >= self._tell_at[name]:
-                self._tell_at[name] *= 10
+                while waits >= self._tell_at[name]:
+                    self._tell_at[name] *= 10
                 logger.warning(
                     "%s waits for the end of its epoch, which %d steps have not brought: %s asks for more; its table stays what it was, and "
-                    "is made anew when the epoch ends, or when a run with available_now does",
+                    "is made anew when the epoch ends, or nothing comes for a while",
                     name,
                     waits,
                     describe_policy(unit.policy),
                 )
-            elif waits < TELL_AFTER:
-                self._tell_at[name] = TELL_AFTER
+
+
+def _wanted(unit: Unit) -> int | None:
+    return unit.recomputation.policy.epochs if unit.recomputation is not None else None

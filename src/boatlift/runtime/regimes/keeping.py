@@ -20,7 +20,7 @@ def facts_of(
     p: Processor, step: Step, outcome: Any, sent: Mapping[str, Any], result: Result | None, durable: DurableFacts
 ) -> Iterator[Fact]:
     """Gives what is to become durable of a step that a processor has just done, in the order in which it is to."""
-    standing, regime, late = durable.standing, p.regime, list[Chosen]()
+    standing, regime, late = durable.standing, p.regime, list[Fact]()
     if p.vertex.chooses and step.key not in standing.chosen.get(p.name, {}):
         choice = Chosen(p.name, step.key, step.taken, outcome)
         if regime.recorded or p.vertex.kind is Kind.SOURCE:
@@ -30,12 +30,15 @@ def facts_of(
         elif isinstance(p, Ordered):
             p.unrecorded.append(choice)
     if result is not None and step.key not in standing.results.get(p.name, {}):
-        yield result
+        if p.vertex.chooses and not regime.recorded:
+            late.append(result)
+        else:
+            yield result
     if regime.keeps_messages:
         for edge in p.outputs:
             if step.time not in standing.sent.get(edge.name, {}):
                 yield Sent(edge.name, step.time, sent.get(edge.name))
-    yield from late  # where it ended counts once what it sent does, which another execution would not repeat
+    yield from late  # they count once what it sent does, which another execution would not repeat
     if regime.keeps_inputs and not p.stateless:
         messages = tuple((m.edge, m.time, m.content) for m in step.inputs)
         yield Taken(p.name, step.time, maximal_of(p.done), messages, outcome)
