@@ -17,6 +17,7 @@ from boatlift.engine.inputs import Inputs
 from boatlift.engine.program import CompiledUnit
 from boatlift.engine.stage_task import Receipt
 from boatlift.engine.step_plans import StepPlanner
+from boatlift.engine.worker_pools import workers_of_batches
 from boatlift.runtime.regimes.acts import Take
 
 __all__ = ["Batches"]
@@ -57,7 +58,8 @@ class Batches:
             self._inputs.verify_recorded((take,))
             rows, _ = self._inputs.rows(self._spark, unit, take)
         rows = rows.coalesce(self._slots)
-        plan = self._planner.plan(self._units[unit], rows, 0, take.number, last["clock"], last["seed"])
+        with workers_of_batches(self._parent.sparkContext):
+            plan = self._planner.plan(self._units[unit], rows, 0, take.number, last["clock"], last["seed"])
         (receipts,) = plan.run(())
         if cursor is not None:
             assert isinstance(source, LoadsEverything)
