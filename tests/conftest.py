@@ -1,6 +1,7 @@
 """What all tests share: one Spark session, one warm JVM; tests that use either are marked `spark`.
 
-Tests start many JVMs that live for seconds: none of them, nor those of the processes they start, waits for the optimising compiler.
+Tests start many JVMs that live for seconds: none of them, nor those of the processes they start, waits for the optimising compiler. No
+test fails for being slow: machines are.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
 
 for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
     os.environ.setdefault(variable, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m")
+
+
+settings.register_profile("boatlift", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("boatlift")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
