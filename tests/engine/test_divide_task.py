@@ -23,7 +23,7 @@ def batch(hashes: list[int], first: int = 0) -> pa.RecordBatch:
     )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20), max_size=4), min_size=1, max_size=3),
     st.sampled_from([2, 4, 64]),

@@ -144,7 +144,7 @@ class Execution:
                     self.writing.append(("choice", p, time))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.integers(0, 2**32))
 def test_stable_frontiers_never_fall_and_no_plan_goes_behind_them(seed):
     run = Execution(seed)
@@ -153,7 +153,7 @@ def test_stable_frontiers_never_fall_and_no_plan_goes_behind_them(seed):
     run.ask()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32))
 def test_one_rebuilt_from_all_facts_in_any_order_answers_the_same(seed):
     """So it forgets nothing that matters, and remembers nothing but facts."""
@@ -180,7 +180,7 @@ def test_one_rebuilt_from_all_facts_in_any_order_answers_the_same(seed):
                 assert run.monitor.may_release(p, up_to(time)) == rebuilt.may_release(p, up_to(time))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32))
 def test_what_may_leave_is_what_a_whole_solution_lets_a_sink_hold(seed):
     """Shortcuts to the answer, and the bound that spares asking, change nothing."""

@@ -49,7 +49,7 @@ def chosen(graph, knowledge):
         return None
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.one_of(with_a_sequence(), with_a_loop(), with_coarse_epochs()), st.randoms(use_true_random=False))
 def test_after_every_record_it_knows_what_the_solver_finds(world, random):
     facts = [*facts_of(world)] * 2
@@ -71,7 +71,7 @@ def test_after_every_record_it_knows_what_the_solver_finds(world, random):
                 before[p] = stable
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.one_of(with_a_sequence(), with_a_loop(), with_coarse_epochs()), st.randoms(use_true_random=False))
 def test_it_forgets_nothing_that_a_plan_could_need(world, random):
     """One that was asked after every record, and dropped what it could, plans as one that kept all."""

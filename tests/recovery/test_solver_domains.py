@@ -145,19 +145,19 @@ def with_coarse_epochs(draw):
     )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(with_a_sequence())
 def test_inputs_taken_as_they_come(world):
     check(world)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(with_a_loop())
 def test_loops(world):
     check(world)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(with_coarse_epochs())
 def test_coarse_epochs(world):
     check(world)
@@ -167,7 +167,7 @@ def test_the_worlds_are_not_all_alike():
     """A generator that never gives a rollback in the middle would prove nothing."""
     seen = set()
 
-    @settings(max_examples=300, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=300, derandomize=True, database=None)
     @given(st.one_of(with_a_sequence(), with_a_loop(), with_coarse_epochs()))
     def look(world):
         try:

@@ -23,7 +23,7 @@ def solved(world):
     return {p: last_of(f) for p, f in chosen.frontier.items()}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(worlds())
 def test_it_is_consistent_and_nothing_larger_is(world):
     found = solved(world)
@@ -35,7 +35,7 @@ def test_it_is_consistent_and_nothing_larger_is(world):
         assert all(other[p] <= found[p] for p in found), (other, found)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(worlds(most=5))
 def test_the_fixed_frontiers_are_the_widened_ones(world):
     found = solved(world)
@@ -44,7 +44,7 @@ def test_the_fixed_frontiers_are_the_widened_ones(world):
     assert {p: min(last_of(f), TIMES - 1) for p, f in chosen.fixed.items()} == world.widened(found)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(worlds(most=5), st.data())
 def test_one_more_durable_thing_never_lowers_a_frontier(world, data):
     before = solved(world)
@@ -67,7 +67,7 @@ def test_one_more_durable_thing_never_lowers_a_frontier(world, data):
     assert all(before[q] <= after[q] for q in before)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(worlds(most=5))
 def test_why_names_what_really_forbids_the_next_larger_frontier(world):
     found = solved(world)
@@ -91,7 +91,6 @@ def test_why_names_what_really_forbids_the_next_larger_frontier(world):
             assert broken is not None
 
 
-@settings(deadline=None)
 @given(worlds(most=3), st.integers(-1, TIMES - 1), st.data())
 def test_widening_goes_through_what_is_reproducible_until_the_first_gap(world, inputs, data):
     known = world.knowledge()[data.draw(st.sampled_from(list(world.facts)))]

@@ -116,7 +116,7 @@ def test_of_what_is_collected_the_last_choice_and_the_last_state_stay():
     assert list(standing.taken["h"]) == [0], "what stands for a state is never collected"
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(facts, min_size=1, max_size=10))
 def test_the_log_brings_facts_back(said):
     store = Disk()

@@ -77,7 +77,7 @@ def test_what_was_appended_is_read_back_in_order(store: LocalStore) -> None:
     assert [list(group.records) for group in again.groups()] == [[CLAIM], *groups]
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(sequences(), st.data())
 def test_any_log_is_read_back_whole(
     tmp_path_factory: pytest.TempPathFactory, records: list[Record], data: st.DataObject

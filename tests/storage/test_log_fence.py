@@ -115,7 +115,7 @@ def test_whoever_was_paused_before_its_claim_is_not_taken_in_by_a_free_number(st
     assert list(store.list("log/")) == [name_of(number) for number in (1, slow.last - 2, slow.last)]
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.data())
 def test_of_any_owners_paused_anywhere_only_the_newest_writes(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

@@ -104,7 +104,7 @@ def check_row_wise(
     context = current_context()
     calls = context.calls if context is not None else 0
     result = apply(marked, function, name)
-    walk = _Walk(name, deterministic, transforms=True)
+    walk = _Walk(name, deterministic, of_transform=True)
     walk.check(analysed(result))
     if deterministic is not False:
         if context is not None:
@@ -129,16 +129,20 @@ def check_expressions(frame: DataFrame, name: str, deterministic: bool | None = 
 
 @dataclass(frozen=True, slots=True)
 class _Walk:
-    """One walk down a plan."""
+    """One walk down a plan.
+
+    Attributes:
+        of_transform: Whether it is a transform's, which may be declared not to be deterministic.
+    """
 
     name: str
     deterministic: bool | None
-    transforms: bool = False
+    of_transform: bool = False
 
     @property
     def _or_declare(self) -> str:
         declared = "; or declare transform(…, deterministic=False), so that its rows are recorded"
-        return declared if self.transforms else ""
+        return declared if self.of_transform else ""
 
     def check(self, plan: Tree) -> None:
         if not self._from_input(plan):
@@ -229,8 +233,7 @@ class _Walk:
 
     def _not_deterministic(self, what: str, instead: str) -> InvalidError:
         return InvalidError(
-            "NOT_DETERMINISTIC",
-            f"{self.name} holds {what}, which differs from run to run: use {instead}",
+            "NOT_DETERMINISTIC", f"{self.name} holds {what}, which differs from run to run: use {instead}"
         )
 
 

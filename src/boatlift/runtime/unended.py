@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
-from boatlift.dataflow import Plan, Unit
+from boatlift.dataflow import Plan
 from boatlift.dataflow.processors import describe_policy
 from boatlift.runtime.regimes.processor import Processor
 
@@ -26,12 +26,12 @@ class UnendedEpochs:
     """
 
     def __init__(self, plan: Plan) -> None:
-        self._batches = {name: unit for name, unit in plan.units.items() if unit.recomputation is not None}
-        self._tell_at = {name: max(TELL_AFTER, 10 * (_wanted(unit) or 1)) for name, unit in self._batches.items()}
+        self._policies = {name: again.policy for name, unit in plan.units.items() if (again := unit.recomputation)}
+        self._tell_at = {name: max(TELL_AFTER, 10 * (policy.epochs or 1)) for name, policy in self._policies.items()}
 
     def look(self, processors: Mapping[str, Processor]) -> None:
         """Finds out how much waits; a batch that is being executed has ended its epoch, however long it takes."""
-        for name, unit in self._batches.items():
+        for name, policy in self._policies.items():
             p = processors[name]
             waits = 0 if p.running else sum(map(len, p.waiting.values()))
             if waits >= self._tell_at[name]:
@@ -42,9 +42,5 @@ class UnendedEpochs:
                     "is made anew when the epoch ends, or nothing comes for a while",
                     name,
                     waits,
-                    describe_policy(unit.policy),
+                    describe_policy(policy),
                 )
-
-
-def _wanted(unit: Unit) -> int | None:
-    return unit.recomputation.policy.epochs if unit.recomputation is not None else None

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from boatlift.engine.state import digest
@@ -54,7 +54,6 @@ def batch(content: list[dict[str, Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(content, schema=SCHEMA)
 
 
-@settings(deadline=None)
 @given(rows, st.randoms(use_true_random=False), st.integers(0, 20))
 def test_order_and_division_cannot_be_seen(content: list[dict[str, Any]], chance: Any, cut: int) -> None:
     whole = digest(batch(content))
@@ -63,7 +62,6 @@ def test_order_and_division_cannot_be_seen(content: list[dict[str, Any]], chance
     assert (digest(shuffled.slice(0, cut)) + digest(shuffled.slice(cut))) % 2**64 == whole
 
 
-@settings(deadline=None)
 @given(rows.filter(bool), st.data())
 def test_every_value_counts(content: list[dict[str, Any]], data: st.DataObject) -> None:
     before = digest(batch(content))

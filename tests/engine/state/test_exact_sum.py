@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from boatlift.engine.state.exact_sum import limbs_of_floats, limbs_of_integers, settle, to_double, to_integer
@@ -46,7 +46,6 @@ def same(a: float, b: float) -> bool:
     return a == b and math.copysign(1.0, a) == math.copysign(1.0, b)
 
 
-@settings(deadline=None)
 @given(st.lists(finite, max_size=12))
 @example([2.0**53, 1.0])  # a tie to even, down
 @example([2.0**53 + 2, 1.0])  # a tie to even, up
@@ -65,7 +64,6 @@ def test_sum_is_exact_and_rounded_once(values: list[float]) -> None:
     assert same(to_double(limbs, 1)[0], rounded(truth) + 0.0)
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(finite, min_size=1, max_size=5), min_size=1, max_size=8), st.randoms(use_true_random=False))
 def test_grouping_of_additions_cannot_be_seen(parts: list[list[float]], chance: random.Random) -> None:
     merged: dict[int, np.ndarray] = {}
@@ -77,7 +75,6 @@ def test_grouping_of_additions_cannot_be_seen(parts: list[list[float]], chance: 
     assert {k: v.tolist() for k, v in settle(merged).items()} == {k: v.tolist() for k, v in limbs_of(flat).items()}
 
 
-@settings(deadline=None)
 @given(st.lists(finite, min_size=1, max_size=6), st.lists(finite, min_size=1, max_size=6))
 def test_a_sum_can_be_taken_back(kept: list[float], gone: list[float]) -> None:
     both, less = dict(limbs_of(kept + gone)), limbs_of(gone)
@@ -86,7 +83,6 @@ def test_a_sum_can_be_taken_back(kept: list[float], gone: list[float]) -> None:
     assert {k: v.tolist() for k, v in settle(both).items()} == {k: v.tolist() for k, v in limbs_of(kept).items()}
 
 
-@settings(deadline=None)
 @given(st.lists(st.dictionaries(st.integers(-34, 33), st.integers(-(2**31), 2**31 - 1), max_size=8), max_size=20))
 def test_rows_of_many_widths_round_side_by_side(rows: list[dict[int, int]]) -> None:
     window = {limb for row in rows for limb in row}
@@ -101,7 +97,6 @@ def test_rows_of_many_widths_round_side_by_side(rows: list[dict[int, int]]) -> N
 limb = st.integers(-(2**31), 2**31 - 1) | st.integers(-3, 3) | st.sampled_from([-(2**31), 2**31 - 1, 2**21, 2**10])
 
 
-@settings(deadline=None)
 @given(st.sampled_from([-34, -2, 0, 29]), st.lists(st.tuples(limb, limb, limb), min_size=1, max_size=10))
 @example(0, [(2**30 + 1, 2**10, 0), (2**30 + 1, 2**10, 1), (2**30 + 1, 2**10, -1)])
 def test_three_limbs_round_once(lowest: int, rows: list[tuple[int, int, int]]) -> None:
@@ -113,7 +108,6 @@ def test_three_limbs_round_once(lowest: int, rows: list[tuple[int, int, int]]) -
             assert same(doubles[number], rounded(truth))
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=10))
 @example([2**63 - 1])
 @example([-(2**63)])

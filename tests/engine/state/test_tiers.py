@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from boatlift.engine.state import plan_merges
@@ -22,7 +22,6 @@ def merged(runs: Sequence[RunRef], rows: int) -> RunRef:
     return run(min(r.first for r in runs), max(r.last for r in runs), rows)
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(1, 3), st.integers(1, 10**6)), max_size=60),
     st.integers(-1, 100),

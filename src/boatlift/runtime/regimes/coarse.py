@@ -64,7 +64,7 @@ class CoarseEpochs(Processor):
             for time, content in messages.items()
             if time <= end and isinstance(content, Mapping) and "clock" in content
         ]
-        return (max(clocks) - min(clocks)) / 1000 >= policy.seconds if clocks else False
+        return bool(clocks) and (max(clocks) - min(clocks)) / 1000 >= policy.seconds
 
     def take(self, step: Step) -> None:
         """Notes that an epoch is done, and where it ended."""
