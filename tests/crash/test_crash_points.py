@@ -68,10 +68,10 @@ VICTIMS = (
     Victim(
         "support.crash_regimes:flow",
         is_one_execution,
-        CrashPoint("sink.commit(told)", "after", 8),
+        CrashPoint("sink.commit(told)", "after", 12),
         ("step", "sink.commit", "store.create(runs)"),
         15,
-        ("restore",),
+        ("restore", "step"),
         "as one execution",
     ),
 )
