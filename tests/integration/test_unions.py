@@ -74,8 +74,8 @@ def run(spark: SparkSession, flow: bl.Dataflow, watch: Callable[[bl.Progress], N
     return executed
 
 
-def found() -> dict[str, tuple[int, int]]:
-    with closing(sqlite3.connect("out.db")) as db:
+def found(database: str = "out.db") -> dict[str, tuple[int, int]]:
+    with closing(sqlite3.connect(database)) as db:
         return {k: (total, n) for k, total, n in db.execute("SELECT k, total, n FROM sums")}
 
 
@@ -236,3 +236,39 @@ def test_a_row_that_cannot_be_read_is_found_in_whichever_source_it_is(spark: Spa
     east.union("both", west).sink("out", bl.parquet("out"))
     with pytest.raises(bl.DataError, match=r"east/001\.csv"):
         run(spark, flow)
+
+
+@pytest.mark.parametrize("files_a_step", [1, 3])
+def test_rows_that_several_tasks_sent_are_taken_once_each_whoever_takes_them(
+    files_a_step: int, spark: SparkSession
+) -> None:
+    """Each small file of a step is a task's; what they send is read by a sum in one task, by a batch, and by a union in several."""
+    from pyspark.sql import functions as F
+
+    add("east", range(6))
+    add("west", range(2))
+    flow = bl.Dataflow("flow")
+    east, west = (
+        flow.source(name, bl.files(name, format="csv", schema="k STRING, v INT", max_files_per_step=files_a_step))
+        for name in STREAMS
+    )
+    clean, other = east.transform("clean", lambda df: df.where("v >= 0")), west.transform("other", lambda df: df)
+    columns = F.sum("v").alias("total"), F.count("*").alias("n")
+    clean.group_by("k").agg("sums", *columns).sink("sums_out", bl.sqlite("sums.db", table="sums", key=["k"]))
+    fit = clean.recompute("fit", lambda df: df.groupBy("k").agg(*columns), over="batch", policy=bl.Batch(epochs=9))
+    fit.sink("fit_out", bl.sqlite("fit.db", table="sums", key=["k"]))
+    clean.merge("both", other).sink("merged", bl.parquet("merged"))
+    clean.union("same", other).sink("united", bl.parquet("united"))
+    other.sink("others", bl.parquet("others"))
+    run(spark, flow)
+    assert found("sums.db") == found("fit.db") == expected(east=6)
+    of_east = [row for file in range(6) for row in rows_of("east", file)]
+    of_west = [row for file in range(2) for row in rows_of("west", file)]
+    assert values("merged") == sorted(of_east + of_west)
+    assert values("others") == sorted(of_west)
+    steps = 2 if files_a_step == 1 else 1  # of the stream that ends first
+    assert values("united") == sorted(of_east[: steps * files_a_step * 6] + of_west)
+
+
+def values(folder: str) -> list[tuple[str, int]]:
+    return sorted((row["k"], row["v"]) for row in pq.read_table(folder).to_pylist())

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 
-from boatlift.engine.in_task import guarded, partition
+from boatlift.engine.in_task import guarded
 
 __all__ = ["EDGE", "ReadTask"]
 
@@ -17,19 +18,22 @@ EDGE = ""
 
 @dataclass(frozen=True, slots=True)
 class ReadTask:
-    """Gives back what `staging.ArrowStager` kept: partition i reads file i."""
+    """Gives back what `staging.ArrowStager` kept: for each number that it is handed, the rows of that file.
+
+    Which partition of which task that is says nothing: Spark may make one of several, or put others before them.
+    """
 
     unit: str
     files: tuple[str, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Reads one file, mapped into memory."""
-        for _ in batches:
-            """The slot's own row means nothing."""
-        yield from guarded(self.unit, lambda: self.run(partition()))
+        """Reads the files, mapped into memory."""
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from guarded(self.unit, partial(self.run, number))
 
     def run(self, number: int) -> list[pa.RecordBatch]:
-        """Reads the file of a partition, if it has one."""
+        """Reads a file, if there is one of this number."""
         if number >= len(self.files):
             return []
         reader = pa.ipc.open_file(pa.memory_map(self.files[number]))
