@@ -196,7 +196,7 @@ def test_what_cannot_be_looked_up_is_refused() -> None:
         plan(flow)
 
 
-def test_new_rows_and_what_is_behind_a_lookup_are_no_tables() -> None:
+def test_new_rows_are_no_tables_but_what_is_behind_a_lookup_is_looked_up_for() -> None:
     flow = Dataflow("flow")
     rows, queries = flow.source("rows", ANY), flow.source("queries", ANY)
     queries.lookup("asked", rows=rows.transform("clean", same).by("k")).sink("out", ANY)
@@ -206,8 +206,7 @@ def test_new_rows_and_what_is_behind_a_lookup_are_no_tables() -> None:
     rows, queries = flow.source("rows", ANY), flow.source("queries", ANY)
     asked = queries.lookup("asked", live=rows.group_by("k").agg("live", ANY).by("k"))
     asked.lookup("again", live=rows.group_by("j").agg("live2", ANY).by("j")).sink("out", ANY)
-    with pytest.raises(bl.InvalidError, match=r"\[BAD_LOOKUP\] again takes from asked, which is behind another lookup"):
-        plan(flow)
+    assert plan(flow).units["again"].roots == ("asked",)
 
 
 def test_a_table_is_looked_up_by_all_that_tells_its_rows_apart() -> None:
@@ -230,8 +229,17 @@ def test_what_cannot_be_recomputed_is_refused() -> None:
         rows.recompute("fit", same, over="all")  # type: ignore[arg-type]
     with pytest.raises(bl.InvalidError, match=r"\[BAD_POLICY\] fit is recomputed, which Lazy cannot"):
         rows.recompute("fit", same, policy=bl.Lazy())  # type: ignore[arg-type]
-    rows.group_by("k").agg("live", ANY).recompute("fit", same).sink("out", ANY)
-    with pytest.raises(bl.InvalidError, match=r"\[BAD_RECOMPUTATION\] fit is recomputed from live"):
+    live = rows.group_by("k").agg("live", ANY)
+    live.recompute("fit", same).sink("out", ANY)
+    with pytest.raises(
+        bl.InvalidError, match=r"\[BAD_RECOMPUTATION\] fit is recomputed from everything that live gave"
+    ):
+        plan(flow)
+    live.gather("minutes", policy=bl.Batch(seconds=60)).sink("others", ANY)
+    del flow._processors["fit"], flow._processors["out"]
+    with pytest.raises(
+        bl.InvalidError, match=r"\[BAD_RECOMPUTATION\] minutes takes from live, whose rows are not all new"
+    ):
         plan(flow)
     flow = Dataflow("flow")
     flow.source("rows", ANY).recompute("fit", same).transform("more", same).sink("out", ANY)
@@ -272,7 +280,9 @@ def test_what_cannot_be_repeated_takes_no_changes_and_is_not_recomputed() -> Non
         plan(flow)
     flow = Dataflow("flow")
     flow.source("rows", ANY).transform("asked", same, deterministic=False).recompute("fit", same).sink("out", ANY)
-    with pytest.raises(bl.InvalidError, match=r"\[BAD_RECOMPUTATION\] fit is recomputed from asked"):
+    with pytest.raises(
+        bl.InvalidError, match=r"\[BAD_RECOMPUTATION\] fit is recomputed from everything that asked gave"
+    ):
         plan(flow)
 
 
@@ -323,9 +333,20 @@ def test_rows_are_looked_up_for_behind_a_union_but_not_in_its_job() -> None:
     assert units["asked"].roots == ("more",)
 
 
-@pytest.mark.parametrize("behind", ["aggregate", "lookup", "merge", "recomputation"])
+@pytest.mark.parametrize(
+    ("behind", "united", "merged"),
+    [
+        ("aggregate", False, False),
+        ("recomputation", False, False),
+        ("lookup", False, True),
+        ("merge", False, True),
+        ("gathering", False, True),
+    ],
+)
 @pytest.mark.parametrize("as_they_come", [False, True])
-def test_what_has_other_rows_or_times_of_its_own_cannot_be_united(behind: str, as_they_come: bool) -> None:
+def test_what_has_other_rows_cannot_be_united_and_what_has_times_of_its_own_only_as_it_comes(
+    behind: str, united: bool, merged: bool, as_they_come: bool
+) -> None:
     flow, a, b = two_streams()
     counts = b.group_by("k").agg("counts", ANY)
     other = {
@@ -333,12 +354,63 @@ def test_what_has_other_rows_or_times_of_its_own_cannot_be_united(behind: str, a
         "lookup": lambda: a.lookup("asked", of=counts.by("k")),
         "merge": lambda: a.merge("merged", b),
         "recomputation": lambda: a.recompute("fit", same),
+        "gathering": lambda: a.gather("hours", policy=bl.Batch(seconds=3600)),
     }[behind]()
-    united = a.merge("both", other) if as_they_come else a.union("both", other)
-    united.sink("out", ANY)
+    both = a.merge("both", other) if as_they_come else a.union("both", other)
+    both.sink("out", ANY)
     counts.sink("counted", ANY)
+    if merged if as_they_come else united:
+        assert other.name in plan(flow).units["both"].roots
+        return
     with pytest.raises(bl.InvalidError, match=r"\[BAD_UNION\] both takes from"):
         plan(flow)
+
+
+def test_what_is_gathered_is_new_rows_for_whoever_takes_them() -> None:
+    flow, a, b = two_streams()
+    hours = a.merge("both", b).gather("hours", policy=bl.Batch(seconds=3600))
+    hours.transform("more", same).group_by("k").agg("counts", ANY).sink("out", ANY)
+    units = plan(flow).units
+    assert list(units) == ["clean", "both", "hours", "counts"]
+    assert units["hours"].recomputation is not None
+    assert units["counts"].roots == ("hours",)
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_POLICY\] more2 gathers until an epoch is over: say when"):
+        a.gather("more2")
+
+
+def test_a_batch_whose_rows_say_when_its_epochs_end_takes_its_steps_from_who_asks_them() -> None:
+    flow = Dataflow("flow")
+    clean = flow.source("rows", ANY).transform("clean", same)
+    clean.recompute("fit", same, policy=bl.Batch(event_time="at", every="1 day")).sink("out", ANY)
+    units = plan(flow).units
+    assert list(units) == ["fit:marks", "fit"]
+    assert units["fit:marks"].reads == ("rows",)
+    assert units["fit"].reads == ("fit:marks",)
+    assert units["fit"].roots == ("rows",)
+    assert [[t.name for t in units[name].chain] for name in units] == [["clean"], ["clean"]]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"epochs": 0}, "epochs must be at least 1"),
+        ({"seconds": -1}, "seconds must be a number, 0 or more"),
+        ({"event_time": "at"}, "give event_time and every together"),
+        ({"every": "1 day"}, "give event_time and every together"),
+        ({"event_time": "at", "every": "daily"}, "write a number and a unit, as in '1 day'"),
+        ({"event_time": "at", "every": "0 days"}, "write a number and a unit, as in '1 day'"),
+    ],
+)
+def test_ends_of_epochs_that_cannot_be_are_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(bl.InvalidError, match=rf"\[BAD_OPTION\] Batch\(.*: .*{said}"):
+        bl.Batch(**options)
+
+
+@pytest.mark.parametrize(
+    ("every", "seconds"), [("1 second", 1), ("15 minutes", 900), ("2 Hours", 7200), ("1 week", 604800)]
+)
+def test_a_period_is_written_as_for_windows(every: str, seconds: int) -> None:
+    assert bl.Batch(event_time="at", every=every).period == seconds * 10**6
 
 
 def test_a_union_of_nothing_or_of_one_stream_twice_or_of_another_dataflow_is_refused() -> None:

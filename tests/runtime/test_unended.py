@@ -44,7 +44,7 @@ def test_it_is_told_once_for_each_ten_times_as_much(caplog: pytest.LogCaptureFix
         told.look(driver.machine.processors)
         assert len(caplog.records) == lines, f"after {steps} steps"
     assert "fit waits for the end of its epoch, which 100 steps have not brought" in caplog.text
-    assert "Batch(epochs=None, seconds=1000000000.0)" in caplog.text
+    assert "Batch(epochs=None, seconds=1000000000.0) asks for more" in caplog.text
 
 
 def test_one_that_ends_or_is_being_executed_is_not_told(caplog: pytest.LogCaptureFixture) -> None:

@@ -57,9 +57,9 @@ def is_one_execution(folder: Path, undisturbed: Path) -> None:
     asked, luck = Counter(row["k"] for row in answers), Counter[str]()
     for row in answers:
         luck[row["k"]] += row["luck"]
-    assert {k: (n, total) for k, n, total in _rows(folder, "SELECT k, n, luck FROM stats")} == {
-        k: (asked[k], luck[k]) for k in asked
-    }
+    for table in ("stats", "heard"):
+        sums = {k: (n, total) for k, n, total in _rows(folder, f"SELECT k, n, luck FROM {table}")}
+        assert sums == {k: (asked[k], luck[k]) for k in asked}, table
     assert {k: (n, high) for k, n, high in _rows(folder, "SELECT k, n, high FROM live")} == states[-1]
     kinds = Counter(row["g"] for row in _cleaned(folder))
     assert {str(g): n for g, n in _rows(folder, "SELECT g, n FROM groups")} == kinds

@@ -1,7 +1,7 @@
 """The dataflow of all regimes that crash tests kill: rows are cleaned, totalled and fitted anew; queries get an answer of the outside, then of both.
 
 Ephemeral: `clean`. Lazy: `live`, and `answers`, which takes things as they come. History: `groups`. Batch: `fits`. Eager:
-`stats`, and `asked`, since it cannot be repeated. It runs in the current folder, over `data/*.csv` and `queries/*.csv`.
+`stats`, and `asked`, since it cannot be repeated. What was answered is gathered, `by_four`, in epochs whose end the rows are asked of. It runs in the current folder, over `data/*.csv` and `queries/*.csv`.
 """
 
 import os
@@ -43,3 +43,8 @@ answers = asked.lookup("answers", live=live.by("k"), fit=fits.by("k"), policy=bl
 answers.sink("told", bl.parquet("told"))
 stats = answers.group_by("k").agg("stats", F.count("*").alias("n"), F.sum("luck").alias("luck"), policy=bl.Eager())
 stats.sink("interest", bl.sqlite("answers.db", table="stats", key=["k"]))
+by_four = answers.gather("by_four", policy=bl.Batch(epochs=4, when="count(*) > 0"))
+heard = by_four.group_by("k").agg(
+    "heard", F.count("*").alias("n"), F.sum("luck").alias("luck"), policy=bl.Lazy(every=2)
+)
+heard.sink("fame", bl.sqlite("answers.db", table="heard", key=["k"]))

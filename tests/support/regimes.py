@@ -32,12 +32,25 @@ class Driver:
         epochs: How many epochs each source has.
         slow: Processors whose runs are kept for later.
         clock: Epoch to the clock that its source reads, in milliseconds.
+        positions: Epoch to what else its source sends.
         ended: Whether sources have ended after that, or may go on some day.
     """
 
     def __init__(
-        self, program, standing=None, held=None, *, epochs=4, slow=(), durable=True, ended=True, clock=None, **options
+        self,
+        program,
+        standing=None,
+        held=None,
+        *,
+        epochs=4,
+        slow=(),
+        durable=True,
+        ended=True,
+        clock=None,
+        positions=None,
+        **options,
     ):
+        self.positions = positions
         self.ended = ended
         self.clock = clock
         self.given, self.later, self.kept = [], [], []
@@ -66,7 +79,8 @@ class Driver:
         match order:
             case do.Close(source, life, time):
                 over, clock = time >= self.epochs, {"clock": self.clock(time)} if self.clock else {}
-                positions = {"end": time, **clock}
+                more = self.positions(time) if self.positions and not over else {}
+                positions = {"end": time, **clock, **more}
                 self.hear(do.Idle(source, life, time, self.ended) if over else do.Closed(source, life, time, positions))
             case do.Run() if order.processor in self.slow:
                 self.kept.append(order)

@@ -219,7 +219,7 @@ class Stream:
             function: Takes a DataFrame, gives a DataFrame: joins, aggregates, windows, whatever Spark has. It need not be
                 deterministic: what it gave is durable before anyone sees it, and is then never computed again.
             policy: When: `Batch()` if not given, which is whenever the last one is done and something new has come.
-            over: `everything`: all rows since the beginning, read again from the source; `batch`: those that are new.
+            over: `everything`: all rows since the beginning, read again from the source; `batch`: those that are new, of whatever stream.
 
         Raises:
             InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
@@ -232,6 +232,24 @@ class Stream:
             )
         made = Recomputation(_checked(name), self.name, function, over == "everything", policy or Batch())
         return self.dataflow._add(made)
+
+    def gather(self, name: str, *, policy: Batch | None = None) -> Stream:
+        """Gives the rows of several steps as one: of all that came until an epoch of its own was over, by the clock for instance.
+
+        It is also the way back from what comes as it comes, behind a lookup or a merge, to epochs that many rows share.
+
+        Args:
+            name: The processor's name.
+            policy: When an epoch is over: `Batch(seconds=60)`. What it gave is durable by then.
+
+        Raises:
+            InvalidError: `[BAD_POLICY]`.
+        """
+        if not isinstance(policy, Batch) or policy == Batch():
+            raise InvalidError(
+                "BAD_POLICY", f"{name} gathers until an epoch is over: say when, as in Batch(seconds=60)"
+            )
+        return self.dataflow._add(Recomputation(_checked(name), self.name, None, False, policy))
 
     def sink(self, name: str, sink: Sink) -> None:
         """Hands every step to the outside, exactly once."""

@@ -5,11 +5,17 @@ A policy never changes a result. It can be changed between two runs of one progr
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from boatlift.errors import InvalidError
 
 __all__ = ["Batch", "Eager", "Ephemeral", "History", "Lazy", "Policy"]
+
+
+_MICROSECONDS = {"second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6, "day": 86400 * 10**6}
+_MICROSECONDS["week"] = 7 * _MICROSECONDS["day"]
+_PERIOD = re.compile(rf"(?P<count>[1-9]\d*) (?P<unit>{'|'.join(_MICROSECONDS)})s?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,19 +27,48 @@ class Ephemeral:
 class Batch:
     """Keeps nothing between its coarse epochs, and makes what it sends durable when one is over: a firewall.
 
+    A coarse epoch ends, with all steps that are there by then, as soon as everything holds that is given here; and when no input will ever
+    come any more. Where it ended is recorded.
+
     Args:
-        epochs: A coarse epoch covers at least so many epochs of the input; it takes all that is there then. None: one.
-        seconds: And at least so long a time, by the recorded clocks of the source's epochs.
+        epochs: It covers at least so many steps of the input. None: one.
+        seconds: And at least so long a time from its first step on, by the clock.
+        event_time: And its rows reach beyond the period in which those of its first step end: a column of dates or timestamps.
+        every: How long such a period is, `"1 day"` for instance; periods begin where those of Spark's `window` do.
+        when: And a step of it is one for which this SQL condition over all of its rows is true: `"count_if(kind = 'close') > 0"`.
     """
 
     epochs: int | None = None
     seconds: float = 0.0
+    event_time: str | None = None
+    every: str | None = None
+    when: str | None = None
 
     def __post_init__(self) -> None:
         if self.epochs is not None and self.epochs < 1:
             raise InvalidError("BAD_OPTION", f"Batch(epochs={self.epochs}): epochs must be at least 1")
         if not 0 <= self.seconds < float("inf"):
             raise InvalidError("BAD_OPTION", f"Batch(seconds={self.seconds}): seconds must be a number, 0 or more")
+        if (self.event_time is None) != (self.every is None):
+            raise InvalidError(
+                "BAD_OPTION",
+                f"Batch(event_time={self.event_time!r}, every={self.every!r}): give event_time and every together: a column, and how long a period of it is",
+            )
+        if self.every is not None and not self.period:
+            raise InvalidError(
+                "BAD_OPTION", f"Batch(every={self.every!r}): write a number and a unit, as in '1 day' or '15 minutes'"
+            )
+
+    @property
+    def period(self) -> int:
+        """How many microseconds `every` is; 0 if it is none."""
+        found = _PERIOD.fullmatch((self.every or "").strip().lower())
+        return int(found["count"]) * _MICROSECONDS[found["unit"]] if found else 0
+
+    @property
+    def asks_rows(self) -> bool:
+        """Whether the end of an epoch depends on what rows say."""
+        return self.event_time is not None or self.when is not None
 
 
 @dataclass(frozen=True, slots=True)

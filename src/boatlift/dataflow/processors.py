@@ -7,8 +7,8 @@ opaque here: what they mean is the engine's business.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
 from boatlift.dataflow.contracts import Sink, Source
 from boatlift.dataflow.policies import Batch, Ephemeral, Policy
@@ -120,16 +120,17 @@ class Lookup:
 
 @dataclass(frozen=True, slots=True)
 class Recomputation:
-    """Computes a table anew every now and then: a batch.
+    """Computes a table anew every now and then: a batch. Or gathers rows.
 
     Attributes:
-        function: Takes the rows, gives the table; any DataFrame operation.
+        function: Takes the rows, gives the table; any DataFrame operation. None: it gives the rows of its epoch on as they are, and they
+            take the place of none.
         everything: Whether it is given all rows since the beginning; else those of its own epoch.
     """
 
     name: str
     upstream: str
-    function: Callable[[DataFrame], DataFrame]
+    function: Callable[[DataFrame], DataFrame] | None
     everything: bool
     policy: Batch
 
@@ -165,6 +166,10 @@ def upstreams_of(processor: Processor) -> tuple[str, ...]:
 
 
 def describe_policy(policy: Policy) -> str:
-    """Writes a policy as a user does."""
-    options: dict[str, Any] = {name: getattr(policy, name) for name in policy.__slots__}
-    return f"{type(policy).__name__}({', '.join(f'{key}={value}' for key, value in options.items())})"
+    """Writes a policy as a user does: its first option, and those that are not left as they are."""
+    given = [
+        f"{field.name}={getattr(policy, field.name)!r}"
+        for at, field in enumerate(fields(policy))
+        if at == 0 or getattr(policy, field.name) != field.default
+    ]
+    return f"{type(policy).__name__}({', '.join(given)})"

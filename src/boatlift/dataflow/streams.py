@@ -29,7 +29,7 @@ class Streams:
         changes: Whether its rows carry a weight: some take others back.
         whole: Whether each message is a table that takes the place of the one before.
         fresh: Whether its rows are a source's, through nothing but transforms that repeat.
-        even: Whether its times are those of sources, with a message at each, be it an empty one.
+        even: Whether its times are those of sources.
     """
 
     changes: dict[str, bool] = field(default_factory=dict)
@@ -49,9 +49,10 @@ def streams_of(processors: Mapping[str, Processor]) -> Streams:
         _check(processor, streams, processors)
         upstream = None if isinstance(processor, SourceProcessor) else processor.upstream
         passes = isinstance(processor, Transform | SinkProcessor)
-        streams.even[name] = upstream is None or (not _takes_in_turn(processor) and streams.even[upstream])
+        streams.even[name] = upstream is None or (not _has_times_of_its_own(processor) and streams.even[upstream])
         streams.changes[name] = isinstance(processor, Aggregate) or (passes and streams.changes[upstream or ""])
-        streams.whole[name] = isinstance(processor, Recomputation) or (passes and streams.whole[upstream or ""])
+        table = isinstance(processor, Recomputation) and processor.function is not None
+        streams.whole[name] = table or (passes and streams.whole[upstream or ""])
         streams.fresh[name] = upstream is None or (
             isinstance(processor, Transform) and processor.repeats and streams.fresh[upstream]
         )
@@ -82,18 +83,24 @@ def _check(processor: Processor, streams: Streams, processors: Mapping[str, Proc
             _check_union(processor, streams)
         case Lookup():
             _check_lookup(processor, streams, processors)
-        case Recomputation(name, upstream) if not streams.fresh[upstream]:
+        case Recomputation(name, upstream, everything=True) if not streams.fresh[upstream]:
             raise InvalidError(
                 "BAD_RECOMPUTATION",
-                f"{name} is recomputed from {upstream}, which is neither a source nor deterministic transforms of one: recompute from "
-                "one of these",
+                f"{name} is recomputed from everything that {upstream} gave, which is neither a source nor deterministic transforms of "
+                "one, so that it cannot be read again: recompute from one of these, or use over='batch'",
+            )
+        case Recomputation(name, upstream) if streams.changes[upstream] or streams.whole[upstream]:
+            raise InvalidError(
+                "BAD_RECOMPUTATION",
+                f"{name} takes from {upstream}, whose rows are not all new, so that it could not tell which of two rows holds: "
+                "take from what that is made from",
             )
         case _:
             pass
 
 
-def _takes_in_turn(processor: Processor) -> bool:
-    return isinstance(processor, Lookup) or (isinstance(processor, Union) and processor.as_they_come)
+def _has_times_of_its_own(processor: Processor) -> bool:
+    return isinstance(processor, Lookup | Recomputation) or (isinstance(processor, Union) and processor.as_they_come)
 
 
 def _check_union(union: Union, streams: Streams) -> None:
@@ -104,10 +111,11 @@ def _check_union(union: Union, streams: Streams) -> None:
                 f"{union.name} takes from {read}, whose rows are not all new, so that it could not tell which of two rows holds: "
                 "unite what it is made from",
             )
-        if not streams.even[read]:
+        if not (union.as_they_come or streams.even[read]):
             raise InvalidError(
                 "BAD_UNION",
-                f"{union.name} takes from {read}, which is behind a lookup or a merge and has times of its own: unite before that",
+                f"{union.name} takes from {read}, which is behind a lookup, a merge or a batch and has times of its own: unite before that, "
+                "or merge",
             )
 
 
@@ -138,10 +146,4 @@ def _check_lookup(lookup: Lookup, streams: Streams, processors: Mapping[str, Pro
                 "BAD_LOOKUP",
                 f"{name} looks up {table.upstream}, which gives new rows and never says which of them holds now: aggregate it "
                 f"by {', '.join(table.keys)}",
-            )
-    for read in (upstream, *(table.upstream for table in lookup.tables)):
-        if not streams.even[read]:
-            raise InvalidError(
-                "BAD_LOOKUP",
-                f"{name} takes from {read}, which is behind another lookup or a merge: look up everything in that one, or before it",
             )

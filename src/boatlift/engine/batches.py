@@ -31,6 +31,9 @@ class Batches:
         units: The dataflow's units, compiled.
         inputs: What steps take.
         planner: Makes plans.
+
+    Attributes:
+        one_at_a_time: To be held while a batch is executed: two would take all slots.
     """
 
     def __init__(
@@ -40,6 +43,7 @@ class Batches:
         self._slots = max(1, spark.sparkContext.defaultParallelism - 1)
         self._made: SparkSession | None = None
         self._making = threading.Lock()
+        self.one_at_a_time = threading.Lock()
 
     def recompute(self, unit: str, take: Take, cursor: Json | None) -> Sequence[Receipt]:
         """Runs a batch.

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
 from boatlift.dataflow import Json, LoadsTogether, Plan, Source
-from boatlift.dataflow.columns import WEIGHT, quoted
+from boatlift.dataflow.columns import ORDINAL, WEIGHT, quoted
 from boatlift.engine.edges import ReadTask
 from boatlift.engine.program import CompiledUnit
 from boatlift.errors import InvalidError
@@ -40,7 +40,10 @@ class Inputs:
     ) -> None:
         self._plan, self._units = plan, units
         self._store, self._scratch, self._recorded = store, scratch, recorded
-        self._senders = {edge_name(sender, name): sender for name, unit in plan.units.items() for sender in unit.reads}
+        marked = {unit.marker: unit.roots[0] for unit in plan.units.values() if unit.marker}  # passes on what it takes
+        self._senders = {
+            edge_name(sender, name): marked.get(sender, sender) for name, u in plan.units.items() for sender in u.reads
+        }
 
     def path(self, run: RunRef) -> Path:
         """Tells where a run can be read: where a task has left it, else where it was kept."""
@@ -66,24 +69,34 @@ class Inputs:
 
     def rows(self, spark: SparkSession, unit: str, take: Take) -> tuple[DataFrame, int]:
         """Gives the rows that a step takes, and their bytes, more or less."""
-        parts = [self._rows(spark, unit, self._sender(message), message.content) for message in take.inputs]
+        sent: dict[str, list[Any]] = {}
+        for message in take.inputs:
+            sent.setdefault(self._sender(message), []).append(message.content)
+        parts = [self._rows(spark, unit, sender, contents) for sender, contents in sent.items()]
         frames = [frame for frame, _ in parts]
         if len(self._plan.units[unit].roots) > 1:
             columns = [quoted(name) for name in self._units[unit].takes]
             frames = [frame.select(*columns) for frame in frames]
         return reduce(DataFrame.unionAll, frames), sum(weight for _, weight in parts)
 
-    def _rows(self, spark: SparkSession, unit: str, sender: str, content: Any) -> tuple[DataFrame, int]:
+    def _rows(self, spark: SparkSession, unit: str, sender: str, contents: Sequence[Any]) -> tuple[DataFrame, int]:
         source = self._source(sender)
         if source is not None:
-            return source.load(spark, content["position"]), source.weigh(content["position"])
+            return self._rows_of_source(spark, source, [content["position"] for content in contents])
         root = self._units[sender]
-        runs = list(runs_of(content))
+        runs = [run for content in contents for run in runs_of(content)]
         files = tuple(str(self.path(run)) for run in runs)
         slots = spark.range(0, max(1, len(files)), 1, max(1, len(files)))
         weight_field = [StructField(WEIGHT, LongType())] if root.unit.changes_out else []
         schema = StructType([*root.schema.fields, *weight_field])
         return slots.mapInArrow(ReadTask(unit, files), schema), sum(run.size for run in runs)
+
+    @staticmethod
+    def _rows_of_source(spark: SparkSession, source: Source, positions: Sequence[Json]) -> tuple[DataFrame, int]:
+        weight = sum(map(source.weigh, positions))
+        if len(positions) > 1 and isinstance(source, LoadsTogether):
+            return source.load_together(spark, positions).drop(ORDINAL), weight
+        return reduce(DataFrame.unionAll, [source.load(spark, position) for position in positions]), weight
 
     def rows_together(self, spark: SparkSession, unit: str, takes: Sequence[Take]) -> DataFrame:
         """Gives the rows of several steps, with `_ordinal`."""

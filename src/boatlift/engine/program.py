@@ -37,6 +37,7 @@ from boatlift.engine.fingerprint import (
     pin_static_tables,
     shape,
 )
+from boatlift.engine.row_questions import check_marks
 from boatlift.engine.row_wise import apply, check_row_wise
 from boatlift.engine.state import Aggregate as StateAggregate
 from boatlift.engine.state import Layout
@@ -196,6 +197,8 @@ def _compile_units(spark: SparkSession, program: Program) -> None:
         else:
             compiled = _compile_lookup(spark, unit, rows, positioned, program)
         units[name] = compiled
+        if unit.marks is not None:
+            continue  # it follows from a policy
         identity[f"processor {name}"] = {
             "reads": first,
             "keys": list(unit.aggregate.keys) if unit.aggregate else [],
@@ -236,8 +239,11 @@ def _compile(
         identity = identity or fingerprint(frame)
         if unit.recomputation is not None:
             _check_takes_nothing_of_a_step(unit, frame)
-            identity += code_hash(unit.recomputation.function)  # its plan may differ every time
+            if unit.recomputation.function is not None:
+                identity += code_hash(unit.recomputation.function)  # its plan may differ every time
             frame = _recomputed(unit.recomputation, frame, 0, 0)
+        if unit.marks is not None:
+            check_marks(unit.name.removesuffix(":marks"), unit.marks.of, frame)
         refuse_maps(frame.schema, unit.name)
         arrow = _arrow(frame.schema, spark)
         output = arrow.append(pa.field(WEIGHT, pa.int64(), nullable=False)) if unit.changes_out else arrow
@@ -413,6 +419,8 @@ def _context(clock: int, seed: int, transform: Transform, unit: Unit, *, positio
 
 
 def _recomputed(recomputation: Recomputation, rows: DataFrame, clock: int, seed: int) -> DataFrame:
+    if recomputation.function is None:
+        return rows
     with step_context(StepContext(clock, seed, recomputation.name, False, False, True)):
         return apply(rows, recomputation.function, recomputation.name)
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import msgspec
 from pyspark.sql import SparkSession
 
-from boatlift.dataflow import Committed, Json, LoadsTogether, Outcome, Plan, SinkContext, Staged
+from boatlift.dataflow import Aggregate, Committed, Json, LoadsTogether, Outcome, Plan, SinkContext, Staged, Unit
 from boatlift.engine.aggregate_task import MergeTask
 from boatlift.engine.batches import Batches
 from boatlift.engine.edges import EDGE
@@ -26,6 +26,7 @@ from boatlift.engine.environment import RunningSettings, environment
 from boatlift.engine.errors_of_jobs import explain
 from boatlift.engine.inputs import Inputs, content_of
 from boatlift.engine.lookups import Lookups
+from boatlift.engine.marks import Markers, digest_of
 from boatlift.engine.program import CompiledUnit, compile_program
 from boatlift.engine.scratch_files import ScratchFiles
 from boatlift.engine.stage_task import Receipt
@@ -44,6 +45,9 @@ __all__ = ["SparkEngine"]
 logger = logging.getLogger(__name__)
 
 Made = TypeVar("Made")
+
+NOTHING = f"{0:016x}"
+"""The digest of no rows."""
 
 APART_RUNS = 8
 """So many runs of a unit take its steps one by one after some had failed together: the cause may pass."""
@@ -121,6 +125,7 @@ class SparkEngine:
         units = self._compiled.units
         self._inputs = Inputs(self.plan, units, store, scratch, recorded)
         self._lookups = Lookups(self._spark, self.plan, units, self._inputs, self._planner)
+        self._markers = Markers(self._spark, units, self._inputs)
         self._batches = Batches(self._spark, units, self._inputs, self._planner)
 
     def skip(self, steps: AbstractSet[tuple[str, int]]) -> None:
@@ -192,7 +197,7 @@ class SparkEngine:
     def prepare(self, order: Prepare) -> None:
         """Begins to make a plan in the background, if the rows come from a source."""
         unit = self.plan.units[order.processor]
-        if all(r in self.plan.sources for r in unit.roots) and unit.lookup is None and unit.recomputation is None:
+        if all(read in self.plan.sources for read in unit.reads) and isinstance(unit.end, Aggregate | None):
             made = self._background.submit(self._plan, order.processor, order.takes)
             self._ahead.append(_Ahead(order.processor, order.takes, made))
 
@@ -223,12 +228,18 @@ class SparkEngine:
 
     def _execute(self, unit: str, cursor: Json | None, take: Take, state: Any) -> StepResult:
         """Executes one step by itself."""
+        if all(message.content is None for message in take.inputs):  # of a sequence, one that sent nothing
+            return StepResult(0, NOTHING, {}, state)
         if (unit, take.number) in self._skipped:
             return self._result(unit, take, (), list(runs_of(state)), 0.0, state)
         if self._compiled.units[unit].lookup is not None:
             return self._take_one(unit, take, state)
-        if self.plan.units[unit].recomputation is not None:
-            return self._stateless(unit, take, partial(self._batches.recompute, unit, take, cursor))
+        if self.plan.units[unit].marks is not None:
+            return self._mark(unit, take)
+        again = self.plan.units[unit].recomputation
+        if again is not None and again.function is not None:
+            with self._batches.one_at_a_time:
+                return self._stateless(unit, take, partial(self._batches.recompute, unit, take, cursor))
         return self._alone(unit, take, state)
 
     def _one_by_one(self, order: Run, execute: Callable[[Take, Any], StepResult]) -> tuple[StepResult, ...]:
@@ -256,6 +267,21 @@ class SparkEngine:
         made = self._lookups.with_message(unit, table, message, state)
         self._files.made({run.name for run in runs_of(made)} - {run.name for run in runs_of(state)})
         return StepResult(0, message["digest"], {}, made, message["rows"], 0.0)
+
+    def _mark(self, unit: str, take: Take) -> StepResult:
+        """Passes on what a step takes, with what its rows say about the end of an epoch."""
+        began = clocks.perf_counter()
+
+        def marked() -> Mapping[str, Any]:
+            self._begin_job(unit, take)
+            return self._markers.mark(unit, take)
+
+        mark = self._explained(unit, take, marked)
+        sent = {edge_name(unit, reader.name): {**content_of(take), "mark": mark} for reader in self._readers(unit)}
+        return StepResult(0, digest_of(mark), sent, seconds=clocks.perf_counter() - began)
+
+    def _readers(self, name: str) -> list[Unit]:
+        return [unit for unit in self.plan.units.values() if name in unit.reads]
 
     def _stateless(self, unit: str, take: Take, job: Callable[[], Sequence[Receipt]], state: Any = None) -> StepResult:
         """Executes a step that leaves the state as it is."""
@@ -359,7 +385,7 @@ class SparkEngine:
         sent = {edge_name(name, sink.name): content(sink.name) for sink in unit.sinks}
         if unit.materialised:
             kept = content(EDGE)
-            sent |= {edge_name(name, other.name): kept for other in self.plan.units.values() if name in other.reads}
+            sent |= {edge_name(name, reader.name): kept for reader in self._readers(name)}
         self._files.made({run.name for run in runs} | {run.name for each in sent.values() for run in runs_of(each)})
         return StepResult(
             sum(r.rows for r in receipts),

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from boatlift.dataflow import Ephemeral, Plan, Policy
 from boatlift.recovery import Edge, Kind, RecoveryGraph, Vertex
 from boatlift.runtime.regimes import Program, Regime
-from boatlift.times import EPOCH, IDENTITY, Coarse, Cuts, Fine, FromSequence, Order, Projection, Sequence, ToSequence
+from boatlift.times import (
+    EPOCH,
+    IDENTITY,
+    Coarse,
+    Cuts,
+    Fine,
+    FromSequence,
+    Order,
+    Projection,
+    Sequence,
+    Then,
+    ToSequence,
+)
 
 __all__ = ["Node", "edge_name", "program_from", "program_of", "source_record"]
 
@@ -50,7 +62,18 @@ def program_of(plan: Plan, policies: Mapping[str, Policy] | None = None) -> Prog
         batch = unit.recomputation is not None
         nodes.append(Node(name, unit.reads, kind, other.get(name, unit.policy), unit.in_turn, batch, unit.repeats))
     nodes += [Node(name, (plan.unit_of_sink(name).name,), Kind.SINK) for name in plan.sinks]
-    return program_from(nodes)
+    return replace(program_from(nodes), optional=_of_policies(plan))
+
+
+def _of_policies(plan: Plan) -> frozenset[str]:
+    """Names what there is or is not as a batch's policy says: a changed policy is no changed program."""
+    found = set()
+    for unit in plan.units.values():
+        if unit.recomputation is not None:
+            marks = f"{unit.name}:marks"
+            found |= {marks, edge_name(marks, unit.name)}
+            found |= {edge_name(root, reader) for root in unit.roots for reader in (marks, unit.name)}
+    return frozenset(found)
 
 
 def program_from(nodes: Iterable[Node]) -> Program:
@@ -58,7 +81,7 @@ def program_from(nodes: Iterable[Node]) -> Program:
 
     The times of what takes its inputs as they come are those of a sequence; for who takes from it they are epochs again, one for each
     message that it took. A batch has epochs of its own; for who takes from it they are those of its input with which they ended, but
-    a lookup counts them as they are.
+    what takes its inputs as they come, and another batch, count them as they are.
     """
     nodes = list(nodes)
     orders = {n.name: Order(Sequence(tuple(edge_name(r, n.name) for r in n.reads))) for n in nodes if n.ordered}
@@ -66,12 +89,15 @@ def program_from(nodes: Iterable[Node]) -> Program:
 
     def projection(sender: str, node: Node) -> Projection:
         if node.ordered:
-            return ToSequence(orders[node.name].domain, edge_name(sender, node.name))
-        if node.batch:
-            return Coarse(cuts[node.name])
-        if sender in orders:
-            return FromSequence(orders[sender])
-        return Fine(cuts[sender]) if sender in cuts else IDENTITY
+            into: Projection = ToSequence(orders[node.name].domain, edge_name(sender, node.name))
+        elif node.batch:
+            into = Coarse(cuts[node.name])
+        else:
+            into = Fine(cuts[sender]) if sender in cuts else IDENTITY
+        if sender not in orders:
+            return into
+        numbered = FromSequence(orders[sender])
+        return numbered if into is IDENTITY else Then(numbered, into)
 
     vertices = []
     for node in nodes:

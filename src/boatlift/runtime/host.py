@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,13 +23,15 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any
 
-from boatlift.errors import BoatliftError, DataError, FencedError, UnavailableError, UserCodeError
+from boatlift.errors import BoatliftError, FencedError, UnavailableError, UserCodeError
 from boatlift.runtime.attempts import Attempts
 from boatlift.runtime.decisions import Decisions
 from boatlift.runtime.deliveries import Deliveries, Held
 from boatlift.runtime.engine import Engine, StepResult
+from boatlift.runtime.environments import refuse_another
 from boatlift.runtime.graph import program_of, source_record
 from boatlift.runtime.kept_runs import KeptRuns
+from boatlift.runtime.lasting import LastingEpochs
 from boatlift.runtime.positions import Positions
 from boatlift.runtime.progress import Progress
 from boatlift.runtime.regimes import StateMachine
@@ -117,6 +119,7 @@ class Host:
         self._memos: list[Record] = []
         self._attempts = Attempts(RETRIES, REST_SECONDS)
         self._unended = UnendedEpochs(engine.plan)
+        self._lasting = LastingEpochs(engine.plan)
         self._rests: dict[str, float] = {}
         self._running: dict[str, threading.Lock] = defaultdict(threading.Lock)
         self._finished = False
@@ -166,7 +169,8 @@ class Host:
                 messages_ahead=MESSAGES_AHEAD,
             )
             first = self._machine.start()
-            self._check_environment(history.environment)
+            if self._machine.replays and not self._resumed:
+                refuse_another(history.environment, self._engine.environment())
             if decided := self._decisions.take():
                 self._log.append(decided)  # durable before anything of it can be seen
             self._tell_restored()
@@ -207,20 +211,7 @@ class Host:
     def _with_certain_inputs(self) -> dict[str, int]:
         """Gives the units for which it is recorded what a step takes before it is executed, each to the last such step."""
         units = self._engine.plan.units.items()
-        return {name: self._recorded[name] for name, unit in units if not unit.takes_by_choice}
-
-    def _check_environment(self, recorded: Mapping[str, Any]) -> None:
-        now = self._engine.environment()
-        changed = {
-            key: (recorded.get(key), now.get(key)) for key in {*recorded, *now} if recorded.get(key) != now.get(key)
-        }
-        if changed and self._machine.replays and not self._resumed:
-            raise DataError(
-                "ENVIRONMENT_CHANGED",
-                "recorded steps must be replayed, but "
-                + ", ".join(f"{key} was {was} and is {now}" for key, (was, now) in sorted(changed.items()))
-                + ": run once under the recorded environment with --available-now, then change it",
-            )
+        return {name: self._recorded[name] for name, unit in units if not (unit.takes_by_choice or unit.marks)}
 
     def _tell_restored(self) -> None:
         for name, p in self._machine.processors.items():
@@ -238,6 +229,8 @@ class Host:
                 raise answer.error
             for event in answer():
                 self._carry_out(self._machine.handle(event))
+            for name, seconds in self._lasting.begun(self._machine.processors, self._clock()):
+                self._after(seconds, partial(self._lasted, name))
         if self._refusals:
             raise self._refusals[0]
 
@@ -251,6 +244,10 @@ class Host:
     def _after(self, seconds: float, answer: Answer) -> None:
         """Lets something happen later, unless the run has ended by then."""
         heappush(self._later, (time.monotonic() + seconds, next(self._numbers), answer))
+
+    def _lasted(self, name: str) -> Iterable[do.Event]:
+        over = self._lasting.over(name, self._machine.processors, self._clock())
+        return [do.Due(name)] if over else []
 
     def _carry_out(self, instructions: list[do.Instruction]) -> None:
         for order in instructions:

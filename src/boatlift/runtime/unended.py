@@ -38,8 +38,8 @@ class UnendedEpochs:
                 while waits >= self._tell_at[name]:
                     self._tell_at[name] *= 10
                 logger.warning(
-                    "%s waits for the end of its epoch, which %d steps have not brought: %s asks for more; its table stays what it was, and "
-                    "is made anew when the epoch ends, or nothing comes for a while",
+                    "%s waits for the end of its epoch, which %d steps have not brought: %s asks for more; what it gave stays what it was "
+                    "until then",
                     name,
                     waits,
                     describe_policy(policy),

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
-from boatlift.dataflow import Eager
+from boatlift.dataflow import Batch, Eager
 from boatlift.runtime.regimes import StateMachine
 from boatlift.runtime.regimes import acts as do
 from boatlift.simulation.disk import Disk
@@ -23,6 +23,9 @@ __all__ = ["Host", "Settings"]
 
 DATAFLOW = "simulated"
 SLUGGISH = 0.9
+HURRIES = 0.05
+"""How often the epoch of a batch has lasted long enough."""
+
 LOOKS = 8
 """After every so many manifests everything fails, to see whether what was collected is needed."""
 
@@ -82,6 +85,8 @@ class Host:
         self._starting: frozenset[str] = frozenset()
         self._patience = 0
         self._disk, self.settings = disk, settings
+        policies = {name: part.regime.policy for name, part in settings.recipe.parts.items()}
+        self._lasting = [name for name, policy in policies.items() if isinstance(policy, Batch) and policy.seconds]
         self._log = Log.open(disk, DATAFLOW)
         self.owner = self._log.claim(Claim("simulated", 0, 0, {"plan": "simulated"}, {}))
         self.facts = tuple(self._log.history.standing.facts())
@@ -105,6 +110,8 @@ class Host:
             CrashError: it dies of it.
             FencedError: another has taken over.
         """
+        if self._lasting and self._chance.random() < HURRIES:
+            self.hear(do.Due(self._chance.choice(self._lasting)))
         choices = [i for i, todo in enumerate(self.outstanding) if not isinstance(todo, do.Write | do.Finish)]
         writes = (i for i, todo in enumerate(self.outstanding) if isinstance(todo, do.Write))
         choices += islice(writes, 1)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from boatlift.simulation.nodes import Node
-from boatlift.simulation.recipes import Role, Wire
+from boatlift.simulation.recipes import COUNTING, Role, Wire
 from boatlift.simulation.world import World, sends
 
 __all__ = ["judge"]
@@ -101,7 +101,7 @@ class _Execution:
         match self._recipe.parts[wire.source].role:
             case Role.ORDERED:
                 return self._numbers[wire.source][time]
-            case Role.BATCH:
+            case Role.BATCH if self._recipe.parts[wire.target].role not in COUNTING:
                 return int(self._ends[wire.source][time])
             case Role.HEAD | Role.BODY:
                 return int(time[0])
@@ -189,14 +189,14 @@ class _Execution:
     def _in_batches(self, name: str) -> None:
         """Cuts where it was cut."""
         left = sorted(
-            (time, wire.name, digest)
+            (wire.name, self._epoch(wire, time), time, digest)
             for wire in self._recipe.inputs(name)
             for time, digest in self._sent[wire.name].items()
         )
         for number, end in enumerate(self._ends[name]):
-            taken = [(edge, time, digest) for time, edge, digest in left if time <= end]
-            left = [message for message in left if message[0] > end]
-            self._run(name, number, sorted(taken), None)
+            taken = [(edge, time, digest) for edge, epoch, time, digest in left if epoch <= end]
+            left = [message for message in left if message[1] > end]
+            self._run(name, number, taken, None)
         if left:
             raise AssertionError(f"{name} never took {left}")
 

@@ -29,7 +29,7 @@ from boatlift.times import (
     ToSequence,
 )
 
-__all__ = ["LOOP_ROUNDS", "Part", "Recipe", "Role", "Wire", "random_recipe", "random_regime"]
+__all__ = ["COUNTING", "LOOP_ROUNDS", "Part", "Recipe", "Role", "Wire", "random_recipe", "random_regime"]
 
 LOOP_ROUNDS = 3
 
@@ -168,11 +168,15 @@ class Recipe:
             Role.HEAD: lambda: Enter(Loop()),
         }
         first, second = out.get(sender), into.get(receiver)
-        if sender is Role.BATCH and receiver is Role.ORDERED:
-            return ToSequence(orders[wire.target].domain, wire.name)  # its epochs are counted as they are
+        if sender is Role.BATCH and second and receiver in COUNTING:
+            return second()
         if first and second:
             return Then(first(), second())
         return first() if first else second() if second else IDENTITY
+
+
+COUNTING = {Role.ORDERED, Role.BATCH}
+"""Those who count the epochs of a batch as they are; for others they are those of its input with which they ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,12 +273,13 @@ class _Making:
             self.add(Part(f"{name}-witness", Role.SINK), [stream], dense=False)
 
     def _batch(self, name: str, first: _Stream) -> bool:
-        """Only over what has epochs of its own: a batch counts them."""
-        if self.parts[first.name].role not in {Role.SOURCE, Role.STRUCTURED}:
+        """Over what has epochs: a batch counts them."""
+        if self.parts[first.name].role in {Role.HEAD, Role.BODY}:
             return False
-        regime = Regime(Batch(epochs=self.chance.randint(1, 3)))
+        regime = Regime(Batch(epochs=self.chance.randint(1, 3), seconds=self.chance.choice((0.0, 0.0, 0.0, 1.0))))
         part = Part(name, Role.BATCH, deterministic=self.chance.random() < 0.6, regime=regime)
-        self.add(self._with_regime(part), [first], dense=False, length=first.length)
+        own = self.parts[first.name].role is Role.BATCH  # then its epochs are of those, however many there are
+        self.add(self._with_regime(part), [first], dense=False, length=-len(self.parts) if own else first.length)
         return True
 
     def _loop(self, name: str, first: _Stream) -> None:

@@ -7,7 +7,7 @@ In reading order: `domain` (what a time is; epochs), `sequence`, `loop`; `fronti
 """
 
 from boatlift.times.domain import EPOCH, LAST, Domain, Epoch
-from boatlift.times.epoch_projections import Coarse, Cuts, Fine
+from boatlift.times.epoch_projections import Coarse, Cuts, Fine, epochs_cut
 from boatlift.times.frontier import AnyFrontier, EpochFrontier, Frontier, last_of
 from boatlift.times.laws import check_projection
 from boatlift.times.loop import Loop, LoopTime, end_of
@@ -58,6 +58,7 @@ __all__ = [
     "all_times",
     "check_projection",
     "end_of",
+    "epochs_cut",
     "frontier_of",
     "last_of",
     "no_times",

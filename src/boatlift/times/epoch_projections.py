@@ -7,8 +7,9 @@ from collections.abc import Iterable
 
 from boatlift.times.domain import LAST
 from boatlift.times.frontier import AnyFrontier, Frontier, last_of
+from boatlift.times.projection import IDENTITY, Projection, Then
 
-__all__ = ["Coarse", "Cuts", "Fine"]
+__all__ = ["Coarse", "Cuts", "Fine", "epochs_cut"]
 
 
 class Cuts:
@@ -77,6 +78,13 @@ class Coarse:
 
     def __repr__(self) -> str:
         return f"Coarse({self._cuts})"
+
+
+def epochs_cut(projection: Projection) -> Projection | None:
+    """Gives what leads to the epochs that a projection makes coarse ones of, the identity if its sender counts them; None if it makes none."""
+    if isinstance(projection, Then):
+        return projection.first if isinstance(projection.second, Coarse) else None
+    return IDENTITY if isinstance(projection, Coarse) else None
 
 
 class Fine:

@@ -71,29 +71,33 @@ IDENTITY = Identity()
 
 
 class Then:
-    """One projection after the other: over a domain that no processor has."""
+    """One projection after the other: over a domain that no processor has.
 
-    __slots__ = ("_first", "_second")
+    Attributes:
+        first, second: Them.
+    """
+
+    __slots__ = ("first", "second")
 
     def __init__(self, first: Projection, second: Projection) -> None:
-        self._first, self._second = first, second
+        self.first, self.second = first, second
 
     def __call__(self, frontier: AnyFrontier) -> AnyFrontier:
         """Gives φ₂(φ₁(f))."""
-        return self._second(self._first(frontier))
+        return self.second(self.first(frontier))
 
     def arrives(self, time: Any) -> Any | None:
         """Gives the second's time of the first's."""
-        between = self._first.arrives(time)
-        return None if between is None else self._second.arrives(between)
+        between = self.first.arrives(time)
+        return None if between is None else self.second.arrives(between)
 
     def sent(self, frontier: AnyFrontier) -> AnyFrontier:
         """Gives the second's of the first's."""
-        return self._second.sent(self._first.sent(frontier))
+        return self.second.sent(self.first.sent(frontier))
 
     def within(self, frontier: AnyFrontier) -> AnyFrontier:
         """Gives the first's of the second's."""
-        return self._first.within(self._second.within(frontier))
+        return self.first.within(self.second.within(frontier))
 
     def __repr__(self) -> str:
-        return f"{self._first} then {self._second}"
+        return f"{self.first} then {self.second}"

@@ -8,13 +8,17 @@ from boatlift.storage.facts import Chosen, Ended, State
 from boatlift.storage.standing import Standing
 from boatlift.times import (
     IDENTITY,
+    Coarse,
+    Cuts,
     Enter,
     Feedback,
+    Fine,
     FromSequence,
     Leave,
     Loop,
     Order,
     Sequence,
+    Then,
     ToSequence,
 )
 from support.regimes import Driver, chain, up_to, with_batch
@@ -64,6 +68,83 @@ def test_a_batch_may_also_want_a_time_to_pass_by_the_recorded_clocks():
     driver.go()
     ends = [fact.taken for fact in driver.facts(Chosen) if fact.processor == "p"]
     assert ends == [3, 7, 8]
+
+
+def ends_of(driver, name="p"):
+    return [fact.taken for fact in driver.facts(Chosen) if fact.processor == name]
+
+
+def test_an_epoch_waits_for_more_while_more_may_come():
+    driver = Driver(with_batch(epochs=3), epochs=2, ended=False)
+    driver.go()
+    assert not ends_of(driver), "nothing moves, but two are not three"
+    driver.epochs = 3
+    driver.hear(do.Wake("in"))
+    driver.go()
+    assert ends_of(driver) == [2]
+
+
+def test_an_epoch_that_has_lasted_long_enough_ends_though_nothing_comes():
+    driver = Driver(with_batch(policy=Batch(epochs=2, seconds=60)), epochs=3, ended=False, clock=lambda time: time)
+    driver.go()
+    assert not ends_of(driver)
+    driver.hear(do.Due("p"))
+    driver.go()
+    assert ends_of(driver) == [2]
+    driver.epochs = 5
+    driver.hear(do.Wake("in"))
+    driver.go()
+    assert ends_of(driver) == [2], "that was of the epoch before"
+    driver.hear(do.Due("p"))
+    driver.hear(do.Failed(frozenset({"in"})))  # what waited comes again, and the clock is asked again
+    driver.go()
+    assert ends_of(driver) == [2, 4]
+
+
+def marks(*of_steps):
+    """The contents of steps whose rows reach a period, and end an epoch or not."""
+    return lambda time: {"mark": dict(zip(("period", "ends"), of_steps[time], strict=True))}
+
+
+def test_an_epoch_ends_with_the_step_whose_rows_reach_another_period():
+    days = [(None, False), (7, False), (7, False), (8, False), (8, False), (7, False), (9, False)]
+    policy = Batch(event_time="at", every="1 day")
+    driver = Driver(with_batch(policy=policy), epochs=7, ended=False, positions=marks(*days))
+    driver.go()
+    assert ends_of(driver) == [3, 6], "late rows of 7 end nothing"
+
+
+def test_an_epoch_ends_with_the_step_whose_rows_say_so():
+    says = [(None, n in {0, 2}) for n in range(5)]
+    driver = Driver(with_batch(policy=Batch(epochs=2, when="any(x)")), epochs=5, ended=False, positions=marks(*says))
+    driver.go()
+    assert ends_of(driver) == [1, 3], "0 said so, but two were wanted; then 2 did, and two were there with 3"
+
+
+def over_sequence():
+    """Two sources into one processor that takes them as they come, a batch over that, and a batch over the batch."""
+    order, cuts, again = Order(Sequence(("x>p", "y>p"))), Cuts(), Cuts()
+    vertices = [Vertex(s, Kind.SOURCE) for s in "xy"] + [Vertex("p", Kind.STATELESS, domain=order.domain)]
+    vertices += [Vertex(name, Kind.STATELESS, False, coarse=True) for name in "bc"] + [Vertex("out", Kind.SINK)]
+    edges = [Edge(f"{s}>p", s, "p", ToSequence(order.domain, f"{s}>p")) for s in "xy"]
+    edges += [Edge("p>b", "p", "b", Then(FromSequence(order), Coarse(cuts))), Edge("b>c", "b", "c", Coarse(again))]
+    edges.append(Edge("c>out", "c", "out", Fine(again)))
+    regimes = {"b": Regime(Batch(epochs=3), recorded=False), "c": Regime(Batch(epochs=2), recorded=False)}
+    return Program(RecoveryGraph(vertices, edges), regimes, {"p": order}, {"b": cuts, "c": again})
+
+
+def test_a_batch_takes_what_came_as_it_came():
+    driver = Driver(over_sequence(), epochs=6, ended=False)
+    driver.go()
+    takes = {name: [t for o in driver.of(do.Run) if o.processor == name for t in o.takes] for name in "pbc"}
+    taken = {name: [[message.time for message in take.inputs] for take in takes[name]] for name in "bc"}
+    assert [len(times) for times in taken["b"]] == [3, 3, 3, 3]
+    assert [time for times in taken["b"] for time in times] == [take.time for take in takes["p"]]
+    assert taken["c"] == [[0, 1], [2, 3]], "of a batch it counts the epochs"
+    before = len(driver.of(do.Run))
+    driver.hear(do.Failed(frozenset({"p", "b", "c"})))
+    driver.go()
+    assert [o.processor for o in driver.of(do.Run)[before:]] == [], "what it sent is durable"
 
 
 def test_what_a_batch_lets_wait_holds_no_source_back():

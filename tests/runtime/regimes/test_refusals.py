@@ -13,7 +13,6 @@ from boatlift.times import (
     Coarse,
     Cuts,
     Fine,
-    Then,
 )
 from support.regimes import Driver, chain, up_to, with_batch
 
@@ -38,7 +37,7 @@ def test_a_batch_without_an_end_of_epoch_is_refused():
 def test_a_batch_over_what_are_no_epochs_is_refused():
     first, second = Cuts(), Cuts()
     vertices = [Vertex("in", Kind.SOURCE), *(Vertex(p, Kind.STATELESS, coarse=True) for p in "ab")]
-    edges = [Edge("in>a", "in", "a", Coarse(first)), Edge("a>b", "a", "b", Then(Fine(first), Coarse(second)))]
+    edges = [Edge("in>a", "in", "a", Coarse(first)), Edge("a>b", "a", "b", Fine(first))]
     regimes = {p: Regime(Batch(epochs=2)) for p in "ab"}
     with pytest.raises(InvalidError, match=r"\[BAD_PROJECTION\] b counts epochs, but a sends at other times"):
         Program(RecoveryGraph(vertices, edges), regimes, cuts={"a": first, "b": second})

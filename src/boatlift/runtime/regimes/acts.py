@@ -21,6 +21,7 @@ __all__ = [
     "Close",
     "Closed",
     "Collect",
+    "Due",
     "Durable",
     "Event",
     "Failed",
@@ -229,6 +230,13 @@ class Wake:
 
 
 @dataclass(frozen=True, slots=True)
+class Due:
+    """The epoch that a batch waits for has lasted as long as it is to, by the clock of whoever executes it, though no source says so."""
+
+    processor: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ran:
     """A processor has executed a time.
 
@@ -312,4 +320,4 @@ class Stop:
     drain: bool = False
 
 
-Event = Closed | Idle | Wake | Ran | Kept | Durable | Placed | Unsure | Holds | Failed | Stop
+Event = Closed | Idle | Wake | Due | Ran | Kept | Durable | Placed | Unsure | Holds | Failed | Stop

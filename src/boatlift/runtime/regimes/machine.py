@@ -18,6 +18,7 @@ from boatlift.recovery import Kind, Monitor
 from boatlift.runtime.regimes import acts as do
 from boatlift.runtime.regimes import keeping
 from boatlift.runtime.regimes.building import build
+from boatlift.runtime.regimes.coarse import CoarseEpochs
 from boatlift.runtime.regimes.durable import DurableFacts
 from boatlift.runtime.regimes.ends import SinkEnd, SourceEnd
 from boatlift.runtime.regimes.invariants import check
@@ -119,6 +120,11 @@ class StateMachine:
                 assert isinstance(end, SourceEnd)
                 end.wake()
                 self._moved.add(source)
+            case do.Due(processor):
+                batch = self.processors[processor]
+                assert isinstance(batch, CoarseEpochs)
+                batch.due()
+                self._moved.add(processor)
             case do.Ran():
                 self._ran(event)
             case do.Kept(number):
@@ -315,8 +321,8 @@ class StateMachine:
         if p.rebuild and not p.running:
             self._rebuild(p)
         while not (p.running or p.rebuild or (self._at_once and p.takes_from_sources)):
-            rests = hasten and all(self._source(source).idle for source in self.pressure.above(p.name))
-            upcoming = p.upcoming(self._chosen(p), hasten=rests)
+            over = hasten and all(self._source(source).ended for source in self.pressure.above(p.name))
+            upcoming = p.upcoming(self._chosen(p), hasten=over)
             step = next(upcoming, None)
             if step is None:
                 self._pass_over(p, p.over())
@@ -458,7 +464,7 @@ class StateMachine:
     def _hasten(self) -> None:
         """Nothing moves by itself.
 
-        Then what blocks sinks is made durable; batches take what there is, if nothing more comes; or else sources go on beyond what may
+        Then what blocks sinks is made durable; batches take what there is, if nothing more will ever come; or else sources go on beyond what may
         wait; and if there is nothing of that to do, all is done.
         """
         if any(sink.waits for sink in self.sinks):

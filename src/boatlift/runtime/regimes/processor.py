@@ -129,7 +129,7 @@ class Processor(ABC):
 
         Args:
             chosen: Its recorded choices, which are not made again.
-            hasten: Nothing else moves: make do with what there is.
+            hasten: Nothing more will come: make do with what there is.
         """
 
     @abstractmethod

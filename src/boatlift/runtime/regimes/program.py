@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from boatlift.errors import InternalError, InvalidError
 from boatlift.recovery import RecoveryGraph
 from boatlift.runtime.regimes.regime import Regime
-from boatlift.times import Coarse, Cuts, Order, Sequence
+from boatlift.times import Cuts, Order, Sequence, epochs_cut
 
 __all__ = ["Program"]
 
@@ -22,6 +23,7 @@ class Program:
         regimes: Processor to regime; `Ephemeral` for one that is left out.
         orders: Each processor of a sequence domain to its order, empty yet.
         cuts: Each processor of coarse epochs to where they end, empty yet.
+        optional: Processors and edges that another policy may have: what is durable of one that there is not says nothing.
 
     Raises:
         InvalidError: `[BAD_POLICY]` a processor cannot have its regime; `[BAD_PROJECTION]` a batch is over what are no epochs.
@@ -31,6 +33,7 @@ class Program:
     regimes: Mapping[str, Regime] = field(default_factory=dict)
     orders: Mapping[str, Order] = field(default_factory=dict)
     cuts: Mapping[str, Cuts] = field(default_factory=dict)
+    optional: AbstractSet[str] = frozenset()
 
     def __post_init__(self) -> None:
         for name, vertex in self.graph.vertices.items():
@@ -40,7 +43,7 @@ class Program:
                     "INTERNAL", f"{name} lacks the record of its choices, or has one that it does not need"
                 )
             for edge in self.graph.inputs[name] if vertex.coarse else ():
-                if not isinstance(edge.projection, Coarse):
+                if epochs_cut(edge.projection) is None:
                     raise InvalidError(
                         "BAD_PROJECTION",
                         f"{name} counts epochs, but {edge.source} sends at other times ({edge.projection}): batch epochs",

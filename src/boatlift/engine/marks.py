@@ -1,0 +1,46 @@
+"""Marks: what the rows of each step say about the end of a batch's epoch; its steps come to it with that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import xxhash
+from pyspark.sql import SparkSession
+
+from boatlift.engine.inputs import Inputs, content_of
+from boatlift.engine.program import CompiledUnit
+from boatlift.engine.row_questions import asked
+from boatlift.runtime.regimes.acts import Take
+
+__all__ = ["Markers", "digest_of"]
+
+
+def digest_of(mark: Mapping[str, Any]) -> str:
+    """Gives a mark's digest, to be compared when it is made again."""
+    return xxhash.xxh3_64_hexdigest(msgspec.json.encode(mark, order="deterministic"))
+
+
+class Markers:
+    """Asks the rows of steps.
+
+    Args:
+        spark: The session.
+        units: The dataflow's units, compiled.
+        inputs: What steps take.
+    """
+
+    def __init__(self, spark: SparkSession, units: Mapping[str, CompiledUnit], inputs: Inputs) -> None:
+        self._spark, self._units, self._inputs = spark, units, inputs
+
+    def mark(self, unit: str, take: Take) -> Mapping[str, Any]:
+        """Runs the job of a step."""
+        compiled, given = self._units[unit], content_of(take)
+        assert compiled.unit.marks is not None
+        self._inputs.verify_recorded((take,))
+        rows, _ = self._inputs.rows(self._spark, unit, take)
+        frame = compiled.build(rows, given["clock"], given["seed"])
+        (answer,) = asked(compiled.unit.marks.of, frame).collect()
+        self._inputs.verify((take,))
+        return {"period": answer["period"], "ends": bool(answer["ends"])}

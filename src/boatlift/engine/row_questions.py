@@ -1,0 +1,56 @@
+"""What a policy asks of the rows of a step, as one small aggregation: whether the epoch of a batch is over (`Batch.asks_rows`)."""
+
+from __future__ import annotations
+
+from pyspark.errors import AnalysisException, ParseException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, DateType, TimestampNTZType, TimestampType
+
+from boatlift.dataflow import Batch
+from boatlift.dataflow.columns import quoted
+from boatlift.errors import InvalidError
+
+__all__ = ["asked", "check_marks"]
+
+
+def check_marks(name: str, policy: Batch, rows: DataFrame) -> None:
+    """Refuses a policy that cannot be asked of these rows.
+
+    Raises:
+        InvalidError: `[BAD_POLICY]` no such column, or none of times; a condition that Spark does not know, or that is none over rows.
+    """
+    column = policy.event_time
+    if column is not None:
+        if column not in rows.columns:
+            raise InvalidError(
+                "BAD_POLICY",
+                f"{name}: event_time is {column}, which its rows do not have: they have {', '.join(rows.columns)}",
+            )
+        kind = rows.schema[column].dataType
+        if not isinstance(kind, DateType | TimestampType | TimestampNTZType):
+            raise InvalidError(
+                "BAD_POLICY",
+                f"{name}: event_time is {column}, which is {kind.simpleString()}: choose a date or a timestamp",
+            )
+    try:
+        fields = asked(policy, rows).schema
+    except (AnalysisException, ParseException) as error:
+        said = (error.getMessage() or str(error)).splitlines()[0]
+        raise InvalidError(
+            "BAD_POLICY", f"{name}: Spark cannot ask {policy.when!r} of all rows of a step: {said}"
+        ) from error
+    if not isinstance(fields["ends"].dataType, BooleanType):
+        raise InvalidError(
+            "BAD_POLICY",
+            f"{name}: {policy.when!r} is {fields['ends'].dataType.simpleString()}: write a condition, as in \"count_if(kind = 'close') > 0\"",
+        )
+
+
+def asked(policy: Batch, rows: DataFrame) -> DataFrame:
+    """Gives the one row that answers a policy: `period`, the number of the last period that rows reach, and `ends`."""
+    period = F.lit(None).cast("long")
+    if policy.event_time is not None:
+        microseconds = f"unix_micros(CAST({quoted(policy.event_time)} AS TIMESTAMP))"
+        period = F.expr(f"CAST(floor(max({microseconds}) / {policy.period}D) AS BIGINT)")
+    return rows.agg(period.alias("period"), F.expr(policy.when or "count(*) < 0").alias("ends"))

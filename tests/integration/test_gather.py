@@ -1,0 +1,225 @@
+"""Epochs that many steps share: by count, by the clock, by event time, by what rows say; behind whatever comes as it comes; on Spark."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import boatlift as bl
+from support.dying import DiesError, dying_at
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "k STRING, v INT, at TIMESTAMP"
+HOURS = [9, 9, 9, 10, 9, 10, 11, 12]
+
+
+def rows_of(stream: str, file: int) -> list[tuple[str, int, str]]:
+    hour = HOURS[file % len(HOURS)]
+    return [("ABC"[(file + i) % 3], file * 10 + i, f"2026-03-0{file // 8 + 1} {hour:02d}:{i:02d}:00") for i in range(4)]
+
+
+def add(stream: str, files: range) -> None:
+    Path(stream).mkdir(exist_ok=True)
+    for file in files:
+        rows = "".join(f"{k},{v},{at}\n" for k, v, at in rows_of(stream, file))
+        Path(f"{stream}/{file:03d}.csv").write_text(f"k,v,at\n{rows}")
+
+
+def source(flow: bl.Dataflow, name: str) -> Any:
+    return flow.source(name, bl.files(name, format="csv", schema=SCHEMA, max_files_per_step=1))
+
+
+def gathered(policy: bl.Batch, *, merged: bool = True) -> bl.Dataflow:
+    """Sums of what was gathered, and of each gathering how many rows and files it had."""
+    from pyspark.sql import functions as F
+
+    flow = bl.Dataflow("flow")
+    rows = source(flow, "east")
+    rows = rows.merge("both", source(flow, "west")) if merged else rows
+    hours = rows.gather("hours", policy=policy)
+    sums = hours.group_by("k").agg("sums", F.sum("v").alias("total"), F.count("*").alias("n"), policy=bl.Lazy(every=2))
+    sums.sink("out", bl.sqlite("out.db", table="sums", key=["k"]))
+    hours.sink("all", bl.parquet("all"))
+    return flow
+
+
+def run(
+    spark: SparkSession, flow: bl.Dataflow, watch: Callable[[bl.Progress], None] = lambda _: None
+) -> dict[str, list[int]]:
+    """Runs until nothing is new; gives the rows of the steps that each processor executed."""
+    executed: dict[str, list[int]] = {}
+
+    def note(progress: bl.Progress) -> None:
+        if progress.what == "step":
+            executed.setdefault(progress.processor, []).append(progress.numInputRows)
+        watch(progress)
+
+    bl.run(flow, "store", available_now=True, spark=spark, on_progress=note)
+    return executed
+
+
+def check(**files: int) -> None:
+    came = [row for stream, count in files.items() for file in range(count) for row in rows_of(stream, file)]
+    with closing(sqlite3.connect("out.db")) as db:
+        found = {k: (total, n) for k, total, n in db.execute("SELECT k, total, n FROM sums")}
+    assert found == {k: (sum(v for key, v, _ in came if key == k), sum(key == k for key, _, _ in came)) for k in "ABC"}
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_what_comes_as_it_comes_is_one_step_again_when_an_epoch_is_over(spark: SparkSession) -> None:
+    add("east", range(5))
+    add("west", range(2))
+    executed = run(spark, gathered(bl.Batch(epochs=3)))
+    assert len(executed["both"]) == 7
+    assert sum(executed["hours"]) == 28
+    assert all(rows >= 12 for rows in executed["hours"][:-1])
+    assert executed["sums"] == executed["hours"], "a step of what was gathered is one step behind it"
+    check(east=5, west=2)
+    add("west", range(2, 6))
+    run(spark, gathered(bl.Batch(epochs=3)))
+    check(east=5, west=6)
+
+
+@pytest.mark.parametrize(
+    ("what", "processor", "nth"),
+    [("step", "both", 4), ("step", "hours", 1), ("step", "hours", 2), ("step", "sums", 1), ("commit", "out", 2)],
+)
+@pytest.mark.parametrize(
+    "policy", [bl.Batch(epochs=2), bl.Batch(event_time="at", every="1 hour")], ids=["count", "event time"]
+)
+def test_a_crash_anywhere_loses_nothing_and_doubles_nothing(
+    spark: SparkSession, what: str, processor: str, nth: int, policy: bl.Batch
+) -> None:
+    add("east", range(4))
+    add("west", range(4))
+    with pytest.raises(DiesError):
+        run(spark, gathered(policy), dying_at(what, processor, nth))
+    run(spark, gathered(policy))
+    check(east=4, west=4)
+
+
+def test_epochs_end_where_event_time_reaches_another_period(spark: SparkSession) -> None:
+    add("east", range(8))
+    executed = run(spark, gathered(bl.Batch(event_time="at", every="1 hour"), merged=False))
+    # 9 9 9 10 | 9 10 | 11 12 |, if steps came one by one; what is there when an epoch is over is of it
+    assert sum(executed["hours"]) == 32
+    assert executed["hours"][0] >= 16
+    assert len(executed["hours:marks"]) == 8
+    check(east=8)
+
+
+def test_epochs_end_where_rows_say_so(spark: SparkSession) -> None:
+    add("east", range(6))
+    policy = bl.Batch(when="max(v) > 32")
+    flow = gathered(policy, merged=False)
+    with pytest.raises(DiesError):
+        run(spark, flow, dying_at("step", "hours:marks", 3))
+    executed = run(spark, gathered(policy, merged=False))
+    assert executed["hours"][0] >= 16
+    check(east=6)
+
+
+def test_a_live_epoch_ends_by_the_clock_though_nothing_comes(spark: SparkSession) -> None:
+    """Two files come and no more: without the clock the run would have nothing to do, and never be stopped."""
+    add("east", range(2))
+    done = threading.Event()
+
+    def watch(progress: bl.Progress) -> None:
+        if (progress.what, progress.processor) == ("commit", "out"):
+            done.set()
+
+    query = bl.start(gathered(bl.Batch(seconds=1.5), merged=False), "store", spark=spark, on_progress=watch)
+    try:
+        assert done.wait(60)
+    finally:
+        query.stop()
+    check(east=2)
+
+
+def test_another_end_of_epochs_is_no_other_program(spark: SparkSession) -> None:
+    add("east", range(3))
+    with pytest.raises(DiesError):
+        run(spark, gathered(bl.Batch(epochs=2), merged=False), dying_at("commit", "out"))
+    for n, policy in enumerate(
+        [bl.Batch(event_time="at", every="1 hour"), bl.Batch(epochs=2), bl.Batch(when="count(*) > 3", seconds=0.1)]
+    ):
+        add("east", range(3, 6 + n))
+        run(spark, gathered(policy, merged=False))
+        check(east=6 + n)
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        (
+            bl.Batch(event_time="when", every="1 day"),
+            "event_time is when, which its rows do not have: they have k, v, at",
+        ),
+        (bl.Batch(event_time="v", every="1 day"), "event_time is v, which is int: choose a date or a timestamp"),
+        (bl.Batch(when="v > 3"), "Spark cannot ask 'v > 3' of all rows of a step"),
+        (bl.Batch(when="max(w) > 3"), "Spark cannot ask 'max\\(w\\) > 3' of all rows of a step"),
+        (bl.Batch(when="max(v) >"), "Spark cannot ask 'max\\(v\\) >' of all rows of a step"),
+        (bl.Batch(when="max(v)"), "'max\\(v\\)' is int: write a condition"),
+    ],
+)
+def test_ends_that_cannot_be_asked_of_rows_are_refused(policy: bl.Batch, said: str, spark: SparkSession) -> None:
+    add("east", range(1))
+    with pytest.raises(bl.InvalidError, match=rf"\[BAD_POLICY\] hours: {said}"):
+        run(spark, gathered(policy, merged=False))
+    assert not Path("store").exists() or not list(Path("store").rglob("*.log"))
+
+
+def test_a_table_may_be_computed_of_what_a_merge_gave_since_the_last_one(spark: SparkSession) -> None:
+    from pyspark.sql import functions as F
+
+    def summed(df: DataFrame) -> DataFrame:
+        return df.groupBy("k").agg(F.sum("v").alias("total"), F.count("*").alias("n"))
+
+    flow = bl.Dataflow("flow")
+    both = source(flow, "east").merge("both", source(flow, "west"))
+    both.recompute("fit", summed, over="batch", policy=bl.Batch(epochs=100)).sink(
+        "out", bl.sqlite("out.db", table="sums", key=["k"])
+    )
+    add("east", range(3))
+    add("west", range(2))
+    assert len(run(spark, flow)["fit"]) == 1, "until nothing more comes"
+    check(east=3, west=2)
+
+
+def test_what_was_looked_up_for_is_looked_up_for_again_and_merged(spark: SparkSession) -> None:
+    """Two lookups in a row, then a merge of what they gave with another stream: each has times of its own."""
+    from pyspark.sql import functions as F
+
+    def flow_of() -> bl.Dataflow:
+        flow = bl.Dataflow("flow")
+        east, west = source(flow, "east"), source(flow, "west")
+        count, most = F.count("*").alias("n"), F.max("v").alias("most")
+        counts, greatest = west.group_by("k").agg("counts", count), west.group_by("k").agg("greatest", most)
+        first = east.lookup("first", of=counts.by("k"))
+        second = first.lookup("second", there=greatest.by("k")).transform("told", lambda df: df.select("k", "v", "at"))
+        second.merge("both", west).group_by("k").agg("sums", F.sum("v").alias("total"), count).sink(
+            "out", bl.sqlite("out.db", table="sums", key=["k"])
+        )
+        return flow
+
+    add("east", range(4))
+    add("west", range(3))
+    for what, processor, nth in (("step", "first", 3), ("step", "told", 4), ("step", "both", 5), ("commit", "out", 3)):
+        with pytest.raises(DiesError):
+            run(spark, flow_of(), dying_at(what, processor, nth))
+    run(spark, flow_of())
+    check(east=4, west=3)
