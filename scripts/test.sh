@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs the tests in two phases (`make test`): those that start no JVM two at a time, then those on Spark in one process
-# that shares its session. Both run even if the first fails; either failure is a failure.
+# Runs the tests in two phases (`make test`), each two at a time: those that start no JVM, then those on Spark, whose workers
+# each have a session; the tests of a file go to one. Both run even if the first fails; either failure is a failure.
 set -u
 cd "$(dirname "$0")/.."
 
@@ -16,5 +16,5 @@ failed=0
 echo "tests without a JVM"
 phase -n 2 -m "not spark and not cluster and not crash" "$@" || failed=1
 echo "tests on Spark"
-phase -m "spark or cluster or crash" "$@" || failed=1
+phase -n 2 --dist loadfile -m "spark or cluster or crash" "$@" || failed=1
 exit "$failed"

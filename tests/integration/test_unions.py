@@ -92,7 +92,9 @@ def test_a_union_waits_for_the_last_and_what_is_before_it_does_not(spark: SparkS
     assert executed["sums"] == 1
     assert found() == expected(east=1, west=1)
     add("west", range(1, 6))
-    assert run(spark, flow_of("union"))["sums"] == 5
+    executed = run(spark, flow_of("union"))
+    assert executed["sums"] == executed["read-west"] == 5
+    assert executed["read-east"] == 0, "what it had sent was kept when the run ended"
     assert found() == expected(east=6, west=6)
 
 

@@ -3,6 +3,8 @@
 from functools import partial
 from typing import Any
 
+import pytest
+
 import boatlift as bl
 from boatlift.dataflow import Policy, plan
 from boatlift.runtime.foresight import costs_of, needless_policies
@@ -72,3 +74,14 @@ def test_a_policy_that_buys_nothing_is_told_with_a_cheaper_one() -> None:
     assert needless(bl.Eager(), bl.Eager()) == {"clean": bl.Ephemeral()}, "nobody ever asks for its rows again"
     assert needless(bl.Eager(), bl.Lazy(every=10)) == {}, "it need not run again for those that go back"
     assert needless(None, bl.Lazy(every=10)) == {}
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [bl.Batch(epochs=50), bl.Batch(seconds=60), bl.Batch(event_time="at", every="1 day"), bl.Batch(when="any(x)")],
+)
+def test_long_epochs_are_of_many_steps(policy: bl.Batch) -> None:
+    flow = bl.Dataflow("flow")
+    flow.source("rows", ANY).gather("hours", policy=policy).sink("out", ANY)
+    costs = costs_of(program_of(plan(flow)))
+    assert costs["hours"].get("hours", 0) <= 1, "what it gave is durable"

@@ -32,7 +32,6 @@ class Driver:
         epochs: How many epochs each source has.
         slow: Processors whose runs are kept for later.
         clock: Epoch to the clock that its source reads, in milliseconds.
-        positions: Epoch to what else its source sends.
         ended: Whether sources have ended after that, or may go on some day.
     """
 
@@ -47,10 +46,8 @@ class Driver:
         durable=True,
         ended=True,
         clock=None,
-        positions=None,
         **options,
     ):
-        self.positions = positions
         self.ended = ended
         self.clock = clock
         self.given, self.later, self.kept = [], [], []
@@ -79,8 +76,7 @@ class Driver:
         match order:
             case do.Close(source, life, time):
                 over, clock = time >= self.epochs, {"clock": self.clock(time)} if self.clock else {}
-                more = self.positions(time) if self.positions and not over else {}
-                positions = {"end": time, **clock, **more}
+                positions = {"end": time, **clock}
                 self.hear(do.Idle(source, life, time, self.ended) if over else do.Closed(source, life, time, positions))
             case do.Run() if order.processor in self.slow:
                 self.kept.append(order)

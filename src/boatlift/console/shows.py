@@ -75,9 +75,7 @@ def show_plan(flow: Dataflow, *, as_json: bool) -> None:
     for name, unit in planned.units.items():
         sinks = f", staging for {', '.join(s.name for s in unit.sinks)}" if unit.sinks else ""
         kept = ", its output kept as runs for its readers" if unit.materialised else ""
-        kept += (
-            ", from everything since the beginning" if planned.read_whole(unit.roots[0]) and unit.recomputation else ""
-        )
+        kept += ", from everything since the beginning" if unit.recomputation and unit.recomputation.everything else ""
         looks = f", looking up {', '.join(table.upstream for table in unit.tables)}" if unit.tables else ""
         console.print(f"  {' and '.join(unit.roots)} → {' → '.join(units[name])}{looks}{sinks}{kept}")
     console.print("\nDurable in the log before anything of a step can be seen:")
@@ -118,6 +116,8 @@ def _described(planned: Plan, name: str) -> dict[str, Any]:
         about["tables"] = {t.name: {"reads": t.upstream, "keys": list(t.keys)} for t in processor.tables}
     if isinstance(processor, Recomputation):
         about["over"] = "everything" if processor.everything else "batch"
+        if processor.function is None:
+            about["kind"] = "gathering"
     upstream = next(iter(upstreams_of(processor)), None)
     return about if upstream is None else {**about, "reads": upstream}
 

@@ -219,7 +219,7 @@ class Stream:
             function: Takes a DataFrame, gives a DataFrame: joins, aggregates, windows, whatever Spark has. It need not be
                 deterministic: what it gave is durable before anyone sees it, and is then never computed again.
             policy: When: `Batch()` if not given, which is whenever the last one is done and something new has come.
-            over: `everything`: all rows since the beginning, read again from the source; `batch`: those that are new, of whatever stream.
+            over: `everything`: all rows since the beginning, read again from the source; `batch`: those that are new, of any stream of new rows.
 
         Raises:
             InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
@@ -245,7 +245,7 @@ class Stream:
         Raises:
             InvalidError: `[BAD_POLICY]`.
         """
-        if not isinstance(policy, Batch) or policy == Batch():
+        if not isinstance(policy, Batch) or policy == Batch():  # compares texts and numbers: `Batch` has seen to it
             raise InvalidError(
                 "BAD_POLICY", f"{name} gathers until an epoch is over: say when, as in Batch(seconds=60)"
             )

@@ -8,10 +8,10 @@ staged inside the job that makes their rows. What is recomputed from everything 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from boatlift.dataflow.builder import Dataflow
-from boatlift.dataflow.policies import Batch, Ephemeral, Policy
+from boatlift.dataflow.policies import Ephemeral, Policy
 from boatlift.dataflow.processors import (
     Aggregate,
     Lookup,
@@ -27,24 +27,7 @@ from boatlift.dataflow.processors import (
 from boatlift.dataflow.streams import Streams, streams_of
 from boatlift.errors import InvalidError
 
-__all__ = ["Marks", "Plan", "Unit", "plan"]
-
-
-@dataclass(frozen=True, slots=True)
-class Marks:
-    """Tells a batch of each step of its input what the rows say about the end of its epoch, and sends the step on with that.
-
-    Attributes:
-        of: The policy that asks.
-    """
-
-    name: str
-    of: Batch
-
-    @property
-    def policy(self) -> Policy:
-        """It keeps nothing: asked again, the rows say the same."""
-        return Ephemeral()
+__all__ = ["Plan", "Unit", "plan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +39,7 @@ class Unit:
         roots: Where its rows come from: a source, or a unit whose output is materialised; several, if it unites them.
         union: How it unites them.
         chain: The transforms between roots and lookup or end, in order.
-        end: What makes it more than transforms, if anything does: keyed state, a lookup, a recomputation, marks for one.
+        end: What makes it more than transforms, if anything does: keyed state, a lookup, a recomputation.
         after: The transforms behind a lookup, in order.
         sinks: Sinks that are staged in its job.
         materialised: Whether other units read its output.
@@ -67,7 +50,7 @@ class Unit:
     roots: tuple[str, ...]
     union: Union | None
     chain: tuple[Transform, ...]
-    end: Aggregate | Lookup | Recomputation | Marks | None
+    end: Aggregate | Lookup | Recomputation | None
     after: tuple[Transform, ...]
     sinks: tuple[SinkProcessor, ...]
     materialised: bool
@@ -113,25 +96,14 @@ class Unit:
         return self.end if isinstance(self.end, Recomputation) else None
 
     @property
-    def marks(self) -> Marks | None:
-        """The marks at its end."""
-        return self.end if isinstance(self.end, Marks) else None
-
-    @property
-    def marker(self) -> str | None:
-        """Names the unit that its steps come through with marks, of a batch whose epochs end by what rows say."""
-        return f"{self.name}:marks" if self.recomputation is not None and self.recomputation.policy.asks_rows else None
-
-    @property
     def tables(self) -> tuple[Table, ...]:
         """What its lookup keeps; `upstream` names the units."""
         return self.lookup.tables if self.lookup is not None else ()
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """Names all that it takes from: its roots first, or who marks their steps; then its tables."""
-        first = self.roots if self.marker is None else (self.marker,)
-        return (*first, *(table.upstream for table in self.tables))
+        """Names all that it takes from: its roots first, then its tables."""
+        return (*self.roots, *(table.upstream for table in self.tables))
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,12 +174,13 @@ class _Units:
             at = self._follow(at, after)
         if isinstance(here := self._processors[at], Aggregate | Lookup | Recomputation):
             end, at = here, here.upstream
-        root = self._follow(at, chain, through=isinstance(end, Recomputation) and end.everything)
+        whole = isinstance(end, Recomputation) and end.everything
+        root = self._follow(at, chain, through=whole)
         there = self._processors[root]
         union = there if isinstance(there, Union) and root not in self.units else None
         roots = (root,) if union is None else upstreams_of(union)
         unit = f"{name}:rows" if isinstance(processor, SourceProcessor) else name  # a source staged as it is
-        made = Unit(
+        self.units[unit] = Unit(
             unit,
             roots,
             union,
@@ -220,10 +193,6 @@ class _Units:
             self._streams.changes[roots[0]],
             self._streams.changes[name],
         )
-        if made.marker is not None and isinstance(end, Recomputation):
-            marks = Marks(made.marker, end.policy)
-            self.units[marks.name] = replace(made, name=marks.name, end=marks, sinks=(), materialised=False)
-        self.units[unit] = made
 
     def _follow(self, at: str, chain: list[Transform], *, through: bool = False) -> str:
         """Goes up through transforms to where rows come from: what is no transform, or is a unit, unless one goes through that too."""

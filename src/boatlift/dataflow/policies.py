@@ -45,6 +45,10 @@ class Batch:
     when: str | None = None
 
     def __post_init__(self) -> None:
+        for name in ("event_time", "every", "when"):
+            given: object = getattr(self, name)
+            if not (given is None or (isinstance(given, str) and given.strip())):
+                raise InvalidError("BAD_OPTION", f"Batch({name}={given!r}): {name} must be text")
         if self.epochs is not None and self.epochs < 1:
             raise InvalidError("BAD_OPTION", f"Batch(epochs={self.epochs}): epochs must be at least 1")
         if not 0 <= self.seconds < float("inf"):
@@ -56,7 +60,9 @@ class Batch:
             )
         if self.every is not None and not self.period:
             raise InvalidError(
-                "BAD_OPTION", f"Batch(every={self.every!r}): write a number and a unit, as in '1 day' or '15 minutes'"
+                "BAD_OPTION",
+                f"Batch(every={self.every!r}): write a number and a unit of {', '.join(_MICROSECONDS)}, "
+                "as in '15 minutes'",
             )
 
     @property

@@ -32,18 +32,23 @@ class Inputs:
         units: Its units, compiled.
         store: Where runs are that were kept.
         scratch: Where tasks have left them.
+        slots: How many tasks run at once.
         recorded: Source to the last time that was closed before this process began: its input must be proved unchanged.
     """
 
     def __init__(
-        self, plan: Plan, units: Mapping[str, CompiledUnit], store: Store, scratch: Path, recorded: Mapping[str, int]
+        self,
+        plan: Plan,
+        units: Mapping[str, CompiledUnit],
+        store: Store,
+        scratch: Path,
+        slots: int,
+        recorded: Mapping[str, int],
     ) -> None:
         self._plan, self._units = plan, units
         self._store, self._scratch, self._recorded = store, scratch, recorded
-        marked = {unit.marker: unit.roots[0] for unit in plan.units.values() if unit.marker}  # passes on what it takes
-        self._senders = {
-            edge_name(sender, name): marked.get(sender, sender) for name, u in plan.units.items() for sender in u.reads
-        }
+        self._senders = {edge_name(sender, name): sender for name, unit in plan.units.items() for sender in unit.reads}
+        self._slots = max(1, slots)
 
     def path(self, run: RunRef) -> Path:
         """Tells where a run can be read: where a task has left it, else where it was kept."""
@@ -86,7 +91,7 @@ class Inputs:
         root = self._units[sender]
         runs = [run for content in contents for run in runs_of(content)]
         files = tuple(str(self.path(run)) for run in runs)
-        slots = spark.range(0, max(1, len(files)), 1, max(1, len(files)))
+        slots = spark.range(0, max(1, len(files)), 1, max(1, min(len(files), self._slots)))
         weight_field = [StructField(WEIGHT, LongType())] if root.unit.changes_out else []
         schema = StructType([*root.schema.fields, *weight_field])
         return slots.mapInArrow(ReadTask(unit, files), schema), sum(run.size for run in runs)

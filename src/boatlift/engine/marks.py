@@ -1,12 +1,10 @@
-"""Marks: what the rows of each step say about the end of a batch's epoch; its steps come to it with that."""
+"""Marks: what the rows of each step say about the end of a batch's epoch. They are in no log: where an epoch ended is."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
-import xxhash
 from pyspark.sql import SparkSession
 
 from boatlift.engine.inputs import Inputs, content_of
@@ -14,12 +12,7 @@ from boatlift.engine.program import CompiledUnit
 from boatlift.engine.row_questions import asked
 from boatlift.runtime.regimes.acts import Take
 
-__all__ = ["Markers", "digest_of"]
-
-
-def digest_of(mark: Mapping[str, Any]) -> str:
-    """Gives a mark's digest, to be compared when it is made again."""
-    return xxhash.xxh3_64_hexdigest(msgspec.json.encode(mark, order="deterministic"))
+__all__ = ["Markers"]
 
 
 class Markers:
@@ -35,12 +28,12 @@ class Markers:
         self._spark, self._units, self._inputs = spark, units, inputs
 
     def mark(self, unit: str, take: Take) -> Mapping[str, Any]:
-        """Runs the job of a step."""
+        """Runs the job of a step: one message."""
         compiled, given = self._units[unit], content_of(take)
-        assert compiled.unit.marks is not None
+        assert compiled.unit.recomputation is not None
         self._inputs.verify_recorded((take,))
         rows, _ = self._inputs.rows(self._spark, unit, take)
-        frame = compiled.build(rows, given["clock"], given["seed"])
-        (answer,) = asked(compiled.unit.marks.of, frame).collect()
+        frame = compiled.taken(rows, given["clock"], given["seed"])
+        (answer,) = asked(compiled.unit.recomputation.policy, frame).collect()
         self._inputs.verify((take,))
         return {"period": answer["period"], "ends": bool(answer["ends"])}

@@ -119,6 +119,11 @@ class CompiledUnit:
             )
         return frame
 
+    def taken(self, rows: DataFrame, clock: int, seed: int) -> DataFrame:
+        """Gives what comes out of the transforms before a recomputation."""
+        frame = _apply(self.unit, rows.alias(INPUT), clock, seed, self.positioned)
+        return frame.drop(POSITION) if self.positioned else frame
+
     def with_shape(self, empty: DataFrame) -> CompiledUnit:
         """The same, knowing the shape of its frame; `empty` has the columns of the unit's rows."""
         frame = self._built(empty, 0, 0)
@@ -132,13 +137,11 @@ class CompiledUnit:
         )
 
     def _built(self, rows: DataFrame, clock: int, seed: int) -> DataFrame:
-        rows = rows.alias(INPUT)
         if self.unit.changes_in:
-            return _on_changes(self.unit, rows, clock, seed)
-        frame = _apply(self.unit, rows, clock, seed, self.positioned)
+            return _on_changes(self.unit, rows.alias(INPUT), clock, seed)
         if self.columns:
-            return frame.select(*self.columns)
-        frame = frame.drop(POSITION) if self.positioned else frame
+            return _apply(self.unit, rows.alias(INPUT), clock, seed, self.positioned).select(*self.columns)
+        frame = self.taken(rows, clock, seed)
         again = self.unit.recomputation
         return frame if again is None else _recomputed(again, frame, clock, seed)
 
@@ -197,8 +200,6 @@ def _compile_units(spark: SparkSession, program: Program) -> None:
         else:
             compiled = _compile_lookup(spark, unit, rows, positioned, program)
         units[name] = compiled
-        if unit.marks is not None:
-            continue  # it follows from a policy
         identity[f"processor {name}"] = {
             "reads": first,
             "keys": list(unit.aggregate.keys) if unit.aggregate else [],
@@ -239,11 +240,11 @@ def _compile(
         identity = identity or fingerprint(frame)
         if unit.recomputation is not None:
             _check_takes_nothing_of_a_step(unit, frame)
+            if unit.recomputation.policy.asks_rows:
+                check_marks(unit.name, unit.recomputation.policy, frame)
             if unit.recomputation.function is not None:
                 identity += code_hash(unit.recomputation.function)  # its plan may differ every time
             frame = _recomputed(unit.recomputation, frame, 0, 0)
-        if unit.marks is not None:
-            check_marks(unit.name.removesuffix(":marks"), unit.marks.of, frame)
         refuse_maps(frame.schema, unit.name)
         arrow = _arrow(frame.schema, spark)
         output = arrow.append(pa.field(WEIGHT, pa.int64(), nullable=False)) if unit.changes_out else arrow

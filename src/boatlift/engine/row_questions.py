@@ -51,6 +51,8 @@ def asked(policy: Batch, rows: DataFrame) -> DataFrame:
     """Gives the one row that answers a policy: `period`, the number of the last period that rows reach, and `ends`."""
     period = F.lit(None).cast("long")
     if policy.event_time is not None:
-        microseconds = f"unix_micros(CAST({quoted(policy.event_time)} AS TIMESTAMP))"
-        period = F.expr(f"CAST(floor(max({microseconds}) / {policy.period}D) AS BIGINT)")
+        last = f"max(unix_micros(CAST({quoted(policy.event_time)} AS TIMESTAMP)))"
+        period = F.expr(
+            f"({last} - pmod({last}, {policy.period})) DIV {policy.period}"
+        )  # rounded down, also before 1970
     return rows.agg(period.alias("period"), F.expr(policy.when or "count(*) < 0").alias("ends"))

@@ -26,7 +26,7 @@ from boatlift.engine.environment import RunningSettings, environment
 from boatlift.engine.errors_of_jobs import explain
 from boatlift.engine.inputs import Inputs, content_of
 from boatlift.engine.lookups import Lookups
-from boatlift.engine.marks import Markers, digest_of
+from boatlift.engine.marks import Markers
 from boatlift.engine.program import CompiledUnit, compile_program
 from boatlift.engine.scratch_files import ScratchFiles
 from boatlift.engine.stage_task import Receipt
@@ -35,7 +35,7 @@ from boatlift.engine.step_plans import RECEIPTS, StepPlan, StepPlanner, power_of
 from boatlift.errors import BoatliftError, UnavailableError, UserCodeError
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.graph import edge_name
-from boatlift.runtime.regimes.acts import Prepare, Run, Take
+from boatlift.runtime.regimes.acts import Message, Prepare, Run, Take
 from boatlift.storage.contents import contents_with, runs_of
 from boatlift.storage.records import RunRef
 from boatlift.storage.store import Store
@@ -93,6 +93,7 @@ class SparkEngine:
         self.cancelled = False
         self._hastened = False
         self._apart: Counter[str] = Counter()
+        self._called_off: Counter[str] = Counter()
         self._skipped: AbstractSet[tuple[str, int]] = frozenset()
         self._background = ThreadPoolExecutor(1, thread_name_prefix="plans")
         for name, compiled in self._compiled.units.items():
@@ -123,7 +124,7 @@ class SparkEngine:
         self._planner = StepPlanner(scratch, token, self._spark.sparkContext.defaultParallelism)
         self._settings = RunningSettings(self._spark)
         units = self._compiled.units
-        self._inputs = Inputs(self.plan, units, store, scratch, recorded)
+        self._inputs = Inputs(self.plan, units, store, scratch, self._planner.parallelism, recorded)
         self._lookups = Lookups(self._spark, self.plan, units, self._inputs, self._planner)
         self._markers = Markers(self._spark, units, self._inputs)
         self._batches = Batches(self._spark, units, self._inputs, self._planner)
@@ -142,6 +143,7 @@ class SparkEngine:
 
     def call_off(self, unit: str) -> None:
         """Makes a unit's job end soon; what it was to answer nobody hears."""
+        self._called_off[unit] += 1
         self._spark.sparkContext.cancelJobsWithTag(self._tag(unit))
 
     def cancel(self) -> None:
@@ -234,11 +236,14 @@ class SparkEngine:
             return self._result(unit, take, (), list(runs_of(state)), 0.0, state)
         if self._compiled.units[unit].lookup is not None:
             return self._take_one(unit, take, state)
-        if self.plan.units[unit].marks is not None:
-            return self._mark(unit, take)
         again = self.plan.units[unit].recomputation
         if again is not None and again.function is not None:
+            before = self._called_off[unit]
             with self._batches.one_at_a_time:
+                if self._called_off[unit] != before:
+                    raise UnavailableError(
+                        "STEP_FAILED", f"step {take.number} of {unit} was called off before its turn"
+                    )
                 return self._stateless(unit, take, partial(self._batches.recompute, unit, take, cursor))
         return self._alone(unit, take, state)
 
@@ -268,17 +273,15 @@ class SparkEngine:
         self._files.made({run.name for run in runs_of(made)} - {run.name for run in runs_of(state)})
         return StepResult(0, message["digest"], {}, made, message["rows"], 0.0)
 
-    def _mark(self, unit: str, take: Take) -> StepResult:
-        """Passes on what a step takes, with what its rows say about the end of an epoch."""
-        began = clocks.perf_counter()
+    def mark(self, batch: str, message: Message) -> Mapping[str, Any]:
+        """Asks the rows of a step about the end of an epoch."""
+        take = Take(message.time, (message,))
 
         def marked() -> Mapping[str, Any]:
-            self._begin_job(unit, take)
-            return self._markers.mark(unit, take)
+            self._begin_job(batch, take)
+            return self._markers.mark(batch, take)
 
-        mark = self._explained(unit, take, marked)
-        sent = {edge_name(unit, reader.name): {**content_of(take), "mark": mark} for reader in self._readers(unit)}
-        return StepResult(0, digest_of(mark), sent, seconds=clocks.perf_counter() - began)
+        return self._explained(batch, take, marked)
 
     def _readers(self, name: str) -> list[Unit]:
         return [unit for unit in self.plan.units.values() if name in unit.reads]

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
-__all__ = ["Attempts"]
+__all__ = ["REST_SECONDS", "RETRIES", "Attempts"]
+
+
+RETRIES = 3
+"""A processor that fails is tried again so many times without doing anything new, then the dataflow stops with the cause."""
+
+REST_SECONDS = 0.2
+"""So long it rests before the first of them, and twice as long before each other."""
 
 
 class Attempts:

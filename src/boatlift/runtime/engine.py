@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from boatlift.dataflow import Committed, Json, Outcome, Plan
-from boatlift.runtime.regimes.acts import Prepare, Run, Take
+from boatlift.runtime.regimes.acts import Message, Prepare, Run, Take
 from boatlift.storage.contents import runs_of
 from boatlift.storage.records import RunRef
 from boatlift.storage.store import Store
@@ -109,6 +109,19 @@ class Engine(Protocol):
             DataError: the input is not what its position names.
             UserCodeError: a function of the program raised.
             UnavailableError: `[STEP_FAILED]` Spark could not run it.
+        """
+
+    def mark(self, batch: str, message: Message) -> Mapping[str, Any]:
+        """Asks the rows of a step what its batch's policy asks of them.
+
+        It need not say the same another time. May be called while the batch is executed.
+
+        Returns:
+            `period`: the number of the last period of event time that they reach, if they are asked and any does; `ends`: whether the
+            condition holds.
+
+        Raises:
+            As `run`.
         """
 
     def path(self, run: RunRef) -> Path:

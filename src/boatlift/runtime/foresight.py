@@ -19,6 +19,7 @@ LONG = 3
 """It has run for so many of the longest intervals between checkpoints."""
 
 AT_LEAST = 24
+SOME = 8
 
 Costs = Mapping[str, Mapping[str, int]]
 """Who fails (`everything`: all) to how many steps each processor then executes again; those that execute none are left out."""
@@ -62,6 +63,11 @@ def needless_policies(
     return needless
 
 
+def _steps_of(policy: Batch) -> int:
+    """Gives how many steps an epoch has; one that ends by the clock or by what rows say, some."""
+    return max(policy.epochs or 1, SOME if policy.seconds > 0 or policy.asks_rows else 1)
+
+
 class _Grown:
     """A program that has run for a while, as its monitor knows it."""
 
@@ -69,7 +75,9 @@ class _Grown:
         self._program = program
         self._monitor = Monitor(program.graph, program.orders)
         self._steps: dict[str, int] = {}
-        every = [p.every for r in program.regimes.values() if isinstance(p := r.policy, Lazy) and p.every is not None]
+        policies = [regime.policy for regime in program.regimes.values()]
+        every = [p.every for p in policies if isinstance(p, Lazy) and p.every is not None]
+        every += [_steps_of(policy) for policy in policies if isinstance(policy, Batch)]
         self._length = max(AT_LEAST, LONG * max(every, default=0))
         for name in program.graph.order:
             self._grow(name)
@@ -118,7 +126,7 @@ class _Grown:
 
     def _arrived(self, edge: Edge) -> int:
         arrivals = [edge.projection.arrives(time) for time in self._times(edge.source)]
-        return 1 + max(int(time) for time in arrivals if time is not None)
+        return 1 + max((int(time) for time in arrivals if time is not None), default=-1)
 
     @staticmethod
     def _checkpoints(policy: Policy, steps: int) -> list[int]:
@@ -144,7 +152,7 @@ class _Grown:
 
     def _cut(self, name: str, epochs: int) -> None:
         policy = self._program.regime(name).policy
-        each = policy.epochs or 1 if isinstance(policy, Batch) else 1
+        each = _steps_of(policy) if isinstance(policy, Batch) else 1
         for end in range(each - 1, epochs, each):
             self._program.cuts[name].add(end)
         self._steps[name] = len(self._program.cuts[name].ends)

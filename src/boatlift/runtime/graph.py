@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from boatlift.dataflow import Ephemeral, Plan, Policy
@@ -62,18 +62,7 @@ def program_of(plan: Plan, policies: Mapping[str, Policy] | None = None) -> Prog
         batch = unit.recomputation is not None
         nodes.append(Node(name, unit.reads, kind, other.get(name, unit.policy), unit.in_turn, batch, unit.repeats))
     nodes += [Node(name, (plan.unit_of_sink(name).name,), Kind.SINK) for name in plan.sinks]
-    return replace(program_from(nodes), optional=_of_policies(plan))
-
-
-def _of_policies(plan: Plan) -> frozenset[str]:
-    """Names what there is or is not as a batch's policy says: a changed policy is no changed program."""
-    found = set()
-    for unit in plan.units.values():
-        if unit.recomputation is not None:
-            marks = f"{unit.name}:marks"
-            found |= {marks, edge_name(marks, unit.name)}
-            found |= {edge_name(root, reader) for root in unit.roots for reader in (marks, unit.name)}
-    return frozenset(found)
+    return program_from(nodes)
 
 
 def program_from(nodes: Iterable[Node]) -> Program:

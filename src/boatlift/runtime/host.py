@@ -24,23 +24,23 @@ from itertools import count
 from typing import Any
 
 from boatlift.errors import BoatliftError, FencedError, UnavailableError, UserCodeError
-from boatlift.runtime.attempts import Attempts
+from boatlift.runtime.attempts import REST_SECONDS, RETRIES, Attempts
 from boatlift.runtime.decisions import Decisions
 from boatlift.runtime.deliveries import Deliveries, Held
 from boatlift.runtime.engine import Engine, StepResult
-from boatlift.runtime.environments import refuse_another
+from boatlift.runtime.environments import executes_again, refuse_another
 from boatlift.runtime.graph import program_of, source_record
 from boatlift.runtime.kept_runs import KeptRuns
-from boatlift.runtime.lasting import LastingEpochs
-from boatlift.runtime.positions import Positions
+from boatlift.runtime.open_epochs import OpenEpochs, asking
+from boatlift.runtime.positions import Positions, pause_after
 from boatlift.runtime.progress import Progress
+from boatlift.runtime.recorded import recorded_steps, with_certain_inputs
 from boatlift.runtime.regimes import StateMachine
 from boatlift.runtime.regimes import acts as do
 from boatlift.runtime.unended import UnendedEpochs
 from boatlift.storage.contents import runs_of
-from boatlift.storage.facts import Collected, State, last_epoch, last_number, maximal_of
+from boatlift.storage.facts import Collected, State, last_number, maximal_of
 from boatlift.storage.group_writer import GroupWriter
-from boatlift.storage.history import History
 from boatlift.storage.log import Log
 from boatlift.storage.records import Claim, Committed, Record, Stopped
 from boatlift.storage.store import Store
@@ -48,26 +48,11 @@ from boatlift.times import Frontier, last_of
 
 __all__ = ["Host"]
 
-QUIET_SECONDS = 0.02
-"""A source that had nothing is left alone at least so long."""
-
-POLL_PAUSE = 20
-"""And at least so many times as long as asking it took: a folder of many files then takes a twentieth of a core."""
-
-LONGEST_QUIET_SECONDS = 1.0
-"""But never longer than this, however long asking it takes."""
-
 COLLECT_AFTER = 64
 """So many facts become durable before it is asked again what is garbage."""
 
 MESSAGES_AHEAD = 12
 """So many messages may wait behind a source before it is asked for more: bounds what waits in scratch, and what a stop waits for."""
-
-RETRIES = 3
-"""A processor that fails is tried again so many times without doing anything new, then the dataflow stops with the cause."""
-
-REST_SECONDS = 0.2
-"""So long it rests before the first of them, and twice as long before each other."""
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +104,7 @@ class Host:
         self._memos: list[Record] = []
         self._attempts = Attempts(RETRIES, REST_SECONDS)
         self._unended = UnendedEpochs(engine.plan)
-        self._lasting = LastingEpochs(engine.plan)
+        self._epochs = OpenEpochs(engine.plan)
         self._rests: dict[str, float] = {}
         self._running: dict[str, threading.Lock] = defaultdict(threading.Lock)
         self._finished = False
@@ -143,12 +128,11 @@ class Host:
         self._log = Log.open(self._store, self._engine.plan.dataflow)
         self._token = token = self._log.claim(self._claim())
         history = self._log.history
-        self._resumed = history.resumed  # then what was closed and is not kept was never executed
         self._positions = Positions(self._engine, history)
-        self._recorded = self._recorded_steps(history)
-        self._decisions = Decisions(
-            history, accept=self._accept_released, skip=self._skip, recorded=self._with_certain_inputs()
-        )
+        plan = self._engine.plan
+        self._recorded = recorded_steps(plan, self._positions.recorded, history)
+        certain = with_certain_inputs(plan, self._recorded)
+        self._decisions = Decisions(history, accept=self._accept_released, skip=self._skip, recorded=certain)
         self._deliveries = Deliveries(self._engine, self._program.graph, self._decisions)
         self._runs = KeptRuns(self._store, self._engine)
         self._runs.begin(history.live_runs(), token)
@@ -169,6 +153,7 @@ class Host:
                 messages_ahead=MESSAGES_AHEAD,
             )
             first = self._machine.start()
+            self._resumed = history.resumed and not executes_again(self._machine)
             if self._machine.replays and not self._resumed:
                 refuse_another(history.environment, self._engine.environment())
             if decided := self._decisions.take():
@@ -198,21 +183,6 @@ class Host:
             socket.gethostname(), os.getpid(), self._clock(), self._engine.program(), self._engine.environment()
         )
 
-    def _recorded_steps(self, history: History) -> dict[str, int]:
-        """Gives for each unit the last of its steps that was recorded before this process began, -1 for none."""
-        recorded = dict(self._positions.recorded)
-        for name, unit in self._engine.plan.units.items():
-            if unit.takes_by_choice:
-                recorded[name] = last_epoch(history.standing.chosen.get(name, ()))
-            else:
-                recorded[name] = min(recorded[root] for root in unit.roots)
-        return recorded
-
-    def _with_certain_inputs(self) -> dict[str, int]:
-        """Gives the units for which it is recorded what a step takes before it is executed, each to the last such step."""
-        units = self._engine.plan.units.items()
-        return {name: self._recorded[name] for name, unit in units if not (unit.takes_by_choice or unit.marks)}
-
     def _tell_restored(self) -> None:
         for name, p in self._machine.processors.items():
             if name in self._engine.plan.units and p.state is not None:
@@ -229,8 +199,7 @@ class Host:
                 raise answer.error
             for event in answer():
                 self._carry_out(self._machine.handle(event))
-            for name, seconds in self._lasting.begun(self._machine.processors, self._clock()):
-                self._after(seconds, partial(self._lasted, name))
+            self._look_after_epochs()
         if self._refusals:
             raise self._refusals[0]
 
@@ -245,9 +214,41 @@ class Host:
         """Lets something happen later, unless the run has ended by then."""
         heappush(self._later, (time.monotonic() + seconds, next(self._numbers), answer))
 
+    def _look_after_epochs(self) -> None:
+        processors = self._machine.processors
+        for name, seconds in self._epochs.to_last(processors, self._clock()):
+            self._after(seconds, partial(self._lasted, name))
+        for batch, message in self._epochs.to_ask(processors):
+            self._after(
+                self._rests.pop(batch.name, 0.0), partial(self._rested, self._mark, batch.name, batch.life, message)
+            )
+
     def _lasted(self, name: str) -> Iterable[do.Event]:
-        over = self._lasting.over(name, self._machine.processors, self._clock())
-        return [do.Due(name)] if over else []
+        processors = self._machine.processors
+        over = self._epochs.lasted(name, processors, self._clock())
+        return [do.Due(name, processors[name].life)] if over else []
+
+    def _mark(self, batch: str, life: int, message: do.Message) -> Answer:
+        try:
+            mark = self._engine.mark(batch, message)
+        except (UnavailableError, UserCodeError) as error:
+            cause = error
+            return lambda: self._unmarked(batch, message, cause)
+        return lambda: self._marked(do.Marked(batch, life, message.edge, message.time, mark))
+
+    def _unmarked(self, batch: str, message: do.Message, error: BoatliftError) -> Iterable[do.Event]:
+        """The rows are asked again after a rest; if they are lost, who sent them sends them again."""
+        self._epochs.asked(batch)
+        if not self._epochs.still_asks(self._machine.processors, batch, message):
+            return []
+        self._rests[batch] = self._rest_of(asking(batch), -1, error)
+        lost = self._lost([message])
+        return [do.Failed(frozenset({batch, *lost}))] if lost else []
+
+    def _marked(self, event: do.Marked) -> Iterable[do.Event]:
+        self._epochs.asked(event.processor)
+        self._attempts.went_on(asking(event.processor), next(self._numbers))
+        return [event]
 
     def _carry_out(self, instructions: list[do.Instruction]) -> None:
         for order in instructions:
@@ -310,8 +311,7 @@ class Host:
 
     def _idle(self, order: do.Close, took: float) -> Iterable[do.Event]:
         if not self._available_now:
-            pause = min(max(QUIET_SECONDS, POLL_PAUSE * took), LONGEST_QUIET_SECONDS)
-            self._after(pause, lambda: [do.Wake(order.source)])
+            self._after(pause_after(took), lambda: [do.Wake(order.source)])
         self._watch(Progress("idle", order.source, -1))
         yield do.Idle(order.source, order.life, order.time, ended=self._available_now)
 
@@ -354,7 +354,7 @@ class Host:
         if not self._is_of_this_life(name, order.life):
             return
         self._rests[name] = self._rest_of(name, order.takes[0].number, error)
-        yield do.Failed(frozenset({name, *self._lost(order)}))
+        yield do.Failed(frozenset({name, *self._lost(message for take in order.takes for message in take.inputs)}))
 
     def _is_of_this_life(self, processor: str, life: int) -> bool:
         """Tells whether a processor has not failed since it was told something."""
@@ -371,10 +371,10 @@ class Host:
         self._watch(Progress("failure", name, time))
         return rest
 
-    def _lost(self, order: do.Run) -> set[str]:
+    def _lost(self, messages: Iterable[do.Message]) -> set[str]:
         """Names the senders whose messages are no longer where they were."""
         lost = set()
-        for message in (message for take in order.takes for message in take.inputs):
+        for message in messages:
             if not all(self._engine.path(run).exists() for run in runs_of(message.content)):
                 lost.add(self._program.graph.edges[message.edge].source)
         return lost

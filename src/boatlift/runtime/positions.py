@@ -11,7 +11,21 @@ from boatlift.storage.history import History
 from boatlift.storage.records import Cursor
 from boatlift.times import AnyFrontier, last_of
 
-__all__ = ["Positions"]
+__all__ = ["Positions", "pause_after"]
+
+QUIET_SECONDS = 0.02
+"""A source that had nothing is left alone at least so long."""
+
+POLL_PAUSE = 20
+"""And at least so many times as long as asking it took: a folder of many files then takes a twentieth of a core."""
+
+LONGEST_QUIET_SECONDS = 1.0
+"""But never longer than this, however long asking it takes."""
+
+
+def pause_after(took: float) -> float:
+    """Gives how many seconds a source is left alone that had nothing, and took so many to say so."""
+    return min(max(QUIET_SECONDS, POLL_PAUSE * took), LONGEST_QUIET_SECONDS)
 
 
 class Positions:

@@ -111,7 +111,8 @@ class Host:
             FencedError: another has taken over.
         """
         if self._lasting and self._chance.random() < HURRIES:
-            self.hear(do.Due(self._chance.choice(self._lasting)))
+            batch = self._chance.choice(self._lasting)
+            self.hear(do.Due(batch, self.machine.processors[batch].life))
         choices = [i for i, todo in enumerate(self.outstanding) if not isinstance(todo, do.Write | do.Finish)]
         writes = (i for i, todo in enumerate(self.outstanding) if isinstance(todo, do.Write))
         choices += islice(writes, 1)

@@ -88,37 +88,89 @@ def test_an_epoch_that_has_lasted_long_enough_ends_though_nothing_comes():
     driver = Driver(with_batch(policy=Batch(epochs=2, seconds=60)), epochs=3, ended=False, clock=lambda time: time)
     driver.go()
     assert not ends_of(driver)
-    driver.hear(do.Due("p"))
+    life = driver.machine.processors["p"].life
+    driver.hear(do.Due("p", life))
     driver.go()
     assert ends_of(driver) == [2]
     driver.epochs = 5
     driver.hear(do.Wake("in"))
     driver.go()
     assert ends_of(driver) == [2], "that was of the epoch before"
-    driver.hear(do.Due("p"))
+    driver.hear(do.Due("p", life))
     driver.hear(do.Failed(frozenset({"in"})))  # what waited comes again, and the clock is asked again
     driver.go()
     assert ends_of(driver) == [2, 4]
 
 
-def marks(*of_steps):
-    """The contents of steps whose rows reach a period, and end an epoch or not."""
-    return lambda time: {"mark": dict(zip(("period", "ends"), of_steps[time], strict=True))}
+def mark(driver, *of_steps):
+    """Says of what waits what its rows say, in turn, as long as something waits."""
+    said = iter(of_steps)
+    batch = driver.machine.processors["p"]
+    for period, ends in said:
+        message = next(iter(batch.unmarked.values()))
+        answer = {"period": period, "ends": ends}
+        driver.hear(do.Marked("p", batch.life, message.edge, message.time, answer))
+        driver.go()
 
 
 def test_an_epoch_ends_with_the_step_whose_rows_reach_another_period():
     days = [(None, False), (7, False), (7, False), (8, False), (8, False), (7, False), (9, False)]
     policy = Batch(event_time="at", every="1 day")
-    driver = Driver(with_batch(policy=policy), epochs=7, ended=False, positions=marks(*days))
+    driver = Driver(with_batch(policy=policy), epochs=4, ended=False)
     driver.go()
-    assert ends_of(driver) == [3, 6], "late rows of 7 end nothing"
+    assert not ends_of(driver)
+    mark(driver, *days[:4])
+    assert ends_of(driver) == [3]
+    driver.epochs = 7
+    driver.hear(do.Wake("in"))
+    driver.go()
+    mark(driver, *days[4:6])
+    assert ends_of(driver) == [3], "late rows of 7 end nothing"
+    mark(driver, days[6])
+    assert ends_of(driver) == [3, 6]
 
 
-def test_an_epoch_ends_with_the_step_whose_rows_say_so():
-    says = [(None, n in {0, 2}) for n in range(5)]
-    driver = Driver(with_batch(policy=Batch(epochs=2, when="any(x)")), epochs=5, ended=False, positions=marks(*says))
+def test_what_rows_say_is_forgotten_with_what_waited():
+    driver = Driver(with_batch(policy=Batch(when="any(x)")), epochs=3, ended=False)
     driver.go()
-    assert ends_of(driver) == [1, 3], "0 said so, but two were wanted; then 2 did, and two were there with 3"
+    batch = driver.machine.processors["p"]
+    late = do.Marked("p", batch.life, "in>p", 0, {"period": None, "ends": True})
+    driver.hear(do.Failed(frozenset({"p"})))
+    driver.go()
+    assert [time for _, time in batch.unmarked] == [0, 1, 2], "they are asked again"
+    driver.hear(late)
+    driver.go()
+    assert not ends_of(driver), "that was of another life"
+    mark(driver, (None, False), (None, True))
+    assert ends_of(driver) == [1], "with the step that says so"
+    assert [time for _, time in batch.unmarked] == [2]
+
+
+def test_a_run_does_not_end_while_rows_are_asked_unless_it_is_stopped():
+    driver = Driver(with_batch(policy=Batch(when="any(x)")), epochs=2)
+    driver.go()
+    assert not driver.machine.finished
+    mark(driver, (None, False), (None, False))
+    assert ends_of(driver) == [1], "nothing more comes"
+    assert driver.machine.finished
+    driver = Driver(with_batch(policy=Batch(when="any(x)")), epochs=2)
+    driver.go()
+    driver.hear(do.Stop())
+    driver.go()
+    assert driver.machine.finished
+    assert not ends_of(driver)
+
+
+def test_an_epoch_ends_with_the_step_whose_rows_say_so_once_all_else_holds():
+    driver = Driver(with_batch(policy=Batch(epochs=2, when="any(x)")), epochs=1, ended=False)
+    driver.go()
+    mark(driver, (None, True))
+    assert not ends_of(driver), "it said so, but two are wanted"
+    driver.epochs = 2
+    driver.hear(do.Wake("in"))
+    driver.go()
+    mark(driver, (None, False))
+    assert ends_of(driver) == [1]
 
 
 def over_sequence():

@@ -1,7 +1,9 @@
 """Who waits for whom; what is acknowledged and collected."""
 
-from boatlift.dataflow import Eager, Lazy
+import boatlift as bl
+from boatlift.dataflow import Eager, Lazy, plan
 from boatlift.recovery import Edge, Kind, RecoveryGraph, Vertex
+from boatlift.runtime.graph import program_of
 from boatlift.runtime.regimes import Program, Regime
 from boatlift.runtime.regimes import acts as do
 from boatlift.storage.facts import Chosen
@@ -39,10 +41,12 @@ def join():
 
 
 class OneRests(Driver):
-    """Source x has nothing, but may have some day."""
+    """Source x has nothing from a time on, but may have some day."""
+
+    from_then_on = 0
 
     def carry_out(self, order):
-        if isinstance(order, do.Close) and order.source == "x":
+        if isinstance(order, do.Close) and order.source == "x" and order.time >= self.from_then_on:
             self.hear(do.Idle("x", order.life, order.time))
         else:
             super().carry_out(order)
@@ -108,3 +112,16 @@ def test_inputs_are_acknowledged_and_garbage_is_dropped():
     assert list(standing.chosen["in"]) == [9], "the last positions stay: what comes next begins after them"
     assert not any(standing.sent.values())
     assert all(not sent for p in driver.machine.processors.values() for sent in p.sent.values())
+
+
+def test_a_batch_behind_a_union_holds_nobody_back_and_lifts_no_bound():
+    """`x` has nothing more: what `y` gave waits at the union, and the batch behind it wants more; `y` is held up all the same."""
+    flow = bl.Dataflow("flow")
+    x, y = (flow.source(name, None) for name in "xy")
+    y.union("both", x).gather("hours", policy=bl.Batch(epochs=100)).sink("out", None)
+    driver = OneRests(program_of(plan(flow)), epochs=500, messages_ahead=3)
+    driver.from_then_on = 1
+    driver.go()
+    assert len(driver.machine.processors["hours"].waiting["both->hours"]) == 1
+    assert max(order.time for order in driver.of(do.Close) if order.source == "y") < 10
+    assert not driver.machine.finished

@@ -1,8 +1,8 @@
 """Several times as one run; facts that name what is not durable yet."""
 
 from boatlift.dataflow import Eager, Ephemeral, Lazy
-from boatlift.recovery import Kind
-from boatlift.runtime.regimes import Regime
+from boatlift.recovery import Edge, Kind, RecoveryGraph, Vertex
+from boatlift.runtime.regimes import Program, Regime
 from boatlift.runtime.regimes import acts as do
 from boatlift.storage.facts import Chosen, Sent, State
 from boatlift.storage.standing import Standing
@@ -128,6 +128,26 @@ class TestStop:
         closed = max(fact.time for fact in driver.facts(Chosen) if fact.processor == "in")
         assert again.machine.processors["in"].done == up_to(closed), "what was closed and not taken is there"
         assert again.of(do.Run)[0].time == last.last + 1, "and nothing is executed again"
+
+    def test_what_one_has_sent_that_nobody_has_taken_is_not_executed_again(self):
+        """`a` is ahead of `b`, and `p` needs both."""
+        vertices = [Vertex("in", Kind.SOURCE), *(Vertex(name, Kind.STATELESS) for name in "abp")]
+        edges = [Edge(f"in>{name}", "in", name) for name in "ab"] + [Edge(f"{name}>p", name, "p") for name in "ab"]
+        graph = RecoveryGraph([*vertices, Vertex("out", Kind.SINK)], [*edges, Edge("p>out", "p", "out")])
+        driver = Driver(Program(graph), epochs=1000, slow={"b"}, ended=False, messages_ahead=9)
+        driver.go()
+        driver.hear(do.Stop())
+        driver.slow.clear()
+        driver.run(driver.kept.pop())
+        driver.go()
+        assert driver.machine.finished
+        ahead = [order.time for order in driver.of(do.Run) if order.processor == "a"]
+        assert ahead[-1] > 1
+        held = {"out": driver.placed[-1][1]}
+        again = Driver(Program(graph), Standing.of(driver.machine.durable.standing.facts()), held, epochs=1000)
+        again.go(until=lambda order: isinstance(order, do.Close) and order.time > ahead[-1] + 1)
+        assert {order.time for order in again.of(do.Run) if order.processor == "a"}.isdisjoint(ahead)
+        assert next(order.time for order in again.of(do.Run) if order.processor == "b") == 1
 
     def test_what_was_closed_is_taken_too_if_it_is_to_be(self):
         driver = Driver(chain(Regime(Lazy(every=100))), epochs=1000, slow={"p"}, ended=False, messages_ahead=3)

@@ -31,6 +31,7 @@ __all__ = [
     "Instruction",
     "Keep",
     "Kept",
+    "Marked",
     "Message",
     "Place",
     "Placed",
@@ -234,6 +235,22 @@ class Due:
     """The epoch that a batch waits for has lasted as long as it is to, by the clock of whoever executes it, though no source says so."""
 
     processor: str
+    life: int
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """What the rows of a message say that waits for a batch.
+
+    Attributes:
+        mark: `period` and `ends`, as `Engine.mark` gives them.
+    """
+
+    processor: str
+    life: int
+    edge: str
+    time: Any
+    mark: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,4 +337,4 @@ class Stop:
     drain: bool = False
 
 
-Event = Closed | Idle | Wake | Due | Ran | Kept | Durable | Placed | Unsure | Holds | Failed | Stop
+Event = Closed | Idle | Wake | Due | Marked | Ran | Kept | Durable | Placed | Unsure | Holds | Failed | Stop

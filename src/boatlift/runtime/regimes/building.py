@@ -80,7 +80,6 @@ def _refuse_unknown(program: Program, standing: Standing) -> None:
     known = {*standing.chosen, *standing.ended, *standing.results, *standing.states, *standing.taken}
     known |= {*collected.states, *collected.choices}
     strange = (known - vertices.keys()) | ({*standing.sent, *collected.messages} - edges.keys())
-    strange -= program.optional
     for name in vertices.keys() & known:
         times = [*standing.taken.get(name, ()), *(t for f in standing.states.get(name, ()) for t in f)]
         times += [*collected.states.get(name, ()), *collected.choices.get(name, ())]

@@ -107,6 +107,11 @@ class SinkEnd(Structured):
         super().take(step)
         self.staged[step.time] = step.inputs
 
+    def contents(self) -> Iterator[Any]:
+        """Also what waits to leave."""
+        yield from super().contents()
+        yield from (message.content for came in self.staged.values() for message in came)
+
     def lacks(self) -> list[Processor]:
         """Also what is to be durable before anything leaves may have to be executed first."""
         return [sender for _, sender in self.senders] if self.waits else super().lacks()

@@ -69,9 +69,16 @@ def everything_of(p: Processor, durable: DurableFacts) -> Iterator[Fact]:
 
 
 def state_of(p: Processor, durable: DurableFacts) -> Iterator[Fact]:
-    """Gives what is not durable of a processor's state, if its policy ever makes that durable: after a stop in good order nothing is executed again."""
+    """Gives what is not durable of a processor's state, if its policy ever makes that durable, or of what it sent and nobody has taken.
+
+    So after a stop in good order nothing is executed again, unless its policy is to log no more than inputs.
+    """
     if p.vertex.kind is Kind.STATEFUL and (p.regime.state_every is not None or p.regime.keeps_inputs):
         yield from _state_of(p, durable)
+    if p.vertex.kind is Kind.STATELESS:
+        for edge, receiver in p.receivers:
+            known = durable.standing.sent.get(edge.name, {})
+            yield from (Sent(edge.name, t, m) for t, m in receiver.waiting[edge.name].items() if t not in known)
 
 
 def _state_of(p: Processor, durable: DurableFacts, *, with_messages: bool = True) -> Iterator[Fact]:

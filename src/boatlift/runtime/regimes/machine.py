@@ -120,11 +120,10 @@ class StateMachine:
                 assert isinstance(end, SourceEnd)
                 end.wake()
                 self._moved.add(source)
-            case do.Due(processor):
-                batch = self.processors[processor]
-                assert isinstance(batch, CoarseEpochs)
-                batch.due()
-                self._moved.add(processor)
+            case do.Due(processor, life) | do.Marked(processor, life):
+                if isinstance(batch := self._living(processor, life), CoarseEpochs):
+                    batch.learn(event)
+                    self._moved.add(processor)
             case do.Ran():
                 self._ran(event)
             case do.Kept(number):
@@ -161,14 +160,7 @@ class StateMachine:
     def contents(self) -> Iterator[Any]:
         """Gives all states and messages that something may still ask for: what they name must not be dropped."""
         for p in self.processors.values():
-            yield p.state
-            yield from (held.state for held in p.states)
-            for messages in (*p.sent.values(), *p.waiting.values()):
-                yield from messages.values()
-            yield from (message.content for step in (*p.running, *p.prepared) for message in step.inputs)
-            yield from (content for taken in p.rebuild for _, _, content in taken.messages)
-            if isinstance(p, SinkEnd):
-                yield from (message.content for came in p.staged.values() for message in came)
+            yield from p.contents()
         yield from self.durable.contents()
 
     # -- what an event means ------------------------------------------------------------------------------------------
@@ -321,7 +313,7 @@ class StateMachine:
         if p.rebuild and not p.running:
             self._rebuild(p)
         while not (p.running or p.rebuild or (self._at_once and p.takes_from_sources)):
-            over = hasten and all(self._source(source).ended for source in self.pressure.above(p.name))
+            over = hasten and self._gives_no_more(p)
             upcoming = p.upcoming(self._chosen(p), hasten=over)
             step = next(upcoming, None)
             if step is None:
@@ -459,7 +451,9 @@ class StateMachine:
 
     def _quiet(self) -> bool:
         """Whether nothing is under way that an event would end."""
-        return self.durable.idle and not any(p.busy for p in self.processors.values())
+        return self.durable.idle and not any(
+            p.busy or (p.expects and not self._stopping) for p in self.processors.values()
+        )
 
     def _hasten(self) -> None:
         """Nothing moves by itself.
@@ -475,6 +469,10 @@ class StateMachine:
             self._advance_all(hasten=True)
         if self._quiet():
             self._rest()
+
+    def _gives_no_more(self, p: Processor) -> bool:
+        """Whether nothing will come to a processor that is not on its way, as sources stand."""
+        return self._exhausted() or all(self._source(source).ended for source in self.pressure.above(p.name))
 
     def _exhausted(self) -> bool:
         """Whether no source will give more: it has ended, or what it gave waits for one that has."""

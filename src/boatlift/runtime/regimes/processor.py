@@ -91,6 +91,15 @@ class Processor(ABC):
         self.senders: list[tuple[Edge, Processor]] = []
         self.receivers: list[tuple[Edge, Processor]] = []
 
+    def contents(self) -> Iterator[Any]:
+        """Gives all states and messages that it may still need, or be asked for."""
+        yield self.state
+        yield from (held.state for held in self.states)
+        for messages in (*self.sent.values(), *self.waiting.values()):
+            yield from messages.values()
+        yield from (message.content for step in (*self.running, *self.prepared) for message in step.inputs)
+        yield from (content for taken in self.rebuild for _, _, content in taken.messages)
+
     @property
     def stateless(self) -> bool:
         """Whether it keeps nothing between times."""
@@ -100,6 +109,11 @@ class Processor(ABC):
     def busy(self) -> bool:
         """Whether it was told to do something that it has not answered."""
         return bool(self.running)
+
+    @property
+    def expects(self) -> bool:
+        """Whether it is to learn something that it was not told to find out."""
+        return False
 
     @property
     def takes_from_sources(self) -> bool:
@@ -112,6 +126,10 @@ class Processor(ABC):
         """Whether a message was taken already."""
         arrival = edge.projection.arrives(time)
         return arrival is not None and self.done.contains(arrival)
+
+    def has_done(self, key: Any) -> bool:
+        """Whether it has done the step that its choices are known by."""
+        return self.done.contains(key)
 
     def put(self, edge: Edge, time: Any, content: Any) -> None:
         """Lets a message wait that was not taken before; None: nothing was sent, which only a sequence has a place for."""

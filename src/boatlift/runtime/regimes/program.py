@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from boatlift.errors import InternalError, InvalidError
@@ -23,7 +22,6 @@ class Program:
         regimes: Processor to regime; `Ephemeral` for one that is left out.
         orders: Each processor of a sequence domain to its order, empty yet.
         cuts: Each processor of coarse epochs to where they end, empty yet.
-        optional: Processors and edges that another policy may have: what is durable of one that there is not says nothing.
 
     Raises:
         InvalidError: `[BAD_POLICY]` a processor cannot have its regime; `[BAD_PROJECTION]` a batch is over what are no epochs.
@@ -33,7 +31,6 @@ class Program:
     regimes: Mapping[str, Regime] = field(default_factory=dict)
     orders: Mapping[str, Order] = field(default_factory=dict)
     cuts: Mapping[str, Cuts] = field(default_factory=dict)
-    optional: AbstractSet[str] = frozenset()
 
     def __post_init__(self) -> None:
         for name, vertex in self.graph.vertices.items():

@@ -17,16 +17,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import pytest
-
 from boatlift.testing.crash import CrashPoint
 from boatlift.testing.warm_jvm import WarmJvm
 from support.crash_data import make_data, make_queries
-from support.crash_judges import is_bit_for_bit, is_one_execution
 
-pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(3600)]
+__all__ = ["Undisturbed", "Victim", "die_at_every_point", "die_at_every_point_of_a_recovery", "run_undisturbed"]
 
-SUPPORT = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[1]
 KILLED = -signal.SIGKILL
 SINKS = ("history", "cleaned", "told", "asked")
 EVERY_POINT = os.environ.get("BOATLIFT_CRASH_POINTS") == "all"
@@ -55,28 +52,6 @@ class Victim:
     outcome: str
 
 
-VICTIMS = (
-    Victim(
-        "support.crash_flow:flow",
-        is_bit_for_bit,
-        CrashPoint("sink.commit(history)", "after", 4),
-        ("store.create", "store.delete", "sink.commit", "sink.stage"),
-        21,
-        ("",),  # all of them
-        "bit for bit equal",
-    ),
-    Victim(
-        "support.crash_regimes:flow",
-        is_one_execution,
-        CrashPoint("sink.commit(told)", "after", 12),
-        ("step", "sink.commit", "store.create(runs)"),
-        15,
-        ("restore", "step"),
-        "as one execution",
-    ),
-)
-
-
 @dataclass(frozen=True)
 class Place:
     """A folder with input, in which a dataflow is run, killed and run again.
@@ -92,7 +67,7 @@ class Place:
 
     def run(self, *arguments: str) -> int:
         command = [sys.executable, "-m", "boatlift.testing.crash", self.victim.flow, "--store", "store"]
-        environment = {**os.environ, **self.jvm.environment(), "PYTHONPATH": str(SUPPORT)}
+        environment = {**os.environ, **self.jvm.environment(), "PYTHONPATH": str(TESTS)}
         log = self.folder / "log.txt"
         with log.open("a") as out:
             done = subprocess.run(
@@ -123,12 +98,9 @@ class Undisturbed:
         self.victim.judge(place.folder, self.folder)
 
 
-@pytest.fixture(scope="module", params=VICTIMS, ids=lambda victim: victim.flow.split(":")[0].rpartition(".")[2])
-def undisturbed(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, warm_jvm: WarmJvm
-) -> Undisturbed:
-    victim: Victim = request.param
-    place = _place(tmp_path_factory.mktemp("undisturbed"), warm_jvm, victim)
+def run_undisturbed(victim: Victim, folder: Path, jvm: WarmJvm) -> Undisturbed:
+    """Runs a dataflow that nobody disturbs, and notes where it could die."""
+    place = _place(folder, jvm, victim)
     assert place.run("--record", "points.txt") == 0
     victim.judge(place.folder, place.folder)
     return Undisturbed(victim, place.folder, _points(place.folder / "points.txt"))
@@ -179,23 +151,21 @@ def _chosen(victim: Victim, visits: dict[tuple[str, str], int]) -> list[CrashPoi
     ]
 
 
-def test_every_crash_point_is_survived(
-    undisturbed: Undisturbed, tmp_path_factory: pytest.TempPathFactory, warm_jvm: WarmJvm
-) -> None:
+def die_at_every_point(undisturbed: Undisturbed, folders: Callable[[str], Path], jvm: WarmJvm) -> None:
     """`make crash` gives each point a run of its own; `make test` dies at one after the other while it goes on."""
     victim = undisturbed.victim
     survived: list[CrashPoint] = []
     place: Place | None = None
     for chosen in _chosen(victim, _visits(undisturbed.points)):
         point, fresh = chosen, place is None
-        place = place or _place(tmp_path_factory.mktemp("crash"), warm_jvm, victim)
+        place = place or _place(folders("crash"), jvm, victim)
         while place.run("--at", str(point)) != KILLED:
             # It ended before that visit: what was left of it had fewer, or it collects and merges less when it is slow.
             undisturbed.judge(place)
             if fresh:
                 assert point.visit > 1, f"the run was not killed at {point}"
                 point = CrashPoint(point.call, point.when, point.visit // 2)
-            place, fresh = _place(tmp_path_factory.mktemp("crash"), warm_jvm, victim), True
+            place, fresh = _place(folders("crash"), jvm, victim), True
         survived.append(point)
         if EVERY_POINT:
             _finish(place, undisturbed, point)
@@ -215,18 +185,16 @@ def _finish(place: Place, undisturbed: Undisturbed, killed_at: CrashPoint) -> No
         raise
 
 
-def test_every_crash_point_of_a_recovery_is_survived(
-    undisturbed: Undisturbed, tmp_path_factory: pytest.TempPathFactory, warm_jvm: WarmJvm
-) -> None:
+def die_at_every_point_of_a_recovery(undisturbed: Undisturbed, folders: Callable[[str], Path], jvm: WarmJvm) -> None:
     """Killed in the middle, then killed again at the first visit of each call that the recovery makes, in chains."""
     victim = undisturbed.victim
-    crashed = _place(tmp_path_factory.mktemp("crashed"), warm_jvm, victim)
+    crashed = _place(folders("crashed"), jvm, victim)
     assert crashed.run("--at", str(victim.middle)) == KILLED
 
     def again() -> Place:
-        folder = tmp_path_factory.mktemp("recovering") / "copy"
+        folder = folders("recovering") / "copy"
         shutil.copytree(crashed.folder, folder)
-        return Place(folder, warm_jvm, victim)
+        return Place(folder, jvm, victim)
 
     recorded = again()
     assert recorded.run("--record", "points.txt") == 0

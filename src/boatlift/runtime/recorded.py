@@ -1,0 +1,37 @@
+"""What was recorded of each unit before a process began."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from boatlift.dataflow import Plan
+from boatlift.storage.facts import last_epoch
+from boatlift.storage.history import History
+
+__all__ = ["recorded_steps", "with_certain_inputs"]
+
+
+def recorded_steps(plan: Plan, closed: Mapping[str, int], history: History) -> dict[str, int]:
+    """Gives for each source and unit the last of its steps that was recorded, -1 for none.
+
+    Args:
+        plan: The dataflow.
+        closed: Source to the last time that was closed.
+        history: What was recorded.
+    """
+    recorded = dict(closed)
+    sent = dict(closed)  # in the times of whoever takes it: of a batch, those with which its epochs ended
+    for name, unit in plan.units.items():
+        if unit.takes_by_choice:
+            chosen = history.standing.chosen.get(name, {})
+            recorded[name] = sent[name] = last_epoch(chosen)
+            if unit.recomputation is not None and chosen:
+                sent[name] = int(chosen[recorded[name]].taken or 0)
+        else:
+            recorded[name] = sent[name] = min(sent[root] for root in unit.roots)
+    return recorded
+
+
+def with_certain_inputs(plan: Plan, recorded: Mapping[str, int]) -> dict[str, int]:
+    """Gives the units for which it is recorded what a step takes before it is executed, each to the last such step."""
+    return {name: recorded[name] for name, unit in plan.units.items() if not unit.takes_by_choice}
