@@ -28,7 +28,7 @@ class Batch:
     """Keeps nothing between its coarse epochs, and makes what it sends durable when one is over: a firewall.
 
     A coarse epoch ends, with all steps that are there by then, as soon as everything holds that is given here; and when no input will ever
-    come any more. Where it ended is recorded.
+    come any more. Where it ended is recorded. If rows are asked, a step is there once its rows have answered.
 
     Args:
         epochs: It covers at least so many steps of the input. None: one.

@@ -278,7 +278,7 @@ class SparkEngine:
         take = Take(message.time, (message,))
 
         def marked() -> Mapping[str, Any]:
-            self._begin_job(batch, take)
+            self._begin_job(f"{batch}:marks", take)  # not called off with the batch
             return self._markers.mark(batch, take)
 
         return self._explained(batch, take, marked)

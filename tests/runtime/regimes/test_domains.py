@@ -199,6 +199,22 @@ def test_a_batch_takes_what_came_as_it_came():
     assert [o.processor for o in driver.of(do.Run)[before:]] == [], "what it sent is durable"
 
 
+def test_a_batch_begins_nothing_once_a_stop_was_asked_for():
+    driver = Driver(over_sequence(), epochs=4, ended=False, slow={"b"})
+    driver.go()
+    assert len(driver.machine.processors["b"].waiting["p>b"]) == 8, "three that it takes, and five"
+    driver.hear(do.Stop())
+    driver.slow.clear()
+    driver.run(driver.kept.pop())
+    driver.go()
+    assert driver.machine.finished
+    again = Driver(over_sequence(), Standing.of(driver.machine.durable.standing.facts()), {"out": up_to(-1)}, epochs=4)
+    again.go()
+    runs = {name: [order for order in again.of(do.Run) if order.processor == name] for name in "pb"}
+    assert not runs["p"], "what it sent was kept"
+    assert [len(take.inputs) for order in runs["b"] for take in order.takes] == [5]
+
+
 def test_what_a_batch_lets_wait_holds_no_source_back():
     driver = Driver(with_batch(epochs=15), epochs=15, messages_ahead=3, slow={"p"})
     driver.go()

@@ -46,6 +46,11 @@ class CoarseEpochs(Processor):
         return policy
 
     @property
+    def takes_from_sources(self) -> bool:
+        """When a stop is asked for it begins no epoch, whoever it takes from: that may take long."""
+        return True
+
+    @property
     def expects(self) -> bool:
         """Also what rows say."""
         return bool(self.unmarked)
