@@ -16,5 +16,5 @@ failed=0
 echo "tests without a JVM"
 phase -n 2 -m "not spark and not cluster and not crash" "$@" || failed=1
 echo "tests on Spark"
-phase -n 2 --dist loadfile -m "spark or cluster or crash" "$@" || failed=1
+phase -n 2 --dist loadfile --no-loadscope-reorder -m "spark or cluster or crash" "$@" || failed=1
 exit "$failed"
