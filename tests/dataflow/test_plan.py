@@ -382,6 +382,8 @@ def test_what_is_gathered_is_new_rows_for_whoever_takes_them() -> None:
     ("options", "said"),
     [
         ({"epochs": 0}, "epochs must be at least 1"),
+        ({"epochs": "3"}, "epochs must be a number"),
+        ({"seconds": "60"}, "seconds must be a number"),
         ({"seconds": -1}, "seconds must be a number, 0 or more"),
         ({"event_time": "at"}, "give event_time and every together"),
         ({"every": "1 day"}, "give event_time and every together"),

@@ -55,9 +55,7 @@ def test_rows_are_asked_in_turn_one_at_a_time():
         asked.append(message.time)
         assert list(epochs.to_ask(processors)) == [], "it has not answered"
         assert epochs.still_asks(processors, "fit", message)
-        driver.hear(
-            do.Marked("fit", batch.life, message.edge, message.time, {"period": None, "ends": message.time == 2})
-        )
+        driver.hear(do.Marked("fit", batch.life, message, {"period": None, "ends": message.time == 2}))
         driver.go()
         assert not epochs.still_asks(processors, "fit", message)
         epochs.asked("fit")

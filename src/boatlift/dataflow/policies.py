@@ -28,7 +28,7 @@ class Batch:
     """Keeps nothing between its coarse epochs, and makes what it sends durable when one is over: a firewall.
 
     A coarse epoch ends, with all steps that are there by then, as soon as everything holds that is given here; and when no input will ever
-    come any more. Where it ended is recorded. If rows are asked, a step is there once its rows have answered.
+    come any more. Where it ended is recorded. If rows are asked, it ends with the step that ends it, though more may be there.
 
     Args:
         epochs: It covers at least so many steps of the input. None: one.
@@ -45,10 +45,8 @@ class Batch:
     when: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("event_time", "every", "when"):
-            given: object = getattr(self, name)
-            if not (given is None or (isinstance(given, str) and given.strip())):
-                raise InvalidError("BAD_OPTION", f"Batch({name}={given!r}): {name} must be text")
+        for name in self.__slots__:
+            self._check_kind(name, getattr(self, name))
         if self.epochs is not None and self.epochs < 1:
             raise InvalidError("BAD_OPTION", f"Batch(epochs={self.epochs}): epochs must be at least 1")
         if not 0 <= self.seconds < float("inf"):
@@ -64,6 +62,16 @@ class Batch:
                 f"Batch(every={self.every!r}): write a number and a unit of {', '.join(_MICROSECONDS)}, "
                 "as in '15 minutes'",
             )
+
+    @staticmethod
+    def _check_kind(name: str, given: object) -> None:
+        if name in ("epochs", "seconds"):
+            fits = isinstance(given, int if name == "epochs" else int | float)
+        else:
+            fits = isinstance(given, str) and bool(given.strip())
+        if not (fits or (given is None and name != "seconds")):
+            wanted = "a number" if name in ("epochs", "seconds") else "text"
+            raise InvalidError("BAD_OPTION", f"Batch({name}={given!r}): {name} must be {wanted}")
 
     @property
     def period(self) -> int:

@@ -6,15 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from boatlift.errors import DataError
-from boatlift.runtime.regimes import StateMachine
 
-__all__ = ["executes_again", "refuse_another"]
-
-
-def executes_again(machine: StateMachine) -> bool:
-    """Tells whether anything is to be executed again that is known to have been: after a clean stop that is as policies have it."""
-    results = machine.durable.standing.results
-    return any(not p.has_done(key) for name, p in machine.processors.items() for key in results.get(name, ()))
+__all__ = ["refuse_another"]
 
 
 def refuse_another(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> None:

@@ -28,7 +28,7 @@ from boatlift.runtime.attempts import REST_SECONDS, RETRIES, Attempts
 from boatlift.runtime.decisions import Decisions
 from boatlift.runtime.deliveries import Deliveries, Held
 from boatlift.runtime.engine import Engine, StepResult
-from boatlift.runtime.environments import executes_again, refuse_another
+from boatlift.runtime.environments import refuse_another
 from boatlift.runtime.graph import program_of, source_record
 from boatlift.runtime.kept_runs import KeptRuns
 from boatlift.runtime.open_epochs import OpenEpochs, asking
@@ -128,6 +128,7 @@ class Host:
         self._log = Log.open(self._store, self._engine.plan.dataflow)
         self._token = token = self._log.claim(self._claim())
         history = self._log.history
+        self._resumed = history.resumed  # then what was closed and is not kept was never executed
         self._positions = Positions(self._engine, history)
         plan = self._engine.plan
         self._recorded = recorded_steps(plan, self._positions.recorded, history)
@@ -153,7 +154,6 @@ class Host:
                 messages_ahead=MESSAGES_AHEAD,
             )
             first = self._machine.start()
-            self._resumed = history.resumed and not executes_again(self._machine)
             if self._machine.replays and not self._resumed:
                 refuse_another(history.environment, self._engine.environment())
             if decided := self._decisions.take():
@@ -193,6 +193,7 @@ class Host:
 
     def _drive(self, first: list[do.Instruction]) -> None:
         self._carry_out(first)
+        self._look_after_epochs()
         while not self._finished:
             answer = self._next_answer()
             if isinstance(answer, _Failed):
@@ -234,7 +235,7 @@ class Host:
         except (UnavailableError, UserCodeError) as error:
             cause = error
             return lambda: self._unmarked(batch, message, cause)
-        return lambda: self._marked(do.Marked(batch, life, message.edge, message.time, mark))
+        return lambda: self._marked(do.Marked(batch, life, message, mark))
 
     def _unmarked(self, batch: str, message: do.Message, error: BoatliftError) -> Iterable[do.Event]:
         """The rows are asked again after a rest; if they are lost, who sent them sends them again."""
@@ -296,7 +297,8 @@ class Host:
             raise
         except BoatliftError as error:
             self._refusals.append(error)
-            return lambda: [do.Idle(source, order.life, order.time, ended=True), do.Stop(drain=True)]
+            # It may have more another time: no epoch ends for that.
+            return lambda: [do.Stop(drain=True), do.Idle(source, order.life, order.time, ended=True)]
         if position is None:
             took = time.monotonic() - began
             return lambda: self._idle(order, took)
@@ -339,6 +341,8 @@ class Host:
 
     def _run(self, order: do.Run, cursor: Any, held: Sequence[Held]) -> Answer:
         with self._running[order.processor]:  # one that was called off may not have ended yet
+            if not self._is_of_this_life(order.processor, order.life):
+                return list
             try:
                 results = self._engine.run(order, cursor)
                 for holds, result in zip(held, results, strict=False):

@@ -57,8 +57,8 @@ class OpenEpochs:
                 yield batch, next(iter(batch.unmarked.values()))
 
     def still_asks(self, processors: Mapping[str, Processor], name: str, message: Message) -> bool:
-        """Whether an answer about a message is still of use: its epoch may be over, and its rows gone."""
-        return (message.edge, message.time) in _batch(processors, name).unmarked
+        """Whether an answer about a message is still of use: its epoch may be over, its rows gone, another in its place."""
+        return _batch(processors, name).unmarked.get((message.edge, message.time)) == message
 
     def asked(self, name: str) -> None:
         """Learns that there is an answer, or none will come."""

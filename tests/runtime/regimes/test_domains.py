@@ -109,7 +109,7 @@ def mark(driver, *of_steps):
     for period, ends in said:
         message = next(iter(batch.unmarked.values()))
         answer = {"period": period, "ends": ends}
-        driver.hear(do.Marked("p", batch.life, message.edge, message.time, answer))
+        driver.hear(do.Marked("p", batch.life, message, answer))
         driver.go()
 
 
@@ -130,11 +130,47 @@ def test_an_epoch_ends_with_the_step_whose_rows_reach_another_period():
     assert ends_of(driver) == [3, 6]
 
 
+def test_in_a_backlog_too_an_epoch_ends_with_the_step_that_ends_it():
+    """All has answered while the first is executed: what it said is not of one epoch for that."""
+    driver = Driver(with_batch(policy=Batch(when="any(x)")), epochs=6, ended=False, slow={"p"})
+    driver.go()
+    mark(driver, *((None, n in {1, 3, 4}) for n in range(6)))
+    driver.slow.clear()
+    driver.run(driver.kept.pop())
+    driver.go()
+    assert ends_of(driver) == [1, 3, 4]
+
+
+def test_an_answer_about_another_message_of_the_same_time_is_void():
+    """Only who sends fails: the batch lives on, and what waits for it may be something else."""
+    driver = Driver(with_batch(policy=Batch(when="any(x)")), epochs=1, ended=False)
+    driver.go()
+    batch = driver.machine.processors["p"]
+    other = do.Message("in>p", 0, {"end": "another"})
+    driver.hear(do.Marked("p", batch.life, other, {"period": None, "ends": True}))
+    driver.go()
+    assert batch.unmarked
+    assert not ends_of(driver)
+
+
+def test_a_batch_that_asks_holds_up_nobody_else():
+    cuts = Cuts()
+    vertices = [Vertex("in", Kind.SOURCE), Vertex("q", Kind.STATEFUL, deterministic=False), Vertex("other", Kind.SINK)]
+    vertices += [Vertex("p", Kind.STATELESS, coarse=True), Vertex("out", Kind.SINK)]
+    edges = [Edge("in>q", "in", "q"), Edge("q>other", "q", "other"), Edge("in>p", "in", "p", Coarse(cuts))]
+    graph = RecoveryGraph(vertices, [*edges, Edge("p>out", "p", "out", Fine(cuts))])
+    regimes = {"p": Regime(Batch(when="any(x)")), "q": Regime(Lazy(every=1000), recorded=False)}
+    driver = Driver(Program(graph, regimes, cuts={"p": cuts}), epochs=5, ended=False)
+    driver.go()
+    assert driver.machine.processors["p"].unmarked
+    assert driver.machine.processors["other"].held == up_to(4)
+
+
 def test_what_rows_say_is_forgotten_with_what_waited():
     driver = Driver(with_batch(policy=Batch(when="any(x)")), epochs=3, ended=False)
     driver.go()
     batch = driver.machine.processors["p"]
-    late = do.Marked("p", batch.life, "in>p", 0, {"period": None, "ends": True})
+    late = do.Marked("p", batch.life, batch.unmarked["in>p", 0], {"period": None, "ends": True})
     driver.hear(do.Failed(frozenset({"p"})))
     driver.go()
     assert [time for _, time in batch.unmarked] == [0, 1, 2], "they are asked again"
@@ -197,6 +233,31 @@ def test_a_batch_takes_what_came_as_it_came():
     driver.hear(do.Failed(frozenset({"p", "b", "c"})))
     driver.go()
     assert [o.processor for o in driver.of(do.Run)[before:]] == [], "what it sent is durable"
+
+
+def test_a_source_that_fails_ends_no_epoch():
+    driver = Driver(with_batch(policy=Batch(seconds=60)), epochs=3, ended=False, clock=lambda time: time)
+    close = driver.go(until=lambda order: isinstance(order, do.Close) and order.time == 3)
+    driver.hear(do.Stop(drain=True))
+    driver.hear(do.Idle("in", close.life, 3, ended=True))
+    driver.go()
+    assert driver.machine.finished
+    assert not ends_of(driver)
+
+
+def test_a_batch_begins_no_epoch_of_nothing():
+    """What it takes has a message now and then: it counts those."""
+    first, second = Cuts(), Cuts()
+    vertices = [Vertex("in", Kind.SOURCE), *(Vertex(name, Kind.STATELESS, False, coarse=True) for name in "bc")]
+    vertices += [Vertex("t", Kind.STATELESS), Vertex("out", Kind.SINK)]
+    edges = [Edge("in>b", "in", "b", Coarse(first)), Edge("b>t", "b", "t", Fine(first))]
+    edges += [Edge("t>c", "t", "c", Coarse(second)), Edge("c>out", "c", "out", Fine(second))]
+    regimes = {"b": Regime(Batch(epochs=4), recorded=False), "c": Regime(Batch(epochs=2), recorded=False)}
+    program = Program(RecoveryGraph(vertices, edges), regimes, cuts={"b": first, "c": second})
+    driver = Driver(program, epochs=16, ended=False)
+    driver.go()
+    taken = [[m.time for m in take.inputs] for o in driver.of(do.Run) if o.processor == "c" for take in o.takes]
+    assert taken == [[3, 7], [11, 15]]
 
 
 def test_a_batch_begins_nothing_once_a_stop_was_asked_for():

@@ -1,11 +1,14 @@
 """Several times as one run; facts that name what is not durable yet."""
 
-from boatlift.dataflow import Eager, Ephemeral, Lazy
+import pytest
+
+from boatlift.dataflow import Batch, Eager, Ephemeral, Lazy
 from boatlift.recovery import Edge, Kind, RecoveryGraph, Vertex
 from boatlift.runtime.regimes import Program, Regime
 from boatlift.runtime.regimes import acts as do
 from boatlift.storage.facts import Chosen, Sent, State
 from boatlift.storage.standing import Standing
+from boatlift.times import Coarse, Cuts, Fine
 from support.regimes import Driver, chain, up_to
 
 
@@ -148,6 +151,42 @@ class TestStop:
         again.go(until=lambda order: isinstance(order, do.Close) and order.time > ahead[-1] + 1)
         assert {order.time for order in again.of(do.Run) if order.processor == "a"}.isdisjoint(ahead)
         assert next(order.time for order in again.of(do.Run) if order.processor == "b") == 1
+
+    @pytest.mark.parametrize("kind", [Kind.STATELESS, Kind.STATEFUL])
+    def test_nor_is_what_waits_for_a_batch_whoever_sent_it_and_however_seldom(self, kind):
+        first, second = Cuts(), Cuts()
+        vertices = [Vertex("in", Kind.SOURCE), Vertex("g", Kind.STATELESS, False, coarse=True), Vertex("t", kind)]
+        vertices += [
+            Vertex("p", Kind.STATELESS, False, coarse=True),
+            Vertex("seen", Kind.SINK),
+            Vertex("out", Kind.SINK),
+        ]
+        edges = [Edge("in>g", "in", "g", Coarse(first)), Edge("g>t", "g", "t", Fine(first))]
+        edges += [
+            Edge("t>p", "t", "p", Coarse(second)),
+            Edge("t>seen", "t", "seen"),
+            Edge("p>out", "p", "out", Fine(second)),
+        ]
+        waits = Regime(Batch(epochs=1000), recorded=False)
+        regimes = {"g": Regime(Batch(epochs=2), recorded=False), "p": waits}
+        regimes |= {"t": Regime(Lazy(every=100))} if kind is Kind.STATEFUL else {}
+
+        def program():
+            first.cut(0)
+            second.cut(0)
+            return Program(RecoveryGraph(vertices, edges), regimes, cuts={"g": first, "p": second})
+
+        driver = Driver(program(), epochs=8, ended=False)
+        driver.go()
+        driver.hear(do.Stop())
+        driver.go()
+        assert driver.machine.finished
+        assert len(driver.machine.processors["p"].waiting["t>p"]) == 4
+        held = {"seen": driver.machine.processors["seen"].held, "out": up_to(-1)}
+        again = Driver(program(), Standing.of(driver.machine.durable.standing.facts()), held, epochs=8, ended=False)
+        again.go()
+        assert not again.of(do.Run)
+        assert len(again.machine.processors["p"].waiting["t>p"]) == 4
 
     def test_what_was_closed_is_taken_too_if_it_is_to_be(self):
         driver = Driver(chain(Regime(Lazy(every=100))), epochs=1000, slow={"p"}, ended=False, messages_ahead=3)

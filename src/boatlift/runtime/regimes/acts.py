@@ -243,13 +243,13 @@ class Marked:
     """What the rows of a message say that waits for a batch.
 
     Attributes:
+        message: Which; another may wait in its place by now.
         mark: `period` and `ends`, as `Engine.mark` gives them.
     """
 
     processor: str
     life: int
-    edge: str
-    time: Any
+    message: Message
     mark: Mapping[str, Any]
 
 

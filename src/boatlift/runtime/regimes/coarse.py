@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from boatlift.dataflow import Batch
@@ -11,9 +12,55 @@ from boatlift.runtime.regimes.acts import Due, Marked, Message
 from boatlift.runtime.regimes.processor import Processor, Step
 from boatlift.runtime.regimes.regime import Regime
 from boatlift.storage.facts import Chosen
-from boatlift.times import IDENTITY, AnyFrontier, Cuts, Frontier, Projection, epochs_cut, last_of
+from boatlift.times import IDENTITY, LAST, AnyFrontier, Cuts, Frontier, Projection, epochs_cut, last_of
 
 __all__ = ["CoarseEpochs"]
+
+
+@dataclass(slots=True)
+class _Known:
+    """What is known of messages that wait, in their order.
+
+    Attributes:
+        steps: How many.
+        began, until: Their first and last clock, in milliseconds; None and 0 if they have none.
+        first, last: The period in which the first of them that have any end, and the last period.
+        ends: Whether the condition holds for one.
+    """
+
+    steps: int = 0
+    began: int | None = None
+    until: int = 0
+    first: int | None = None
+    last: int | None = None
+    ends: bool = False
+
+    def note(self, content: Any, mark: Mapping[str, Any] | None = None) -> None:
+        """Takes the next message in, and what its rows say."""
+        self.steps += 1
+        if isinstance(content, Mapping) and "clock" in content:
+            clock = int(content["clock"])
+            self.began = clock if self.began is None else min(clock, self.began)
+            self.until = max(clock, self.until)
+        if mark is not None:
+            self._say(mark)
+
+    def _say(self, mark: Mapping[str, Any]) -> None:
+        self.ends = self.ends or bool(mark["ends"])
+        if mark["period"] is not None:
+            period = int(mark["period"])
+            self.first = period if self.first is None else self.first
+            self.last = period if self.last is None else max(period, self.last)
+
+    def is_enough(self, policy: Batch, *, lasted: bool) -> bool:
+        """Whether there are as many as wanted, over as long a time, and the rows say so."""
+        milliseconds = 0 if self.began is None else self.until - self.began
+        return (
+            self.steps >= (policy.epochs or 1)
+            and (lasted or milliseconds >= 1000 * policy.seconds)
+            and (policy.event_time is None or (self.first is not None and (self.last or 0) > self.first))
+            and (policy.when is None or self.ends)
+        )
 
 
 class CoarseEpochs(Processor):
@@ -24,7 +71,6 @@ class CoarseEpochs(Processor):
     Attributes:
         cuts: Where its epochs ended, and are to end again.
         lasted: The open epoch has lasted as long as it is to.
-        began: The earliest clock of all that waits, in milliseconds; None if nothing does, or has one.
         unmarked: What waits and was not asked what its rows say, in the order in which it came; empty if rows are not asked.
     """
 
@@ -37,7 +83,12 @@ class CoarseEpochs(Processor):
         self._epochs: dict[str, Projection] = {edge.name: epochs_cut(edge.projection) or IDENTITY for edge in inputs}
         self._marks: dict[tuple[str, Any], Mapping[str, Any]] = {}
         self.unmarked: dict[tuple[str, Any], Message] = {}
-        self._know_nothing()
+        self.lasted, self._open = False, _Known()
+
+    @property
+    def began(self) -> int | None:
+        """The earliest clock of all that waits, in milliseconds; None if nothing does, or has one."""
+        return self._open.began
 
     @property
     def _policy(self) -> Batch:
@@ -57,53 +108,34 @@ class CoarseEpochs(Processor):
 
     # -- what is known of the open epoch ------------------------------------------------------------------------------
 
-    def _know_nothing(self) -> None:
-        self.lasted = False
-        self.began: int | None = None
-        self._until = 0
-        self._first: tuple[int, int] | None = None
-        self._last: int | None = None
-        self._ends = False
-
     def put(self, edge: Edge, time: Any, content: Any) -> None:
-        """Lets a message wait, and notes its clock."""
+        """Lets a message wait; if rows are asked, it counts once its own have answered."""
         if content is None or time in self.waiting[edge.name] or self.came_before(edge, time):
             return
         self.waiting[edge.name][time] = content
-        self._note_clock(content)
-        if self._policy.asks_rows and (edge.name, time) not in self._marks:
+        if self._policy.asks_rows:
             self.unmarked[edge.name, time] = Message(edge.name, time, content)
-
-    def _note_clock(self, content: Any) -> None:
-        if isinstance(content, Mapping) and "clock" in content:
-            clock = int(content["clock"])
-            self.began = clock if self.began is None else min(clock, self.began)
-            self._until = max(clock, self._until)
+        else:
+            self._open.note(content)
 
     def learn(self, event: Due | Marked) -> None:
         """Notes that the open epoch has lasted long enough, or what the rows of a message say; unless it is over meanwhile."""
         match event:
             case Due():
                 self.lasted = not self.running
-            case Marked(_, _, edge, time, mark):
-                if self.unmarked.pop((edge, time), None) is not None:
-                    self._marks[edge, time] = mark
-                    self._note_mark(edge, time, mark)
-
-    def _note_mark(self, edge: str, time: Any, mark: Mapping[str, Any]) -> None:
-        self._ends = self._ends or bool(mark["ends"])
-        if mark["period"] is not None:
-            period = int(mark["period"])
-            at = (int(self._epochs[edge].arrives(time) or 0), period)
-            self._first = at if self._first is None else min(at, self._first)
-            self._last = period if self._last is None else max(period, self._last)
+            case Marked(_, _, message, mark):
+                key = message.edge, message.time
+                if self.unmarked.get(key) == message:
+                    del self.unmarked[key]
+                    self._marks[key] = mark
+                    self._open.note(message.content, mark)
 
     def clear(self) -> None:
         """Also forgets what is known of what waited: it may come again as something else."""
         super().clear()
         self._marks.clear()
         self.unmarked.clear()
-        self._know_nothing()
+        self.lasted, self._open = False, _Known()
 
     # -- what it does next --------------------------------------------------------------------------------------------
 
@@ -117,12 +149,15 @@ class CoarseEpochs(Processor):
             if there < end:
                 return
         else:
-            end = min(there, self._asked_up_to(there))
-            if end == begin or not (hasten or self._enough(end - begin)):
+            end = min(there, self._answered_up_to(there))
+            enough = self._open.is_enough(self._policy, lasted=self.lasted)
+            if end <= begin or not (hasten or enough):
                 return
-        yield Step(number, tuple(self._waiting_up_to(end)), number, end)
+            if enough and self._policy.asks_rows:
+                end = self._first_end(end)
+        yield Step(number, tuple(message for _, message in self._waiting_up_to(end)), number, end)
 
-    def _asked_up_to(self, there: int) -> int:
+    def _answered_up_to(self, there: int) -> int:
         """Gives the epoch before the first whose rows have not answered: an epoch ends no later than with what ends it."""
         first = next(iter(self.unmarked), None)
         if first is None:
@@ -130,16 +165,16 @@ class CoarseEpochs(Processor):
         edge, time = first
         return int(self._epochs[edge].arrives(time) or 0) - 1
 
-    def _enough(self, steps: int) -> bool:
-        """Whether there are as many epochs as it wants, over as long a time, and the rows say so."""
-        policy = self._policy
-        milliseconds = 0 if self.began is None else self._until - self.began
-        if steps < (policy.epochs or 1) or not (self.lasted or milliseconds >= 1000 * policy.seconds):
-            return False
-        reached = self._first is not None and self._last is not None and self._last > self._first[1]
-        return (policy.event_time is None or reached) and (policy.when is None or self._ends)
+    def _first_end(self, end: int) -> int:
+        """Gives the first epoch, up to one, with which all that is asked holds: what came since then is of the next."""
+        known = _Known()
+        for epoch, message in self._waiting_up_to(end):
+            known.note(message.content, self._marks[message.edge, message.time])
+            if known.is_enough(self._policy, lasted=self.lasted):
+                return epoch
+        return end
 
-    def _waiting_up_to(self, end: int) -> Iterable[Message]:
+    def _waiting_up_to(self, end: int) -> list[tuple[int, Message]]:
         """Gives the messages that wait, of epochs up to one, in their order."""
         taken = [
             (edge, epoch, Message(edge, time, content))
@@ -147,7 +182,7 @@ class CoarseEpochs(Processor):
             for time, content in messages.items()
             if (epoch := self._epochs[edge].arrives(time)) is not None and epoch <= end
         ]
-        return (message for _, _, message in sorted(taken, key=lambda each: each[:2]))
+        return [(epoch, message) for _, epoch, message in sorted(taken, key=lambda each: each[:2])]
 
     def lacks(self) -> list[Processor]:
         """Gives nobody: what it waits for comes when it comes; who waits for it has it lack what it does."""
@@ -156,15 +191,14 @@ class CoarseEpochs(Processor):
     def take(self, step: Step) -> None:
         """Notes that an epoch is done, and where it ended; what came meanwhile is of the next."""
         self.forget(step)
-        self._know_nothing()
-        waiting = {(edge, time) for edge, messages in self.waiting.items() for time in messages}
-        self._marks = {each: mark for each, mark in self._marks.items() if each in waiting}
-        self.unmarked = {each: message for each, message in self.unmarked.items() if each in waiting}
-        for messages in self.waiting.values():
-            for content in messages.values():
-                self._note_clock(content)
-        for (edge, time), mark in self._marks.items():
-            self._note_mark(edge, time, mark)
+        for message in step.inputs:
+            self._marks.pop((message.edge, message.time), None)
+            self.unmarked.pop((message.edge, message.time), None)
+        self.lasted, self._open = False, _Known()
+        for _, message in self._waiting_up_to(LAST):
+            key = message.edge, message.time
+            if key not in self.unmarked:
+                self._open.note(message.content, self._marks.get(key))
         if step.time == len(self.cuts.ends):
             self.cuts.add(step.taken)
         self.done = Frontier.up_to(step.time)

@@ -73,12 +73,16 @@ def state_of(p: Processor, durable: DurableFacts) -> Iterator[Fact]:
 
     So after a stop in good order nothing is executed again, unless its policy is to log no more than inputs.
     """
-    if p.vertex.kind is Kind.STATEFUL and (p.regime.state_every is not None or p.regime.keeps_inputs):
+    if isinstance(p, SourceEnd | SinkEnd):
+        return
+    kept = p.regime.state_every is not None or p.regime.keeps_inputs
+    for edge, receiver in p.receivers if p.stateless or kept else ():
+        known = durable.standing.sent.get(edge.name, {})
+        for time, content in p.sent[edge.name].items():
+            if not (time in known or receiver.came_before(edge, time)):
+                yield Sent(edge.name, time, content)  # or None: that nothing was sent is as good
+    if not p.stateless and kept:
         yield from _state_of(p, durable)
-    if p.vertex.kind is Kind.STATELESS:
-        for edge, receiver in p.receivers:
-            known = durable.standing.sent.get(edge.name, {})
-            yield from (Sent(edge.name, t, m) for t, m in receiver.waiting[edge.name].items() if t not in known)
 
 
 def _state_of(p: Processor, durable: DurableFacts, *, with_messages: bool = True) -> Iterator[Fact]:

@@ -313,7 +313,7 @@ class StateMachine:
         if p.rebuild and not p.running:
             self._rebuild(p)
         while not (p.running or p.rebuild or (self._at_once and p.takes_from_sources)):
-            over = hasten and self._gives_no_more(p)
+            over = hasten and not (self._stopping or p.expects) and self._gives_no_more(p)
             upcoming = p.upcoming(self._chosen(p), hasten=over)
             step = next(upcoming, None)
             if step is None:
@@ -451,9 +451,7 @@ class StateMachine:
 
     def _quiet(self) -> bool:
         """Whether nothing is under way that an event would end."""
-        return self.durable.idle and not any(
-            p.busy or (p.expects and not self._stopping) for p in self.processors.values()
-        )
+        return self.durable.idle and not any(p.busy for p in self.processors.values())
 
     def _hasten(self) -> None:
         """Nothing moves by itself.
@@ -487,7 +485,7 @@ class StateMachine:
         stuck = [sink.name for sink in self.sinks if sink.waits]
         if stuck or not (self._stopping or any(source.idle for source in self.sources)):
             raise InternalError("INTERNAL", f"nothing can be done, though {stuck or 'sources'} wait; {self.story}")
-        if not self._stopping and not self._exhausted():
+        if not self._stopping and (not self._exhausted() or any(p.expects for p in self.processors.values())):
             return
         for p in self.processors.values():
             self.durable.add(p.name, keeping.state_of(p, self.durable))

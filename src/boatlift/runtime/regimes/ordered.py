@@ -32,10 +32,6 @@ class Ordered(Processor):
         self.count = 0
         self._coming: dict[SequenceTime, Message] = {}
 
-    def has_done(self, key: Any) -> bool:
-        """Whether it has taken so many messages, and one more."""
-        return int(key) < self.count
-
     def put(self, edge: Edge, time: Any, content: Any) -> None:
         """Notes that it came after all that wait; that nothing was sent takes its place in the order like a message."""
         if self.came_before(edge, time):

@@ -127,10 +127,6 @@ class Processor(ABC):
         arrival = edge.projection.arrives(time)
         return arrival is not None and self.done.contains(arrival)
 
-    def has_done(self, key: Any) -> bool:
-        """Whether it has done the step that its choices are known by."""
-        return self.done.contains(key)
-
     def put(self, edge: Edge, time: Any, content: Any) -> None:
         """Lets a message wait that was not taken before; None: nothing was sent, which only a sequence has a place for."""
         if content is not None and not self.came_before(edge, time):
