@@ -8,7 +8,7 @@ from typing import Any
 
 from boatlift.dataflow import Outcome
 from boatlift.storage.codec import decode_group
-from boatlift.storage.facts import Result
+from boatlift.storage.facts import Chosen, Result
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import LOG, Log
 from support.facts import Unsynced
@@ -17,7 +17,7 @@ from support.memory_engine import MemoryEngine, World
 
 
 class HoldingStore(LocalStore):
-    """A store that takes no result of `sums` before its sink shows the step."""
+    """A store that takes no result of `sums` before its sink shows the step, unless the same group has what the sink waits for."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -26,7 +26,8 @@ class HoldingStore(LocalStore):
     def create(self, name: str, content: bytes | Path) -> None:
         if name.startswith(LOG) and isinstance(content, bytes):
             _, records = decode_group(content, name)
-            if any(isinstance(record, Result) and record.processor == "sums" for record in records):
+            waited_for = any(isinstance(record, Chosen) for record in records)
+            if not waited_for and any(isinstance(r, Result) and r.processor == "sums" for r in records):
                 assert self.shown.wait(PATIENCE), "the sink waits for what need not be durable"
         super().create(name, content)
 
