@@ -12,7 +12,6 @@ from support.crash_tests import (
     Victim,
     die_at_every_point,
     die_at_every_point_of_a_recovery,
-    run_undisturbed,
 )
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(3600)]
@@ -26,11 +25,6 @@ VICTIM = Victim(
     again=("",),  # all of them
     outcome="bit for bit equal",
 )
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory, warm_jvm: WarmJvm) -> Undisturbed:
-    return run_undisturbed(VICTIM, tmp_path_factory.mktemp("undisturbed"), warm_jvm)
 
 
 def test_every_crash_point_is_survived(

@@ -48,7 +48,7 @@ class Inputs:
         self._plan, self._units = plan, units
         self._store, self._scratch, self._recorded = store, scratch, recorded
         self._senders = {edge_name(sender, name): sender for name, unit in plan.units.items() for sender in unit.reads}
-        self._slots = max(1, slots)
+        self._slots = slots
 
     def path(self, run: RunRef) -> Path:
         """Tells where a run can be read: where a task has left it, else where it was kept."""

@@ -97,8 +97,8 @@ class CoarseEpochs(Processor):
         return policy
 
     @property
-    def takes_from_sources(self) -> bool:
-        """When a stop is asked for it begins no epoch, whoever it takes from: that may take long."""
+    def stops_at_once(self) -> bool:
+        """It begins no epoch then, whoever it takes from: that may take long."""
         return True
 
     @property

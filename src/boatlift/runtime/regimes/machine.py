@@ -312,7 +312,7 @@ class StateMachine:
             return
         if p.rebuild and not p.running:
             self._rebuild(p)
-        while not (p.running or p.rebuild or (self._at_once and p.takes_from_sources)):
+        while not (p.running or p.rebuild or (self._at_once and p.stops_at_once)):
             over = hasten and not (self._stopping or p.expects) and self._gives_no_more(p)
             upcoming = p.upcoming(self._chosen(p), hasten=over)
             step = next(upcoming, None)

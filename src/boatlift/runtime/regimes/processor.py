@@ -116,8 +116,8 @@ class Processor(ABC):
         return False
 
     @property
-    def takes_from_sources(self) -> bool:
-        """Whether it is one of those who take what is new."""
+    def stops_at_once(self) -> bool:
+        """Whether it begins nothing more once a stop was asked for: it is one of those who take what is new."""
         return (
             any(sender.vertex.kind is Kind.SOURCE for _, sender in self.senders) and self.vertex.kind is not Kind.SINK
         )

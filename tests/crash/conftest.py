@@ -1,0 +1,16 @@
+"""What the tests of a victim share: one run of it that nobody disturbs."""
+
+from __future__ import annotations
+
+import pytest
+
+from boatlift.testing.warm_jvm import WarmJvm
+from support.crash_tests import Undisturbed, run_undisturbed
+
+
+@pytest.fixture(scope="module")
+def undisturbed(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, warm_jvm: WarmJvm
+) -> Undisturbed:
+    """Of the `VICTIM` of the test's file."""
+    return run_undisturbed(request.module.VICTIM, tmp_path_factory.mktemp("undisturbed"), warm_jvm)
