@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import re
 import sqlite3
+import sys
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 
 import boatlift as bl
@@ -109,7 +113,7 @@ def test_what_was_executed_cannot_be_skipped_nor_can_what_executes_nothing(spark
         run(spark, skip=[("sums", 1)])
     for who in ("read", "rows", "out", "nobody"):
         with pytest.raises(
-            bl.InvalidError, match=rf"\[BAD_OPTION\] {who} has no steps that could be skipped.*: sums have"
+            bl.InvalidError, match=rf"\[BAD_OPTION\] {who} executes no steps that could be skipped: sums do"
         ):
             run(spark, skip=[(who, POISON)])
     with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] step 30 of sums has not come yet: the last is \d"):
@@ -132,3 +136,106 @@ def test_it_can_be_looked_at(
     for step, told in (("sums:17", "has not come yet"), ("out:3", "executes no steps"), ("sums", "is no step")):
         with pytest.raises(bl.InvalidError, match=rf"\[BAD_OPTION\] .*{told}"):
             app([*look, "--step", step], result_action="return_value", exit_on_error=False)
+
+
+ASKED = """
+import boatlift as bl
+from pyspark.sql import functions as F
+
+def parsed(df):
+    def number(value):
+        return int(value)
+
+    return df.withColumn("v", F.udf(number, "int")("v"))
+
+flow = bl.Dataflow("asked")
+rows = flow.source("rows", bl.files("rows/*.csv", schema="k STRING, v STRING", max_files_per_step=1))
+counts = rows.group_by("k").agg("counts", F.count("*").alias("n"), policy=bl.Lazy(every=4))
+asked = rows.lookup("asked", of=counts.by("k"), policy=bl.Lazy(every=4))
+asked.transform("told", parsed, deterministic=True).sink("told_of", bl.parquet("told"))
+
+def summed(df):
+    return parsed(df).groupBy("k").agg(F.sum("v").alias("total"))
+
+batches = bl.Dataflow("batches")
+rows = batches.source("rows", bl.files("rows/*.csv", schema="k STRING, v STRING", max_files_per_step=1))
+rows.recompute("fit", summed, policy=bl.Batch(epochs=2), over="batch").sink("fitted", bl.parquet("fitted"))
+
+everything = bl.Dataflow("everything")
+rows = everything.source("rows", bl.files("rows/*.csv", schema="k STRING, v STRING", max_files_per_step=1))
+rows.recompute("fit", summed, policy=bl.Batch(epochs=2)).sink("fitted", bl.sqlite("out.db", table="fitted", key=["k"]))
+"""
+
+
+def asked(name: str, monkeypatch: pytest.MonkeyPatch) -> bl.Dataflow:
+    Path("by_choice.py").write_text(ASKED)
+    monkeypatch.syspath_prepend(".")
+    monkeypatch.delitem(sys.modules, "by_choice", raising=False)
+    return getattr(importlib.import_module("by_choice"), name)
+
+
+def values(folder: str, column: str) -> list[int]:
+    return sorted(row[column] for path in Path(folder).glob("*.parquet") for row in pq.read_table(path).to_pylist())
+
+
+def step_that_fails(spark: SparkSession, flow: bl.Dataflow, unit: str) -> int:
+    with pytest.raises(bl.UserCodeError) as raised:
+        bl.run(flow, "store", available_now=True, spark=spark)
+    found = re.search(rf"at step (\d+) of {unit}", str(raised.value))
+    assert found, raised.value
+    return int(found[1])
+
+
+def test_what_a_lookup_fails_of_is_named_looked_at_and_skipped_whenever_it_comes(
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    flow = asked("flow", monkeypatch)
+    step = step_that_fails(spark, flow, "told")
+    assert f"on the record: step {step} of told, which fails, takes step {POISON} of rows" in caplog.text
+    app(
+        ["look", "by_choice:flow", "--store", "store", "--step", f"told:{step}", "--json"],
+        result_action="return_value",
+    )
+    assert '{"k":"a","v":"poison"}' in capsys.readouterr().out
+    with pytest.raises(bl.InvalidError, match=rf"\[BAD_OPTION\] step {step + 1} of told has not failed"):
+        bl.run(flow, "store", available_now=True, spark=spark, skip=[("told", step + 1)])
+
+    with pytest.raises(DiesError):
+        bl.run(
+            flow,
+            "store",
+            available_now=True,
+            spark=spark,
+            skip=[("told", step)],
+            on_progress=dying_at("step", "told", time=step),
+        )
+    bl.run(flow, "store", available_now=True, spark=spark)
+    assert values("told", "v") == sorted([5, 1] * 5), "of all files but one"
+    add(range(6, 9))
+    bl.run(flow, "store", available_now=True, spark=spark)
+    assert values("told", "v") == sorted([5, 1] * 8), "and of that one alone"
+
+
+def test_an_epoch_that_a_batch_fails_of_is_skipped_with_the_steps_that_it_had(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow = asked("batches", monkeypatch)
+    step = step_that_fails(spark, flow, "fit")
+    with pytest.raises(DiesError):
+        bl.run(
+            flow, "store", available_now=True, spark=spark, skip=[("fit", step)], on_progress=dying_at("step", "fit")
+        )
+    failed = Log.open(LocalStore.open(Path("store"), create=False), None).history.decisions["skipped", "fit", step]
+    assert ("rows->fit", POISON) in failed.messages
+    bl.run(flow, "store", available_now=True, spark=spark)
+    assert sum(values("fitted", "total")) == 6 * (6 - len(failed.messages)), "no more and no less is skipped"
+
+
+def test_what_takes_everything_cannot_skip_a_step(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    flow = asked("everything", monkeypatch)
+    step = step_that_fails(spark, flow, "fit")
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] fit takes everything at every step.*let its function"):
+        bl.run(flow, "store", available_now=True, spark=spark, skip=[("fit", step)])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
 
 import boatlift as bl
 from boatlift.dataflow import Policy
+from boatlift.engine.spark_engine import SparkEngine
 from boatlift.storage.facts import Sent, State, Taken
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
@@ -24,12 +25,14 @@ ROWS, STEP = 60, 10
 DIES_AT = 3
 
 
-def flow_of(policy: Policy | None = None, *, cleaning: bl.Ephemeral | bl.Eager | None = None) -> bl.Dataflow:
+def flow_of(
+    policy: Policy | None = None, *, cleaning: bl.Ephemeral | bl.Eager | None = None, steps: int = ROWS // STEP
+) -> bl.Dataflow:
     """Six steps of ten numbers: cleaned, and summed up by their last digit."""
     from pyspark.sql import functions as F
 
     flow = bl.Dataflow("policies")
-    numbers = flow.source("numbers", bl.generator({"value": "id"}, rows_per_step=STEP, steps=ROWS // STEP))
+    numbers = flow.source("numbers", bl.generator({"value": "id"}, rows_per_step=STEP, steps=steps))
     clean = numbers.transform("clean", lambda df: df.withColumn("k", F.col("value") % 7), policy=cleaning)
     sums = clean.group_by("k").agg("sums", F.sum("value").alias("total"), policy=policy)  # type: ignore[arg-type]
     sums.sink("history", bl.parquet("history"))
@@ -134,4 +137,31 @@ def test_a_changed_policy_goes_on_with_what_there_is(expected: dict[str, list[st
         with pytest.raises(DiesError):
             bl.run(flow_of(policy), "store", available_now=True, spark=spark, on_progress=stops)
     run(flow_of(bl.Lazy(every=2)), spark)
+    assert history() == expected
+
+
+@pytest.mark.parametrize(
+    ("policy", "again"),
+    [(bl.Lazy(every=5), False), (bl.Eager(), False), (bl.Lazy(every=None), True), (bl.History(), True)],
+    ids=repr,
+)
+def test_after_a_clean_stop_another_environment_is_refused_to_who_executes_again_what_it_had_executed(
+    policy: Policy, again: bool, expected: dict[str, list[str]], spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(flow_of(policy, steps=3), spark)
+    real = SparkEngine.environment
+
+    def upgraded(engine: SparkEngine) -> dict[str, Any]:
+        return {**real(engine), "spark": "9.9"}
+
+    if again:
+        with monkeypatch.context() as patched:
+            patched.setattr(SparkEngine, "environment", upgraded)
+            for _ in range(2):
+                with pytest.raises(bl.DataError, match=r"\[ENVIRONMENT_CHANGED\].* of sums .*by `Lazy\(every=1\)`"):
+                    run(flow_of(policy), spark)
+        run(flow_of(bl.Lazy(every=1), steps=3), spark)  # what the sentence says helps
+    with monkeypatch.context() as patched:
+        patched.setattr(SparkEngine, "environment", upgraded)
+        run(flow_of(bl.Lazy(every=1) if again else policy), spark)
     assert history() == expected

@@ -20,7 +20,7 @@ from boatlift.storage.codec import (
     encode_group,
     encode_identity,
 )
-from boatlift.storage.records import Committed, Record, Stopped
+from boatlift.storage.records import Admitted, Committed, Record, Stopped
 from support.facts import CLAIM, a_snapshot, cut, gave, made, run_of, saved, sequences, stable
 
 HEADER = Header("flow", 7, 3, 2, b"\x01" * 16, 5)
@@ -32,6 +32,7 @@ EVERY_KIND: list[Record] = [
     Committed("table", 1),
     stable({"a": 1, "b": -1}),
     cut({"a": 1}),
+    Admitted(),
     Stopped(),
     a_snapshot(),
 ]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from boatlift.storage.facts import Collected
 from boatlift.storage.history import History
-from boatlift.storage.records import Claim, Committed, Record, Stopped
+from boatlift.storage.records import Admitted, Claim, Committed, Record, Stopped
 from support.facts import cut, made, sequences, stable
 
 
@@ -82,13 +82,16 @@ def test_a_claim_alone_does_not_change_the_recorded_environment() -> None:
     assert history.environment == {"spark": "new"}
 
 
-def test_after_a_clean_stop_the_next_owner_brings_its_environment() -> None:
+def test_after_a_clean_stop_an_owner_of_another_environment_is_let_in_on_the_record() -> None:
     stopped: list[Record] = [claim("old"), made(0), Stopped()]
     for records, is_stopped, is_resumed, environment in (
         (stopped, True, False, "old"),
-        ([*stopped, claim("new")], False, True, "new"),  # at once, for it may have an effect before its next record
-        ([*stopped, claim("new"), claim("newest")], False, False, "new"),
-        ([*stopped, claim("new"), made(1)], False, False, "new"),
+        ([*stopped, claim("new")], False, True, "old"),
+        ([*stopped, claim("new"), claim("newest")], False, True, "old"),  # the new one was never let in: it did nothing
+        ([*stopped, claim("old"), claim("new")], False, False, "old"),  # the old one may have had an effect
+        ([*stopped, claim("new"), Admitted()], False, False, "new"),
+        ([*stopped, claim("new"), Admitted(), claim("newest")], False, False, "new"),
+        ([*stopped, claim("new"), claim("old"), claim("new")], False, False, "old"),
     ):
         history = History.of(records)
         assert (history.stopped, history.resumed) == (is_stopped, is_resumed)

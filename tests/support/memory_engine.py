@@ -118,7 +118,7 @@ class MemoryEngine:
         self._store, self._scratch, self._token = store, scratch, token
         self._files = ScratchFiles(scratch)
 
-    def skip(self, steps: AbstractSet[tuple[str, int]]) -> None:
+    def skip(self, steps: AbstractSet[tuple[str, int]], messages: AbstractSet[tuple[str, str, Any]]) -> None:
         self.skipped = steps
 
     def open_sink(self, sink: str) -> Committed | None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from boatlift.dataflow import Dataflow, plan
+from boatlift.dataflow import Dataflow, Plan, plan
 from boatlift.errors import InvalidError
+from boatlift.storage.history import History
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 
@@ -27,20 +30,13 @@ def show_rows(
     planned = plan(flow)
     if processor not in planned.units:
         raise InvalidError("BAD_OPTION", f"{processor} executes no steps: look at one of {', '.join(planned.units)}")
-    unit = planned.units[processor]
-    sources = [root for root in unit.roots if root in planned.sources]
-    if len(sources) < len(unit.roots) or unit.takes_by_choice:
-        raise InvalidError(
-            "BAD_OPTION",
-            f"{processor} takes from {' and '.join(unit.reads)}, not from sources step by step: look at those before it",
-        )
-    chosen = Log.open(LocalStore.open(store, create=False), flow.name).history.standing.chosen
-    for name in sources:
-        fact = chosen.get(name, {}).get(time)
+    history = Log.open(LocalStore.open(store, create=False), flow.name).history
+    for name, at in _steps_of_sources(planned, history, processor, time):
+        fact = history.standing.chosen.get(name, {}).get(at)
         if fact is None:
             raise InvalidError(
                 "BAD_OPTION",
-                f"step {time} of {name} is not in the log: it has not come yet, or nobody can need it any more",
+                f"step {at} of {name} is not in the log: it has not come yet, or nobody can need it any more",
             )
         source, position = planned.sources[name].source, fact.outcome["position"]
         source.verify(position)
@@ -50,5 +46,31 @@ def show_rows(
             for (row,) in frame.limit(at_most).select(whole).collect():
                 print(row)
         else:
-            print(f"{name}, step {time}:")
+            print(f"{name}, step {at}:")
             frame.show(at_most, truncate=False)
+
+
+def _steps_of_sources(planned: Plan, history: History, processor: str, time: Any) -> Iterator[tuple[str, int]]:
+    """Gives the sources and their steps that a step is made of, each once."""
+    if processor in planned.sources:
+        yield processor, time
+        return
+    unit = planned.units[processor]
+    if not unit.takes_by_choice:
+        messages = tuple((root, time) for root in unit.roots)
+    elif failed := history.decisions.get(("failed", processor, time)) or history.decisions.get(
+        ("skipped", processor, time)
+    ):
+        messages = tuple((edge.partition("->")[0], at) for edge, at in failed.messages)
+    else:
+        raise InvalidError(
+            "BAD_OPTION",
+            f"{processor} takes from {' and '.join(unit.reads)} by its own choice, and step {time} of it has not failed: look at those "
+            f"before it",
+        )
+    seen = set()
+    for sender, at in messages:
+        for step in _steps_of_sources(planned, history, sender, at):
+            if step not in seen:
+                seen.add(step)
+                yield step

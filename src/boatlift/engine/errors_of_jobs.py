@@ -38,7 +38,7 @@ def explain(
         if isinstance(explained, BoatliftError):
             return explained
     if "Traceback (most recent call last)" in text:
-        whose = " or ".join(functions or [unit])
+        whose = " or ".join(dict.fromkeys(functions or [unit]))
         return UserCodeError("USER_CODE", f"a function of {whose} raised at step {time} of {unit}: {_traceback(text)}")
     state = _SQLSTATE.search(text)
     first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, takewhile
 from pathlib import Path
@@ -95,6 +95,7 @@ class SparkEngine:
         self._apart: Counter[str] = Counter()
         self._called_off: Counter[str] = Counter()
         self._skipped: AbstractSet[tuple[str, int]] = frozenset()
+        self._passed_over: AbstractSet[tuple[str, str, Any]] = frozenset()
         self._background = ThreadPoolExecutor(1, thread_name_prefix="plans")
         for name, compiled in self._compiled.units.items():
             if compiled.layout is not None:
@@ -129,9 +130,9 @@ class SparkEngine:
         self._markers = Markers(self._spark, units, self._inputs)
         self._batches = Batches(self._spark, units, self._inputs, self._planner)
 
-    def skip(self, steps: AbstractSet[tuple[str, int]]) -> None:
-        """Learns of steps that give nothing."""
-        self._skipped = steps
+    def skip(self, steps: AbstractSet[tuple[str, int]], messages: AbstractSet[tuple[str, str, Any]]) -> None:
+        """Learns of steps that give nothing, and messages that are taken as if nothing had been sent."""
+        self._skipped, self._passed_over = steps, messages
 
     def open_sink(self, sink: str) -> Committed | None:
         """Takes a sink over."""
@@ -206,6 +207,8 @@ class SparkEngine:
     def run(self, order: Run, cursor: Json | None = None) -> tuple[StepResult, ...]:
         """Executes steps as one Spark job, or else, so that each fails for itself, as one each."""
         unit = order.processor
+        if self._passed_over:
+            order = replace(order, takes=tuple(self._without_skipped(unit, take) for take in order.takes))
         if len(order.takes) == 1 or self._apart[unit] or not self._as_one_job(order):
             return self._run_apart(order, cursor)
         try:
@@ -218,6 +221,13 @@ class SparkEngine:
             self._apart[unit] = APART_RUNS
             return self._run_apart(order, cursor)
         return self._results(unit, order.takes, made)
+
+    def _without_skipped(self, unit: str, take: Take) -> Take:
+        """Empties the messages that are skipped; of many messages it leaves them out."""
+        left = tuple(m for m in take.inputs if (unit, m.edge, m.time) not in self._passed_over)
+        if len(left) == len(take.inputs):
+            return take
+        return replace(take, inputs=left or tuple(replace(message, content=None) for message in take.inputs))
 
     def _as_one_job(self, order: Run) -> bool:
         steps = {(order.processor, take.number) for take in order.takes}

@@ -6,9 +6,12 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from queue import SimpleQueue
+from typing import Any
 
-from boatlift.errors import DivergedError, InvalidError
-from boatlift.storage.facts import Result
+from boatlift.dataflow import Plan
+from boatlift.errors import BoatliftError, DivergedError, InvalidError
+from boatlift.runtime.regimes.acts import Take
+from boatlift.storage.facts import Result, Time
 from boatlift.storage.history import History
 from boatlift.storage.records import Decided, Record
 from boatlift.storage.standing import Standing
@@ -17,7 +20,7 @@ __all__ = ["Decisions"]
 
 logger = logging.getLogger(__name__)
 
-ACCEPTED, SKIPPED = "accepted", "skipped"
+ACCEPTED, SKIPPED, FAILED = "accepted", "skipped", "failed"
 
 
 class Decisions:
@@ -27,7 +30,8 @@ class Decisions:
         history: What was recorded before this process began.
         accept: Whether the user lets stand whatever was released, where a replay differs.
         skip: Processors and their steps that give nothing, whatever they take.
-        recorded: Those whose steps can be skipped, to the last step whose input is recorded: what a step of theirs takes is certain.
+        recorded: Units to the last step whose input is recorded; of those that choose what they take it is, once a step has failed.
+        plan: The dataflow.
 
     Raises:
         InvalidError: `[BAD_OPTION]` a step that cannot be skipped.
@@ -40,19 +44,44 @@ class Decisions:
         accept: bool,
         skip: Collection[tuple[str, int]],
         recorded: Mapping[str, int],
+        plan: Plan,
     ) -> None:
         self._accept = accept
         self._standing = history.standing
         self._accepted = history.decided(ACCEPTED)
         self._skipped = history.decided(SKIPPED)
+        self._plan = plan
+        self._of_failed = {(who, n): it.messages for (what, who, n), it in history.decisions.items() if what == FAILED}
+        self._passed_over = {
+            (who, *message)
+            for (what, who, _), decided in history.decisions.items()
+            if what == SKIPPED
+            for message in decided.messages
+        }
         self._memos: SimpleQueue[Record] = SimpleQueue()
         for who, time in sorted(set(skip) - self._skipped):
             self._skip(who, time, history.last_executed(who), recorded)
 
     @property
     def skipped(self) -> AbstractSet[tuple[str, int]]:
-        """All steps that are skipped, each with its processor."""
-        return self._skipped
+        """All steps that are skipped, each with its processor; but those of processors that choose what they take."""
+        return {(who, n) for who, n in self._skipped if not self._plan.units[who].takes_by_choice}
+
+    @property
+    def passed_over(self) -> AbstractSet[tuple[str, str, Any]]:
+        """All messages that are skipped by those that choose: processor, edge, and sender's time."""
+        return self._passed_over
+
+    def failed(self, processor: str, take: Take, error: BoatliftError) -> list[Record]:
+        """Gives what is to be on the record of a step that always fails: what it takes, if that is the processor's choice."""
+        unit = self._plan.units[processor]
+        if not unit.takes_by_choice:
+            return []
+        messages = tuple((message.edge, message.time) for message in take.inputs)
+        senders = ", ".join(f"step {time} of {edge.partition('->')[0]}" for edge, time in messages[:3])
+        more = f" and {len(messages) - 3} more" if len(messages) > 3 else ""
+        logger.warning("on the record: step %s of %s, which fails, takes %s%s", take.number, processor, senders, more)
+        return [Decided(FAILED, processor, take.number, error.message, messages)]
 
     def standing(self) -> Standing:
         """Gives the facts that replays are held to: where differences are accepted, those that are no results."""
@@ -92,21 +121,35 @@ class Decisions:
         return [self._memos.get() for _ in range(self._memos.qsize())]  # nobody else takes any
 
     def _skip(self, who: str, time: int, executed: int, recorded: Mapping[str, int]) -> None:
-        if who not in recorded:
+        unit = self._plan.units.get(who)
+        if unit is None:
+            units = ", ".join(self._plan.units)
+            raise InvalidError("BAD_OPTION", f"{who} executes no steps that could be skipped: {units} do")
+        if unit.recomputation is not None and unit.recomputation.everything:
             raise InvalidError(
                 "BAD_OPTION",
-                f"{who} has no steps that could be skipped, for what it takes is not recorded before: {', '.join(recorded)} have",
+                f"{who} takes everything at every step, so that what a step fails of comes again with the next: let its function pass over it",
             )
         if time <= executed:
             raise InvalidError(
                 "BAD_OPTION",
                 f"step {time} of {who} was executed, and others may have seen what it gave: only a step that fails can be skipped",
             )
-        if time > recorded[who]:
+        if unit.takes_by_choice:
+            if (who, time) not in self._of_failed:
+                raise InvalidError(
+                    "BAD_OPTION",
+                    f"step {time} of {who} has not failed: what it takes is a choice, which is on the record only of a step that has run",
+                )
+        elif time > recorded[who]:
             raise InvalidError("BAD_OPTION", f"step {time} of {who} has not come yet: the last is {recorded[who]}")
         self._skipped.add((who, time))
-        self._put_on_record(SKIPPED, who, time, f"step {time} of {who} gives nothing")
+        messages = self._of_failed.get((who, time), ())
+        self._passed_over.update((who, *message) for message in messages)
+        self._put_on_record(SKIPPED, who, time, f"step {time} of {who} gives nothing", messages)
 
-    def _put_on_record(self, what: str, who: str, time: int, said: str) -> None:
+    def _put_on_record(
+        self, what: str, who: str, time: int, said: str, messages: tuple[tuple[str, Time], ...] = ()
+    ) -> None:
         logger.warning("%s, and on the record: %s", what, said)
-        self._memos.put(Decided(what, who, time, said))
+        self._memos.put(Decided(what, who, time, said, messages))

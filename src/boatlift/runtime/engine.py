@@ -74,8 +74,13 @@ class Engine(Protocol):
             recorded: Source to the last time that was closed before this process began: its input must be proved unchanged.
         """
 
-    def skip(self, steps: AbstractSet[tuple[str, int]]) -> None:
-        """Learns of steps, each with its unit, that give nothing and leave the state as it is."""
+    def skip(self, steps: AbstractSet[tuple[str, int]], messages: AbstractSet[tuple[str, str, Any]]) -> None:
+        """Learns of steps, each with its unit, that give nothing and leave the state as it is.
+
+        Args:
+            steps: Those that are known by their number.
+            messages: Unit, edge and sender's time: whenever the unit takes such a message, nothing was sent.
+        """
 
     def open_sink(self, sink: str) -> Committed | None:
         """Takes a sink over, fencing older owners, and tells what it holds."""

@@ -6,21 +6,63 @@ from collections.abc import Mapping
 from typing import Any
 
 from boatlift.errors import DataError
+from boatlift.runtime.regimes import StateMachine
+from boatlift.storage.facts import last_epoch, last_number, maximal_of
+from boatlift.storage.history import History
+from boatlift.storage.records import Admitted, Record
 
-__all__ = ["refuse_another"]
+__all__ = ["admit"]
 
 
-def refuse_another(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    """Refuses an environment that differs from the recorded one.
+def admit(machine: StateMachine, history: History, now: Mapping[str, Any]) -> list[Record]:
+    """Lets a process go on under its environment, unless it is another and something has to be executed again.
+
+    After a stop in good order what is recorded and not kept was never executed; but who keeps no state, or its inputs alone, executes
+    again what it had executed.
+
+    Args:
+        machine: After its recovery.
+        history: What was recorded, and the claim of this process.
+        now: Its environment.
+
+    Returns:
+        What is to be durable before anything is done.
 
     Raises:
         DataError: `[ENVIRONMENT_CHANGED]`.
     """
-    changed = sorted(key for key in {*recorded, *now} if recorded.get(key) != now.get(key))
-    if changed:
+    changed = sorted(key for key in {*history.environment, *now} if history.environment.get(key) != now.get(key))
+    if not changed:
+        return []
+    again = _executed_again(machine)
+    if again or (not history.resumed and _goes_on_with_what_is_recorded(machine)):
+        first = (
+            f"run {' and '.join(again)} once under the recorded environment by `Lazy(every=1)`, which keeps its state, to a clean stop"
+            if again and history.resumed
+            else "run once under the recorded environment with --available-now"
+        )
         raise DataError(
             "ENVIRONMENT_CHANGED",
-            "recorded steps must be replayed, but "
-            + ", ".join(f"{key} was {recorded.get(key)} and is {now.get(key)}" for key in changed)
-            + ": run once under the recorded environment with --available-now, then change it",
+            f"recorded steps{' of ' + ', '.join(again) if again else ''} must be replayed, but "
+            + ", ".join(f"{key} was {history.environment.get(key)} and is {now.get(key)}" for key in changed)
+            + f": {first}, then change it",
         )
+    return [Admitted()]
+
+
+def _executed_again(machine: StateMachine) -> list[str]:
+    """Names those that have less than what is recorded of them as executed."""
+    results = machine.durable.standing.results
+    return [
+        name
+        for name, p in machine.processors.items()
+        if p.rebuild or last_epoch(results.get(name, ())) > last_number(maximal_of(p.done))
+    ]
+
+
+def _goes_on_with_what_is_recorded(machine: StateMachine) -> bool:
+    """Tells whether something that is recorded has still to be taken."""
+    chosen = machine.durable.standing.chosen
+    return any(any(p.waiting.values()) or p.running for p in machine.processors.values()) or any(
+        last_epoch(chosen.get(source.name, ())) > last_number(maximal_of(source.done)) for source in machine.sources
+    )

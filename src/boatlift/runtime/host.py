@@ -28,13 +28,13 @@ from boatlift.runtime.attempts import REST_SECONDS, RETRIES, Attempts
 from boatlift.runtime.decisions import Decisions
 from boatlift.runtime.deliveries import Deliveries, Held
 from boatlift.runtime.engine import Engine, StepResult
-from boatlift.runtime.environments import refuse_another
+from boatlift.runtime.environments import admit
 from boatlift.runtime.graph import program_of, source_record
 from boatlift.runtime.kept_runs import KeptRuns
 from boatlift.runtime.open_epochs import OpenEpochs, asking
 from boatlift.runtime.positions import Positions, pause_after
 from boatlift.runtime.progress import Progress
-from boatlift.runtime.recorded import recorded_steps, with_certain_inputs
+from boatlift.runtime.recorded import recorded_steps
 from boatlift.runtime.regimes import StateMachine
 from boatlift.runtime.regimes import acts as do
 from boatlift.runtime.unended import UnendedEpochs
@@ -132,15 +132,16 @@ class Host:
         self._positions = Positions(self._engine, history)
         plan = self._engine.plan
         self._recorded = recorded_steps(plan, self._positions.recorded, history)
-        certain = with_certain_inputs(plan, self._recorded)
-        self._decisions = Decisions(history, accept=self._accept_released, skip=self._skip, recorded=certain)
+        self._decisions = Decisions(
+            history, accept=self._accept_released, skip=self._skip, recorded=self._recorded, plan=plan
+        )
         self._deliveries = Deliveries(self._engine, self._program.graph, self._decisions)
         self._runs = KeptRuns(self._store, self._engine)
         self._runs.begin(history.live_runs(), token)
         self._store.discard_scratch(before=token)
         recorded = self._positions.recorded
         self._engine.start(self._store, self._store.scratch(token), self._log.store_id, token, recorded)
-        self._engine.skip(self._decisions.skipped)
+        self._engine.skip(self._decisions.skipped, self._decisions.passed_over)
         self._pool = ThreadPoolExecutor(max_workers=4 + 2 * len(self._engine.plan.processors))
         self._writer = GroupWriter(self._log)
         try:
@@ -154,10 +155,9 @@ class Host:
                 messages_ahead=MESSAGES_AHEAD,
             )
             first = self._machine.start()
-            if self._machine.replays and not self._resumed:
-                refuse_another(history.environment, self._engine.environment())
-            if decided := self._decisions.take():
-                self._log.append(decided)  # durable before anything of it can be seen
+            admitted = admit(self._machine, history, self._engine.environment())
+            if first_records := [*admitted, *self._decisions.take()]:
+                self._log.append(first_records)  # durable before anything of it can be seen
             self._tell_restored()
             self._drive(first)
         except BaseException as error:
@@ -322,7 +322,7 @@ class Host:
     def _begin(self, order: do.Run) -> None:
         """Begins a run at once, or when a processor that has failed has rested."""
         rest = self._rests.pop(order.processor, 0.0)
-        run = self._run, order, self._cursor(order), self._deliveries.held_of(order)
+        run = self._run, order, self._positions.everything_at(order), self._deliveries.held_of(order)
         if rest:
             self._after(rest, partial(self._rested, *run))
         else:
@@ -331,13 +331,6 @@ class Host:
     def _rested(self, function: Callable[..., Answer], *arguments: Any) -> Iterable[do.Event]:
         self._submit(function, *arguments)
         return ()
-
-    def _cursor(self, order: do.Run) -> Any:
-        """Gives what everything is, for a unit that is recomputed from that."""
-        unit = self._engine.plan.units[order.processor]
-        if unit.recomputation is None or not unit.recomputation.everything:
-            return None
-        return self._positions.upto(unit.roots[0], order.takes[-1].inputs[-1].time)
 
     def _run(self, order: do.Run, cursor: Any, held: Sequence[Held]) -> Answer:
         with self._running[order.processor]:  # one that was called off may not have ended yet
@@ -357,7 +350,12 @@ class Host:
         name = order.processor
         if not self._is_of_this_life(name, order.life):
             return
-        self._rests[name] = self._rest_of(name, order.takes[0].number, error)
+        try:
+            self._rests[name] = self._rest_of(name, order.takes[0].number, error)
+        except BoatliftError:
+            if failed := self._decisions.failed(name, order.takes[0], error):
+                self._write_records(failed, list)
+            raise
         yield do.Failed(frozenset({name, *self._lost(message for take in order.takes for message in take.inputs)}))
 
     def _is_of_this_life(self, processor: str, life: int) -> bool:
@@ -472,7 +470,7 @@ class Host:
                 self._watch(Progress("checkpoint", fact.processor, last_number(fact.frontier)))
         yield do.Durable(order.number)
 
-    def _write_records(self, records: tuple[Record, ...], then: Answer) -> None:
+    def _write_records(self, records: Sequence[Record], then: Answer) -> None:
         self._writer.submit(records, lambda error: self._answers.put(_Failed(error) if error else then))
 
     def _take_memos(self) -> list[Record]:

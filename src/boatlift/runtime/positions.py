@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from boatlift.runtime.engine import Engine
+from boatlift.runtime.regimes.acts import Run
 from boatlift.storage.facts import Chosen, Collected, last_epoch
 from boatlift.storage.history import History
 from boatlift.storage.records import Cursor
@@ -57,9 +58,12 @@ class Positions:
         assert last == time - 1, f"{source} is asked for {time}, but has closed {last}"
         return cursor
 
-    def upto(self, source: str, time: int) -> Any:
-        """Gives the cursor after a time that somebody may still ask for: all that the source gave up to then."""
-        return self._folded(source, time)[1]
+    def everything_at(self, order: Run) -> Any:
+        """Gives the cursor of all that a source has given, for a unit that is recomputed from that; None for others."""
+        unit = self._engine.plan.units[order.processor]
+        if unit.recomputation is None or not unit.recomputation.everything:
+            return None
+        return self._folded(unit.roots[0], order.takes[-1].inputs[-1].time)[1]
 
     def closed(self, source: str, time: int, position: Any) -> None:
         """Learns of a position."""

@@ -8,7 +8,7 @@ from boatlift.dataflow import Plan
 from boatlift.storage.facts import last_epoch
 from boatlift.storage.history import History
 
-__all__ = ["recorded_steps", "with_certain_inputs"]
+__all__ = ["recorded_steps"]
 
 
 def recorded_steps(plan: Plan, closed: Mapping[str, int], history: History) -> dict[str, int]:
@@ -30,8 +30,3 @@ def recorded_steps(plan: Plan, closed: Mapping[str, int], history: History) -> d
         else:
             recorded[name] = sent[name] = min(sent[root] for root in unit.roots)
     return recorded
-
-
-def with_certain_inputs(plan: Plan, recorded: Mapping[str, int]) -> dict[str, int]:
-    """Gives the units for which it is recorded what a step takes before it is executed, each to the last such step."""
-    return {name: recorded[name] for name, unit in plan.units.items() if not unit.takes_by_choice}

@@ -12,7 +12,7 @@ from typing import Any
 
 from boatlift.storage.contents import runs_of
 from boatlift.storage.facts import contents_of, last_epoch, last_number
-from boatlift.storage.records import Claim, Committed, Cursor, Decided, Record, Snapshot, Stopped
+from boatlift.storage.records import Admitted, Claim, Committed, Cursor, Decided, Record, Snapshot, Stopped
 from boatlift.storage.standing import Standing
 
 __all__ = ["History"]
@@ -27,13 +27,14 @@ class History:
         program: The program's identity as the last claim had it; {} before the first.
         environment: The environment under which the recorded work was done. An owner's becomes this one with its
             first record after the claim (a claim alone does no work, and its owner may yet be refused), or at once if
-            nothing was recorded before or the owner before it stopped in good order.
+            nothing was recorded before.
         cursors: Source to (time, cursor): what positions up to and including that time have taken.
         committed: Sink to the last time it is known to hold.
         standing: The facts of processors that stand.
-        decisions: What the user decided about single steps, by what, who and step.
+        decisions: What the user decided about single steps, or may have to, by what, who and step.
         stopped: Nothing was recorded since an owner stopped in good order.
-        resumed: Nothing was but one claim: the claimant begins where all that was executed is kept.
+        resumed: Nothing was but the claim of one that begins where that owner ended, and claims of others that were refused or
+            ended before they had done anything (who has another environment says `Admitted` first).
     """
 
     dataflow: str = ""
@@ -70,9 +71,11 @@ class History:
                 self.committed[sink] = max(time, self.committed.get(sink, time))
             case Decided(what, who, time):
                 self.decisions[what, who, time] = record
+                if what == "skipped":
+                    self.decisions.pop(("failed", who, time), None)
             case Snapshot():
                 self._become(record)
-            case Stopped():
+            case Stopped() | Admitted():
                 pass
             case _:
                 self.standing.apply(record)
@@ -113,13 +116,13 @@ class History:
     # -- parts --------------------------------------------------------------------------------------------------------
 
     def _apply_claim(self, claim: Claim) -> None:
-        if not self.program or self.stopped:
-            self.environment = claim.environment
-            self._claimed = None
-        else:
+        did_nothing = self._claimed is not None and self._claimed != self.environment
+        if self.program:
             self._claimed = claim.environment
+        else:
+            self.environment = claim.environment
         self.program = claim.program
-        self.stopped, self.resumed = False, self.stopped
+        self.stopped, self.resumed = False, self.stopped or (self.resumed and did_nothing)
 
     def _become(self, snapshot: Snapshot) -> None:
         self.dataflow = snapshot.dataflow

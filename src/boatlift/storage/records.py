@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from boatlift.storage.facts import Fact, Recorded
+from boatlift.storage.facts import Fact, Recorded, Time
 
 __all__ = [
+    "Admitted",
     "Claim",
     "Committed",
     "Cursor",
@@ -60,6 +61,10 @@ class Claim(Recorded, frozen=True, tag="claim"):
     environment: dict[str, Any]
 
 
+class Admitted(Recorded, frozen=True, tag="admitted"):
+    """The owner goes on under another environment than what was recorded before it: it executes nothing of that again."""
+
+
 class Committed(Recorded, frozen=True, tag="committed"):
     """A sink holds every time up to this one (a memo: the sink itself is the truth)."""
 
@@ -76,19 +81,22 @@ class Cursor(Recorded, frozen=True, tag="cursor"):
 
 
 class Decided(Recorded, frozen=True, tag="decided"):
-    """What the user decided about a step.
+    """What the user decided about a step, or may have to.
 
     Attributes:
-        what: `accepted`: what was released of it stands, though a replay gave something else; `skipped`: it gives nothing.
+        what: `accepted`: what was released of it stands, though a replay gave something else; `skipped`: it gives nothing;
+            `failed`: it fails whenever it is tried, and nothing is decided yet.
         who: The processor or sink.
         time: The step, as it counts.
         said: Why, for people.
+        messages: What the step takes, (edge, sender's time) each, of a processor that chooses: it may come at another step again.
     """
 
     what: str
     who: str
     time: int
     said: str
+    messages: tuple[tuple[str, Time], ...] = ()
 
 
 class Stopped(Recorded, frozen=True, tag="stopped"):
@@ -117,4 +125,4 @@ class Snapshot(Recorded, frozen=True, tag="snapshot"):
     decided: tuple[Decided, ...] = ()
 
 
-Record = Claim | Committed | Cursor | Decided | Stopped | Snapshot | Fact
+Record = Admitted | Claim | Committed | Cursor | Decided | Stopped | Snapshot | Fact

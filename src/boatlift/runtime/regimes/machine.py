@@ -148,15 +148,6 @@ class StateMachine:
                 self._stopping, self._at_once = True, not drain
         return self._next()
 
-    @property
-    def replays(self) -> bool:
-        """Whether something that is recorded has still to be executed again, or taken for the first time."""
-        closed = {source.name: max(self._chosen(source), default=-1) for source in self.sources}
-        waits = any(any(p.waiting.values()) or p.rebuild or p.running for p in self.processors.values())
-        return waits or any(
-            not source.done.contains(closed[source.name]) for source in self.sources if closed[source.name] >= 0
-        )
-
     def contents(self) -> Iterator[Any]:
         """Gives all states and messages that something may still ask for: what they name must not be dropped."""
         for p in self.processors.values():
