@@ -1,17 +1,20 @@
 # Boatlift's tasks. `make` lists them; the text after ## is what it shows.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup check format test crash mutants demo demo-flights bench lock docs clean
+.PHONY: help setup kafka-jars check format test crash mutants demo demo-flights bench lock docs clean
 SHELL := /bin/sh
 
 python := .venv/bin/python
 sources := src tests benchmarks examples scripts
 
 help: ## Lists these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Makes .venv from python3 >= 3.11 and sees to a Java >= 17; quick when there is nothing to do
 	@PYTHON="$(PYTHON)" scripts/setup.sh
+
+kafka-jars: setup ## Fetches the jars of the Kafka broker that tests start, by Maven; quick when there is nothing to do
+	@$(python) scripts/kafka_jars.py
 
 check: setup ## Checks format, lint, types, layers and dependencies
 	.venv/bin/ruff format --check .
