@@ -27,7 +27,7 @@ format: setup ## Formats the code and mends what can be mended
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
 
-test: setup ## Runs all tests: first those without a JVM, two at a time, then those on Spark
+test: setup ## Runs all tests: first those without a JVM, two at a time, then those on Spark and Kafka
 	@scripts/test.sh $(ARGS)
 
 crash: setup ## Kills real processes at every crash point there is; writes docs/crash-points.md (an hour)

@@ -1,4 +1,4 @@
-"""What all tests share: one Spark session, one warm JVM; tests that use either are marked `spark`.
+"""What all tests share: one Spark session, one warm JVM, one Kafka broker; tests that use them are marked `spark` or `kafka`.
 
 Tests start many JVMs that live for seconds: none of them, nor those of the processes they start, waits for the optimising compiler. No
 test fails for being slow: machines are.
@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from boatlift.testing.kafka_broker import KafkaBroker
     from boatlift.testing.warm_jvm import WarmJvm
 
 
@@ -31,6 +32,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if {"spark", "warm_jvm"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.spark)
+        if "kafka_broker" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.kafka)
 
 
 @pytest.fixture(scope="session")
@@ -50,3 +53,23 @@ def warm_jvm() -> Iterator[WarmJvm]:
 
     with WarmJvm() as jvm:
         yield jvm
+
+
+@pytest.fixture(scope="session")
+def shared_broker() -> Iterator[KafkaBroker]:
+    """The one Kafka broker of a test run; tests ask for `kafka_broker`."""
+    from boatlift.testing.kafka_broker import KafkaBroker
+    from support.kafka import USERS
+
+    with KafkaBroker(users=USERS) as broker:
+        yield broker
+
+
+@pytest.fixture
+def kafka_broker(shared_broker: KafkaBroker) -> Iterator[KafkaBroker]:
+    """The broker, whatever became of it in the test before."""
+    yield shared_broker
+    if shared_broker.running:
+        shared_broker.resume()
+    else:
+        shared_broker.restart()

@@ -149,5 +149,10 @@ CONDITIONS: dict[str, Condition] = {
     ),
     "OVERFLOW": Condition("DataError", "a sum does not fit its type", "cast the column to a wider type"),
     "STEP_FAILED": Condition("UnavailableError", "Spark could not run a step", "see the cause, then run again"),
+    "BROKER_FAILED": Condition(
+        "UnavailableError",
+        "a broker that tests start is not there: its jars, its process or its answer",
+        "see what it printed, which the message shows",
+    ),
     "INTERNAL": Condition("InternalError", "an invariant of Boatlift does not hold", "report it with the story"),
 }

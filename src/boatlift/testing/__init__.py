@@ -1,4 +1,4 @@
-"""Attacking a dataflow: crash points, simulation, real clusters, warm JVMs, laws of projections. For users' own too."""
+"""Attacking a dataflow: crash points, simulation, real clusters and brokers, warm JVMs, laws of projections. For users' own."""
 
 from boatlift.times import check_projection
 

@@ -1,0 +1,330 @@
+"""A real Kafka broker on loopback, which can be killed.
+
+Imitations of brokers do not hold what transactions promise (some hand aborted rows to readers), so they prove nothing
+about exactly-once delivery. This is Apache Kafka itself, one node in KRaft mode, from its published jars.
+"""
+
+from __future__ import annotations
+
+import atexit
+import base64
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from boatlift.errors import InvalidError, UnavailableError
+from boatlift.testing.kafka_console import ConsoleRow, Isolation, read_by_console
+from boatlift.testing.kafka_java import KafkaJava
+from boatlift.testing.kafka_settings import as_properties, check_users, one_node, secured
+from boatlift.testing.ports import ReservedPort
+
+__all__ = ["ConsoleRow", "KafkaBroker"]
+
+_T = TypeVar("_T")
+
+_PATIENCE = 120.0
+"""Seconds until something that does not come is an error; a busy machine starts a broker in twenty."""
+
+
+class KafkaBroker:
+    """An Apache Kafka broker as a process of its own (a context manager; Linux).
+
+        with KafkaBroker() as broker:
+            producer = confluent_kafka.Producer({"bootstrap.servers": broker.bootstrap})
+            …
+            broker.kill()
+            broker.restart()
+
+    Ports and data last over kills and restarts. A kill keeps what the operating system has in memory: it does not show
+    what a power loss would take.
+
+    Args:
+        settings: Settings of the broker on top of those it has here, as its `server.properties` names them.
+        users: Names and passwords. With any there is a second listener, `secured_bootstrap` (SASL_PLAINTEXT, PLAIN), where
+            they may do what access control lists allow, at first nothing. Who comes to `bootstrap` may do everything.
+        heap: How much memory Java has, as its `-Xmx` writes it.
+        jars: The folder of the jars, else where BOATLIFT_KAFKA_JARS points, else .kafka/libs of the current folder.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]` a user's name or password cannot be written into the settings. When it is entered:
+            `[MISSING_EXTRA]`, `[NO_JAVA]`.
+        UnavailableError: `[BROKER_FAILED]` when it is entered: it does not start, or its jars are not there.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, str] | None = None,
+        *,
+        users: Mapping[str, str] | None = None,
+        heap: str = "512m",
+        jars: Path | str | None = None,
+    ) -> None:
+        self._settings = dict(settings or {})
+        self._users = dict(users or {})
+        check_users(self._users)
+        self._heap = heap
+        self._jars = jars
+        self._java: KafkaJava
+        self._folder = Path()
+        self._ports: list[ReservedPort] = []
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log_begin = 0
+        self._writes_archive = False
+
+    @property
+    def bootstrap(self) -> str:
+        """The address for `bootstrap.servers`."""
+        return f"127.0.0.1:{self._ports[0].number}"
+
+    @property
+    def secured_bootstrap(self) -> str:
+        """The address where only the users are let in.
+
+        Raises:
+            LookupError: There are no users.
+        """
+        if not self._users:
+            raise LookupError("a broker without users has no secured listener: KafkaBroker(users={name: password})")
+        return f"127.0.0.1:{self._ports[2].number}"
+
+    @property
+    def log(self) -> Path:
+        """The file of all that it has printed, over all of its starts; removed at the end."""
+        return self._folder / "broker.log"
+
+    @property
+    def running(self) -> bool:
+        """Whether its process is there, paused or not."""
+        return self._process is not None and self._process.poll() is None
+
+    def __enter__(self) -> Self:
+        _require_client()
+        self._java = KafkaJava.find(self._jars)
+        self._folder = Path(tempfile.mkdtemp(prefix="boatlift-kafka-"))
+        atexit.register(self._close)
+        try:
+            for _ in range(3 if self._users else 2):
+                self._ports.append(ReservedPort())
+            self._format()
+            self._start()
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            # What it has is not wanted any more, so there is one reason only to let it end cleanly.
+            if kind is None and self._writes_archive:
+                self.stop()
+        finally:
+            self._close()
+
+    # --- what can happen to it ---
+
+    def kill(self) -> None:
+        """Kills it by SIGKILL, paused or not; does nothing if it does not run."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def stop(self) -> None:
+        """Ends it cleanly, paused or not; does nothing if it does not run.
+
+        Raises:
+            UnavailableError: `[BROKER_FAILED]` it does not end.
+        """
+        if self._process is None:
+            return
+        self._process.terminate()
+        self._process.send_signal(signal.SIGCONT)
+        try:
+            self._process.wait(_PATIENCE)
+        except subprocess.TimeoutExpired as error:
+            raise UnavailableError("BROKER_FAILED", f"the broker did not end within {_PATIENCE:.0f} s") from error
+        self._process = None
+        if self._writes_archive:
+            self._java.keep_archive(self._folder / "classes.jsa")
+
+    def restart(self) -> None:
+        """Starts it again on the same ports with the same data; ends it cleanly before, if it runs.
+
+        Raises:
+            UnavailableError: `[BROKER_FAILED]` it does not start; with the last lines of its output.
+        """
+        self.stop()
+        self._start()
+
+    def pause(self) -> None:
+        """Stops it by SIGSTOP, so that it neither answers nor goes away, until `resume`.
+
+        Raises:
+            LookupError: It does not run.
+        """
+        process = self._existing()
+        process.send_signal(signal.SIGSTOP)
+
+        def stopped() -> object | None:
+            self._check_that_it_runs()
+            # The system reports it when the last of its threads has stopped.
+            return os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOHANG)
+
+        _wait(stopped, "the broker to be paused")
+
+    def resume(self) -> None:
+        """Lets it go on by SIGCONT.
+
+        Raises:
+            LookupError: It does not run.
+        """
+        self._existing().send_signal(signal.SIGCONT)
+
+    def console(
+        self,
+        topic: str,
+        *,
+        isolation: Isolation = "read_committed",
+        max_messages: int | None = None,
+        timeout: float = 10.0,
+    ) -> list[ConsoleRow]:
+        """Reads a topic from its beginning with Kafka's own console consumer.
+
+        Args:
+            topic: Which.
+            isolation: Whether rows of transactions that are open or aborted are read too (`read_uncommitted`).
+            max_messages: After how many rows it ends. Name it where it is known, and the end need not be waited for.
+            timeout: Seconds without a row after which it ends. They begin before it is connected: leave it some.
+
+        Raises:
+            LookupError: There is no such topic (the console consumer itself would find no row in it).
+            UnavailableError: `[BROKER_FAILED]` the broker does not answer, or the consumer failed.
+        """
+        known = _metadata(self.bootstrap, _PATIENCE)
+        if known is None:
+            raise UnavailableError("BROKER_FAILED", f"the broker on {self.bootstrap} does not answer")
+        if topic not in known.topics:
+            raise LookupError(f"there is no topic {topic}")
+        return read_by_console(self._java, self.bootstrap, topic, isolation, max_messages, timeout)
+
+    # --- starting and ending ---
+
+    def _format(self) -> None:
+        """Writes the settings, and the files that a broker wants to find in its folder."""
+        settings = one_node(self._ports[0].number, self._ports[1].number, str(self._folder / "data"))
+        if self._users:
+            settings = secured(settings, self._ports[2].number, self._users)
+        self._properties.write_text(as_properties(settings | self._settings), encoding="ascii")
+        # One that begins with a dash would be taken for an option.
+        cluster = "b" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
+        arguments = ["format", "--standalone", "-t", cluster, "-c", str(self._properties)]
+        options = ["-XX:TieredStopAtLevel=1"]
+        self._launch(self._java.command("kafka.tools.StorageTool", *arguments, options=options))
+        made = self._existing()
+        _wait(lambda: made.poll() is not None or None, "the broker's folder to be made")
+        if made.returncode != 0:
+            self._check_that_it_runs()
+        self._process = None
+
+    def _start(self) -> None:
+        options = [f"-Xmx{self._heap}", "-XX:+ExitOnOutOfMemoryError"]
+        self._writes_archive = not self._java.has_archive
+        archive = self._folder / "classes.jsa" if self._writes_archive else None
+        self._launch(self._java.command("kafka.Kafka", str(self._properties), options=options, write_archive=archive))
+        _wait(self._ready, f"the broker on {self.bootstrap}")
+
+    def _launch(self, command: list[str]) -> None:
+        with self.log.open("ab") as log:
+            self._log_begin = log.tell()
+            # A session of its own: an interrupt from the keyboard is for the tests, which then end the broker.
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+            )
+
+    def _ready(self) -> bool | None:
+        """Whether it answers and serves everything that it has; None while it does not."""
+        self._check_that_it_runs()
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", self._ports[0].number)) != 0:
+                return None
+        known = _metadata(self.bootstrap, 1.0)
+        if known is None or not known.brokers:
+            return None
+        led = all(part.leader in known.brokers for topic in known.topics.values() for part in topic.partitions.values())
+        return led or None
+
+    def _check_that_it_runs(self) -> None:
+        code = self._existing().poll()
+        if code is not None:
+            self._process = None
+            with self.log.open("rb") as log:
+                log.seek(self._log_begin)
+                lines = log.read().decode(errors="replace").splitlines()
+            # Where in Kafka it happened would push aside what has happened.
+            told = "\n".join([line for line in lines if not line.startswith("\tat ")][-20:])
+            raise UnavailableError("BROKER_FAILED", f"the Kafka broker ended with {code}: {told}")
+
+    def _existing(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise LookupError("the broker does not run: was it killed or stopped, and not restarted?")
+        return self._process
+
+    @property
+    def _properties(self) -> Path:
+        return self._folder / "server.properties"
+
+    def _close(self) -> None:
+        """Ends everything and removes the files; does nothing the second time."""
+        atexit.unregister(self._close)
+        self.kill()
+        for port in self._ports:
+            port.release()
+        self._ports = []
+        if self._folder != Path():
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = Path()
+
+
+def _metadata(bootstrap: str, timeout: float) -> Any:
+    """Asks a broker for all that it serves; gives None if it does not answer."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    # A client of its own every time: one that has failed to connect waits longer and longer to try again.
+    client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    try:
+        return client.list_topics(timeout=timeout)
+    except KafkaException:
+        return None
+
+
+def _require_client() -> None:
+    try:
+        import confluent_kafka  # noqa: F401
+    except ImportError as error:
+        raise InvalidError(
+            "MISSING_EXTRA", "confluent-kafka is not installed: pip install 'boatlift[kafka]'"
+        ) from error
+
+
+def _wait(condition: Callable[[], _T | None], what: str) -> _T:
+    """Waits until a condition gives something."""
+    deadline = time.monotonic() + _PATIENCE
+    while (found := condition()) is None:
+        if time.monotonic() > deadline:
+            raise UnavailableError(
+                "BROKER_FAILED", f"waited {_PATIENCE:.0f} s in vain for {what}: is the machine busy?"
+            )
+        time.sleep(0.02)
+    return found

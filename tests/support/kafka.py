@@ -1,0 +1,93 @@
+"""Clients of the tests' Kafka broker: topics, rows in, rows out."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable
+from typing import Any
+
+from confluent_kafka import Consumer, IsolationLevel, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from boatlift.testing.kafka_broker import KafkaBroker
+
+USERS = {"writer": 'a "strange" pass\\word: ü#=!'}
+"""Those of the broker that the tests share; they may do nothing that a test has not allowed."""
+
+PATIENCE = 60.0
+
+
+def plain(broker: KafkaBroker) -> dict[str, Any]:
+    """The settings of every client; brokers that are killed are no news to be printed."""
+    return {"bootstrap.servers": broker.bootstrap, "log_level": 0}
+
+
+def secured(broker: KafkaBroker, user: str, password: str) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": broker.secured_bootstrap,
+        "log_level": 0,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": user,
+        "sasl.password": password,
+    }
+
+
+def new_topic(broker: KafkaBroker, partitions: int = 1) -> str:
+    """Makes a topic that no other test has."""
+    name = f"topic-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient(plain(broker))
+    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(PATIENCE)
+    return name
+
+
+def send(broker: KafkaBroker, topic: str, values: Iterable[bytes]) -> None:
+    """Sends rows and waits until the broker has them all."""
+    failures: list[object] = []
+    producer = Producer(plain(broker) | {"acks": "all"})
+    for value in values:
+        producer.produce(topic, value, on_delivery=lambda error, _: failures.append(error) if error else None)
+    assert producer.flush(PATIENCE) == 0
+    assert failures == []
+
+
+def transactional(broker: KafkaBroker, name: str) -> Producer:
+    """Makes the producer that takes over a transactional id: what its predecessor left open is aborted."""
+    producer = Producer(plain(broker) | {"transactional.id": name})
+    producer.init_transactions(PATIENCE)
+    return producer
+
+
+def values_of(broker: KafkaBroker, topic: str, *, committed: bool = True) -> list[bytes | None]:
+    """Reads a topic of one partition up to its present end."""
+    level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+    whole = TopicPartition(topic, 0, 0)
+    admin = AdminClient(plain(broker))
+    answer = admin.list_offsets({whole: OffsetSpec.latest()}, isolation_level=level)
+    [end] = [future.result(PATIENCE).offset for future in answer.values()]
+    isolation = "read_committed" if committed else "read_uncommitted"
+    consumer = Consumer(
+        plain(broker)
+        | {
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "isolation.level": isolation,
+            "auto.offset.reset": "error",
+        }
+    )
+    found: list[Message] = []
+    try:
+        consumer.assign([whole])
+        # Markers and aborted rows have offsets too, so that rows cannot be counted.
+        while found_to(consumer, whole) < end:
+            found += consumer.consume(500, timeout=0.1)
+    finally:
+        consumer.close()
+    assert [message.error() for message in found if message.error()] == []
+    return [message.value() for message in found]
+
+
+def found_to(consumer: Consumer, partition: TopicPartition) -> int:
+    """Up to which offset a consumer has come."""
+    [position] = consumer.position([partition])
+    return max(position.offset, 0)

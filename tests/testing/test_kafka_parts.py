@@ -1,0 +1,97 @@
+"""The parts of the broker's test kit that need no broker: settings, printed rows, ports, the archive of classes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from boatlift.errors import InvalidError
+from boatlift.testing import ports
+from boatlift.testing.kafka_broker import KafkaBroker
+from boatlift.testing.kafka_console import ConsoleRow, parse_rows
+from boatlift.testing.kafka_java import KafkaJava
+from boatlift.testing.kafka_settings import as_properties
+from boatlift.testing.ports import ReservedPort
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "line"),
+    [
+        ("plain", "a=b: c#d", "plain=a=b: c#d"),
+        ("back", "a\\b", "back=a\\\\b"),
+        ("lines", "a\nb\r", "lines=a\\nb\\r"),
+        ("first", "  a ", "first=\\  a "),
+        ("far", "ü😀", "far=\\u00fc\\ud83d\\ude00"),
+        ("a b=c:d", "", "a\\ b\\=c\\:d="),
+    ],
+)
+def test_settings_are_written_as_java_reads_them(name: str, value: str, line: str) -> None:
+    assert as_properties({name: value}) == line + "\n"
+
+
+@pytest.mark.parametrize("users", [{"a b": "x"}, {"": "x"}, {"a": "x\ny"}])
+def test_users_that_cannot_be_written_into_settings_are_refused(users: dict[str, str]) -> None:
+    with pytest.raises(InvalidError, match="BAD_OPTION"):
+        KafkaBroker(users=users)
+
+
+def test_printed_rows_are_taken_apart() -> None:
+    printed = b"Partition:3\x1fNO_HEADERS\x1f\x1c\x1fa\tb\n\x1ePartition:0\x1fa:1:2\x1db:\x1c\x1f\x1f\x1c\x1e"
+    assert parse_rows(printed) == [
+        ConsoleRow(3, None, b"a\tb\n", ()),
+        ConsoleRow(0, b"", None, (("a", b"1:2"), ("b", None))),
+    ]
+    assert parse_rows(b"") == []
+
+
+RESERVING = """
+import sys
+from boatlift.errors import UnavailableError
+from boatlift.testing import ports
+
+ports._candidates = lambda: range(int(sys.argv[1]), int(sys.argv[1]) + 1)
+try:
+    ports.ReservedPort()
+except UnavailableError:
+    print("taken")
+else:
+    print("free")
+"""
+
+
+def test_a_reserved_port_is_nobody_elses_until_it_is_released() -> None:
+    def seen_by_another(number: int) -> str:
+        return subprocess.check_output([sys.executable, "-c", RESERVING, str(number)], text=True).strip()
+
+    with ReservedPort() as port:
+        assert port.number in ports._candidates()
+        assert seen_by_another(port.number) == "taken"
+    assert seen_by_another(port.number) == "free"
+
+
+def test_an_archive_of_classes_is_taken_over_whole_and_used_from_then_on(tmp_path: Path) -> None:
+    archive = tmp_path / "classes.jsa"
+    java = KafkaJava("java", [tmp_path / "a.jar", tmp_path / "b.jar"], archive)
+    assert not any("SharedArchiveFile" in part for part in java.command("Main"))
+
+    java.keep_archive(tmp_path / "never-written")
+    assert list(tmp_path.iterdir()) == []
+
+    written = tmp_path / "written"
+    written.write_bytes(b"classes")
+    java.keep_archive(written)
+    assert archive.read_bytes() == b"classes"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["classes.jsa", "written"]
+    assert java.command("Main", "x")[:2] == ["java", f"-XX:SharedArchiveFile={archive}"]
+    another = tmp_path / "another"
+    assert java.command("Main", write_archive=another)[:2] == ["java", f"-XX:ArchiveClassesAtExit={another}"]
+    assert java.command("Main", "x")[-4:] == ["-cp", f"{tmp_path}/a.jar:{tmp_path}/b.jar", "Main", "x"]
+
+
+def test_an_archive_that_cannot_be_kept_is_no_error(tmp_path: Path) -> None:
+    written = tmp_path / "written"
+    written.write_bytes(b"classes")
+    KafkaJava("java", [], tmp_path / "no-such-folder" / "classes.jsa").keep_archive(written)
