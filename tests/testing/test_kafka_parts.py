@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -72,26 +73,54 @@ def test_a_reserved_port_is_nobody_elses_until_it_is_released() -> None:
     assert seen_by_another(port.number) == "free"
 
 
-def test_an_archive_of_classes_is_taken_over_whole_and_used_from_then_on(tmp_path: Path) -> None:
-    archive = tmp_path / "classes.jsa"
-    java = KafkaJava("java", [tmp_path / "a.jar", tmp_path / "b.jar"], archive)
-    assert not any("SharedArchiveFile" in part for part in java.command("Main"))
+def java_of(folder: Path, *, archives_are_good: bool = True) -> KafkaJava:
+    """Stands for a Java that finds archives good or bad."""
+    program = shutil.which("true" if archives_are_good else "false")
+    assert program is not None
+    return KafkaJava(program, [folder / "a.jar", folder / "b.jar"], folder / "kept" / "classes.jsa")
 
-    java.keep_archive(tmp_path / "never-written")
-    assert list(tmp_path.iterdir()) == []
 
-    written = tmp_path / "written"
-    written.write_bytes(b"classes")
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    """The folder where an archive is kept."""
+    folder = tmp_path / "kept"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    """An archive that a broker has written."""
+    path = tmp_path / "written"
+    path.write_bytes(b"classes")
+    return path
+
+
+def test_an_archive_of_classes_is_taken_over_and_used_from_then_on(tmp_path: Path, kept: Path, written: Path) -> None:
+    java = java_of(tmp_path)
+    assert not any("Archive" in part for part in java.command("Main"))
+    assert java.command("Main", write_archive=written)[1] == f"-XX:ArchiveClassesAtExit={written}"
+
     java.keep_archive(written)
+
+    [archive] = kept.iterdir()
     assert archive.read_bytes() == b"classes"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["classes.jsa", "written"]
-    assert java.command("Main", "x")[:2] == ["java", f"-XX:SharedArchiveFile={archive}"]
-    another = tmp_path / "another"
-    assert java.command("Main", write_archive=another)[:2] == ["java", f"-XX:ArchiveClassesAtExit={another}"]
+    assert java.command("Main")[1] == f"-XX:SharedArchiveFile={archive}"
+    # Who began without it writes its own all the same: Java refuses to be told both.
+    assert not any("SharedArchiveFile" in part for part in java.command("Main", write_archive=written))
     assert java.command("Main", "x")[-4:] == ["-cp", f"{tmp_path}/a.jar:{tmp_path}/b.jar", "Main", "x"]
 
 
-def test_an_archive_that_cannot_be_kept_is_no_error(tmp_path: Path) -> None:
-    written = tmp_path / "written"
-    written.write_bytes(b"classes")
-    KafkaJava("java", [], tmp_path / "no-such-folder" / "classes.jsa").keep_archive(written)
+def test_an_archive_that_was_never_written_is_not_kept(tmp_path: Path, kept: Path) -> None:
+    java_of(tmp_path).keep_archive(tmp_path / "never-written")
+    assert list(kept.iterdir()) == []
+
+
+def test_an_archive_that_java_finds_bad_is_not_kept(tmp_path: Path, kept: Path, written: Path) -> None:
+    java_of(tmp_path, archives_are_good=False).keep_archive(written)
+    assert list(kept.iterdir()) == []
+
+
+def test_an_archive_that_cannot_be_kept_is_no_error(tmp_path: Path, written: Path) -> None:
+    java_of(tmp_path).keep_archive(written)
+    assert [path.name for path in tmp_path.iterdir()] == ["written"]

@@ -247,10 +247,14 @@ class KafkaBroker:
     def _launch(self, command: list[str]) -> None:
         with self.log.open("ab") as log:
             self._log_begin = log.tell()
-            # A session of its own: an interrupt from the keyboard is for the tests, which then end the broker.
+            # A session of its own: an interrupt from the keyboard is for the tests, which then end the broker. And in its
+            # folder, for what Java writes about its own crashes.
+            # fmt: off
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
+                command, cwd=self._folder, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                start_new_session=True,
             )
+            # fmt: on
 
     def _ready(self) -> bool | None:
         """Whether it answers and serves everything that it has; None while it does not."""

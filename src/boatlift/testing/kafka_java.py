@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -84,17 +86,36 @@ class KafkaJava:
             archive = [f"-XX:SharedArchiveFile={self._archive}"]
         # An archive that does not fit is no news, and the classes that do not go into one are hundreds of lines.
         quiet = ["-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-XX:-UsePerfData", "-Dorg.apache.logging.log4j.level=WARN"]
-        class_path = os.pathsep.join(map(str, self._jars))
-        return [self._java, *archive, *quiet, "-XX:+UseSerialGC", *options, "-cp", class_path, main_class, *arguments]
+        start = [self._java, *archive, *quiet, "-XX:+UseSerialGC", *options, "-cp", self._class_path]
+        return [*start, main_class, *arguments]
 
     def keep_archive(self, written: Path) -> None:
-        """Takes over the archive that a process has written at its end, if it has: whole or not at all."""
+        """Takes over the archive that a process has written at its end, if it has: whole or not at all.
+
+        Java dies of an archive that is cut off. So it is tried first, and gets its name when it is on the disk.
+        """
         if not written.exists():
             return
         # A name of its own, as several brokers may end at once; each is as good as the other.
         whole = self._archive.with_name(f"{self._archive.name}.{os.getpid()}-{id(self)}")
         try:
             shutil.copyfile(written, whole)
-            whole.replace(self._archive)
+            with whole.open("rb+") as file:
+                os.fsync(file.fileno())
+            if self._can_use(whole, written.parent):
+                whole.replace(self._archive)
         except OSError:  # a folder that may not be written: the next start is as slow as this one
-            whole.unlink(missing_ok=True)
+            pass
+        finally:
+            with suppress(OSError):
+                whole.unlink()
+
+    def _can_use(self, archive: Path, report: Path) -> bool:
+        """Whether Java runs with an archive; a report of its death goes to the folder `report`."""
+        options = [f"-XX:SharedArchiveFile={archive}", "-Xshare:on", "-XX:+VerifySharedSpaces", "-XX:+UseSerialGC"]
+        command = [self._java, *options, "-cp", self._class_path, "-version"]
+        return subprocess.run(command, capture_output=True, cwd=report, check=False).returncode == 0
+
+    @property
+    def _class_path(self) -> str:
+        return os.pathsep.join(map(str, self._jars))
