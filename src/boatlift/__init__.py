@@ -29,7 +29,7 @@ from boatlift.errors import (
 )
 
 if TYPE_CHECKING:
-    from boatlift.connectors import files, generator, parquet, sqlite
+    from boatlift.connectors import files, generator, kafka, parquet, sqlite
     from boatlift.engine.session import session
     from boatlift.engine.step_functions import call, now, rand, uuid
     from boatlift.running import Running, run, start
@@ -59,6 +59,7 @@ __all__ = [
     "call",
     "files",
     "generator",
+    "kafka",
     "now",
     "parquet",
     "rand",
@@ -73,6 +74,7 @@ __all__ = [
 _LATER = {
     "files": "boatlift.connectors",
     "generator": "boatlift.connectors",
+    "kafka": "boatlift.connectors",
     "parquet": "boatlift.connectors",
     "sqlite": "boatlift.connectors",
     "session": "boatlift.engine.session",

@@ -107,7 +107,9 @@ CONDITIONS: dict[str, Condition] = {
     "INPUT_EMPTY": Condition("DataError", "an input file has no bytes", "remove it or write it whole"),
     "BAD_ROW": Condition("DataError", "a row does not fit the schema", "correct or remove the row"),
     "BAD_HEADER": Condition("DataError", "a file's columns are not those of the schema", "correct the file"),
-    "NO_INPUT": Condition("InvalidError", "a source's path can never match anything", "correct the path"),
+    "NO_INPUT": Condition("InvalidError", "a source's path or topic can never match anything", "correct it"),
+    "NOT_ADMITTED": Condition("InvalidError", "a cluster does not let this client in", "correct the security options"),
+    "NOT_PERMITTED": Condition("InvalidError", "a cluster does not allow what is asked of it", "have it allowed"),
     # sinks
     "SINK_OF_ANOTHER_DATAFLOW": Condition(
         "DataError",

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from boatlift.connectors import files
-from boatlift.connectors.file_columns import columns_of
+from boatlift.connectors.declared_columns import columns_of
 from boatlift.connectors.files import FilesSource
 from boatlift.dataflow.contracts import Json
 from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError

@@ -20,7 +20,7 @@ import msgspec
 import xxhash
 
 import boatlift as bl
-from boatlift.dataflow import Committed, Json, Outcome, Plan, plan
+from boatlift.dataflow import Committed, Json, Outcome, Plan, Reading, plan
 from boatlift.engine.scratch_files import ScratchFiles
 from boatlift.errors import DivergedError, FencedError
 from boatlift.runtime.engine import StepResult
@@ -114,7 +114,15 @@ class MemoryEngine:
     def environment(self) -> dict[str, Any]:
         return {"python": "3"}
 
-    def start(self, store: Store, scratch: Path, store_id: str, token: int, recorded: Mapping[str, int]) -> None:
+    def start(
+        self,
+        store: Store,
+        scratch: Path,
+        store_id: str,
+        token: int,
+        recorded: Mapping[str, int],
+        read: Mapping[tuple[str, int], Reading],
+    ) -> None:
         self._store, self._scratch, self._token = store, scratch, token
         self._files = ScratchFiles(scratch)
 
@@ -154,7 +162,10 @@ class MemoryEngine:
         assert cursor["taken"] == position["start"]
         return {"taken": position["end"]}
 
-    def acknowledge(self, source: str, position: Json) -> None:
+    def read(self) -> list[tuple[str, int, Reading]]:
+        return []
+
+    def acknowledge(self, source: str, time: int, position: Json) -> None:
         pass
 
     def together(self, unit: str, takes: Sequence[Take]) -> int:

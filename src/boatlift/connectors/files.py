@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from boatlift.connectors.file_columns import Columns, columns_of
+from boatlift.connectors.declared_columns import Columns, columns_of, struct_of
 from boatlift.connectors.file_listing import KnownDigests, Listing, digest_of, folded
 from boatlift.dataflow.columns import ORDINAL
 from boatlift.dataflow.contracts import Delivery, Json
@@ -128,7 +128,7 @@ class FilesSource:
                 first = self._first_file()
                 schema = spark.read.parquet(spark_path(first)).schema
             else:
-                schema = _parsed(self._declared) if isinstance(self._declared, str) else self._declared
+                schema = struct_of(self._declared)
             self._schema = StructType([StructField(field.name, field.dataType) for field in schema.fields])
         return self._schema
 
@@ -294,15 +294,3 @@ class FilesSource:
         except OSError as error:
             message = f"{self._listing.base} cannot be read ({error}): run again when it can"
             raise UnavailableError("INPUT_UNAVAILABLE", message) from error
-
-
-def _parsed(ddl: str) -> StructType:
-    from pyspark.errors import ParseException
-    from pyspark.sql.types import StructType
-
-    try:
-        schema = StructType.fromDDL(ddl)
-    except ParseException as error:
-        raise InvalidError("BAD_OPTION", f"Spark cannot read the schema {ddl!r}: correct it") from error
-    assert isinstance(schema, StructType)
-    return schema

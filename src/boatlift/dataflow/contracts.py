@@ -26,11 +26,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Committed",
+    "CountsInTasks",
     "Delivery",
     "Json",
     "LoadsEverything",
     "LoadsTogether",
     "Outcome",
+    "Reading",
     "Sink",
     "SinkContext",
     "Source",
@@ -138,6 +140,39 @@ class LoadsEverything(Source, Protocol):
         Raises:
             DataError: `[INPUT_CHANGED]`, `[INPUT_MISSING]`.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What was read of a position."""
+
+    rows: int
+    digest: str
+
+
+@runtime_checkable
+class CountsInTasks(LoadsTogether, Protocol):
+    """A source whose rows are counted and digested by the tasks that read them: `verify` cannot tell that one has changed.
+
+    Laws:
+        * the rows are those of `load_together`, or without ordinals and of one position of `load`;
+        * once they were read, `reading(folder)` is the same for the same rows, however Spark divides them or repeats a task, and another for
+          others.
+    """
+
+    def load_counted(
+        self, spark: SparkSession, positions: Sequence[Json], folders: Sequence[str], *, ordinals: bool
+    ) -> DataFrame:
+        """Reads exactly the rows that positions name, lazily; tasks leave in the folder of each what they have read of it.
+
+        Args:
+            spark: The session.
+            positions, folders: Which rows, and where to note what of them was read, one each.
+            ordinals: Whether there is `_ordinal`.
+        """
+
+    def reading(self, folder: str) -> Reading | None:
+        """Tells what was read; None if nothing was."""
 
 
 @dataclass(frozen=True, slots=True)

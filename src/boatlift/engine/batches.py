@@ -69,7 +69,7 @@ class Batches:
             assert isinstance(source, LoadsEverything)
             source.verify_everything(cursor)
         else:
-            self._inputs.verify((take,))
+            self._inputs.verify(unit, (take,))
         return receipts
 
     @property

@@ -10,10 +10,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
-from boatlift.dataflow import Json, LoadsTogether, Plan, Source
+from boatlift.dataflow import CountsInTasks, Json, LoadsTogether, Plan, Source
 from boatlift.dataflow.columns import ORDINAL, WEIGHT, quoted
 from boatlift.engine.edges import ReadTask
 from boatlift.engine.program import CompiledUnit
+from boatlift.engine.readings import Readings
 from boatlift.errors import InvalidError
 from boatlift.runtime.graph import edge_name
 from boatlift.runtime.regimes.acts import Message, Take
@@ -34,6 +35,7 @@ class Inputs:
         scratch: Where tasks have left them.
         slots: How many tasks run at once.
         recorded: Source to the last time that was closed before this process began: its input must be proved unchanged.
+        readings: What was read.
     """
 
     def __init__(
@@ -44,11 +46,13 @@ class Inputs:
         scratch: Path,
         slots: int,
         recorded: Mapping[str, int],
+        readings: Readings,
     ) -> None:
         self._plan, self._units = plan, units
         self._store, self._scratch, self._recorded = store, scratch, recorded
         self._senders = {edge_name(sender, name): sender for name, unit in plan.units.items() for sender in unit.reads}
         self._slots = slots
+        self._readings = readings
 
     def path(self, run: RunRef) -> Path:
         """Tells where a run can be read: where a task has left it, else where it was kept."""
@@ -72,33 +76,45 @@ class Inputs:
             for source, message in self._from_sources((take,))
         ]
 
-    def rows(self, spark: SparkSession, unit: str, take: Take) -> tuple[DataFrame, int]:
-        """Gives the rows that a step takes, and their bytes, more or less."""
-        sent: dict[str, list[Any]] = {}
+    def rows(self, spark: SparkSession, unit: str, take: Take, reader: str | None = None) -> tuple[DataFrame, int]:
+        """Gives the rows that a step takes, and their bytes, more or less.
+
+        Args:
+            spark: The session.
+            unit, take: Which step.
+            reader: Who else but the unit reads them, as `verify` is told.
+        """
+        sent: dict[str, list[Message]] = {}
         for message in take.inputs:
-            sent.setdefault(self._sender(message), []).append(message.content)
-        parts = [self._rows(spark, unit, sender, contents) for sender, contents in sent.items()]
+            sent.setdefault(self._sender(message), []).append(message)
+        parts = [self._rows(spark, unit, sender, messages, reader or unit) for sender, messages in sent.items()]
         frames = [frame for frame, _ in parts]
         if len(self._plan.units[unit].roots) > 1:
             columns = [quoted(name) for name in self._units[unit].takes]
             frames = [frame.select(*columns) for frame in frames]
         return reduce(DataFrame.unionAll, frames), sum(weight for _, weight in parts)
 
-    def _rows(self, spark: SparkSession, unit: str, sender: str, contents: Sequence[Any]) -> tuple[DataFrame, int]:
-        source = self._source(sender)
-        if source is not None:
-            return self._rows_of_source(spark, source, [content["position"] for content in contents])
+    def _rows(
+        self, spark: SparkSession, unit: str, sender: str, messages: Sequence[Message], reader: str
+    ) -> tuple[DataFrame, int]:
+        if sender in self._plan.sources:
+            return self._rows_of_source(spark, sender, messages, reader)
         root = self._units[sender]
-        runs = [run for content in contents for run in runs_of(content)]
+        runs = [run for message in messages for run in runs_of(message.content)]
         files = tuple(str(self.path(run)) for run in runs)
         slots = spark.range(0, max(1, len(files)), 1, max(1, min(len(files), self._slots)))
         weight_field = [StructField(WEIGHT, LongType())] if root.unit.changes_out else []
         schema = StructType([*root.schema.fields, *weight_field])
         return slots.mapInArrow(ReadTask(unit, files), schema), sum(run.size for run in runs)
 
-    @staticmethod
-    def _rows_of_source(spark: SparkSession, source: Source, positions: Sequence[Json]) -> tuple[DataFrame, int]:
+    def _rows_of_source(
+        self, spark: SparkSession, name: str, messages: Sequence[Message], reader: str
+    ) -> tuple[DataFrame, int]:
+        source = self._plan.sources[name].source
+        positions = [message.content["position"] for message in messages]
         weight = sum(map(source.weigh, positions))
+        if isinstance(source, CountsInTasks):
+            return self._counted(spark, name, messages, reader, ordinals=False), weight
         if len(positions) > 1 and isinstance(source, LoadsTogether):
             return source.load_together(spark, positions).drop(ORDINAL), weight
         return reduce(DataFrame.unionAll, [source.load(spark, position) for position in positions]), weight
@@ -107,7 +123,19 @@ class Inputs:
         """Gives the rows of several steps, with `_ordinal`."""
         source = self.source_of(unit)
         assert isinstance(source, LoadsTogether)
+        if isinstance(source, CountsInTasks):
+            messages = [message for take in takes for message in take.inputs]
+            return self._counted(spark, self._plan.units[unit].roots[0], messages, unit, ordinals=True)
         return source.load_together(spark, [content_of(take)["position"] for take in takes])
+
+    def _counted(
+        self, spark: SparkSession, name: str, messages: Sequence[Message], reader: str, *, ordinals: bool
+    ) -> DataFrame:
+        source = self._plan.sources[name].source
+        assert isinstance(source, CountsInTasks)
+        positions = [message.content["position"] for message in messages]
+        folders = [self._readings.folder(reader, name, message.time) for message in messages]
+        return source.load_counted(spark, positions, folders, ordinals=ordinals)
 
     def verify_recorded(self, takes: Sequence[Take]) -> None:
         """Proves that what recorded steps read is what it was.
@@ -119,14 +147,17 @@ class Inputs:
             if message.time <= self._recorded[source]:
                 self._plan.sources[source].source.verify(message.content["position"])
 
-    def verify(self, takes: Sequence[Take]) -> None:
+    def verify(self, reader: str, takes: Sequence[Take]) -> None:
         """Proves that what was read is what the positions name: only if files are the same after the job did Spark read those.
 
         Raises:
             DataError: `[INPUT_CHANGED]`, `[INPUT_MISSING]`.
         """
-        for source, message in self._from_sources(takes):
-            self._plan.sources[source].source.verify(message.content["position"])
+        for name, message in self._from_sources(takes):
+            source = self._plan.sources[name].source
+            source.verify(message.content["position"])
+            if isinstance(source, CountsInTasks):
+                self._readings.compare(reader, name, message.time, source)
 
     def _from_sources(self, takes: Sequence[Take]) -> Iterator[tuple[str, Message]]:
         for message in (message for take in takes for message in take.inputs):

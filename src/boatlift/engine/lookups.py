@@ -117,7 +117,7 @@ class Lookups:
         rows = map_in_arrow(rows, lookup.before.schema.names, LookupTask(unit, tables), lookup.schema)
         plan = self._planner.plan(compiled, rows, 0, take.number, given["clock"], given["seed"])
         (receipts,) = plan.run(())
-        self._inputs.verify((take,))
+        self._inputs.verify(unit, (take,))
         return receipts
 
     def _files(self, state: Any, table: str) -> tuple[tuple[str, ...], ...]:

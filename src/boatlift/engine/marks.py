@@ -29,11 +29,11 @@ class Markers:
 
     def mark(self, unit: str, take: Take) -> Mapping[str, Any]:
         """Runs the job of a step: one message."""
-        compiled, given = self._units[unit], content_of(take)
+        compiled, given, reader = self._units[unit], content_of(take), f"{unit}:marks"
         assert compiled.unit.recomputation is not None
         self._inputs.verify_recorded((take,))
-        rows, _ = self._inputs.rows(self._spark, unit, take)
+        rows, _ = self._inputs.rows(self._spark, unit, take, reader)
         frame = compiled.taken(rows, given["clock"], given["seed"])
         (answer,) = asked(compiled.unit.recomputation.policy, frame).collect()
-        self._inputs.verify((take,))
+        self._inputs.verify(reader, (take,))
         return {"period": answer["period"], "ends": bool(answer["ends"])}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time as clocks
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -18,16 +17,29 @@ from typing import Any, TypeVar
 import msgspec
 from pyspark.sql import SparkSession
 
-from boatlift.dataflow import Aggregate, Committed, Json, LoadsTogether, Outcome, Plan, SinkContext, Staged, Unit
+from boatlift.dataflow import (
+    Aggregate,
+    Committed,
+    Json,
+    LoadsTogether,
+    Outcome,
+    Plan,
+    Reading,
+    SinkContext,
+    Staged,
+    Unit,
+)
 from boatlift.engine.aggregate_task import MergeTask
 from boatlift.engine.batches import Batches
 from boatlift.engine.edges import EDGE
 from boatlift.engine.environment import RunningSettings, environment
 from boatlift.engine.errors_of_jobs import explain
 from boatlift.engine.inputs import Inputs, content_of
+from boatlift.engine.job_groups import JobGroup
 from boatlift.engine.lookups import Lookups
 from boatlift.engine.marks import Markers
 from boatlift.engine.program import CompiledUnit, compile_program
+from boatlift.engine.readings import Readings
 from boatlift.engine.scratch_files import ScratchFiles
 from boatlift.engine.stage_task import Receipt
 from boatlift.engine.state_table import StateTable
@@ -87,8 +99,7 @@ class SparkEngine:
         self.plan = plan
         self._compiled = compile_program(spark, plan)
         self._tables: dict[str, StateTable] = {}
-        self._group = f"boatlift-{plan.dataflow}-{id(self)}"
-        self._grouped = threading.local()
+        self._jobs = JobGroup(spark, plan.dataflow)
         self._ahead: list[_Ahead] = []
         self.cancelled = False
         self._hastened = False
@@ -118,14 +129,23 @@ class SparkEngine:
 
     # -- beginning and end --------------------------------------------------------------------------------------------
 
-    def start(self, store: Store, scratch: Path, store_id: str, token: int, recorded: Mapping[str, int]) -> None:
+    def start(
+        self,
+        store: Store,
+        scratch: Path,
+        store_id: str,
+        token: int,
+        recorded: Mapping[str, int],
+        read: Mapping[tuple[str, int], Reading],
+    ) -> None:
         """Learns where runs are, where files that need not survive go, and as whom it writes to sinks."""
         self._scratch, self._store_id, self._token = scratch, store_id, token
         self._files = ScratchFiles(scratch)
         self._planner = StepPlanner(scratch, token, self._spark.sparkContext.defaultParallelism)
         self._settings = RunningSettings(self._spark)
         units = self._compiled.units
-        self._inputs = Inputs(self.plan, units, store, scratch, self._planner.parallelism, recorded)
+        self._readings = Readings(scratch, read)
+        self._inputs = Inputs(self.plan, units, store, scratch, self._planner.parallelism, recorded, self._readings)
         self._lookups = Lookups(self._spark, self.plan, units, self._inputs, self._planner)
         self._markers = Markers(self._spark, units, self._inputs)
         self._batches = Batches(self._spark, units, self._inputs, self._planner)
@@ -145,12 +165,12 @@ class SparkEngine:
     def call_off(self, unit: str) -> None:
         """Makes a unit's job end soon; what it was to answer nobody hears."""
         self._called_off[unit] += 1
-        self._spark.sparkContext.cancelJobsWithTag(self._tag(unit))
+        self._jobs.end(unit)
 
     def cancel(self) -> None:
         """Makes running jobs end soon, and lets none begin."""
         self.cancelled = True
-        self._spark.sparkContext.cancelJobGroup(self._group)
+        self._jobs.end_all()
 
     def hasten(self) -> None:
         """Lets a run end before its next step, where its steps are jobs of their own."""
@@ -179,8 +199,13 @@ class SparkEngine:
         """Gives the cursor after a position."""
         return self.plan.sources[source].source.advance(cursor, position)
 
-    def acknowledge(self, source: str, position: Json) -> None:
+    def read(self) -> list[tuple[str, int, Reading]]:
+        """Tells what steps had when they were first read."""
+        return self._readings.take_new()
+
+    def acknowledge(self, source: str, time: int, position: Json) -> None:
         """Tells a source that a position will never be read again."""
+        self._readings.forget(source, time)
         self.plan.sources[source].source.acknowledge(position)
 
     # -- steps --------------------------------------------------------------------------------------------------------
@@ -328,7 +353,7 @@ class SparkEngine:
         if self.cancelled:
             raise UnavailableError("STEP_FAILED", f"step {take.number} of {unit} was not begun: the run is cancelled")
         self._settings.check()
-        self._join_group(unit)
+        self._jobs.join(unit)
 
     def _job(self, unit: str, takes: Sequence[Take], state: Sequence[RunRef]) -> _Made:
         """Runs the job; nothing of it is kept yet, so that it may be run again."""
@@ -339,7 +364,7 @@ class SparkEngine:
         table = self._tables.get(unit)
         held = table.resolve(state) if table is not None else []
         receipts = plan.run([(run, str(self.path(run))) for run in held])
-        self._inputs.verify(takes)
+        self._inputs.verify(unit, takes)
         return _Made(receipts, held, clocks.perf_counter() - began)
 
     def _prepared(self, unit: str, takes: Sequence[Take]) -> StepPlan | None:
@@ -356,7 +381,7 @@ class SparkEngine:
         return found
 
     def _plan(self, unit: str, takes: Sequence[Take]) -> StepPlan:
-        self._join_group(unit)
+        self._jobs.join(unit)
         compiled = self._compiled.units[unit]
         if len(takes) > 1:
             rows = self._inputs.rows_together(self._spark, unit, takes)
@@ -452,7 +477,7 @@ class SparkEngine:
             if tasks == 1:
                 made = [task.run(0)]
             else:
-                self._join_group(name)
+                self._jobs.join(name)
                 try:
                     rows = self._spark.range(0, tasks, 1, tasks).mapInArrow(task, RECEIPTS).collect()
                 except Exception as error:
@@ -461,20 +486,6 @@ class SparkEngine:
             return [run for run in made if run is not None]  # a state that takes one up makes it one of our files
 
         return merge
-
-    def _join_group(self, unit: str) -> None:
-        """Puts this thread's jobs into our group, so that they can be cancelled, and gives them the unit's tag; not again, since it is slow."""
-        context = self._spark.sparkContext
-        if not getattr(self._grouped, "joined", False):
-            context.setJobGroup(self._group, f"dataflow {self.plan.dataflow}", interruptOnCancel=True)
-            self._grouped.joined, self._grouped.unit = True, None
-        if self._grouped.unit != unit:
-            context.clearJobTags()
-            context.addJobTag(self._tag(unit))
-            self._grouped.unit = unit
-
-    def _tag(self, unit: str) -> str:
-        return f"{self._group}-{unit}"
 
 
 def _discard(prepared: Future[StepPlan]) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from boatlift.dataflow import Committed, Json, Outcome, Plan
+from boatlift.dataflow import Committed, Json, Outcome, Plan, Reading
 from boatlift.runtime.regimes.acts import Message, Prepare, Run, Take
 from boatlift.storage.contents import runs_of
 from boatlift.storage.records import RunRef
@@ -66,12 +66,21 @@ class Engine(Protocol):
     def environment(self) -> dict[str, Any]:
         """Tells versions and settings that results depend on: a replay under others is refused."""
 
-    def start(self, store: Store, scratch: Path, store_id: str, token: int, recorded: Mapping[str, int]) -> None:
+    def start(
+        self,
+        store: Store,
+        scratch: Path,
+        store_id: str,
+        token: int,
+        recorded: Mapping[str, int],
+        read: Mapping[tuple[str, int], Reading],
+    ) -> None:
         """Learns where runs are, where files that need not survive go, and as whom it writes to sinks.
 
         Args:
             store, scratch, store_id, token: As the names say.
             recorded: Source to the last time that was closed before this process began: its input must be proved unchanged.
+            read: Source and time to what was read of it before, where that is known.
         """
 
     def skip(self, steps: AbstractSet[tuple[str, int]], messages: AbstractSet[tuple[str, str, Any]]) -> None:
@@ -147,7 +156,10 @@ class Engine(Protocol):
     def commit(self, sink: str, time: int, content: Any) -> Outcome:
         """Hands a step to its sink."""
 
-    def acknowledge(self, source: str, position: Json) -> None:
+    def read(self) -> Sequence[tuple[str, int, Reading]]:
+        """Tells source and time of what was read for the first time since this was last asked, and what it was."""
+
+    def acknowledge(self, source: str, time: int, position: Json) -> None:
         """Tells a source that a position will never be read again."""
 
     def hasten(self) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from boatlift.errors import DataError
 from boatlift.runtime.regimes import StateMachine
+from boatlift.runtime.regimes.ends import SourceEnd
 from boatlift.storage.facts import last_epoch, last_number, maximal_of
 from boatlift.storage.history import History
 from boatlift.storage.records import Admitted, Record
@@ -56,6 +57,7 @@ def _executed_again(machine: StateMachine) -> list[str]:
     return [
         name
         for name, p in machine.processors.items()
+        if not isinstance(p, SourceEnd)  # a source's results say what was read of it
         if p.rebuild or last_epoch(results.get(name, ())) > last_number(maximal_of(p.done))
     ]
 

@@ -34,12 +34,12 @@ from boatlift.runtime.kept_runs import KeptRuns
 from boatlift.runtime.open_epochs import OpenEpochs, asking
 from boatlift.runtime.positions import Positions, pause_after
 from boatlift.runtime.progress import Progress
-from boatlift.runtime.recorded import recorded_steps
+from boatlift.runtime.recorded import readings, recorded_steps
 from boatlift.runtime.regimes import StateMachine
 from boatlift.runtime.regimes import acts as do
 from boatlift.runtime.unended import UnendedEpochs
 from boatlift.storage.contents import runs_of
-from boatlift.storage.facts import Collected, State, last_number, maximal_of
+from boatlift.storage.facts import Collected, Result, State, last_number, maximal_of
 from boatlift.storage.group_writer import GroupWriter
 from boatlift.storage.log import Log
 from boatlift.storage.records import Claim, Committed, Record, Stopped
@@ -140,7 +140,8 @@ class Host:
         self._runs.begin(history.live_runs(), token)
         self._store.discard_scratch(before=token)
         recorded = self._positions.recorded
-        self._engine.start(self._store, self._store.scratch(token), self._log.store_id, token, recorded)
+        read = readings(plan, history)
+        self._engine.start(self._store, self._store.scratch(token), self._log.store_id, token, recorded, read)
         self._engine.skip(self._decisions.skipped, self._decisions.passed_over)
         self._pool = ThreadPoolExecutor(max_workers=4 + 2 * len(self._engine.plan.processors))
         self._writer = GroupWriter(self._log)
@@ -474,7 +475,8 @@ class Host:
         self._writer.submit(records, lambda error: self._answers.put(_Failed(error) if error else then))
 
     def _take_memos(self) -> list[Record]:
-        memos, self._memos = [*self._memos, *self._decisions.take()], []
+        read = [Result(source, time, found.digest, found.rows) for source, time, found in self._engine.read()]
+        memos, self._memos = [*self._memos, *self._decisions.take(), *read], []
         return memos
 
     def _keep(self, order: do.Keep) -> Answer:

@@ -84,7 +84,7 @@ class Positions:
         for time in sorted(t for t in positions if t <= last):
             position = positions.pop(time)
             if not self._engine.plan.read_whole(source):  # else it will be read again, in the whole
-                self._engine.acknowledge(source, position)
+                self._engine.acknowledge(source, time, position)
 
     def _folded(self, source: str, last: int) -> tuple[int, Any]:
         """Gives the cursor after a time, from the last that is in the log."""

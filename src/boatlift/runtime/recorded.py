@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from boatlift.dataflow import Plan
+from boatlift.dataflow import Plan, Reading
 from boatlift.storage.facts import last_epoch
 from boatlift.storage.history import History
 
-__all__ = ["recorded_steps"]
+__all__ = ["readings", "recorded_steps"]
 
 
 def recorded_steps(plan: Plan, closed: Mapping[str, int], history: History) -> dict[str, int]:
@@ -30,3 +30,14 @@ def recorded_steps(plan: Plan, closed: Mapping[str, int], history: History) -> d
         else:
             recorded[name] = sent[name] = min(sent[root] for root in unit.roots)
     return recorded
+
+
+def readings(plan: Plan, history: History) -> dict[tuple[str, int], Reading]:
+    """Gives what was read of sources' steps, where it was noted."""
+    results = history.standing.results
+    return {
+        (name, time): Reading(result.rows, result.digest)
+        for name in plan.sources
+        for time, result in results.get(name, {}).items()
+        if isinstance(time, int)
+    }

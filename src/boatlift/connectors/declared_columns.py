@@ -1,4 +1,4 @@
-"""The declared columns of files, read from Spark's own ways to write a schema without asking Spark."""
+"""Declared columns, read from Spark's own ways to write a schema without asking Spark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from boatlift.errors import InvalidError
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["Columns", "columns_of"]
+__all__ = ["Columns", "columns_of", "struct_of"]
 
 Columns = tuple[tuple[str, str], ...]
 """Names and types, types as Spark's `simpleString` has them."""
@@ -81,3 +81,22 @@ def _fields(schema: str) -> list[str]:
             fields.append(schema[start:index])
             start = index + 1
     return [*fields, schema[start:]]
+
+
+def struct_of(schema: str | StructType) -> StructType:
+    """Gives a declared schema as Spark has it; Spark must be running.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]` Spark cannot read it.
+    """
+    from pyspark.errors import ParseException
+    from pyspark.sql.types import StructType
+
+    if not isinstance(schema, str):
+        return schema
+    try:
+        struct = StructType.fromDDL(schema)
+    except ParseException as error:
+        raise InvalidError("BAD_OPTION", f"Spark cannot read the schema {schema!r}: correct it") from error
+    assert isinstance(struct, StructType)
+    return struct

@@ -1,0 +1,5 @@
+"""Kafka: topics as sources and sinks. Exactly once from offsets to transactions."""
+
+from boatlift.connectors.kafka.source import source
+
+__all__ = ["source"]

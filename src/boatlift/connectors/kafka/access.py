@@ -1,0 +1,106 @@
+"""How a cluster is reached: addresses, security settings, clients."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from boatlift.errors import InvalidError
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, KafkaError, Producer
+    from confluent_kafka.admin import AdminClient
+
+__all__ = ["Access", "access_to"]
+
+logger = logging.getLogger("boatlift.kafka")
+
+PATIENCE = 30.0
+"""Seconds until a cluster that does not answer is an error."""
+
+_OURS = {
+    *(
+        "acks",
+        "auto.offset.reset",
+        "bootstrap.servers",
+        "enable.auto.commit",
+        "enable.idempotence",
+        "group.id",
+        "isolation.level",
+    ),
+    *("partitioner", "transactional.id"),
+}
+"""What exactly-once delivery rests on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Where a cluster is and what to say at its door. It goes into tasks; it is never written down.
+
+    Attributes:
+        servers: Addresses, as `bootstrap.servers` takes them.
+        settings: The user's settings of librdkafka, credentials among them: so they are not shown.
+    """
+
+    servers: str
+    settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def consumer(self, **settings: Any) -> Consumer:
+        """Makes a consumer that commits nothing by itself and never jumps to another offset."""
+        from confluent_kafka import Consumer
+
+        fixed = {"enable.auto.commit": False, "auto.offset.reset": "error", "group.id": "boatlift"}
+        return Consumer(self._with(fixed | settings))
+
+    def producer(self, **settings: Any) -> Producer:
+        """Makes a producer that places keys where Java's does."""
+        from confluent_kafka import Producer
+
+        return Producer(self._with({"partitioner": "murmur2_random"} | settings))
+
+    def admin(self, **settings: Any) -> AdminClient:
+        """Makes a client that asks about topics."""
+        from confluent_kafka.admin import AdminClient
+
+        return AdminClient(self._with(settings))
+
+    def _with(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        named = {name.replace("_", "."): value for name, value in settings.items() if not callable(value)}
+        called = {name: value for name, value in settings.items() if callable(value)}
+        return {"bootstrap.servers": self.servers, "logger": logger, **self.settings, **named, **called}
+
+
+class Complaints:
+    """Hears what a client complains of while it tries: what it raises in the end is only that nobody has answered."""
+
+    def __init__(self) -> None:
+        self.last: KafkaError | None = None
+
+    def __call__(self, error: KafkaError) -> None:
+        """Is told of an error."""
+        self.last = error
+
+
+def access_to(servers: str, options: Mapping[str, Any] | None) -> Access:
+    """Checks how a cluster is to be reached.
+
+    Args:
+        servers: `host:port`, several separated by commas.
+        options: Settings of librdkafka, such as `security.protocol` and `sasl.password`; a prefix `kafka.` is dropped.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]`, `[MISSING_EXTRA]`.
+    """
+    try:
+        import confluent_kafka  # noqa: F401
+    except ImportError as error:
+        raise InvalidError("MISSING_EXTRA", "Kafka needs confluent-kafka: pip install 'boatlift[kafka]'") from error
+    if not servers or any(":" not in server for server in servers.split(",")):
+        raise InvalidError("BAD_OPTION", f"servers are {servers!r}: give host:port, several separated by commas")
+    settings = {name.removeprefix("kafka."): value for name, value in (options or {}).items()}
+    for name in settings:
+        if name in _OURS:
+            raise InvalidError("BAD_OPTION", f"option {name} is not the user's to set: leave it out")
+    return Access(servers, settings)

@@ -1,0 +1,152 @@
+"""What rows are made of messages: the messages themselves, or what their values say as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from boatlift.connectors.declared_columns import columns_of, struct_of
+from boatlift.dataflow.columns import ORDINAL
+from boatlift.dataflow.contracts import Json
+from boatlift.errors import DataError, InvalidError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = ["DEAD_LETTER", "JsonPayload", "Payload", "RawPayload", "payload_of"]
+
+DEAD_LETTER = "_dead_letter"
+
+_RAW = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
+_HEADERS = ", headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+
+_POSITION = "concat_ws('/', topic, partition, offset) AS _position"
+
+
+@dataclass(frozen=True, slots=True)
+class RawPayload:
+    """Rows are messages, with the columns of Spark's own Kafka source.
+
+    Attributes:
+        headers: Whether they have `headers`.
+    """
+
+    headers: bool = False
+
+    def describe(self) -> Json:
+        """Tells what rows are, for the program's identity."""
+        return {"format": "raw", "headers": self.headers}
+
+    def raw(self, *, ordinals: bool) -> str:
+        """Gives what tasks read."""
+        return _RAW + (_HEADERS if self.headers else "") + (f", {ORDINAL} INT" if ordinals else "")
+
+    def schema(self, spark: SparkSession) -> StructType:
+        """Gives the schema of rows."""
+        return spark.createDataFrame([], self.raw(ordinals=False)).schema
+
+    def rows(self, messages: DataFrame, *, ordinals: bool) -> DataFrame:
+        """Gives rows, with their positions."""
+        columns = [name for name in messages.columns if name != ORDINAL]
+        return messages.selectExpr(*columns, _POSITION, *([ORDINAL] if ordinals else []))
+
+    def explain_failure(self, text: str) -> Exception | None:
+        """Knows of nothing that could fail."""
+
+
+@dataclass(frozen=True, slots=True)
+class JsonPayload:
+    """Rows are what values say.
+
+    Attributes:
+        declared: The columns.
+        dead_letters: What becomes of a value that does not parse: `refuse`, `drop` or `keep`.
+    """
+
+    declared: str | StructType
+    dead_letters: str
+    headers: bool = False
+
+    def describe(self) -> Json:
+        """Tells what rows are, for the program's identity."""
+        return {
+            "format": "json",
+            "schema": [list(column) for column in columns_of(self.declared)],
+            "dead_letters": self.dead_letters,
+        }
+
+    def raw(self, *, ordinals: bool) -> str:
+        """Gives what tasks read."""
+        return RawPayload().raw(ordinals=ordinals)
+
+    def schema(self, spark: SparkSession) -> StructType:  # noqa: ARG002
+        """Gives the schema of rows."""
+        from pyspark.sql.types import StringType, StructField, StructType
+
+        fields = struct_of(self.declared).fields
+        kept = [StructField(DEAD_LETTER, StringType())] if self.dead_letters == "keep" else []
+        return StructType([*(StructField(f.name, f.dataType) for f in fields), *kept])
+
+    def rows(self, messages: DataFrame, *, ordinals: bool) -> DataFrame:
+        """Gives rows, with their positions."""
+        from pyspark.sql import functions as F
+        from pyspark.sql.types import StringType, StructField, StructType
+
+        fields = struct_of(self.declared).fields
+        text = F.col("value").cast("string")
+        parsed = StructType([*fields, StructField(DEAD_LETTER, StringType())])
+        # An object that is not whole, or of other types, is a dead letter; so is no value at all.
+        found = F.from_json(text, parsed, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": DEAD_LETTER})
+        rows = messages.withColumn("_found", found)
+        dead = F.col(f"_found.{DEAD_LETTER}").isNotNull() | F.col("value").isNull()
+        if self.dead_letters == "refuse":
+            where = F.concat_ws(
+                " ", F.lit("partition"), "partition", F.lit("of"), "topic", F.lit("has at offset"), "offset"
+            )
+            told = F.concat(
+                F.lit("[BAD_ROW] "), where, F.lit(" a value that does not parse: correct it, or choose dead_letters")
+            )
+            rows = rows.withColumn("_found", F.when(dead, F.raise_error(told).cast(parsed)).otherwise(F.col("_found")))
+        elif self.dead_letters == "drop":
+            rows = rows.where(~dead)
+        columns = [F.col(f"_found.`{field.name}`").alias(field.name) for field in fields]
+        if self.dead_letters == "keep":
+            columns = [F.when(~dead, column).alias(f.name) for f, column in zip(fields, columns, strict=True)]
+            columns.append(F.when(dead, F.coalesce(text, F.lit(""))).alias(DEAD_LETTER))
+        position = F.expr(_POSITION)
+        return rows.select(*columns, position, *([ORDINAL] if ordinals else []))
+
+    def explain_failure(self, text: str) -> Exception | None:
+        """Knows the row that did not parse."""
+        _, found, rest = text.partition("[BAD_ROW] ")
+        return DataError("BAD_ROW", rest.splitlines()[0].split(" SQLSTATE")[0]) if found else None
+
+
+Payload = RawPayload | JsonPayload
+
+
+def payload_of(name: str, schema: str | StructType | None, dead_letters: str, *, headers: bool) -> Payload:
+    """Checks what rows are to be made of messages.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]`.
+    """
+    if name not in ("raw", "json"):
+        raise InvalidError("BAD_OPTION", f"format is {name!r}: choose 'raw' or 'json'")
+    if dead_letters not in ("refuse", "drop", "keep"):
+        raise InvalidError("BAD_OPTION", f"dead_letters is {dead_letters!r}: choose 'refuse', 'drop' or 'keep'")
+    if name == "raw":
+        if schema is not None or dead_letters != "refuse":
+            raise InvalidError(
+                "BAD_OPTION", "messages as they are have no schema and no dead letters: choose format='json'"
+            )
+        return RawPayload(headers)
+    if schema is None:
+        raise InvalidError("BAD_OPTION", "values in JSON need a schema: give schema='NAME TYPE, …'")
+    if headers:
+        raise InvalidError(
+            "BAD_OPTION", "rows of what values say have no headers: choose format='raw', and F.from_json in a transform"
+        )
+    columns_of(schema)  # or it is refused
+    return JsonPayload(schema, dead_letters)

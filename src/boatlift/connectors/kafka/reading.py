@@ -1,0 +1,190 @@
+"""What tasks do to read ranges of topics: read them whole, count them, digest them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from boatlift.connectors.kafka.access import PATIENCE, Access, Complaints
+from boatlift.connectors.kafka.messages import Digest, rows_of
+from boatlift.connectors.kafka.offsets import BLOCK, Range, blocks_of
+from boatlift.connectors.kafka.refusals import of_reading
+from boatlift.dataflow.columns import ORDINAL
+from boatlift.dataflow.contracts import Reading
+from boatlift.engine.in_task import guarded
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, Message
+
+__all__ = ["ReadRanges", "Share", "divided", "read_notes"]
+
+ROWS_AT_ONCE = 1 << 14
+"""Rows that are given to Spark at once, more or less."""
+
+TAKE_AT_ONCE = 500
+"""Messages that are taken from the client at once: so few stay in the processor's cache, which is faster than many."""
+
+POLL_SECONDS = 0.05
+
+
+class _Note(msgspec.Struct, frozen=True, array_like=True):
+    rows: int
+    digest: int
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """A part of a step's range that one task reads.
+
+    Attributes:
+        range: Which offsets; it begins where a block begins, or where the step does.
+        ordinal: The index of the step, if several are read together; else None.
+        folder: Where it is noted how many rows it had, and their digest; empty: nowhere.
+    """
+
+    range: Range
+    ordinal: int | None
+    folder: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRanges:
+    """Reads the ranges of the task of each number that it is handed.
+
+    Attributes:
+        source: Where messages come from, for people.
+        access: How to reach the cluster.
+        committed: Whether rows of transactions that were aborted, or are open, are left out.
+        headers: Whether rows have headers.
+        tasks: What each task reads.
+    """
+
+    source: str
+    access: Access
+    committed: bool
+    headers: bool
+    tasks: tuple[tuple[Share, ...], ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Reads them."""
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                for each in self.tasks[number]:
+                    rows = self.read(each)
+                    while (made := guarded(self.source, lambda rows=rows: next(rows, None))) is not None:  # type: ignore[misc]
+                        yield made
+
+    def read(self, share: Share) -> Iterator[pa.RecordBatch]:
+        """Reads a range to its end, and notes what it had.
+
+        Raises:
+            DataError: `[INPUT_MISSING]` offsets of it are gone.
+            UnavailableError: `[INPUT_UNAVAILABLE]` the cluster does not answer.
+        """
+        each = share.range
+        digests = {start // BLOCK: Digest() for start, _ in blocks_of(each)}
+        for messages in self._messages(each):
+            rows = rows_of(messages, headers=self.headers)
+            blocks = rows.column("offset").to_numpy() // BLOCK
+            for block in np.unique(blocks).tolist():
+                begin, end = np.searchsorted(blocks, [block, block + 1]).tolist()
+                digests[block].add(rows.slice(begin, end - begin))
+            yield rows if share.ordinal is None else _with_ordinal(rows, share.ordinal)
+        if share.folder:
+            note = _Note(sum(d.rows for d in digests.values()), sum(d.value() for d in digests.values()) % 2**64)
+            path = Path(share.folder) / f"{each.number}-{each.partition}-{each.start}"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            draft = path.with_name(f".{path.name}-{time.monotonic_ns()}")
+            draft.write_bytes(msgspec.msgpack.encode(note))
+            draft.replace(path)  # another attempt has noted the same
+
+    def _messages(self, each: Range) -> Iterator[list[Message]]:
+        from confluent_kafka import KafkaException, TopicPartition
+
+        complaints = Complaints()
+        consumer = self._consumer(complaints)
+        here = TopicPartition(each.topic, each.partition, each.start)
+        try:
+            consumer.assign([here])
+            heard = time.monotonic()
+            while True:
+                some: list[Message] = []
+                while len(some) < ROWS_AT_ONCE:
+                    taken = consumer.consume(TAKE_AT_ONCE, POLL_SECONDS)
+                    some += taken
+                    if len(taken) < TAKE_AT_ONCE:
+                        break
+                failed = next((error for message in some if (error := message.error()) is not None), None)
+                if failed is not None:
+                    raise of_reading(failed, self.source, each)
+                wanted = (
+                    some if not some or some[-1].offset() < each.end else [m for m in some if m.offset() < each.end]
+                )
+                if wanted:
+                    yield wanted
+                if some:
+                    heard = time.monotonic()
+                # The position passes markers and rows that were aborted too; before anything came it is not known.
+                (position,) = consumer.position([here])
+                if position.offset >= each.end:
+                    return
+                if time.monotonic() - heard > PATIENCE:
+                    raise of_reading(complaints.last, self.source, each)
+        except KafkaException as error:
+            raise of_reading(error.args[0], self.source, each) from error
+        finally:
+            consumer.close()
+
+    def _consumer(self, complaints: Complaints) -> Consumer:
+        return self.access.consumer(
+            isolation_level="read_committed" if self.committed else "read_uncommitted",
+            fetch_wait_max_ms=50,
+            fetch_queue_backoff_ms=1,  # else it sits out a second whenever its queue is full
+            check_crcs=True,
+            error_cb=complaints,
+        )
+
+
+def divided(steps: Sequence[tuple[Sequence[Range], int | None, str]], tasks: int) -> tuple[tuple[Share, ...], ...]:
+    """Divides the ranges of steps among at most so many tasks, of about as many offsets each; cut only where blocks begin.
+
+    Args:
+        steps: Ranges, ordinal and folder of each.
+        tasks: How many.
+    """
+    total = sum(each.end - each.start for ranges, _, _ in steps for each in ranges)
+    share = max(1, -(-total // max(1, tasks)))
+    made: list[list[Share]] = [[]]
+    left = share
+    for ranges, ordinal, folder in steps:
+        for each in ranges:
+            start = each.start
+            for _, end in blocks_of(each):
+                if end - start < left and end < each.end:
+                    continue
+                made[-1].append(Share(replace(each, start=start, end=end), ordinal, folder))
+                left -= end - start
+                start = end
+                if left <= 0 and len(made) < tasks:
+                    made.append([])
+                    left = share
+    return tuple(tuple(each) for each in made if each)
+
+
+def _with_ordinal(rows: pa.RecordBatch, ordinal: int) -> pa.RecordBatch:
+    return rows.append_column(ORDINAL, pa.repeat(pa.scalar(ordinal, pa.int32()), rows.num_rows))
+
+
+def read_notes(folder: str) -> Reading | None:
+    """Adds up what tasks have noted; None if nobody has read anything."""
+    notes = [msgspec.msgpack.decode(path.read_bytes(), type=_Note) for path in Path(folder).glob("[0-9]*")]
+    if not notes:
+        return None
+    return Reading(sum(note.rows for note in notes), f"{sum(note.digest for note in notes) % 2**64:016x}")

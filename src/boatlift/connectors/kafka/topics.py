@@ -1,0 +1,203 @@
+"""What a cluster tells of topics: which there are, where their partitions begin and end."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from boatlift.connectors.kafka.access import PATIENCE, Access, Complaints, logger
+from boatlift.connectors.kafka.offsets import Found, Range
+from boatlift.connectors.kafka.refusals import of_asking
+from boatlift.errors import DataError, UnavailableError
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient, OffsetSpec
+
+__all__ = ["Partition", "Topics"]
+
+LOOK_AGAIN_SECONDS = 1.0
+"""So many seconds after it was asked which topics and partitions there are, it is not asked again."""
+
+LEADERLESS_SECONDS, LEADERLESS_PAUSE = 10.0, 0.05
+"""So long, and so often, a partition that has no leader is asked again."""
+
+Partition = tuple[str, int]
+
+
+class Topics:
+    """Asks about the topics of a source.
+
+    Args:
+        access: How to reach the cluster.
+        names: The topics; None: those that match.
+        matching: What whole names match.
+        committed: Whether what may be read ends where the first open transaction begins.
+    """
+
+    def __init__(
+        self, access: Access, names: Sequence[str] | None, matching: re.Pattern[str] | None, *, committed: bool
+    ) -> None:
+        self._access, self._names, self._matching = access, names, matching
+        self.committed = committed
+        self._complaints = Complaints()
+        self._made: AdminClient | None = None
+        self._looked = -LOOK_AGAIN_SECONDS
+        self._ids: dict[str, str] = {}
+        self._lows: dict[Partition, int] = {}
+
+    @property
+    def told(self) -> str:
+        """Names the topics, for people and for the program's identity."""
+        return ", ".join(self._names) if self._names is not None else f"/{getattr(self._matching, 'pattern', '')}/"
+
+    def found(self) -> list[Found]:
+        """Gives all partitions as they are; where they begin may be as it was a moment ago.
+
+        Raises:
+            InvalidError: `[NO_INPUT]`, `[NOT_ADMITTED]`, `[NOT_PERMITTED]`.
+            UnavailableError: `[INPUT_UNAVAILABLE]`.
+        """
+        now = time.monotonic()
+        if now - self._looked >= LOOK_AGAIN_SECONDS:
+            self._look()
+            self._looked = now
+        highs = self.ends(self._lows)
+        return [
+            Found(topic, self._ids[topic], number, low, highs[topic, number])
+            for (topic, number), low in self._lows.items()
+        ]
+
+    def verify(self, ranges: Sequence[Range]) -> None:
+        """Proves that the topics of ranges are those that they were, and that their offsets are still there.
+
+        Raises:
+            DataError: `[INPUT_CHANGED]`, `[INPUT_MISSING]`.
+        """
+        self.found()
+        for each in ranges:
+            known = self._ids.get(each.topic)
+            if known is None:
+                raise DataError(
+                    "INPUT_MISSING", f"topic {each.topic} is gone, and a recorded step needs it: restore it"
+                )
+            if known != each.id:
+                raise DataError(
+                    "INPUT_CHANGED",
+                    f"topic {each.topic} was deleted and made again (its id was {each.id} and is {known}), and a recorded step needs what it had: "
+                    f"begin with a new store",
+                )
+            low = self._lows.get((each.topic, each.partition), each.end)
+            if each.start < min(low, each.end):
+                raise DataError(
+                    "INPUT_MISSING",
+                    f"offsets {each.start} to {min(low, each.end) - 1} of topic {each.topic}, partition {each.partition}, were deleted, and a recorded "
+                    f"step needs them: keep topics longer than a recovery may need",
+                )
+
+    def commit(self, group: str, ranges: Sequence[Range]) -> None:
+        """Tells a consumer group that everything before the ends of ranges is done with; nothing depends on it but tools that show the lag."""
+        from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+
+        ends = [TopicPartition(each.topic, each.partition, each.end) for each in ranges]
+        try:
+            (answer,) = self._admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, ends)]).values()
+            answer.result(PATIENCE)
+        except KafkaException as error:
+            logger.warning("offsets could not be committed at group %s: %s", group, error)
+
+    def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """Tells where what may be read of partitions ends."""
+        from confluent_kafka.admin import OffsetSpec
+
+        return self._offsets(partitions, OffsetSpec.latest())
+
+    def at(self, partitions: Iterable[Partition], when: datetime) -> dict[Partition, int]:
+        """Tells the first offset of each partition whose time is not before a moment; its end if there is none."""
+        from confluent_kafka.admin import OffsetSpec
+
+        some = list(partitions)
+        found = self._offsets(some, OffsetSpec.for_timestamp(round(when.timestamp() * 1000)))
+        ends = self.ends(some)
+        return {partition: ends[partition] if offset < 0 else offset for partition, offset in found.items()}
+
+    def _look(self) -> None:
+        from confluent_kafka import TopicCollection
+        from confluent_kafka.admin import OffsetSpec
+
+        names = self._names if self._names is not None else self._matching_names()
+        if not names:
+            self._ids, self._lows = {}, {}
+            return
+        partitions: list[Partition] = []
+        ids = {}
+        for name, answer in self._admin.describe_topics(TopicCollection(list(names)), request_timeout=PATIENCE).items():
+            topic = self._result(answer, f"topic {name}")
+            ids[name] = str(topic.topic_id)
+            partitions += [(name, partition.id) for partition in topic.partitions]
+        self._ids, self._lows = ids, self._offsets(partitions, OffsetSpec.earliest())
+
+    def _matching_names(self) -> list[str]:
+        from confluent_kafka import KafkaException
+
+        assert self._matching is not None
+        try:
+            listed = self._admin.list_topics(timeout=PATIENCE)
+        except KafkaException as error:
+            raise of_asking(self._complaints.last or error.args[0], self._cluster) from error
+        return sorted(name for name in listed.topics if self._matching.fullmatch(name) and not name.startswith("__"))
+
+    def _offsets(self, partitions: Iterable[Partition], spec: OffsetSpec) -> dict[Partition, int]:
+        from confluent_kafka import IsolationLevel, TopicPartition
+
+        asked: Mapping[Any, Any] = {TopicPartition(*partition): spec for partition in partitions}
+        if not asked:
+            return {}
+        level = IsolationLevel.READ_COMMITTED if self.committed else IsolationLevel.READ_UNCOMMITTED
+        tries_until = time.monotonic() + LEADERLESS_SECONDS
+        while True:
+            answers = self._admin.list_offsets(asked, isolation_level=level, request_timeout=PATIENCE)
+            try:
+                return {
+                    (here.topic, here.partition): self._result(
+                        answer, f"topic {here.topic}, partition {here.partition}"
+                    ).offset
+                    for here, answer in answers.items()
+                }
+            except UnavailableError as error:
+                # A partition that was just made, or whose broker has just gone, has no leader for a moment.
+                if not _lacks_leader(error.__cause__) or time.monotonic() > tries_until:
+                    raise
+                time.sleep(LEADERLESS_PAUSE)
+
+    def _result(self, answer: Future[Any], what: str) -> Any:
+        from confluent_kafka import KafkaException
+
+        try:
+            return answer.result(PATIENCE + 5)
+        except KafkaException as error:
+            cause = error.args[0]
+            # That nobody has answered in time says less than what was heard meanwhile.
+            raise of_asking(
+                cause if cause.code() >= 0 else self._complaints.last or cause, f"{what} of {self._cluster}"
+            ) from error
+
+    @property
+    def _cluster(self) -> str:
+        return f"the cluster at {self._access.servers}"
+
+    @property
+    def _admin(self) -> AdminClient:
+        if self._made is None:
+            self._made = self._access.admin(error_cb=self._complaints)
+        return self._made
+
+
+def _lacks_leader(error: BaseException | None) -> bool:
+    from confluent_kafka import KafkaError, KafkaException
+
+    lacking = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
+    return isinstance(error, KafkaException) and error.args[0].code() in lacking
