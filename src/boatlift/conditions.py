@@ -135,6 +135,11 @@ CONDITIONS: dict[str, Condition] = {
     "INPUT_UNAVAILABLE": Condition(
         "UnavailableError", "the place a source reads from cannot be reached", "run again when it is back"
     ),
+    "NO_TOPIC": Condition("InvalidError", "a sink's topic is not there", "make it, or correct its name"),
+    "NULL_KEY": Condition("DataError", "a row of a keyed sink has no key", "filter it, or choose key_format='json'"),
+    "MESSAGE_TOO_LARGE": Condition(
+        "DataError", "a message is larger than the cluster takes", "raise message.max.bytes, or make rows smaller"
+    ),
     "NAN_REFUSED": Condition("DataError", "a NaN would become NULL in this sink", "choose nan='text' or filter it"),
     "TYPE_REFUSED": Condition("InvalidError", "a column has a type that cannot be kept", "cast it in a transform"),
     # running

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from boatlift.connectors.kafka import source
-from boatlift.dataflow.contracts import Json, Source
+from boatlift.connectors.kafka import sink, source
+from boatlift.dataflow.contracts import Committed, Json, Sink, SinkContext, Source
+from boatlift.errors import Finding
 from boatlift.testing.kafka_broker import KafkaBroker
-from connectors.conformance import Row
+from connectors.conformance import Row, SinkCase, ordered
 from connectors.source_laws import SourceCase
-from support.kafka import PATIENCE, plain
+from support.kafka import PATIENCE, messages_of, new_topic, plain
 
 
 def topic_of(folder: Path) -> str:
@@ -53,3 +55,114 @@ class KafkaCase(SourceCase):
     def tampers() -> dict[str, tuple[str, Callable[[Path, Json], None]]]:
         # What happens to topics cannot be undone: `test_kafka_source` does it.
         return {}
+
+
+class KafkaSinkCase(SinkCase):
+    """Upserts by `k` in JSON; the folder holds the name of its topic, once the sink was opened."""
+
+    refuses_nan = False
+    broker: ClassVar[KafkaBroker]
+    rows: ClassVar[str] = "upsert"
+
+    @classmethod
+    def make(cls, folder: Path) -> Sink:  # type: ignore[override]
+        return cls._made(folder, key="k" if cls.rows == "upsert" else None)
+
+    @classmethod
+    def make_with_another_key(cls, folder: Path) -> Sink:  # type: ignore[override]
+        return cls._made(folder, key=["k", "name"], rows="upsert")
+
+    @classmethod
+    def _made(cls, folder: Path, **options: Any) -> Sink:
+        with_defaults = {"rows": cls.rows, "key_format": "json"} | options
+        made: Any = _SinkInFolder(cls.broker, folder, with_defaults)
+        return made
+
+    @classmethod
+    def read(cls, folder: Path) -> list[Row]:  # type: ignore[override]
+        if not (folder / "topic").exists():
+            return []
+        held: dict[Any, Row] = {}
+        changes = []
+        for message in messages_of(cls.broker, (folder / "topic").read_text()):
+            value = message.value()
+            if cls.rows == "upsert":
+                held.pop(message.key(), None)
+                if value is not None:
+                    held[message.key()] = _row(value)
+            else:
+                weights = [int(weight) for name, weight in message.headers() or () if name == "weight"]
+                changes.append((*_row(value), *weights))
+        return ordered(held.values() if cls.rows == "upsert" else changes)
+
+    @classmethod
+    def spoil(cls, folder: Path) -> None:  # type: ignore[override]
+        topic = new_topic(cls.broker, 2)
+        folder.mkdir()
+        (folder / "topic").write_text(topic)
+        value = json.dumps({"k": 1, "name": "x", "value": 0.5})
+        producer = Producer(plain(cls.broker))
+        producer.produce(topic, value, b"1", headers=[("weight", b"1")])
+        assert producer.flush(PATIENCE) == 0
+
+    @classmethod
+    def damages(cls) -> dict[str, tuple[str, Callable[[Path], None]]]:  # type: ignore[override]
+        def write(folder: Path, key: bytes, value: bytes) -> None:
+            producer = Producer(plain(cls.broker))
+            producer.produce((folder / "topic").read_text() + ".ledger", value, key)
+            assert producer.flush(PATIENCE) == 0
+
+        def make_again(folder: Path) -> None:
+            topic = (folder / "topic").read_text()
+            admin = AdminClient(plain(cls.broker))
+            admin.delete_topics([topic])[topic].result(PATIENCE)
+            while topic in admin.list_topics(timeout=PATIENCE).topics:
+                pass
+            admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(PATIENCE)
+
+        step_9 = b'{"writer":0,"writers":1,"step":9,"rows":1,"digest":"d","token":1}'
+        return {
+            "a record that is none": ("SINK_DAMAGED", lambda folder: write(folder, b"1", b"{")),
+            "a step too many": ("SINK_GAP", lambda folder: write(folder, b"9", step_9)),
+            "a topic made again": ("SINK_DAMAGED", make_again),
+        }
+
+
+class KafkaChangelogCase(KafkaSinkCase):
+    """Changes as they are, with their weight in a header."""
+
+    rows = "changelog"
+
+
+class _SinkInFolder:
+    """A sink whose topic is told by a folder, as soon as somebody has opened it."""
+
+    def __init__(self, broker: KafkaBroker, folder: Path, options: dict[str, Any]) -> None:
+        self._broker, self._folder, self._options = broker, folder, options
+        self._sink = sink(broker.bootstrap, "not-opened", **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sink, name)
+
+    def open(self, context: SinkContext) -> Committed | None:
+        told = self._folder / "topic"
+        topic = told.read_text() if told.exists() else new_topic(self._broker, 2)
+        self._sink = sink(self._broker.bootstrap, topic, **self._options)
+        held = self._sink.open(context)
+        self._folder.mkdir(exist_ok=True)
+        told.write_text(topic)
+        return held
+
+    def verify(self) -> Iterator[Finding]:
+        told = self._folder / "topic"
+        if told.exists():
+            for finding in sink(self._broker.bootstrap, told.read_text(), **self._options).verify():
+                yield Finding(f"{self._folder}: {finding.name}", finding.condition, finding.message)
+
+
+def _row(value: bytes | None) -> Row:
+    assert value is not None
+    row = json.loads(value)
+    named = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+    number = row["value"]
+    return row["k"], row["name"], None if number is None else named[number] if number in named else float(number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Iterable
 from typing import Any
@@ -59,32 +60,41 @@ def transactional(broker: KafkaBroker, name: str) -> Producer:
 
 
 def values_of(broker: KafkaBroker, topic: str, *, committed: bool = True) -> list[bytes | None]:
-    """Reads a topic of one partition up to its present end."""
-    level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-    whole = TopicPartition(topic, 0, 0)
+    """Reads the values of a topic up to its present end."""
+    return [message.value() for message in messages_of(broker, topic, committed=committed)]
+
+
+def messages_of(broker: KafkaBroker, topic: str, *, committed: bool = True) -> list[Message]:
+    """Reads a topic up to its present end, one partition after the other; it shares no code with the library's own reading."""
     admin = AdminClient(plain(broker))
-    answer = admin.list_offsets({whole: OffsetSpec.latest()}, isolation_level=level)
-    [end] = [future.result(PATIENCE).offset for future in answer.values()]
     isolation = "read_committed" if committed else "read_uncommitted"
-    consumer = Consumer(
-        plain(broker)
-        | {
-            "group.id": "unused",
-            "enable.auto.commit": False,
-            "isolation.level": isolation,
-            "auto.offset.reset": "error",
-        }
-    )
+    settings = {"group.id": "unused", "enable.auto.commit": False, "auto.offset.reset": "error"}
+    consumer = Consumer(plain(broker) | settings | {"isolation.level": isolation})
     found: list[Message] = []
     try:
-        consumer.assign([whole])
-        # Markers and aborted rows have offsets too, so that rows cannot be counted.
-        while found_to(consumer, whole) < end:
-            found += consumer.consume(500, timeout=0.1)
+        for number in admin.list_topics(topic, timeout=PATIENCE).topics[topic].partitions:
+            whole = TopicPartition(topic, number, 0)
+            end = _end_of(admin, whole, committed=committed)
+            consumer.assign([whole])
+            # Markers and aborted rows have offsets too, so that rows cannot be counted.
+            while found_to(consumer, whole) < end:
+                found += consumer.consume(500, timeout=0.1)
     finally:
         consumer.close()
     assert [message.error() for message in found if message.error()] == []
-    return [message.value() for message in found]
+    return found
+
+
+def _end_of(admin: AdminClient, whole: TopicPartition, *, committed: bool) -> int:
+    """Gives where what may be read ends. What a transaction wrote that has just ended may be held back for a moment, what is open for longer."""
+    deadline = time.monotonic() + 1.0
+    while True:
+        ends = [
+            admin.list_offsets({whole: OffsetSpec.latest()}, isolation_level=level)[whole].result(PATIENCE).offset
+            for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
+        ]
+        if ends[0] == ends[1] or not committed or time.monotonic() > deadline:
+            return ends[0] if committed else ends[1]
 
 
 def found_to(consumer: Consumer, partition: TopicPartition) -> int:

@@ -1,5 +1,6 @@
 """Kafka: topics as sources and sinks. Exactly once from offsets to transactions."""
 
+from boatlift.connectors.kafka.sink import sink
 from boatlift.connectors.kafka.source import source
 
-__all__ = ["source"]
+__all__ = ["sink", "source"]

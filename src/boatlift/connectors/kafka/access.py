@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from boatlift.errors import InvalidError
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, KafkaError, Producer
+    from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
     from confluent_kafka.admin import AdminClient
 
 __all__ = ["Access", "access_to"]
@@ -69,7 +69,7 @@ class Access:
     def _with(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         named = {name.replace("_", "."): value for name, value in settings.items() if not callable(value)}
         called = {name: value for name, value in settings.items() if callable(value)}
-        return {"bootstrap.servers": self.servers, "logger": logger, **self.settings, **named, **called}
+        return {"bootstrap.servers": self.servers, "logger": _Quietly(), **self.settings, **named, **called}
 
 
 class Complaints:
@@ -81,6 +81,28 @@ class Complaints:
     def __call__(self, error: KafkaError) -> None:
         """Is told of an error."""
         self.last = error
+
+    def or_else(self, raised: KafkaException, client: AdminClient | Producer | None) -> KafkaError:
+        """Gives what was raised; if that came of the client itself, what it complained of, which says more.
+
+        Args:
+            raised: By a call.
+            client: Whose.
+        """
+        cause: KafkaError = raised.args[0]
+        if cause.code() >= 0:
+            return cause
+        if client is not None:
+            client.poll(0)  # it complains only to who listens
+        return self.last or cause
+
+
+class _Quietly:
+    """Hands on what clients log: while a cluster is away they tell so many times a second, and what it means is told by an error of ours."""
+
+    def log(self, _level: int, message: str, *told: Any) -> None:
+        """Takes a line."""
+        logger.debug(message, *told)
 
 
 def access_to(servers: str, options: Mapping[str, Any] | None) -> Access:

@@ -21,9 +21,9 @@ from boatlift.dataflow.contracts import Reading
 from boatlift.engine.in_task import guarded
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, Message
+    from confluent_kafka import Message
 
-__all__ = ["ReadRanges", "Share", "divided", "read_notes"]
+__all__ = ["ReadRanges", "Share", "divided", "messages_in", "read_notes"]
 
 ROWS_AT_ONCE = 1 << 14
 """Rows that are given to Spark at once, more or less."""
@@ -90,7 +90,7 @@ class ReadRanges:
         """
         each = share.range
         digests = {start // BLOCK: Digest() for start, _ in blocks_of(each)}
-        for messages in self._messages(each):
+        for messages in messages_in(each, self.access, self.source, committed=self.committed):
             rows = rows_of(messages, headers=self.headers)
             blocks = rows.column("offset").to_numpy() // BLOCK
             for block in np.unique(blocks).tolist():
@@ -105,51 +105,59 @@ class ReadRanges:
             draft.write_bytes(msgspec.msgpack.encode(note))
             draft.replace(path)  # another attempt has noted the same
 
-    def _messages(self, each: Range) -> Iterator[list[Message]]:
-        from confluent_kafka import KafkaException, TopicPartition
 
-        complaints = Complaints()
-        consumer = self._consumer(complaints)
-        here = TopicPartition(each.topic, each.partition, each.start)
-        try:
-            consumer.assign([here])
-            heard = time.monotonic()
-            while True:
-                some: list[Message] = []
-                while len(some) < ROWS_AT_ONCE:
-                    taken = consumer.consume(TAKE_AT_ONCE, POLL_SECONDS)
-                    some += taken
-                    if len(taken) < TAKE_AT_ONCE:
-                        break
-                failed = next((error for message in some if (error := message.error()) is not None), None)
-                if failed is not None:
-                    raise of_reading(failed, self.source, each)
-                wanted = (
-                    some if not some or some[-1].offset() < each.end else [m for m in some if m.offset() < each.end]
-                )
+def messages_in(each: Range, access: Access, source: str, *, committed: bool) -> Iterator[list[Message]]:
+    """Reads the messages of a range, some at a time, to its end.
+
+    Args:
+        each: Which.
+        access: How to reach the cluster.
+        source: Who reads, for people.
+        committed: Whether messages of transactions that were aborted, or are open, are left out.
+
+    Raises:
+        DataError: `[INPUT_MISSING]` offsets of it are gone.
+        UnavailableError: `[INPUT_UNAVAILABLE]` the cluster does not answer.
+    """
+    from confluent_kafka import KafkaException, TopicPartition
+
+    complaints = Complaints()
+    consumer = access.consumer(
+        isolation_level="read_committed" if committed else "read_uncommitted",
+        fetch_wait_max_ms=50,
+        fetch_queue_backoff_ms=1,  # else it sits out a second whenever its queue is full
+        check_crcs=True,
+        error_cb=complaints,
+    )
+    here = TopicPartition(each.topic, each.partition, each.start)
+    try:
+        consumer.assign([here])
+        heard = time.monotonic()
+        while True:
+            some: list[Message] = []
+            while len(some) < ROWS_AT_ONCE:
+                taken = consumer.consume(TAKE_AT_ONCE, POLL_SECONDS)
+                some += taken
+                if len(taken) < TAKE_AT_ONCE:
+                    break
+            failed = next((error for message in some if (error := message.error()) is not None), None)
+            if failed is not None:
+                raise of_reading(failed, source, each)
+            if some:
+                heard = time.monotonic()
+                wanted = some if some[-1].offset() < each.end else [m for m in some if m.offset() < each.end]
                 if wanted:
                     yield wanted
-                if some:
-                    heard = time.monotonic()
-                # The position passes markers and rows that were aborted too; before anything came it is not known.
-                (position,) = consumer.position([here])
-                if position.offset >= each.end:
-                    return
-                if time.monotonic() - heard > PATIENCE:
-                    raise of_reading(complaints.last, self.source, each)
-        except KafkaException as error:
-            raise of_reading(error.args[0], self.source, each) from error
-        finally:
-            consumer.close()
-
-    def _consumer(self, complaints: Complaints) -> Consumer:
-        return self.access.consumer(
-            isolation_level="read_committed" if self.committed else "read_uncommitted",
-            fetch_wait_max_ms=50,
-            fetch_queue_backoff_ms=1,  # else it sits out a second whenever its queue is full
-            check_crcs=True,
-            error_cb=complaints,
-        )
+            # The position passes markers and rows that were aborted too; before anything came it is not known.
+            (position,) = consumer.position([here])
+            if position.offset >= each.end:
+                return
+            if time.monotonic() - heard > PATIENCE:
+                raise of_reading(complaints.last, source, each)
+    except KafkaException as error:
+        raise of_reading(error.args[0], source, each) from error
+    finally:
+        consumer.close()
 
 
 def divided(steps: Sequence[tuple[Sequence[Range], int | None, str]], tasks: int) -> tuple[tuple[Share, ...], ...]:

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from boatlift.connectors.kafka.offsets import Range
 
-__all__ = ["of_asking", "of_reading"]
+__all__ = ["is_of_fencing", "of_asking", "of_reading"]
 
 
 def of_reading(error: KafkaError | None, source: str, each: Range) -> BoatliftError:
@@ -28,12 +28,18 @@ def of_reading(error: KafkaError | None, source: str, each: Range) -> BoatliftEr
     return of_asking(error, f"{where} of {source}")
 
 
-def of_asking(error: KafkaError | None, what: str) -> BoatliftError:
-    """Gives what an error that came while a cluster was asked means."""
+def of_asking(error: KafkaError | None, what: str, *, sink: bool = False) -> BoatliftError:
+    """Gives what an error that came while a cluster was asked means.
+
+    Args:
+        error: What it said; None: nothing.
+        what: Was asked, for people.
+        sink: Whether it is written to, not read from.
+    """
     from confluent_kafka import KafkaError
 
     if error is None:
-        return UnavailableError("INPUT_UNAVAILABLE", f"{what} does not answer: run again when it does")
+        return _unavailable(f"{what} does not answer: run again when it does", sink=sink)
     code, said = error.code(), error.str()
     if code in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL):
         return InvalidError(
@@ -47,5 +53,18 @@ def of_asking(error: KafkaError | None, what: str) -> BoatliftError:
     ):
         return InvalidError("NOT_PERMITTED", f"{what} may not be used by this client ({said}): have it allowed")
     if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
-        return InvalidError("NO_INPUT", f"{what} is not there: make it, or correct its name")
-    return UnavailableError("INPUT_UNAVAILABLE", f"{what} cannot be reached ({said}): run again when it can")
+        told = f"{what} is not there: make it, or correct its name"
+        return InvalidError("NO_TOPIC", told) if sink else InvalidError("NO_INPUT", told)
+    return _unavailable(f"{what} cannot be reached ({said}): run again when it can", sink=sink)
+
+
+def _unavailable(told: str, *, sink: bool) -> UnavailableError:
+    return UnavailableError("SINK_FAILED", told) if sink else UnavailableError("INPUT_UNAVAILABLE", told)
+
+
+def is_of_fencing(error: KafkaError) -> bool:
+    """Tells whether a producer was told that its transactional id is another's now."""
+    from confluent_kafka import KafkaError
+
+    fenced = (KafkaError._FENCED, KafkaError._FATAL, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
+    return error.code() in fenced

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -36,13 +36,20 @@ class Topics:
         names: The topics; None: those that match.
         matching: What whole names match.
         committed: Whether what may be read ends where the first open transaction begins.
+        written: Whether they are a sink's, which are written to.
     """
 
     def __init__(
-        self, access: Access, names: Sequence[str] | None, matching: re.Pattern[str] | None, *, committed: bool
+        self,
+        access: Access,
+        names: Sequence[str] | None,
+        matching: re.Pattern[str] | None,
+        *,
+        committed: bool,
+        written: bool = False,
     ) -> None:
-        self._access, self._names, self._matching = access, names, matching
-        self.committed = committed
+        self.access, self._names, self._matching = access, names, matching
+        self.committed, self._written = committed, written
         self._complaints = Complaints()
         self._made: AdminClient | None = None
         self._looked = -LOOK_AGAIN_SECONDS
@@ -115,6 +122,37 @@ class Topics:
 
         return self._offsets(partitions, OffsetSpec.latest())
 
+    def id_of(self, topic: str) -> str:
+        """Tells the id of a topic: another that is made under the same name has another."""
+        return self._described([topic])[0][topic]
+
+    def has_rows(self, topic: str) -> bool:
+        """Tells whether anything was ever written to a topic."""
+        _, partitions = self._described([topic])
+        return any(self.ends(partitions).values())
+
+    def ends_asked(self, topic: str) -> Callable[[], dict[int, int]]:
+        """Asks where the partitions of a topic end; gives what tells it once the answer is there."""
+        from confluent_kafka import TopicPartition
+        from confluent_kafka.admin import OffsetSpec
+
+        if topic not in self._ids or not self._lows:
+            self._look()
+        numbers = [number for name, number in self._lows if name == topic]
+        asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in numbers}
+        answers = self._admin.list_offsets(asked, request_timeout=PATIENCE)
+        return lambda: {here.partition: self._result(each, f"topic {topic}").offset for here, each in answers.items()}
+
+    def partitions_of(self, topic: str) -> list[int]:
+        """Tells the partitions of a topic."""
+        return [number for _, number in self._described([topic])[1]]
+
+    def begin(self, partition: Partition) -> int:
+        """Tells the first offset of a partition that is there."""
+        from confluent_kafka.admin import OffsetSpec
+
+        return self._offsets([partition], OffsetSpec.earliest())[partition]
+
     def at(self, partitions: Iterable[Partition], when: datetime) -> dict[Partition, int]:
         """Tells the first offset of each partition whose time is not before a moment; its end if there is none."""
         from confluent_kafka.admin import OffsetSpec
@@ -125,20 +163,22 @@ class Topics:
         return {partition: ends[partition] if offset < 0 else offset for partition, offset in found.items()}
 
     def _look(self) -> None:
-        from confluent_kafka import TopicCollection
         from confluent_kafka.admin import OffsetSpec
 
         names = self._names if self._names is not None else self._matching_names()
         if not names:
             self._ids, self._lows = {}, {}
             return
-        partitions: list[Partition] = []
-        ids = {}
-        for name, answer in self._admin.describe_topics(TopicCollection(list(names)), request_timeout=PATIENCE).items():
-            topic = self._result(answer, f"topic {name}")
-            ids[name] = str(topic.topic_id)
-            partitions += [(name, partition.id) for partition in topic.partitions]
-        self._ids, self._lows = ids, self._offsets(partitions, OffsetSpec.earliest())
+        self._ids, partitions = self._described(names)
+        self._lows = self._offsets(partitions, OffsetSpec.earliest())
+
+    def _described(self, names: Sequence[str]) -> tuple[dict[str, str], list[Partition]]:
+        from confluent_kafka import TopicCollection
+
+        answers = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=PATIENCE)
+        topics = {name: self._result(answer, f"topic {name}") for name, answer in answers.items()}
+        partitions = [(name, partition.id) for name, topic in topics.items() for partition in topic.partitions]
+        return {name: str(topic.topic_id) for name, topic in topics.items()}, partitions
 
     def _matching_names(self) -> list[str]:
         from confluent_kafka import KafkaException
@@ -147,7 +187,8 @@ class Topics:
         try:
             listed = self._admin.list_topics(timeout=PATIENCE)
         except KafkaException as error:
-            raise of_asking(self._complaints.last or error.args[0], self._cluster) from error
+            heard = self._complaints.or_else(error, self._admin)
+            raise of_asking(heard, self._cluster, sink=self._written) from error
         return sorted(name for name in listed.topics if self._matching.fullmatch(name) and not name.startswith("__"))
 
     def _offsets(self, partitions: Iterable[Partition], spec: OffsetSpec) -> dict[Partition, int]:
@@ -179,25 +220,22 @@ class Topics:
         try:
             return answer.result(PATIENCE + 5)
         except KafkaException as error:
-            cause = error.args[0]
-            # That nobody has answered in time says less than what was heard meanwhile.
-            raise of_asking(
-                cause if cause.code() >= 0 else self._complaints.last or cause, f"{what} of {self._cluster}"
-            ) from error
+            heard = self._complaints.or_else(error, self._admin)
+            raise of_asking(heard, f"{what} of {self._cluster}", sink=self._written) from error
 
     @property
     def _cluster(self) -> str:
-        return f"the cluster at {self._access.servers}"
+        return f"the cluster at {self.access.servers}"
 
     @property
     def _admin(self) -> AdminClient:
         if self._made is None:
-            self._made = self._access.admin(error_cb=self._complaints)
+            self._made = self.access.admin(error_cb=self._complaints)
         return self._made
 
 
 def _lacks_leader(error: BaseException | None) -> bool:
     from confluent_kafka import KafkaError, KafkaException
 
-    lacking = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE)
+    lacking = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError._NOENT)
     return isinstance(error, KafkaException) and error.args[0].code() in lacking

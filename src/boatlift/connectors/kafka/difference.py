@@ -1,0 +1,77 @@
+"""Where the newest step in a topic differs from how it came out again, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from boatlift.connectors.differences import told
+from boatlift.connectors.kafka.offsets import Range
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from boatlift.connectors.kafka.topics import Topics
+
+__all__ = ["difference"]
+
+
+def difference(topics: Topics, topic: str, begins: Mapping[int, int], now: Sequence[pa.Table]) -> str:
+    """Tells the first message that one has and the other has not, by key and value.
+
+    Args:
+        topics, topic: Where the step is.
+        begins: Partition to where it begins, at the latest.
+        now: As it came out again.
+    """
+    from boatlift.connectors.kafka.encoding import KEY, VALUE
+    from boatlift.connectors.kafka.reading import messages_in
+
+    ends = topics.ends_asked(topic)()
+    held = [
+        _shown(message.key(), message.value())
+        for number, end in ends.items()
+        if begins.get(number, 0) < end
+        for some in messages_in(
+            Range(topic, "", 0, number, begins.get(number, 0), end), topics.access, topic, committed=True
+        )
+        for message in some
+    ]
+    again = [
+        _shown(key, value)
+        for piece in now
+        for key, value in zip(piece.column(KEY).to_pylist(), piece.column(VALUE).to_pylist(), strict=True)
+    ]
+    only_held, only_now = _without(held, again), _without(again, held)
+    return told(next(iter(only_held), None), next(iter(only_now), None))
+
+
+def _shown(key: bytes | None, value: bytes | None) -> dict[str, Any]:
+    return {"key": _text(key), "value": _text(value)}
+
+
+def _text(content: bytes | None) -> Any:
+    if content is None:
+        return None
+    try:
+        return msgspec.json.decode(content)
+    except msgspec.MsgspecError:
+        return content.decode(errors="backslashreplace")
+
+
+def _without(some: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Gives those of some that the others lack, in order."""
+    left = sorted(map(repr, others))
+    count: dict[str, int] = {}
+    for each in left:
+        count[each] = count.get(each, 0) + 1
+    lacking = []
+    for one in sorted(some, key=repr):
+        name = repr(one)
+        if count.get(name, 0):
+            count[name] -= 1
+        else:
+            lacking.append(one)
+    return lacking

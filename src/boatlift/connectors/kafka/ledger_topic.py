@@ -1,0 +1,167 @@
+"""The topic in which a sink's ledger is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from boatlift.connectors.kafka.access import PATIENCE, Access, Complaints
+from boatlift.connectors.kafka.ledger import Ledger
+from boatlift.connectors.kafka.offsets import Range
+from boatlift.connectors.kafka.refusals import of_asking
+from boatlift.connectors.kafka.topics import Topics
+from boatlift.errors import DataError, Finding, InvalidError, UnavailableError
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import AdminClient
+
+__all__ = ["LedgerTopic"]
+
+SETTLE_PAUSE = 0.002
+
+
+class LedgerTopic:
+    """Reads a ledger; makes its topic.
+
+    Args:
+        access: How to reach the cluster.
+        name: The topic's.
+    """
+
+    def __init__(self, access: Access, name: str) -> None:
+        self._access, self.name = access, name
+        self._complaints = Complaints()
+        self._committed = Topics(access, (name,), None, committed=True, written=True)
+        self._written = Topics(access, (name,), None, committed=False, written=True)
+
+    def __str__(self) -> str:
+        return f"ledger {self.name}"
+
+    def make(self, writers: int) -> None:
+        """Makes the topic if it is not there: a partition for each writer, compacted, as many replicas as the cluster's default.
+
+        Raises:
+            InvalidError: `[NOT_PERMITTED]`, `[NOT_ADMITTED]`.
+            UnavailableError: `[SINK_FAILED]`.
+        """
+        from confluent_kafka import KafkaError
+        from confluent_kafka.admin import NewPartitions, NewTopic
+
+        wanted = NewTopic(self.name, writers, -1, config={"cleanup.policy": "compact"})
+        made = self._admin.create_topics([wanted], request_timeout=PATIENCE)[self.name]
+        if not self._done(made, unless=KafkaError.TOPIC_ALREADY_EXISTS) and len(self.partitions()) < writers:
+            more = self._admin.create_partitions([NewPartitions(self.name, writers)], request_timeout=PATIENCE)[
+                self.name
+            ]
+            self._done(more, unless=KafkaError.INVALID_PARTITIONS)
+
+    def partitions(self) -> list[int]:
+        """Tells the partitions that there are, each a writer's.
+
+        Raises:
+            InvalidError: `[NO_TOPIC]`.
+        """
+        return self._written.partitions_of(self.name)
+
+    def read(self, *, settled: bool, writers: Sequence[int] | None = None) -> Ledger:
+        """Reads the ledger.
+
+        Args:
+            settled: Whether to wait until everything in it is committed or aborted: a transaction that was ended a moment ago may still look open.
+            writers: Of whom; None: of all.
+
+        Raises:
+            DataError: `[SINK_DAMAGED]`.
+            UnavailableError: `[SINK_FAILED]`.
+        """
+        here = [(self.name, writer) for writer in (self.partitions() if writers is None else writers)]
+        deadline = time.monotonic() + PATIENCE
+        ends = self._committed.ends(here)
+        while settled and ends != self._written.ends(here):
+            if time.monotonic() > deadline:
+                raise UnavailableError(
+                    "SINK_FAILED",
+                    f"{self} has a transaction that does not end: see who else writes to it, then run again",
+                )
+            time.sleep(SETTLE_PAUSE)
+            ends = self._committed.ends(here)
+        ledger = Ledger()
+        try:
+            for (_, writer), end in ends.items():
+                for key, value in self._records(writer, end):
+                    ledger.take(key, value)
+        except msgspec.MsgspecError as error:
+            raise DataError("SINK_DAMAGED", f"{self} has a record that is none ({error}): restore it") from error
+        return ledger
+
+    def ends(self) -> dict[int, int]:
+        """Tells where each writer's part ends now."""
+        ends = self._written.ends([(self.name, writer) for writer in self.partitions()])
+        return {writer: end for (_, writer), end in ends.items()}
+
+    def verify(self, topics: Topics, topic: str) -> Iterator[Finding]:
+        """Tells what is wrong with the ledger, or does not fit the topic.
+
+        Raises:
+            UnavailableError: `[SINK_FAILED]`.
+        """
+        try:
+            ledger = self.read(settled=False)
+        except InvalidError as error:
+            if error.condition != "NO_TOPIC":
+                raise
+            return  # never written
+        except DataError as error:
+            yield Finding(str(self), error.condition, error.message)
+            return
+        claim = ledger.claim
+        if claim is None:
+            if ledger.written:
+                yield Finding(str(self), "SINK_DAMAGED", "has steps, but nobody has claimed it: restore it")
+            return
+        try:
+            now = topics.id_of(topic)
+        except InvalidError:
+            now = ""
+        if now != claim.topic[1]:
+            yield Finding(f"topic {topic}", "SINK_DAMAGED", "is not the topic that the ledger is of: restore it")
+        steps = sorted({step for written in ledger.written.values() for step in written})
+        for before, after in pairwise(steps):
+            if after != before + 1:
+                yield Finding(
+                    str(self), "SINK_GAP", f"has no record of the steps between {before} and {after}: restore it"
+                )
+
+    def _records(self, writer: int, end: int) -> Iterator[tuple[bytes, bytes]]:
+        from boatlift.connectors.kafka.reading import messages_in
+
+        low = self._committed.begin((self.name, writer))
+        if low >= end:
+            return
+        whole = Range(self.name, "", 0, writer, low, end)
+        for some in messages_in(whole, self._access, str(self), committed=True):
+            for message in some:
+                yield message.key() or b"", message.value() or b""
+
+    @cached_property
+    def _admin(self) -> AdminClient:
+        return self._access.admin(error_cb=self._complaints)
+
+    def _done(self, answer: Future[None], *, unless: int) -> bool:
+        """Waits until something is made; tells whether it was, or was there."""
+        from confluent_kafka import KafkaException
+
+        try:
+            answer.result(PATIENCE + 5)
+        except KafkaException as error:
+            cause = error.args[0]
+            if cause.code() == unless:
+                return False
+            raise of_asking(self._complaints.or_else(error, self._admin), str(self), sink=True) from error
+        return True

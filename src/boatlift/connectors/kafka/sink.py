@@ -1,0 +1,324 @@
+"""A sink that is a Kafka topic, exactly once: with the user's own keys, and visible as soon as it can no longer come out differently.
+
+A step is written by one or more *writers*, each in a transaction of its own together with its record in the sink's ledger (`ledger`). On
+resume the ledger says what is there: an earlier step is compared and dropped, the next is appended, a gap is refused; of a step that some writers
+have committed, the others write theirs. Which writer has a row is decided by its key, and the number of writers changes only between steps: so the order per
+key is kept.
+
+**Fencing.** `open` takes over every writer's transactional id, which ends what an older owner has under way; then it reads the ledger, and
+refuses if a newer owner's claim is there; then it claims. An owner that is fenced takes the ids over again, and finds the newer claim, or goes on if there is none.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from boatlift.connectors.kafka.access import Access, access_to
+from boatlift.connectors.kafka.difference import difference
+from boatlift.connectors.kafka.encoding import GROUP, MessageStager, message_stager
+from boatlift.connectors.kafka.ledger import FORMAT, Claimed, Ledger, Written
+from boatlift.connectors.kafka.ledger_topic import LedgerTopic
+from boatlift.connectors.kafka.ownership import foreign, refuse_another
+from boatlift.connectors.kafka.topics import Topics
+from boatlift.connectors.kafka.writer import Writer
+from boatlift.dataflow.contracts import Committed, Delivery, Json, Outcome, SinkContext, Staged, Stager
+from boatlift.engine.staging import read_pieces
+from boatlift.errors import DataError, DivergedError, Finding, InvalidError, UnavailableError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["KafkaSink", "sink"]
+
+logger = logging.getLogger(__name__)
+
+TRIES = 5
+"""So often a step is written anew that the cluster has aborted, or of which it is not known whether it is there."""
+
+
+def sink(
+    servers: str,
+    topic: str,
+    *,
+    key: str | Sequence[str] | None = None,
+    format: Literal["json", "raw"] = "json",  # noqa: A002 - Spark's word
+    rows: Literal["append", "upsert", "changelog"] = "append",
+    key_format: Literal["text", "json"] = "text",
+    writers: int = 1,
+    ledger: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> KafkaSink:
+    """Makes a sink that writes a message a row into a topic; who reads it `read_committed` sees each exactly once.
+
+    Args:
+        servers: `host:port`, several separated by commas.
+        topic: The topic; it must be there, and it is this sink's alone.
+        key: The column that messages have as their key, or several (then the key is a JSON object of them); None: they have none. They land
+            in the partition in which Java's producer would put them.
+        format: `json`: a value is an object of all columns. `raw`: rows have `value` and perhaps `key` and `headers`, which are sent as they are.
+        rows: `append`: only rows that never change. `upsert`: a change of the row with some key replaces the one before, and a deletion is a
+            message without a value (a tombstone), so that a compacted topic holds the newest. `changelog`: every change, with its weight (`1` or `-1`)
+            in the header `weight`.
+        key_format: `text`: the key column's text, or bytes; `json`.
+        writers: How many transactions a step has, at the same time; one makes a step visible at once.
+        ledger: The topic in which the sink keeps its record of steps, made if it is not there; None: the topic's name and `.ledger`.
+        options: Settings of librdkafka, such as `security.protocol`; they are kept in memory only.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]`, `[MISSING_EXTRA]`.
+    """
+    access = access_to(servers, options)
+    names = () if key is None else ((key,) if isinstance(key, str) else tuple(key))
+    if not topic:
+        raise InvalidError("BAD_OPTION", f"topic is {topic!r}: give its name")
+    if (
+        format not in ("json", "raw")
+        or rows not in ("append", "upsert", "changelog")
+        or key_format not in ("text", "json")
+    ):
+        raise InvalidError(
+            "BAD_OPTION", f"format, rows, key_format are {format!r}, {rows!r}, {key_format!r}: see `kafka.sink`"
+        )
+    if format == "raw" and names:
+        raise InvalidError(
+            "BAD_OPTION", f"key is {key!r}, but rows of format 'raw' have theirs in the column key: leave it out"
+        )
+    if rows == "upsert" and not names:
+        raise InvalidError("BAD_OPTION", "upserts need a key, and format 'json': name the columns that tell rows apart")
+    if key is not None and (not names or len(set(names)) != len(names)):
+        raise InvalidError("BAD_OPTION", f"key is {key!r}: give different column names")
+    if writers != int(writers) or not 1 <= writers <= MOST_WRITERS:
+        raise InvalidError("BAD_OPTION", f"writers is {writers!r}: give a whole number from 1 to {MOST_WRITERS}")
+    shape = {"key": list(names), "format": format, "rows": rows, "key_format": key_format}
+    return KafkaSink(access, topic, ledger or f"{topic}.ledger", shape, writers)
+
+
+MOST_WRITERS = 256
+
+
+class KafkaSink:
+    """A topic and its ledger.
+
+    Args:
+        access: How to reach the cluster.
+        topic, ledger: Names of topics.
+        shape: What messages are made of rows, and how.
+        writers: How many.
+    """
+
+    delivery = Delivery.EXACTLY_ONCE
+
+    def __init__(self, access: Access, topic: str, ledger: str, shape: Mapping[str, Any], writers: int) -> None:
+        self.key: Sequence[str] | None = tuple(shape["key"]) if shape["rows"] == "upsert" else None
+        self._access, self._topic, self._shape, self._count = access, topic, dict(shape), writers
+        self._topics = Topics(access, (topic,), None, committed=False, written=True)
+        self._ledger_topic = LedgerTopic(access, ledger)
+        self._context: SinkContext | None = None
+        self._stager: MessageStager | None = None
+        self._writers: list[Writer] = []
+        self._ledger = Ledger()
+        self._ledger_ends: dict[int, int] = {}
+        self._sure = False
+
+    def describe(self) -> Json:
+        """Tells kind, place and options."""
+        return {"kind": "kafka", "topic": self._topic, "ledger": self._ledger_topic.name, **self._shape}
+
+    def open(self, context: SinkContext) -> Committed | None:
+        """Takes the topic over and tells the newest step of which every writer's part is there.
+
+        Raises:
+            DataError: `[SINK_OF_ANOTHER_DATAFLOW]`, `[SINK_OF_ANOTHER_STORE]`, `[SINK_DAMAGED]`, `[NEWER_FORMAT]`.
+            InvalidError: `[NO_TOPIC]`, `[SCHEMA_MISMATCH]`, `[TYPE_REFUSED]`, `[NOT_ADMITTED]`, `[NOT_PERMITTED]`.
+            FencedError: a newer owner has it.
+            UnavailableError: `[SINK_FAILED]`.
+        """
+        if context.changes and self._shape["rows"] == "append":
+            raise InvalidError(
+                "SCHEMA_MISMATCH",
+                f"sink {context.sink} is handed changes, and topic {self._topic} is to have rows that never change: choose rows='upsert' with a "
+                f"key, or rows='changelog'",
+            )
+        key = self._shape["key"]
+        raw, json_key = self._shape["format"] == "raw", self._shape["key_format"] == "json"
+        stager = message_stager(context, key, raw=raw, json_key=json_key, upserts=self.key is not None)
+        self._context, self._sure = context, False
+        topic_id = self._topics.id_of(self._topic)
+        self._ledger_topic.make(self._count)
+        self._take_over(topic_id)
+        self._stager = stager.grouped() if len(self._writers) > 1 else stager
+        whole = self._ledger.whole()
+        record = self._ledger.of_step(whole)
+        if whole >= 0 and record is None:
+            raise DataError(
+                "SINK_DAMAGED", f"{self._ledger_topic} lacks step {whole}, the last that is whole: restore it"
+            )
+        return None if record is None else Committed(record.step, record.rows, record.digest)
+
+    def stager(self) -> Stager:
+        """Gives the part that runs in the tasks."""
+        assert self._stager is not None, "open comes first"
+        return self._stager
+
+    def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
+        """Has every writer write what it has not written of a step yet, or compares the step with what the ledger says."""
+        context = self._opened
+        if not self._sure:
+            self._check_owner()
+            raise UnavailableError("SINK_FAILED", f"{self._place} failed before: mend it, then run again")
+        if step <= self._ledger.whole():
+            self._check_owner()
+            self._compare(step, rows, digest, staged)
+            return Outcome.DROPPED
+        if step != self._ledger.whole() + 1:
+            held = self._ledger.whole()
+            raise DataError(
+                "SINK_GAP", f"{self._place} holds steps up to {held}, but was handed step {step}: restore the topic"
+            )
+        self._compare(step, rows, digest, staged)  # of which some writers may have theirs
+        count = self._ledger.writers_of(step) or self._count
+        records = [Written(number, count, step, rows, digest, context.token) for number in range(count)]
+        self._write([record for record in records if not self._ledger.holds(record)], rows, staged)
+        return Outcome.APPENDED
+
+    def verify(self) -> Iterator[Finding]:
+        """Checks the ledger: that it can be read, has no gap, and is of the topic that is there."""
+        yield from self._ledger_topic.verify(self._topics, self._topic)
+
+    def close(self) -> None:
+        """Lets go of producers and clients."""
+        for writer in self._writers:
+            writer.end()
+        self._writers, self._sure = [], False
+
+    # -- whose it is --------------------------------------------------------------------------------------------------
+
+    def _take_over(self, topic_id: str) -> None:
+        """Takes every writer's id over, then reads what is there; claims the sink, if no newer owner has."""
+        context, name = self._opened, self._ledger_topic.name
+        before = self._ledger_topic.read(settled=False)
+        self._refuse(before, topic_id)  # before anybody is fenced
+        count = max(self._count, 1 if before.newest is None else before.newest.writers)
+        self._writers = [Writer(self._access, self._topic, name, number, context.token) for number in range(count)]
+        found = Ledger()
+        for writer in self._writers:
+            found.add(self._begun(writer))
+        self._refuse(found, topic_id)
+        place = (self._topic, topic_id)
+        claim = Claimed(FORMAT, context.dataflow, context.sink, context.store, context.token, place, self._shape)
+        for writer in self._writers:
+            writer.deliver((), lambda: claim)
+        # Not before: an older owner that took an id back meanwhile may have written a step. Now it cannot, for it would find the claim.
+        self._ledger = self._ledger_topic.read(settled=True)
+        self._ledger_ends = {}
+        self._sure = True
+
+    def _begun(self, writer: Writer) -> Ledger:
+        from confluent_kafka import KafkaException
+
+        try:
+            return writer.begin()
+        except KafkaException as error:
+            raise writer.heard(error) from error
+
+    def _refuse(self, ledger: Ledger, topic_id: str) -> None:
+        """Refuses to write where somebody else writes.
+
+        Raises:
+            DataError, FencedError: as `open`.
+        """
+        if ledger.claim is not None:
+            refuse_another(ledger.claim, self._opened, (self._topic, topic_id), self._shape)
+        elif self._topics.has_rows(self._topic):
+            raise foreign(self._topic, "has rows that this sink did not write")
+
+    def _check_owner(self) -> None:
+        """Makes sure that nobody has claimed the sink since: nothing was written to the ledger but what this one knows of.
+
+        Raises:
+            FencedError: somebody has.
+        """
+        ends = self._ledger_topic.ends()
+        if ends != self._ledger_ends:
+            self._refuse(self._ledger_topic.read(settled=False), self._topics.id_of(self._topic))
+            self._ledger_ends = ends
+
+    @property
+    def _opened(self) -> SinkContext:
+        assert self._context is not None, "open comes first"
+        return self._context
+
+    @property
+    def _place(self) -> str:
+        return f"topic {self._topic}"
+
+    # -- a step -------------------------------------------------------------------------------------------------------
+
+    def _compare(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> None:
+        held = self._ledger.of_step(step)
+        if held is None and step <= self._ledger.whole():
+            logger.warning("step %s is too old to be compared with what %s holds", step, self._place)
+        if held is not None and (held.rows, held.digest) != (rows, digest):
+            raise DivergedError(
+                "DIVERGED",
+                f"{self._place} holds step {step} with {held.rows} rows and digest {held.digest}, but now it has {rows} rows and digest {digest}: "
+                f"{self._difference(held, rows, staged)}something before this sink is not deterministic",
+            )
+
+    def _difference(self, held: Written, rows: int, staged: Sequence[Staged]) -> str:
+        """Tells how the newest step differs from the topic; others have some behind them."""
+        if held.step != self._ledger.whole():
+            return ""
+        parts = [steps[held.step] for steps in self._ledger.written.values() if held.step in steps]
+        begins = {n: min(part.begins.get(n, 0) for part in parts) for part in parts for n in part.begins}
+        try:
+            return f"{difference(self._topics, self._topic, begins, read_pieces(rows, staged))}; "
+        except Exception as error:  # noqa: BLE001 - that they differ is what is to be told
+            return f"which row differs cannot be told ({error}); "
+
+    def _write(self, records: Sequence[Written], rows: int, staged: Sequence[Staged]) -> None:
+        """Has each writer of a record write its part, at the same time; a large step in tasks.
+
+        Raises:
+            FencedError: the sink has a newer owner.
+            UnavailableError: `[SINK_FAILED]` the cluster did not take it.
+        """
+        from boatlift.connectors.kafka.division import part_of
+        from boatlift.connectors.kafka.write_task import WriteTask, worth_tasks, write_in_tasks
+
+        self._sure = False  # what is there is not known any more, if this does not return
+        ends = self._topics.ends_asked(self._topic)
+        if worth_tasks(rows, self._count):
+            told = tuple(_beginning(record, ends) for record in records)
+            task = WriteTask(self._access, self._topic, self._ledger_topic.name, told, rows, tuple(staged))
+            written = write_in_tasks(_session(), task)
+            for writer in self._writers:
+                writer.end()  # its id was taken over
+        else:
+            pieces = read_pieces(rows, staged)
+
+            def deliver(record: Written) -> Written:
+                part = part_of(pieces, GROUP, record.writer, record.writers)
+                return self._writers[record.writer].deliver(part, partial(_beginning, record, ends))
+
+            with ThreadPoolExecutor(max(1, len(records))) as pool:
+                written = list(pool.map(deliver, records))
+        for record in written:
+            self._ledger.apply(record)
+        self._sure = True
+
+
+def _session() -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+
+
+def _beginning(record: Written, ends: Callable[[], dict[int, int]]) -> Written:
+    return msgspec.structs.replace(record, begins=ends())

@@ -1,0 +1,100 @@
+"""What tasks do to write a large step: each is one of the sink's writers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+import pyarrow as pa
+
+from boatlift.connectors.kafka.access import Access
+from boatlift.connectors.kafka.division import part_of
+from boatlift.connectors.kafka.encoding import GROUP
+from boatlift.connectors.kafka.ledger import Written
+from boatlift.connectors.kafka.writer import Writer
+from boatlift.dataflow.contracts import Staged
+from boatlift.engine.in_task import guarded
+from boatlift.engine.staging import read_pieces
+from boatlift.errors import InvalidError, UnavailableError, from_text
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["WriteTask", "worth_tasks", "write_in_tasks"]
+
+ROWS_FOR_TASKS = 100_000
+"""A step of fewer rows is written by the driver: a job, and taking the transactional ids over, would take longer."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTask:
+    """Writes, for each number that it is handed, the part of a step of the writer of that number.
+
+    Attributes:
+        access: How to reach the cluster.
+        topic, ledger: Where rows and records of them go.
+        records: What is to be recorded, of each writer.
+        rows, staged: Where the step's rows are.
+    """
+
+    access: Access
+    topic: str
+    ledger: str
+    records: tuple[Written, ...]
+    rows: int
+    staged: tuple[Staged, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Writes them, and returns what was recorded."""
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                work = partial(self.run, self.records[number])
+                written = guarded(f"the sink of topic {self.topic}", work)
+                yield pa.record_batch({"receipt": pa.array([msgspec.json.encode(written)], pa.binary())})
+
+    def run(self, record: Written) -> Written:
+        """Writes a part, unless an attempt before has; that one is fenced."""
+        writer = Writer(self.access, self.topic, self.ledger, record.writer, record.token)
+        rows = part_of(read_pieces(self.rows, self.staged), GROUP, record.writer, record.writers)
+        return writer.deliver(rows, lambda: record)
+
+
+def write_in_tasks(spark: SparkSession, task: WriteTask) -> list[Written]:
+    """Writes what is not there of a step, each part in a task of its own.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]` Spark runs tasks twice to see which is quicker.
+        BoatliftError: what a task raised.
+        UnavailableError: `[SINK_FAILED]` the job failed.
+    """
+    _refuse_speculation(spark)
+    count = len(task.records)
+    try:
+        rows = spark.range(0, count, 1, count).mapInArrow(task, "receipt BINARY").collect()
+    except Exception as error:
+        ours = from_text(str(error))
+        if ours is not None:
+            raise ours from error
+        raise UnavailableError("SINK_FAILED", f"the tasks that write topic {task.topic} failed: {error}") from error
+    return [msgspec.json.decode(bytes(row[0]), type=Written) for row in rows]
+
+
+def _refuse_speculation(spark: SparkSession) -> None:
+    """Refuses settings under which a task and its double would fence each other.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]`.
+    """
+    if str(spark.conf.get("spark.speculation", "false")).lower() == "true":
+        raise InvalidError(
+            "BAD_OPTION",
+            "spark.speculation is true, and tasks that write to Kafka would fence their doubles: set it to false, or writers=1",
+        )
+
+
+def worth_tasks(rows: int, writers: int) -> bool:
+    """Tells whether a step is so large that tasks write it faster than the driver."""
+    return writers > 1 and rows >= ROWS_FOR_TASKS

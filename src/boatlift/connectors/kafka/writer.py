@@ -1,0 +1,213 @@
+"""One transactional writer of a sink: its rows of a step, and its ledger record of it, are there together or not at all.
+
+Kafka fences the *earlier initialisation* of a transactional id, not the older owner of a dataflow. So who is fenced has not lost the dataflow yet: it
+initialises again, which ends whatever was under way, and then reads in the ledger whose the sink is, and what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
+
+from boatlift.connectors.kafka.access import PATIENCE, Access, Complaints, logger
+from boatlift.connectors.kafka.encoding import HEADERS, KEY, VALUE
+from boatlift.connectors.kafka.ledger import Claimed, Ledger, Written, encoded
+from boatlift.connectors.kafka.ledger_topic import LedgerTopic
+from boatlift.connectors.kafka.refusals import is_of_fencing, of_asking
+from boatlift.dataflow.columns import WEIGHT
+from boatlift.errors import BoatliftError, DataError, FencedError, UnavailableError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from confluent_kafka import KafkaException, Producer
+
+__all__ = ["Writer"]
+
+Record = TypeVar("Record", Claimed, Written)
+
+ROWS_AT_ONCE = 1 << 14
+
+TRIES = 5
+"""So often is written what the cluster has aborted, or of which it is not known whether it is there."""
+
+WEIGHT_HEADER = "weight"
+"""Where the weight of a change is, if rows are kept as changes."""
+
+_TUNED = {
+    "linger.ms": 5,
+    "batch.num.messages": 100_000,
+    "batch.size": 1_000_000,
+    "queue.buffering.max.messages": 200_000,
+    "queue.buffering.max.kbytes": 1 << 18,
+    # Else an initialisation that finds the coordinator busy waits half a second.
+    "retry.backoff.ms": 5,
+    "topic.metadata.refresh.fast.interval.ms": 10,
+}
+
+
+class Writer:
+    """A producer with a transactional id, and its part of the ledger.
+
+    Args:
+        access: How to reach the cluster.
+        topic: Where rows go.
+        ledger: Where records of them go.
+        number: Which partition of that is its own.
+        token: Of the owner that it writes for.
+    """
+
+    def __init__(self, access: Access, topic: str, ledger: str, number: int, token: int) -> None:
+        self._access, self._topic, self._ledger, self._number, self._token = access, topic, ledger, number, token
+        self._records = LedgerTopic(access, ledger)
+        self._complaints = Complaints()
+        self._producer: Producer | None = None
+        self._id = f"{ledger}.{number}"
+
+    def begin(self) -> Ledger:
+        """Takes the id over: earlier producers are fenced, and what they left open is ended, when this returns.
+
+        Returns:
+            This writer's part of the ledger.
+
+        Raises:
+            FencedError: a newer owner has claimed the sink.
+            KafkaException: it cannot be taken over.
+        """
+        self._refuse_newer(self._records.read(settled=False, writers=[self._number]))  # who is not fenced then
+        producer = self._access.producer(**{"transactional.id": self._id, **_TUNED, "error_cb": self._complaints})
+        producer.init_transactions(PATIENCE)
+        part = self._records.read(settled=True, writers=[self._number])
+        self._refuse_newer(part)
+        self._producer = producer
+        return part
+
+    def deliver(self, rows: Sequence[pa.Table], told: Callable[[], Record]) -> Record:
+        """Writes rows and a record, unless the record is there; whatever comes in between, a bounded number of times.
+
+        Args:
+            rows: Messages.
+            told: Gives the record, once the rows are on their way.
+
+        Raises:
+            DataError: `[MESSAGE_TOO_LARGE]`.
+            FencedError: a newer owner has claimed the sink.
+            UnavailableError: `[SINK_FAILED]` the cluster did not take them.
+            InvalidError: `[NOT_ADMITTED]`, `[NOT_PERMITTED]`, `[NO_TOPIC]`.
+        """
+        from confluent_kafka import KafkaError, KafkaException
+
+        for tries_left in reversed(range(TRIES)):
+            try:
+                if self._producer is None:
+                    record = told()
+                    if self.begin().holds(record):
+                        return record
+                return self.write(rows, told)
+            except KafkaException as error:
+                cause = error.args[0]
+                if cause.code() == KafkaError.MSG_SIZE_TOO_LARGE:  # which one the cluster does not tell
+                    raise too_large(self._topic, "one of the messages") from error
+                if not tries_left:
+                    raise self.heard(error) from error
+                self._producer = None
+                logger.warning(
+                    "writer %s of topic %s begins again, and looks what is there: %s", self._number, self._topic, cause
+                )
+        raise AssertionError
+
+    def heard(self, error: KafkaException) -> BoatliftError:
+        """Gives what an error means, by all that was heard."""
+        if is_of_fencing(error.args[0]):
+            return UnavailableError(
+                "SINK_FAILED",
+                f"the transactional id {self._id} of topic {self._topic} is taken over again and again, and not by this dataflow: find out who else "
+                f"uses it, or give the sink another ledger",
+            )
+        return of_asking(self._complaints.or_else(error, self._producer), f"topic {self._topic}", sink=True)
+
+    def _refuse_newer(self, part: Ledger) -> None:
+        claim = part.claim
+        if claim is not None and claim.token > self._token:
+            raise FencedError(
+                "FENCED",
+                f"owner {claim.token} has taken over topic {self._topic}, and this is owner {self._token}: stop it",
+            )
+
+    def write(self, rows: Sequence[pa.Table], told: Callable[[], Record]) -> Record:
+        """Writes rows and a record in one transaction.
+
+        Args:
+            rows: Messages.
+            told: Gives the record, once the rows are on their way.
+
+        Raises:
+            DataError: `[MESSAGE_TOO_LARGE]`; nothing was written.
+            KafkaException: it was not written, or it is not known whether it was.
+        """
+        producer = self._producer
+        assert producer is not None, "begin comes first"
+        producer.begin_transaction()
+        try:
+            for piece in rows:
+                for batch in piece.to_batches(ROWS_AT_ONCE):
+                    self._produce(producer, batch)
+            record = told()
+            producer.produce(self._ledger, encoded(record), record.key, partition=self._number)
+        except BaseException:
+            self._abort(producer)
+            raise
+        producer.commit_transaction(PATIENCE)
+        return record
+
+    def _produce(self, producer: Producer, batch: pa.RecordBatch) -> None:
+        from confluent_kafka import KafkaError, KafkaException
+
+        topic = self._topic
+        keys, values = batch.column(KEY).to_pylist(), batch.column(VALUE).to_pylist()
+        headers = _headers(batch)
+        for row, (key, value) in enumerate(zip(keys, values, strict=True)):
+            told = {} if headers is None else {"headers": headers[row]}
+            while True:
+                try:
+                    producer.produce(topic, value, key, **told)
+                    break
+                except BufferError:
+                    producer.poll(0.01)
+                except KafkaException as error:
+                    if error.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:
+                        raise
+                    size = len(key or b"") + len(value or b"")
+                    raise too_large(topic, f"a message of {size} bytes with key {(key or b'')[:60]!r}") from error
+
+    @staticmethod
+    def _abort(producer: Producer) -> None:
+        from confluent_kafka import KafkaException
+
+        with suppress(KafkaException):  # the next initialisation ends it
+            producer.abort_transaction(PATIENCE)
+
+    def end(self) -> None:
+        """Lets go of the producer."""
+        self._producer = None
+
+
+def too_large(topic: str, which: str) -> DataError:
+    """Says that a message is larger than the client sends or the cluster takes."""
+    return DataError(
+        "MESSAGE_TOO_LARGE",
+        f"{which} is too large for topic {topic}: raise message.max.bytes of the client (options) and of the cluster or topic, or make rows smaller",
+    )
+
+
+def _headers(batch: pa.RecordBatch) -> list[list[tuple[str, bytes | None]]] | None:
+    """Gives the headers of each row: the user's, then the weight; None if there are none."""
+    names = batch.schema.names
+    told: list[list[tuple[str, bytes | None]]] | None = None
+    if HEADERS in names:
+        told = [[(each["key"], each["value"]) for each in row or ()] for row in batch.column(HEADERS).to_pylist()]
+    if WEIGHT in names:
+        weights = batch.column(WEIGHT).to_pylist()
+        before = told or [[] for _ in weights]
+        told = [[*row, (WEIGHT_HEADER, b"%d" % weight)] for row, weight in zip(before, weights, strict=True)]
+    return told

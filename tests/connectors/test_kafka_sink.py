@@ -1,0 +1,371 @@
+"""The Kafka sink against a real broker: the laws of sinks; several writers, brokers that die, owners that were stopped."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, ResourceType
+
+import boatlift as bl
+from boatlift.connectors.kafka import sink
+from boatlift.connectors.kafka.writer import Writer
+from boatlift.dataflow.contracts import Committed, Outcome, Sink
+from boatlift.testing.kafka_broker import KafkaBroker
+from connectors.conformance import SCHEMA, Row, SinkLaws, context, rows_of, stage
+from connectors.kafka_cases import KafkaChangelogCase, KafkaSinkCase
+from support.kafka import PATIENCE, USERS, messages_of, new_topic, plain, secured, transactional
+
+pytestmark = pytest.mark.kafka
+
+
+class OnKafka(SinkLaws):
+    __test__ = False
+
+    @pytest.fixture(autouse=True)
+    def _broker(self, kafka_broker: KafkaBroker) -> None:
+        KafkaSinkCase.broker = kafka_broker
+
+
+class TestUpserts(OnKafka):
+    __test__ = True
+    case = KafkaSinkCase
+
+
+class TestChangelog(OnKafka):
+    __test__ = True
+    case = KafkaChangelogCase
+
+
+# --- several writers -------------------------------------------------------------------------------------------------
+
+
+def changes_of(broker: KafkaBroker, topic: str) -> list[Row]:
+    """All changes that a plain consumer sees, as (key, name, weight)."""
+    found = []
+    for message in messages_of(broker, topic):
+        value = json.loads(message.value() or b"null")
+        (weight,) = [int(told) for name, told in message.headers() or () if name == "weight"]
+        found.append((value["k"], value["name"], weight))
+    return found
+
+
+def expected(steps: int) -> list[Row]:
+    return [(k, name, weight) for step in range(steps) for k, name, _, weight in rows_of(step)]
+
+
+def by_key(rows: list[Row]) -> dict[Any, list[Row]]:
+    """The rows of each key, in their order."""
+    found: dict[Any, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row[0], []).append(row)
+    if None in found:  # without a key there is no order
+        found[None].sort()
+    return found
+
+
+@pytest.fixture
+def topic(kafka_broker: KafkaBroker) -> str:
+    return new_topic(kafka_broker, 3)
+
+
+@pytest.fixture
+def make(kafka_broker: KafkaBroker, topic: str) -> Iterator[Callable[..., Sink]]:
+    made = []
+
+    def one(**options: Any) -> Sink:
+        made.append(sink(kafka_broker.bootstrap, topic, rows="changelog", key="k", **options))
+        return made[-1]
+
+    yield one
+    for each in made:
+        each.close()
+
+
+def put(made: Sink, folder: Path, step: int) -> Outcome:
+    return made.commit(step, len(rows_of(step)), f"digest {step}", stage(made, folder, step))
+
+
+def test_what_some_writers_have_committed_of_a_step_is_not_written_again(
+    kafka_broker: KafkaBroker, topic: str, make: Callable[..., Sink], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = make(writers=3)
+    assert first.open(context()) is None
+    assert put(first, tmp_path, 0) is Outcome.APPENDED
+    deliver = Writer.deliver
+
+    def dies(writer: Writer, *given: Any) -> Any:
+        if writer._number == 1:
+            raise KeyboardInterrupt
+        return deliver(writer, *given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Writer, "deliver", dies)
+        with pytest.raises(KeyboardInterrupt):
+            put(first, tmp_path, 1)
+    there = changes_of(kafka_broker, topic)
+    assert len(expected(1)) < len(there) < len(expected(2)), "a step is atomic per writer"
+
+    second = make(writers=2)  # of the step that was begun there are still three
+    assert second.open(context(2)) == Committed(0, len(rows_of(0)), "digest 0")
+    for step in range(1, 4):
+        assert put(second, tmp_path, step) is Outcome.APPENDED
+    assert by_key(changes_of(kafka_broker, topic)) == by_key(expected(4))
+    third = make()
+    assert third.open(context(3)) == Committed(3, len(rows_of(3)), "digest 3")
+    assert put(third, tmp_path, 2) is Outcome.DROPPED
+    with pytest.raises(bl.DivergedError, match=r"\[DIVERGED\]"):
+        third.commit(2, 1, "other", stage(third, tmp_path, 2, rows_of(2)[:1]))
+
+
+def test_large_steps_are_written_by_tasks(
+    kafka_broker: KafkaBroker,
+    topic: str,
+    make: Callable[..., Sink],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    spark: Any,
+) -> None:
+    from boatlift.connectors.kafka import write_task
+
+    made = make(writers=2)
+    made.open(context())
+    assert put(made, tmp_path, 0) is Outcome.APPENDED
+    monkeypatch.setattr(write_task, "ROWS_FOR_TASKS", 1)
+    assert put(made, tmp_path, 1) is Outcome.APPENDED
+    monkeypatch.setattr(write_task, "ROWS_FOR_TASKS", 10**9)
+    assert put(made, tmp_path, 2) is Outcome.APPENDED
+    assert by_key(changes_of(kafka_broker, topic)) == by_key(expected(3))
+    make(writers=2).open(context(2))
+    monkeypatch.setattr(write_task, "ROWS_FOR_TASKS", 1)
+    with pytest.raises(bl.FencedError, match=r"\[FENCED\] owner 2 has taken over"):
+        put(made, tmp_path, 3)
+    assert by_key(changes_of(kafka_broker, topic)) == by_key(expected(3))
+
+
+def test_keys_land_where_javas_producer_puts_them(
+    kafka_broker: KafkaBroker, topic: str, make: Callable[..., Sink], tmp_path: Path
+) -> None:
+    made = make()
+    made.open(context())
+    put(made, tmp_path, 0)
+    for message in messages_of(kafka_broker, topic):
+        if message.key() is not None:
+            assert message.partition() == (murmur2(message.key()) & 0x7FFFFFFF) % 3
+
+
+def murmur2(data: bytes) -> int:
+    """As Kafka's own clients hash keys."""
+    m, mask = 0x5BD1E995, 0xFFFFFFFF
+    h = (0x9747B28C ^ len(data)) & mask
+    whole = len(data) // 4 * 4
+    for at in range(0, whole, 4):
+        k = int.from_bytes(data[at : at + 4], "little") * m & mask
+        h = (h * m & mask) ^ ((k ^ k >> 24) * m & mask)
+    if tail := data[whole:]:
+        h = (h ^ int.from_bytes(tail, "little")) * m & mask
+    h = (h ^ h >> 13) * m & mask
+    return h ^ h >> 15
+
+
+# --- brokers that die, transactions that end ----------------------------------------------------------------------------
+
+
+def test_a_broker_that_is_killed_again_and_again_loses_and_doubles_nothing(
+    kafka_broker: KafkaBroker, topic: str, make: Callable[..., Sink], tmp_path: Path
+) -> None:
+    made = make(writers=2)
+    made.open(context())
+    ended = threading.Event()
+
+    def kills() -> None:
+        for _ in range(3):
+            time.sleep(0.3)  # no matter what is under way
+            kafka_broker.kill()
+            kafka_broker.restart()
+        ended.set()
+
+    killer = threading.Thread(target=kills)
+    killer.start()
+    step = 0
+    while not ended.is_set() or step < 5:
+        try:
+            put(made, tmp_path, step)
+        except bl.UnavailableError:
+            held = made.open(context())  # as the runtime does
+            assert held is not None or step == 0
+            step = -1 if held is None else held.step
+        step += 1
+    killer.join()
+    assert by_key(changes_of(kafka_broker, topic)) == by_key(expected(step))
+
+
+def test_a_transaction_that_the_broker_has_aborted_is_written_again(
+    kafka_broker: KafkaBroker,
+    topic: str,
+    make: Callable[..., Sink],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made = make()
+    made.open(context())
+    put(made, tmp_path, 0)
+    produce, slept = Writer._produce, []
+
+    def late(writer: Writer, *given: Any) -> None:
+        produce(writer, *given)
+        if not slept:
+            slept.append(1)
+            successor = transactional(kafka_broker, f"{topic}.ledger.0")  # ends it as a timeout would, only sooner
+            del successor
+
+    monkeypatch.setattr(Writer, "_produce", late)
+    with caplog.at_level(logging.WARNING):
+        assert put(made, tmp_path, 1) is Outcome.APPENDED
+    assert "begins again, and looks what is there" in caplog.text
+    assert by_key(changes_of(kafka_broker, topic)) == by_key(expected(2))
+
+
+def test_an_id_that_somebody_else_uses_is_told(
+    kafka_broker: KafkaBroker, topic: str, make: Callable[..., Sink], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = make()
+    made.open(context())
+    produce = Writer._produce
+
+    def fenced(writer: Writer, *given: Any) -> None:
+        produce(writer, *given)
+        transactional(kafka_broker, f"{topic}.ledger.0")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Writer, "_produce", fenced)
+        with pytest.raises(bl.UnavailableError, match=r"\[SINK_FAILED\] the transactional id .*\.ledger\.0"):
+            put(made, tmp_path, 0)
+    made.open(context())
+    put(made, tmp_path, 0)
+    assert by_key(changes_of(kafka_broker, topic)) == by_key(expected(1))
+
+
+def test_a_partition_that_is_added_is_written_to_from_then_on(
+    kafka_broker: KafkaBroker, topic: str, make: Callable[..., Sink], tmp_path: Path
+) -> None:
+    made = make()
+    made.open(context())
+    put(made, tmp_path, 0)
+    admin = AdminClient(plain(kafka_broker))
+    admin.create_partitions([NewPartitions(topic, 5)])[topic].result(PATIENCE)
+    made.open(context())
+    for step in range(1, 4):
+        put(made, tmp_path, step)
+    assert sorted(map(repr, changes_of(kafka_broker, topic))) == sorted(map(repr, expected(4)))
+
+
+# --- bad input -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_message_that_is_too_large_is_named_and_nothing_of_its_step_is_seen(
+    kafka_broker: KafkaBroker, topic: str, make: Callable[..., Sink], tmp_path: Path
+) -> None:
+    made = make()
+    made.open(context())
+    put(made, tmp_path, 0)
+    rows = [*rows_of(1), (99, "x" * 2_000_000, 0.0, 1)]
+    with pytest.raises(bl.DataError, match=r"\[MESSAGE_TOO_LARGE\] a message of 20000\d\d bytes with key b'99'"):
+        made.commit(1, len(rows), "large", stage(made, tmp_path, 1, rows))
+    made.open(context())
+    put(made, tmp_path, 1)
+    assert by_key(changes_of(kafka_broker, topic)) == by_key(expected(2))
+
+
+def test_a_message_that_only_the_broker_finds_too_large_is_told(
+    kafka_broker: KafkaBroker, topic: str, make: Callable[..., Sink], tmp_path: Path
+) -> None:
+    admin = AdminClient(plain(kafka_broker))
+    limit = ConfigResource(ResourceType.TOPIC, topic, set_config={"max.message.bytes": "1000"})
+    admin.alter_configs([limit])[limit].result(PATIENCE)
+    made = make()
+    made.open(context())
+    rows = [(1, "".join(map(chr, range(200, 4000))), 0.0, 1)]
+    with pytest.raises(bl.DataError, match=r"\[MESSAGE_TOO_LARGE\]"):
+        made.commit(0, 1, "large", stage(made, tmp_path, 0, rows))
+
+
+def test_a_topic_that_is_not_there_is_told(kafka_broker: KafkaBroker) -> None:
+    made = sink(kafka_broker.bootstrap, "never-made", rows="changelog")
+    with pytest.raises(bl.InvalidError, match=r"\[NO_TOPIC\].*never-made"):
+        made.open(context())
+    assert list(made.verify()) == []
+
+
+def test_no_broker_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    from boatlift.connectors.kafka import topics
+
+    monkeypatch.setattr(topics, "PATIENCE", 1.0)
+    made = sink("127.0.0.1:9", "t", rows="changelog")
+    with pytest.raises(bl.UnavailableError, match=r"\[SINK_FAILED\].*127\.0\.0\.1:9"):
+        made.open(context())
+
+
+def test_who_may_not_write_is_told_and_no_password_is_shown(
+    kafka_broker: KafkaBroker, topic: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from boatlift.connectors.kafka import topics
+
+    monkeypatch.setattr(topics, "PATIENCE", 3.0)
+    password = USERS["writer"]
+
+    def made(with_password: str) -> Sink:
+        settings = secured(kafka_broker, "writer", with_password)
+        servers = settings.pop("bootstrap.servers")
+        return sink(servers, topic, rows="changelog", options=settings)
+
+    with caplog.at_level(logging.DEBUG):
+        with pytest.raises(bl.InvalidError, match=r"\[NOT_ADMITTED\]") as wrong:
+            made("wrong horse").open(context())
+        with pytest.raises(bl.InvalidError, match=r"\[(NOT_PERMITTED|NO_TOPIC)\]") as refused:
+            made(password).open(context())
+    told = "".join(
+        [
+            caplog.text,
+            str(wrong.value),
+            str(refused.value),
+            repr(made(password)._access),
+            str(made(password).describe()),
+        ]
+    )
+    assert "wrong horse" not in told
+    assert password not in told
+
+
+def test_options_that_make_no_sense_are_refused(kafka_broker: KafkaBroker) -> None:
+    at = kafka_broker.bootstrap
+    for wrong in (
+        {"rows": "upsert"},
+        {"key": []},
+        {"key": ["a", "a"]},
+        {"format": "avro"},
+        {"format": "raw", "key": "k"},
+        {"writers": 0},
+        {"options": {"transactional.id": "mine"}},
+        {"options": {"kafka.acks": "1"}},
+    ):
+        with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\]"):
+            sink(at, "t", **wrong)  # type: ignore[arg-type]
+    for servers in ("", "localhost", "a:1,b"):
+        with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\]"):
+            sink(servers, "t")
+
+
+def test_changes_need_a_way_to_be_told(kafka_broker: KafkaBroker, topic: str) -> None:
+    with pytest.raises(
+        bl.InvalidError, match=r"\[SCHEMA_MISMATCH\].*choose rows='upsert' with a key, or rows='changelog'"
+    ):
+        sink(kafka_broker.bootstrap, topic).open(context())
+    assert SCHEMA.names[-1] == "_weight"
