@@ -1,7 +1,7 @@
 # Boatlift's tasks. `make` lists them; the text after ## is what it shows.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kafka-jars check format test crash mutants demo demo-flights bench lock docs clean
+.PHONY: help setup kafka-jars check format test crash mutants demo demo-flights kafka-demo bench lock docs clean
 SHELL := /bin/sh
 
 python := .venv/bin/python
@@ -39,6 +39,9 @@ mutants: setup ## Searches seeds that catch each deliberate fault of the core; w
 
 demo: setup ## The main job: four regimes in one application over 336,776 real flights, every part killed, comes out right
 	@$(python) examples/demo.py
+
+kafka-demo: setup kafka-jars ## Flights through two dataflows over a real Kafka broker; all are killed, each row comes out once (3 minutes)
+	@$(python) examples/kafka_demo.py
 
 demo-flights: setup ## The first example, killed again and again: bit for bit what an undisturbed run gives (some 4 minutes)
 	@$(python) examples/demo_flights.py

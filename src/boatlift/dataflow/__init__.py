@@ -15,6 +15,7 @@ from boatlift.dataflow.contracts import (
     Source,
     Staged,
     Stager,
+    TellsMoments,
 )
 from boatlift.dataflow.plan import Plan, Unit, plan
 from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Lazy, Policy
@@ -61,6 +62,7 @@ __all__ = [
     "Stager",
     "Stream",
     "Table",
+    "TellsMoments",
     "Transform",
     "Unit",
     "plan",

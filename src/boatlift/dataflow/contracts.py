@@ -12,7 +12,7 @@ makes the whole step visible at once, together with the step's number, row count
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -38,6 +38,7 @@ __all__ = [
     "Source",
     "Staged",
     "Stager",
+    "TellsMoments",
 ]
 
 Json = Mapping[str, Any]
@@ -99,7 +100,7 @@ class Source(Protocol):
         """Reads exactly the rows that a position names, lazily.
 
         A source whose rows have a position that does not depend on how Spark splits them adds it as the column
-        `_position` (long or string), from which `bl.rand()` draws.
+        `_position` (long), from which `bl.rand()` draws.
         """
 
     def weigh(self, position: Json) -> int:
@@ -298,3 +299,11 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Lets go of connections."""
+
+
+@runtime_checkable
+class TellsMoments(Sink, Protocol):
+    """A sink whose `commit` is more than one act outside: it tells when it is between two, so that tests can crash there."""
+
+    def tell(self, at: Callable[[str], None]) -> None:
+        """Has a function called at each moment, with a word for it."""

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from boatlift.dataflow import Committed, Delivery, Json, Outcome, Plan, Sink, SinkContext, Staged, Stager
+from boatlift.dataflow import Committed, Delivery, Json, Outcome, Plan, Sink, SinkContext, Staged, Stager, TellsMoments
 from boatlift.errors import Finding
 from boatlift.storage.store import Store
 
@@ -169,6 +169,8 @@ class CrashingSink:
         self._sink = sink
         self._name = name
         self._tracer = tracer
+        if isinstance(sink, TellsMoments):
+            sink.tell(lambda moment: tracer.pass_by(f"sink.{moment}({name})", "after"))
 
     @property
     def delivery(self) -> Delivery:

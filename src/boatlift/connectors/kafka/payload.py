@@ -21,7 +21,7 @@ DEAD_LETTER = "_dead_letter"
 _RAW = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
 _HEADERS = ", headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 
-_POSITION = "concat_ws('/', topic, partition, offset) AS _position"
+_POSITION = "xxhash64(topic, partition, offset) AS _position"
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,6 +125,11 @@ class KafkaSink:
         self._ledger = Ledger()
         self._ledger_ends: dict[int, int] = {}
         self._sure = False
+        self._at: Callable[[str], None] = lambda _moment: None
+
+    def tell(self, at: Callable[[str], None]) -> None:
+        """Has a function called when a writer's transaction has everything in it (`written`), and when it is over (`committed`)."""
+        self._at = at
 
     def describe(self) -> Json:
         """Tells kind, place and options."""
@@ -175,6 +180,7 @@ class KafkaSink:
         if step <= self._ledger.whole():
             self._check_owner()
             self._compare(step, rows, digest, staged)
+            logger.info("step %s is in %s already: compared and dropped", step, self._place)
             return Outcome.DROPPED
         if step != self._ledger.whole() + 1:
             held = self._ledger.whole()
@@ -205,7 +211,9 @@ class KafkaSink:
         before = self._ledger_topic.read(settled=False)
         self._refuse(before, topic_id)  # before anybody is fenced
         count = max(self._count, 1 if before.newest is None else before.newest.writers)
-        self._writers = [Writer(self._access, self._topic, name, number, context.token) for number in range(count)]
+        self._writers = [
+            Writer(self._access, self._topic, name, number, context.token, self._at) for number in range(count)
+        ]
         found = Ledger()
         for writer in self._writers:
             found.add(self._begun(writer))

@@ -55,10 +55,20 @@ class Writer:
         ledger: Where records of them go.
         number: Which partition of that is its own.
         token: Of the owner that it writes for.
+        at: Is called where a crash would find a transaction with everything in it (`written`), or one that is over (`committed`).
     """
 
-    def __init__(self, access: Access, topic: str, ledger: str, number: int, token: int) -> None:
+    def __init__(
+        self,
+        access: Access,
+        topic: str,
+        ledger: str,
+        number: int,
+        token: int,
+        at: Callable[[str], None] = lambda _moment: None,
+    ) -> None:
         self._access, self._topic, self._ledger, self._number, self._token = access, topic, ledger, number, token
+        self._at = at
         self._records = LedgerTopic(access, ledger)
         self._complaints = Complaints()
         self._producer: Producer | None = None
@@ -157,7 +167,10 @@ class Writer:
         except BaseException:
             self._abort(producer)
             raise
+        producer.flush(PATIENCE)
+        self._at("written")
         producer.commit_transaction(PATIENCE)
+        self._at("committed")
         return record
 
     def _produce(self, producer: Producer, batch: pa.RecordBatch) -> None:

