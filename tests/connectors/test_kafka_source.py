@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 import boatlift as bl
 from boatlift.connectors.kafka import source
+from boatlift.dataflow import Reading
+from boatlift.engine.readings import Readings
 from boatlift.testing.kafka_broker import KafkaBroker
 from connectors.kafka_cases import KafkaCase
 from connectors.source_laws import SourceLaws, drain
 from support.dying import DiesError, dying_at
-from support.kafka import PATIENCE, new_topic, plain, send, transactional
+from support.kafka import PATIENCE, new_topic, plain, secured, send, transactional
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -152,3 +155,245 @@ def test_a_crash_reads_the_same_again_and_proves_it(
     bl.run(flow_of(kafka_broker, topic), "store", available_now=True, spark=spark)
     copied = [row for path in Path("copy").glob("*.parquet") for row in pq.read_table(path).to_pylist()]
     assert sorted(row["v"] for row in copied) == list(range(500))
+
+
+# --- what was taken is gone, or another ------------------------------------------------------------------------------------
+
+
+def delete_before(broker: KafkaBroker, topic: str, offset: int) -> None:
+    """Deletes the rows before an offset of partition 0, as retention does."""
+    admin = AdminClient(plain(broker))
+    (deleted,) = admin.delete_records([TopicPartition(topic, 0, offset)]).values()
+    deleted.result(PATIENCE)
+
+
+def make_again(broker: KafkaBroker, topic: str) -> None:
+    admin = AdminClient(plain(broker))
+    admin.delete_topics([topic])[topic].result(PATIENCE)
+    while topic in admin.list_topics(timeout=PATIENCE).topics:
+        pass
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(PATIENCE)
+
+
+def test_offsets_that_were_deleted_before_they_were_taken_are_told_or_recorded_as_skipped(
+    kafka_broker: KafkaBroker, spark: SparkSession
+) -> None:
+    topic = new_topic(kafka_broker)
+    send(kafka_broker, topic, [b"%d" % row for row in range(4)])
+    made = source(kafka_broker.bootstrap, topic=topic, max_offsets_per_step=2)
+    position = made.next(made.start())
+    assert position is not None
+    cursor = made.advance(made.start(), position)
+    delete_before(kafka_broker, topic, 3)
+    strict = source(kafka_broker.bootstrap, topic=topic)
+    with pytest.raises(bl.DataError, match=r"\[INPUT_MISSING\] offsets 2 to 2 of topic .*fail_on_data_loss=False"):
+        strict.next(cursor)
+    with pytest.raises(bl.DataError, match=r"\[INPUT_MISSING\] offsets 0 to 1"):
+        source(kafka_broker.bootstrap, topic=topic).verify(position)
+    lenient = source(kafka_broker.bootstrap, topic=topic, fail_on_data_loss=False)
+    following = lenient.next(cursor)
+    assert following is not None
+    assert [(r["start"], r["end"], r["skipped"]) for r in following["ranges"]] == [(3, 4, 1)]
+    assert [value for *_, value in rows(spark, lenient, following)] == [b"3"]
+
+
+def test_what_is_deleted_while_it_is_read_is_told(kafka_broker: KafkaBroker, spark: SparkSession) -> None:
+    topic = new_topic(kafka_broker)
+    send(kafka_broker, topic, [b"%d" % row for row in range(4)])
+    made = source(kafka_broker.bootstrap, topic=topic)
+    position = made.next(made.start())
+    assert position is not None
+    delete_before(kafka_broker, topic, 2)
+    with pytest.raises(Exception, match=r"\[INPUT_MISSING\] offsets 0 to 3 of topic"):
+        made.load(spark, position).collect()
+
+
+def test_a_topic_that_was_made_again_is_not_taken_for_the_one_that_it_was(kafka_broker: KafkaBroker) -> None:
+    topic = new_topic(kafka_broker)
+    send(kafka_broker, topic, [b"1", b"2"])
+    made = source(kafka_broker.bootstrap, topic=topic)
+    (position,), cursor = drain(made, made.start())
+    make_again(kafka_broker, topic)
+    send(kafka_broker, topic, [b"3", b"4", b"5"])
+    successor = source(kafka_broker.bootstrap, topic=topic)
+    with pytest.raises(bl.DataError, match=r"\[INPUT_CHANGED\] topic .* was deleted and made again"):
+        successor.next(cursor)
+    with pytest.raises(bl.DataError, match=r"\[INPUT_CHANGED\] topic .* was deleted and made again"):
+        successor.verify(position)
+
+
+def test_rows_that_were_compacted_away_are_missed_on_replay(
+    kafka_broker: KafkaBroker, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Their offsets are still in the range: only counts and digests tell."""
+    topic = new_topic(kafka_broker)
+    send(kafka_broker, topic, [b"%d" % row for row in range(100)])
+    made = source(kafka_broker.bootstrap, topic=topic)
+    (position,), _ = drain(made, made.start())
+    readings = Readings(tmp_path, {("rows", 0): Reading(101, "what it was before one was compacted away")})
+    folder = readings.folder("unit", "rows", 0)
+    assert made.load_counted(spark, [position], [folder], ordinals=False).count() == 100
+    with pytest.raises(bl.DataError, match=r"\[INPUT_CHANGED\] step 0 of rows had 101 rows .* and has 100 "):
+        readings.compare("unit", "rows", 0, made)
+
+
+def test_the_same_rows_have_the_same_digest_however_they_are_read(
+    kafka_broker: KafkaBroker, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic(kafka_broker, 2)
+    send(kafka_broker, topic, [b"%d" % row * 3 for row in range(3000)])
+    made = source(kafka_broker.bootstrap, topic=topic)
+    (position,), _ = drain(made, made.start())
+    found = []
+    for number, task_offsets in enumerate([10**9, 100, 700]):
+        monkeypatch.setitem(source.__globals__, "TASK_OFFSETS", task_offsets)
+        folder = str(tmp_path / str(number))
+        assert made.load_counted(spark, [position], [folder], ordinals=False).count() == 3000
+        found.append(made.reading(folder))
+    assert found[0] == found[1] == found[2]
+    assert found[0] is not None
+
+
+def test_a_broker_that_is_killed_while_it_is_read_loses_nothing(
+    kafka_broker: KafkaBroker, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    topic = new_topic(kafka_broker, 2)
+    producer = Producer(plain(kafka_broker))
+    for number in range(400):
+        producer.produce(topic, b'{"k": "%d", "v": %d}' % (number % 7, number), b"%d" % number)
+    assert producer.flush(PATIENCE) == 0
+    killed = []
+
+    def kill(progress: bl.Progress) -> None:
+        if progress.what == "commit" and progress.processor == "copy" and progress.time in (1, 4):
+            kafka_broker.kill()
+            kafka_broker.restart()
+            killed.append(progress.time)
+
+    bl.run(flow_of(kafka_broker, topic), "store", available_now=True, spark=spark, on_progress=kill)
+    assert killed == [1, 4]
+    copied = [row for path in Path("copy").glob("*.parquet") for row in pq.read_table(path).to_pylist()]
+    assert sorted(row["v"] for row in copied) == list(range(400))
+
+
+def test_what_no_recovery_can_need_is_committed_at_the_group(
+    kafka_broker: KafkaBroker, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    topic = new_topic(kafka_broker)
+    send(kafka_broker, topic, [b"%d" % row for row in range(50)])
+    flow = bl.Dataflow("lagging")
+    made = source(kafka_broker.bootstrap, topic=topic, max_offsets_per_step=10, group=f"{topic}-group")
+    flow.source("rows", made).sink("out", bl.parquet("out"))
+    bl.run(flow, "store", available_now=True, spark=spark)
+    admin = AdminClient(plain(kafka_broker))
+    (answer,) = admin.list_consumer_group_offsets(
+        [ConsumerGroupTopicPartitions(f"{topic}-group", [TopicPartition(topic, 0)])]
+    ).values()
+    (committed,) = answer.result(PATIENCE).topic_partitions
+    assert committed.offset == 50
+
+
+# --- values, options -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("dead_letters", "expected"),
+    [
+        ("drop", [(1, None), (2, None)]),
+        ("keep", [(1, None), (2, None), (None, ""), (None, "5"), (None, "{"), (None, '{"id": "x"}')]),
+    ],
+)
+def test_values_that_do_not_parse_are_dropped_or_kept(
+    kafka_broker: KafkaBroker, spark: SparkSession, dead_letters: Any, expected: list[Any]
+) -> None:
+    topic = new_topic(kafka_broker)
+    producer = Producer(plain(kafka_broker))
+    for value in (b'{"id": 1}', b"{", b'{"id": "x"}', b"5", None, b'{"id": 2, "more": []}'):
+        producer.produce(topic, value, b"k")
+    assert producer.flush(PATIENCE) == 0
+    made = source(kafka_broker.bootstrap, topic=topic, format="json", schema="id INT", dead_letters=dead_letters)
+    (position,), _ = drain(made, made.start())
+    found = [row.asDict() for row in made.load(spark, position).collect()]
+    told = [(row["id"], row.get("_dead_letter")) for row in found]
+    assert sorted(told, key=repr) == sorted(expected, key=repr)
+
+
+def test_a_value_that_does_not_parse_is_refused_by_name(
+    kafka_broker: KafkaBroker, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    topic = new_topic(kafka_broker)
+    send(kafka_broker, topic, [b'{"k": "a", "v": 1}', b"poison"])
+    with pytest.raises(
+        bl.DataError, match=rf"\[BAD_ROW\] partition 0 of {topic} has at offset 1 a value that does not parse"
+    ):
+        bl.run(flow_of(kafka_broker, topic), "store", available_now=True, spark=spark)
+
+
+def test_where_to_begin_and_to_end_can_be_told(kafka_broker: KafkaBroker) -> None:
+    topic = new_topic(kafka_broker)
+    producer = Producer(plain(kafka_broker))
+    for row in range(10):
+        producer.produce(topic, b"%d" % row, timestamp=1_700_000_000_000 + row * 1000)
+    assert producer.flush(PATIENCE) == 0
+
+    def taken(**options: Any) -> list[tuple[int, int]]:
+        made = source(kafka_broker.bootstrap, topic=topic, **options)
+        positions, _ = drain(made, made.start())
+        return [(each["start"], each["end"]) for position in positions for each in position["ranges"]]
+
+    at = datetime.fromtimestamp(1_700_000_004, UTC)
+    assert taken() == [(0, 10)]
+    assert taken(max_offsets_per_step=4) == [(0, 4), (4, 8), (8, 10)]
+    assert taken(starting_offsets="latest") == [(10, 10)]
+    assert taken(starting_offsets=at) == [(4, 10)]
+    assert taken(ending_offsets=at) == [(0, 4)]
+    assert taken(starting_offsets={topic: {0: 7}}) == [(7, 10)]
+    assert taken(starting_offsets={topic: {0: 7}}, ending_offsets={topic: {0: 9}}) == [(7, 9)]
+
+
+def test_topics_that_match_are_found_as_they_come(kafka_broker: KafkaBroker) -> None:
+    first = new_topic(kafka_broker)
+    send(kafka_broker, first, [b"1"])
+    made = source(kafka_broker.bootstrap, pattern=f"{first}.*", starting_offsets="latest")
+    positions, cursor = drain(made, made.start())
+    assert [(r["topic"], r["start"], r["end"]) for p in positions for r in p["ranges"]] == [(first, 1, 1)]
+    admin = AdminClient(plain(kafka_broker))
+    admin.create_topics([NewTopic(f"{first}-2", 1, 1)])[f"{first}-2"].result(PATIENCE)
+    send(kafka_broker, f"{first}-2", [b"2"])
+    while (position := made.next(cursor)) is None:
+        pass
+    assert [(r["topic"], r["number"], r["start"], r["end"]) for r in position["ranges"]] == [(f"{first}-2", 1, 0, 1)]
+
+
+def test_what_is_not_there_or_not_allowed_is_told(kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    from boatlift.connectors.kafka import topics
+
+    monkeypatch.setattr(topics, "PATIENCE", 3.0)
+    made = source(kafka_broker.bootstrap, topic="never-made")
+    with pytest.raises(bl.InvalidError, match=r"\[NO_INPUT\].*never-made"):
+        made.next(made.start())
+    made = source("127.0.0.1:9", topic="t")
+    with pytest.raises(bl.UnavailableError, match=r"\[INPUT_UNAVAILABLE\].*127\.0\.0\.1:9"):
+        made.next(made.start())
+    settings = secured(kafka_broker, "writer", "wrong horse")
+    servers = settings.pop("bootstrap.servers")
+    made = source(servers, topic="t", options=settings)
+    with pytest.raises(bl.InvalidError, match=r"\[NOT_ADMITTED\]") as refused:
+        made.next(made.start())
+    assert "wrong horse" not in str(refused.value) + repr(made._access)
+    for wrong in (
+        {},
+        {"topic": "t", "pattern": "t"},
+        {"topic": ""},
+        {"pattern": "("},
+        {"topic": "t", "format": "avro"},
+        {"topic": "t", "format": "json"},
+        {"topic": "t", "schema": "a INT"},
+        {"topic": "t", "max_offsets_per_step": 0},
+        {"topic": "t", "options": {"kafka.group.id": "mine"}},
+    ):
+        with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\]"):
+            source(kafka_broker.bootstrap, **wrong)  # type: ignore[arg-type]

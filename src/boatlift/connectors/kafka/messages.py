@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import xxhash
+from confluent_kafka import Message
 
-if TYPE_CHECKING:
-    from confluent_kafka import Message
-
-__all__ = ["Digest", "rows_of", "schema_of"]
+__all__ = ["Digest", "Rows", "schema_of"]
 
 _HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 
@@ -34,31 +32,53 @@ def schema_of(*, headers: bool) -> pa.Schema:
     return pa.schema([*fields, *([("headers", pa.list_(_HEADER))] if headers else [])])
 
 
-def rows_of(messages: Sequence[Message], *, headers: bool) -> pa.RecordBatch:
-    """Makes rows of messages of one partition.
+class Rows:
+    """Gathers what messages of one partition have, a few hundred at a time: so few are still in the processor's cache, and are let go of at once.
 
     Args:
-        messages: At least one, in the order of their offsets.
+        topic, partition: Of all of them.
         headers: Whether rows have the headers too.
     """
-    first = messages[0]
-    count, topic, partition = len(messages), first.topic(), first.partition()
-    offsets = np.fromiter((message.offset() for message in messages), np.int64, count)
-    stamps = [message.timestamp() for message in messages]
-    columns = [
-        pa.array([message.key() for message in messages], pa.binary()),
-        pa.array([message.value() for message in messages], pa.binary()),
-        pa.repeat(pa.scalar(topic, pa.string()), count),
-        pa.repeat(pa.scalar(partition, pa.int32()), count),
-        pa.array(offsets),
-        pa.array(np.fromiter((stamp for _, stamp in stamps), np.int64, count) * 1000).cast(pa.timestamp("us", "UTC")),
-        # librdkafka counts kinds of timestamps from 1, Spark from 0.
-        pa.array(np.fromiter((kind for kind, _ in stamps), np.int32, count) - np.int32(1)),
-    ]
-    if headers:
-        told = [[{"key": key, "value": value} for key, value in message.headers() or ()] for message in messages]
-        columns.append(pa.array(told, pa.list_(_HEADER)))
-    return pa.RecordBatch.from_arrays(columns, schema=schema_of(headers=headers))
+
+    def __init__(self, topic: str, partition: int, *, headers: bool) -> None:
+        self._topic, self._partition = topic, partition
+        self._keys: list[bytes | None] = []
+        self._values: list[bytes | None] = []
+        self._offsets: list[int] = []
+        self._stamps: list[tuple[int, int]] = []
+        self._headers: list[list[dict[str, Any]]] | None = [] if headers else None
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def add(self, messages: Sequence[Message]) -> None:
+        """Takes the next messages in."""
+        self._keys += map(Message.key, messages)
+        self._values += map(Message.value, messages)
+        self._offsets += map(Message.offset, messages)
+        self._stamps += map(Message.timestamp, messages)
+        if self._headers is not None:
+            told = (message.headers() or () for message in messages)
+            self._headers += [[{"key": key, "value": value} for key, value in each] for each in told]
+
+    def take(self) -> pa.RecordBatch:
+        """Gives rows of all that was gathered, and begins anew."""
+        count = len(self)
+        stamps = np.array(self._stamps, np.int64).reshape(count, 2)
+        columns = [
+            pa.array(self._keys, pa.binary()),
+            pa.array(self._values, pa.binary()),
+            pa.repeat(pa.scalar(self._topic, pa.string()), count),
+            pa.repeat(pa.scalar(self._partition, pa.int32()), count),
+            pa.array(np.array(self._offsets, np.int64)),
+            pa.array(stamps[:, 1] * 1000).cast(pa.timestamp("us", "UTC")),
+            pa.array((stamps[:, 0] - 1).astype(np.int32)),  # librdkafka counts kinds of timestamps from 1, Spark from 0
+        ]
+        if self._headers is not None:
+            columns.append(pa.array(self._headers, pa.list_(_HEADER)))
+        made = pa.RecordBatch.from_arrays(columns, schema=schema_of(headers=self._headers is not None))
+        self.__init__(self._topic, self._partition, headers=self._headers is not None)  # type: ignore[misc]
+        return made
 
 
 @dataclass(slots=True)

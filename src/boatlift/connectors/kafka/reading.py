@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from boatlift.connectors.kafka.access import PATIENCE, Access, Complaints
-from boatlift.connectors.kafka.messages import Digest, rows_of
+from boatlift.connectors.kafka.messages import Digest, Rows
 from boatlift.connectors.kafka.offsets import BLOCK, Range, blocks_of
 from boatlift.connectors.kafka.refusals import of_reading
 from boatlift.dataflow.columns import ORDINAL
@@ -31,7 +31,8 @@ ROWS_AT_ONCE = 1 << 14
 TAKE_AT_ONCE = 500
 """Messages that are taken from the client at once: so few stay in the processor's cache, which is faster than many."""
 
-POLL_SECONDS = 0.05
+POLL_SECONDS = 0.005
+"""So long is waited for that many: of markers and aborted rows nothing comes."""
 
 
 class _Note(msgspec.Struct, frozen=True, array_like=True):
@@ -90,13 +91,13 @@ class ReadRanges:
         """
         each = share.range
         digests = {start // BLOCK: Digest() for start, _ in blocks_of(each)}
+        gathered = Rows(each.topic, each.partition, headers=self.headers)
         for messages in messages_in(each, self.access, self.source, committed=self.committed):
-            rows = rows_of(messages, headers=self.headers)
-            blocks = rows.column("offset").to_numpy() // BLOCK
-            for block in np.unique(blocks).tolist():
-                begin, end = np.searchsorted(blocks, [block, block + 1]).tolist()
-                digests[block].add(rows.slice(begin, end - begin))
-            yield rows if share.ordinal is None else _with_ordinal(rows, share.ordinal)
+            gathered.add(messages)
+            if len(gathered) >= ROWS_AT_ONCE:
+                yield self._digested(gathered.take(), digests, share.ordinal)
+        if len(gathered):
+            yield self._digested(gathered.take(), digests, share.ordinal)
         if share.folder:
             note = _Note(sum(d.rows for d in digests.values()), sum(d.value() for d in digests.values()) % 2**64)
             path = Path(share.folder) / f"{each.number}-{each.partition}-{each.start}"
@@ -104,6 +105,14 @@ class ReadRanges:
             draft = path.with_name(f".{path.name}-{time.monotonic_ns()}")
             draft.write_bytes(msgspec.msgpack.encode(note))
             draft.replace(path)  # another attempt has noted the same
+
+    @staticmethod
+    def _digested(rows: pa.RecordBatch, digests: dict[int, Digest], ordinal: int | None) -> pa.RecordBatch:
+        blocks = rows.column("offset").to_numpy() // BLOCK
+        for block in np.unique(blocks).tolist():
+            begin, end = np.searchsorted(blocks, [block, block + 1]).tolist()
+            digests[block].add(rows.slice(begin, end - begin))
+        return rows if ordinal is None else _with_ordinal(rows, ordinal)
 
 
 def messages_in(each: Range, access: Access, source: str, *, committed: bool) -> Iterator[list[Message]]:
@@ -119,7 +128,7 @@ def messages_in(each: Range, access: Access, source: str, *, committed: bool) ->
         DataError: `[INPUT_MISSING]` offsets of it are gone.
         UnavailableError: `[INPUT_UNAVAILABLE]` the cluster does not answer.
     """
-    from confluent_kafka import KafkaException, TopicPartition
+    from confluent_kafka import KafkaException, Message, TopicPartition
 
     complaints = Complaints()
     consumer = access.consumer(
@@ -132,26 +141,24 @@ def messages_in(each: Range, access: Access, source: str, *, committed: bool) ->
     here = TopicPartition(each.topic, each.partition, each.start)
     try:
         consumer.assign([here])
-        heard = time.monotonic()
-        while True:
-            some: list[Message] = []
-            while len(some) < ROWS_AT_ONCE:
-                taken = consumer.consume(TAKE_AT_ONCE, POLL_SECONDS)
-                some += taken
-                if len(taken) < TAKE_AT_ONCE:
-                    break
-            failed = next((error for message in some if (error := message.error()) is not None), None)
-            if failed is not None:
-                raise of_reading(failed, source, each)
+        heard, following = time.monotonic(), each.start
+        while following < each.end:
+            # No more than there can be, or the client would wait for what is never to come.
+            some = consumer.consume(min(TAKE_AT_ONCE, each.end - following), POLL_SECONDS)
             if some:
                 heard = time.monotonic()
-                wanted = some if some[-1].offset() < each.end else [m for m in some if m.offset() < each.end]
+                failed = next(filter(None, map(Message.error, some)), None)
+                if failed is not None:
+                    raise of_reading(failed, source, each)
+                following = some[-1].offset() + 1
+                wanted = some if following <= each.end else [m for m in some if m.offset() < each.end]
                 if wanted:
                     yield wanted
+                if len(some) == TAKE_AT_ONCE:
+                    continue
             # The position passes markers and rows that were aborted too; before anything came it is not known.
             (position,) = consumer.position([here])
-            if position.offset >= each.end:
-                return
+            following = max(following, position.offset)
             if time.monotonic() - heard > PATIENCE:
                 raise of_reading(complaints.last, source, each)
     except KafkaException as error:

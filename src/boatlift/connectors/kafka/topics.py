@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from boatlift.connectors.kafka.access import PATIENCE, Access, Complaints, logger
 from boatlift.connectors.kafka.offsets import Found, Range
@@ -22,8 +22,10 @@ __all__ = ["Partition", "Topics"]
 LOOK_AGAIN_SECONDS = 1.0
 """So many seconds after it was asked which topics and partitions there are, it is not asked again."""
 
-LEADERLESS_SECONDS, LEADERLESS_PAUSE = 10.0, 0.05
-"""So long, and so often, a partition that has no leader is asked again."""
+PAUSE = 0.05
+"""Seconds after which what could not be answered is asked again."""
+
+Answer = TypeVar("Answer")
 
 Partition = tuple[str, int]
 
@@ -175,8 +177,11 @@ class Topics:
     def _described(self, names: Sequence[str]) -> tuple[dict[str, str], list[Partition]]:
         from confluent_kafka import TopicCollection
 
-        answers = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=PATIENCE)
-        topics = {name: self._result(answer, f"topic {name}") for name, answer in answers.items()}
+        def ask() -> dict[str, Any]:
+            answers = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=PATIENCE)
+            return {name: self._result(answer, f"topic {name}") for name, answer in answers.items()}
+
+        topics = _patiently(ask)
         partitions = [(name, partition.id) for name, topic in topics.items() for partition in topic.partitions]
         return {name: str(topic.topic_id) for name, topic in topics.items()}, partitions
 
@@ -198,21 +203,17 @@ class Topics:
         if not asked:
             return {}
         level = IsolationLevel.READ_COMMITTED if self.committed else IsolationLevel.READ_UNCOMMITTED
-        tries_until = time.monotonic() + LEADERLESS_SECONDS
-        while True:
+
+        def ask() -> dict[Partition, int]:
             answers = self._admin.list_offsets(asked, isolation_level=level, request_timeout=PATIENCE)
-            try:
-                return {
-                    (here.topic, here.partition): self._result(
-                        answer, f"topic {here.topic}, partition {here.partition}"
-                    ).offset
-                    for here, answer in answers.items()
-                }
-            except UnavailableError as error:
-                # A partition that was just made, or whose broker has just gone, has no leader for a moment.
-                if not _lacks_leader(error.__cause__) or time.monotonic() > tries_until:
-                    raise
-                time.sleep(LEADERLESS_PAUSE)
+            return {
+                (here.topic, here.partition): self._result(
+                    each, f"topic {here.topic}, partition {here.partition}"
+                ).offset
+                for here, each in answers.items()
+            }
+
+        return _patiently(ask)
 
     def _result(self, answer: Future[Any], what: str) -> Any:
         from confluent_kafka import KafkaException
@@ -222,6 +223,8 @@ class Topics:
         except KafkaException as error:
             heard = self._complaints.or_else(error, self._admin)
             raise of_asking(heard, f"{what} of {self._cluster}", sink=self._written) from error
+        except TimeoutError as error:
+            raise of_asking(self._complaints.last, f"{what} of {self._cluster}", sink=self._written) from error
 
     @property
     def _cluster(self) -> str:
@@ -234,8 +237,13 @@ class Topics:
         return self._made
 
 
-def _lacks_leader(error: BaseException | None) -> bool:
-    from confluent_kafka import KafkaError, KafkaException
-
-    lacking = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError._NOENT)
-    return isinstance(error, KafkaException) and error.args[0].code() in lacking
+def _patiently(ask: Callable[[], Answer]) -> Answer:
+    """Asks until there is an answer, for a while: a partition that was just made, or whose broker has just gone, has no leader for a moment."""
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return ask()
+        except UnavailableError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(PAUSE)
