@@ -124,6 +124,77 @@ def test_what_some_writers_have_committed_of_a_step_is_not_written_again(
         third.commit(2, 1, "other", stage(third, tmp_path, 2, rows_of(2)[:1]))
 
 
+def test_an_owner_that_slept_over_a_takeover_by_fewer_writers_writes_nothing_when_it_wakes(
+    kafka_broker: KafkaBroker, topic: str, make: Callable[..., Any], tmp_path: Path
+) -> None:
+    first, second = make(writers=4), make(writers=1)
+    first.open(context(1))
+    woken, sleeping = threading.Event(), threading.Barrier(5)
+    told: list[BaseException] = []
+
+    def sleeps(moment: str) -> None:
+        if moment == "written":
+            sleeping.wait(PATIENCE)
+            woken.wait(PATIENCE)
+
+    for writer in first._writers:
+        writer._at = sleeps
+
+    def commits() -> None:
+        try:
+            put(first, tmp_path, 0)
+        except bl.BoatliftError as error:
+            told.append(error)
+
+    sleeper = threading.Thread(target=commits)
+    sleeper.start()
+    sleeping.wait(PATIENCE)  # all four have their rows in open transactions
+    assert second.open(context(2)) is None
+    assert put(second, tmp_path, 0) is Outcome.APPENDED
+    for writer in first._writers:
+        writer._at = lambda _moment: None
+    woken.set()
+    sleeper.join(PATIENCE)
+    assert [type(error) for error in told] == [bl.FencedError]
+    assert put(second, tmp_path, 1) is Outcome.APPENDED
+    assert by_key(changes_of(kafka_broker, topic)) == by_key(expected(2))
+
+
+def test_what_was_staged_for_one_writer_can_be_written_by_several(
+    kafka_broker: KafkaBroker, topic: str, make: Callable[..., Sink], tmp_path: Path
+) -> None:
+    first = make()
+    first.open(context(1))
+    staged = stage(first, tmp_path, 0)
+    second = make(writers=3)
+    second.open(context(2))
+    assert second.commit(0, len(rows_of(0)), "digest 0", staged) is Outcome.APPENDED
+    assert by_key(changes_of(kafka_broker, topic)) == by_key(expected(1))
+
+
+def test_of_upserts_deletions_come_first_and_two_rows_of_a_key_are_refused(
+    kafka_broker: KafkaBroker, topic: str, tmp_path: Path
+) -> None:
+    made = sink(kafka_broker.bootstrap, topic, rows="upsert", key="k")
+    made.open(context())
+    moved: list[Row] = [
+        (1, "now here", 0.5, 1),
+        (2, "before", 0.5, -1),
+        (2, "after", 0.5, 1),
+        (1, "was there", 0.5, -1),
+    ]
+    made.commit(0, 4, "moved", stage(made, tmp_path, 0, moved))
+    held = {message.key(): message.value() for message in messages_of(kafka_broker, topic)}
+    assert {key: json.loads(value or b"null")["name"] for key, value in held.items()} == {
+        b"1": "now here",
+        b"2": "after",
+    }
+    twice: list[Row] = [(1, "one", 0.5, 1), (3, "fine", 0.5, 1), (1, "two", 0.5, 1), (4, "fine", 0.5, 1)]
+    with pytest.raises(bl.InvalidError, match=r"\[DUPLICATE_KEY\] two rows of one step have the key b'1'"):
+        made.commit(1, 4, "twice", stage(made, tmp_path, 1, twice))
+    made.close()
+
+
 def test_large_steps_are_written_by_tasks(
     kafka_broker: KafkaBroker,
     topic: str,
@@ -206,7 +277,7 @@ def test_a_broker_that_is_killed_again_and_again_loses_and_doubles_nothing(
     assert by_key(changes_of(kafka_broker, topic)) == by_key(expected(step))
 
 
-def test_a_transaction_that_the_broker_has_aborted_is_written_again(
+def test_a_transaction_that_was_ended_meanwhile_is_written_again(
     kafka_broker: KafkaBroker,
     topic: str,
     make: Callable[..., Sink],
@@ -223,8 +294,7 @@ def test_a_transaction_that_the_broker_has_aborted_is_written_again(
         produce(writer, *given)
         if not slept:
             slept.append(1)
-            successor = transactional(kafka_broker, f"{topic}.ledger.0")  # ends it as a timeout would, only sooner
-            del successor
+            transactional(kafka_broker, f"{topic}.ledger.0")  # ends it
 
     monkeypatch.setattr(Writer, "_produce", late)
     with caplog.at_level(logging.WARNING):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -103,6 +104,25 @@ def test_a_transaction_that_is_open_holds_back_what_comes_after_it(kafka_broker:
     while (following := made.next(cursor)) is None:
         pass
     assert [(r["start"], r["end"]) for r in following["ranges"]] == [(1, 4)]
+
+
+def test_a_range_that_ends_with_rows_that_were_aborted_comes_to_its_end(
+    kafka_broker: KafkaBroker, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the last row and the first open transaction there is nothing that a client would hand out."""
+    topic = new_topic(kafka_broker)
+    aborted, open_still = (transactional(kafka_broker, f"{topic}-{name}") for name in ("aborted", "open"))
+    send(kafka_broker, topic, [b"before"])
+    for producer, value in ((aborted, b"aborted"), (open_still, b"open")):
+        producer.begin_transaction()
+        producer.produce(topic, value)
+        assert producer.flush(PATIENCE) == 0
+    aborted.abort_transaction()
+    made = source(kafka_broker.bootstrap, topic=topic)
+    (position,), _ = drain(made, made.start())
+    assert [(r["start"], r["end"]) for r in position["ranges"]] == [(0, 2)]
+    assert [value for *_, value in rows(spark, made, position)] == [b"before"]
+    open_still.abort_transaction()
 
 
 def test_a_partition_that_is_added_is_taken_whole(kafka_broker: KafkaBroker) -> None:
@@ -225,7 +245,7 @@ def test_a_topic_that_was_made_again_is_not_taken_for_the_one_that_it_was(kafka_
 def test_rows_that_were_compacted_away_are_missed_on_replay(
     kafka_broker: KafkaBroker, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Their offsets are still in the range: only counts and digests tell."""
+    """As when they were compacted away: only counts and digests tell."""
     topic = new_topic(kafka_broker)
     send(kafka_broker, topic, [b"%d" % row for row in range(100)])
     made = source(kafka_broker.bootstrap, topic=topic)
@@ -240,18 +260,21 @@ def test_rows_that_were_compacted_away_are_missed_on_replay(
 def test_the_same_rows_have_the_same_digest_however_they_are_read(
     kafka_broker: KafkaBroker, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    topic = new_topic(kafka_broker, 2)
-    send(kafka_broker, topic, [b"%d" % row * 3 for row in range(3000)])
+    topic = new_topic(kafka_broker)
+    producer = Producer(plain(kafka_broker) | {"queue.buffering.max.messages": 1_000_000})
+    for row in range(200_000):
+        producer.produce(topic, b"%d" % row)
+    assert producer.flush(PATIENCE) == 0
     made = source(kafka_broker.bootstrap, topic=topic)
     (position,), _ = drain(made, made.start())
     found = []
-    for number, task_offsets in enumerate([10**9, 100, 700]):
+    for number, task_offsets in enumerate([10**9, 1000]):
         monkeypatch.setitem(source.__globals__, "TASK_OFFSETS", task_offsets)
-        folder = str(tmp_path / str(number))
-        assert made.load_counted(spark, [position], [folder], ordinals=False).count() == 3000
-        found.append(made.reading(folder))
-    assert found[0] == found[1] == found[2]
-    assert found[0] is not None
+        folder = tmp_path / str(number)
+        assert made.load_counted(spark, [position], [str(folder)], ordinals=False).count() == 200_000
+        assert len(list(folder.iterdir())) == number + 1, "so many tasks read it"
+        found.append(made.reading(str(folder)))
+    assert found[0] == found[1] is not None
 
 
 def test_a_broker_that_is_killed_while_it_is_read_loses_nothing(
@@ -288,11 +311,12 @@ def test_what_no_recovery_can_need_is_committed_at_the_group(
     flow.source("rows", made).sink("out", bl.parquet("out"))
     bl.run(flow, "store", available_now=True, spark=spark)
     admin = AdminClient(plain(kafka_broker))
-    (answer,) = admin.list_consumer_group_offsets(
-        [ConsumerGroupTopicPartitions(f"{topic}-group", [TopicPartition(topic, 0)])]
-    ).values()
-    (committed,) = answer.result(PATIENCE).topic_partitions
-    assert committed.offset == 50
+    asked = [ConsumerGroupTopicPartitions(f"{topic}-group", [TopicPartition(topic, 0)])]
+    (answer,) = admin.list_consumer_group_offsets(asked).values()
+    deadline = time.monotonic() + PATIENCE  # it is committed in the background
+    while (committed := answer.result(PATIENCE).topic_partitions)[0].offset != 50:
+        assert time.monotonic() < deadline, committed
+        (answer,) = admin.list_consumer_group_offsets(asked).values()
 
 
 # --- values, options -------------------------------------------------------------------------------------------------------
@@ -393,6 +417,9 @@ def test_what_is_not_there_or_not_allowed_is_told(kafka_broker: KafkaBroker, mon
         {"topic": "t", "format": "json"},
         {"topic": "t", "schema": "a INT"},
         {"topic": "t", "max_offsets_per_step": 0},
+        {"topic": "t", "starting_offsets": "lastest"},
+        {"topic": "t", "ending_offsets": "latest"},
+        {"topic": "t", "options": {"sasl.pasword": "secret"}},
         {"topic": "t", "options": {"kafka.group.id": "mine"}},
     ):
         with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\]"):

@@ -341,7 +341,9 @@ class Host:
                 results = self._engine.run(order, cursor)
                 for holds, result in zip(held, results, strict=False):
                     self._deliveries.compare(order.processor, holds, result)
-            except (UnavailableError, UserCodeError) as error:
+            except BoatliftError as error:
+                if not (isinstance(error, UnavailableError | UserCodeError) or error.condition == "BAD_ROW"):
+                    raise
                 cause = error
                 return lambda: self._failed(order, cause)
         return lambda: self._ran(order, results, held)
@@ -365,7 +367,7 @@ class Host:
 
     def _rest_of(self, name: str, time: int, error: BoatliftError) -> float:
         """Gives how long one that has failed rests; raises what it failed of if it is not to be tried again."""
-        if self._engine.cancelled or error.condition == "SINK_LOCKED":  # that has waited long enough
+        if self._engine.cancelled or error.condition in ("SINK_LOCKED", "BAD_ROW"):  # another try would be the same
             raise error
         rest = self._attempts.failed(name)
         if rest is None:

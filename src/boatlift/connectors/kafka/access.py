@@ -27,10 +27,9 @@ _OURS = {
         "bootstrap.servers",
         "enable.auto.commit",
         "enable.idempotence",
-        "group.id",
-        "isolation.level",
+        "enable.partition.eof",
     ),
-    *("partitioner", "transactional.id"),
+    *("group.id", "isolation.level", "partitioner", "transactional.id"),
 }
 """What exactly-once delivery rests on."""
 
@@ -116,7 +115,7 @@ def access_to(servers: str, options: Mapping[str, Any] | None) -> Access:
         InvalidError: `[BAD_OPTION]`, `[MISSING_EXTRA]`.
     """
     try:
-        import confluent_kafka  # noqa: F401
+        from confluent_kafka import KafkaException
     except ImportError as error:
         raise InvalidError("MISSING_EXTRA", "Kafka needs confluent-kafka: pip install 'boatlift[kafka]'") from error
     if not servers or any(":" not in server for server in servers.split(",")):
@@ -125,4 +124,11 @@ def access_to(servers: str, options: Mapping[str, Any] | None) -> Access:
     for name in settings:
         if name in _OURS:
             raise InvalidError("BAD_OPTION", f"option {name} is not the user's to set: leave it out")
-    return Access(servers, settings)
+    access = Access(servers, settings)
+    try:
+        access.admin()  # which connects to nothing yet
+    except KafkaException as error:
+        raise InvalidError(
+            "BAD_OPTION", f"the client refuses its options ({error.args[0].str()}): correct them"
+        ) from error
+    return access

@@ -9,6 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
+from boatlift.connectors.kafka.encoding import GROUP, KEY, VALUE
+from boatlift.errors import InvalidError
+
 __all__ = ["GROUPS", "groups_of", "part_of"]
 
 GROUPS = 4096
@@ -22,19 +25,43 @@ def groups_of(keys: pa.Array, values: pa.Array) -> pa.Array:
     return pa.array((hashes % np.uint64(GROUPS)).astype(np.int16))
 
 
-def part_of(pieces: Sequence[pa.Table], column: str, writer: int, writers: int) -> list[pa.Table]:
-    """Gives a writer's rows, in their order.
+def part_of(pieces: Sequence[pa.Table], writer: int, writers: int, *, upserts: bool) -> list[pa.Table]:
+    """Gives a writer's rows, in their order; of upserts the deletions first.
 
     Args:
-        pieces: Messages, with their groups.
-        column: Which column those are in.
+        pieces: Messages, perhaps with their groups: those that were staged for one writer have none.
         writer, writers: Which of how many.
+        upserts: Whether a message without a value deletes its key.
+
+    Raises:
+        InvalidError: `[DUPLICATE_KEY]` two rows of an upsert hold for one key.
     """
-    if writers == 1:
-        return list(pieces)
-    parts = []
-    for piece in pieces:
-        rows = np.flatnonzero(piece.column(column).to_numpy() % writers == writer)
-        if len(rows):
-            parts.append(piece.take(pa.array(rows)))
-    return parts
+    parts = [piece if writers == 1 else _of_writer(piece, writer, writers) for piece in pieces]
+    if not upserts:
+        return parts
+    deletes = [part.filter(pc.is_null(part.column(VALUE))) for part in parts]
+    holding = [part.filter(pc.is_valid(part.column(VALUE))) for part in parts]
+    _refuse_duplicates(holding)
+    return [*deletes, *holding]
+
+
+def _of_writer(piece: pa.Table, writer: int, writers: int) -> pa.Table:
+    if GROUP in piece.schema.names:
+        groups = piece.column(GROUP)
+    else:
+        groups = groups_of(piece.column(KEY).combine_chunks(), piece.column(VALUE).combine_chunks())
+    return piece.take(pa.array(np.flatnonzero(groups.to_numpy() % writers == writer)))
+
+
+def _refuse_duplicates(parts: Sequence[pa.Table]) -> None:
+    if not parts:
+        return
+    keys = pa.chunked_array([chunk for part in parts for chunk in part.column(KEY).chunks], pa.binary())
+    if pc.count_distinct(keys, "all").as_py() == len(keys):
+        return
+    counts = pc.value_counts(keys)
+    key = counts.filter(pc.greater(counts.field("counts"), 1))[0]["values"].as_py()
+    raise InvalidError(
+        "DUPLICATE_KEY",
+        f"two rows of one step have the key {key!r}, so that neither can be said to hold: aggregate by that key, or add columns to it",
+    )

@@ -25,6 +25,9 @@ __all__ = ["LedgerTopic"]
 
 SETTLE_PAUSE = 0.002
 
+_SETTINGS = {"cleanup.policy": "compact", "segment.bytes": str(1 << 24), "segment.ms": str(3_600_000)}
+"""What is in the newest segment is not compacted, and whoever begins reads all of it: so segments are small."""
+
 
 class LedgerTopic:
     """Reads a ledger; makes its topic.
@@ -53,7 +56,7 @@ class LedgerTopic:
         from confluent_kafka import KafkaError
         from confluent_kafka.admin import NewPartitions, NewTopic
 
-        wanted = NewTopic(self.name, writers, -1, config={"cleanup.policy": "compact"})
+        wanted = NewTopic(self.name, writers, -1, config=_SETTINGS)
         made = self._admin.create_topics([wanted], request_timeout=PATIENCE)[self.name]
         if not self._done(made, unless=KafkaError.TOPIC_ALREADY_EXISTS) and len(self.partitions()) < writers:
             more = self._admin.create_partitions([NewPartitions(self.name, writers)], request_timeout=PATIENCE)[

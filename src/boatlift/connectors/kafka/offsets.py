@@ -2,7 +2,8 @@
 
 A position is `{"ranges": [{"topic", "id", "number", "partition", "start", "end"}, …]}`: end excluded, and in order. `id` tells a topic from
 another of the same name; `number` is the order in which topics were seen. `skipped` beside `start` counts offsets that were lost before it.
-A cursor is `{"topics": {topic: {"id", "number", "next": {partition: offset}}}}`.
+A cursor is `{"topics": {topic: {"id", "number", "next": {partition: offset}}}, "began"}`: whether there was a first step, which tells where partitions
+begin, if not with the first offset that is there.
 """
 
 from __future__ import annotations
@@ -60,13 +61,13 @@ def advanced(cursor: Json, position: Json) -> dict[str, Any]:
     for each in ranges_of(position):
         topic = topics.setdefault(each.topic, {"id": each.id, "number": each.number, "next": {}})
         topic["next"][str(each.partition)] = each.end
-    return {"topics": topics}
+    return {"topics": topics, "began": True}
 
 
 def taken_next(
     cursor: Json,
     found: Sequence[Found],
-    first: Mapping[tuple[str, int], int],
+    first: Mapping[tuple[str, int], int] | None,
     ends: Mapping[tuple[str, int], int],
     limit: int,
     *,
@@ -77,10 +78,10 @@ def taken_next(
     Args:
         cursor: What was taken.
         found: All partitions, as they are.
-        first: Where to begin with partitions if nothing at all was taken; those not in it, and that come later, begin with the first offset that
-            is there.
+        first: Where to begin with the partitions that are there at the first step; None, and for those that come later: with the first offset
+            that is there.
         ends: Where partitions end for good.
-        limit: How many offsets at most.
+        limit: How many offsets at most; but one of each partition that has any.
         fail_on_data_loss: Whether offsets that are gone stop the dataflow; else they are counted as skipped.
 
     Returns:
@@ -93,19 +94,22 @@ def taken_next(
     for name in sorted({each.topic for each in found} - numbers.keys()):
         numbers[name] = max(numbers.values(), default=-1) + 1
     _refuse_lost_topics(cursor, found)
+    began = bool(cursor.get("began"))
     # Where partitions begin is on the record at once, also of those of which nothing is taken yet.
-    chooses = bool(first) and not cursor["topics"]
+    chooses = first is not None and not began
+    begins = first or {}
     there = []
     for each in sorted(found, key=lambda each: (numbers[each.topic], each.partition)):
         key = each.topic, each.partition
         known = cursor["topics"].get(each.topic, {"next": {}})["next"].get(str(each.partition))
-        begin = known if known is not None else first.get(key, each.low) if chooses else each.low
-        start = max(begin, each.low)
-        if known is not None and start > known:
+        begin = known if known is not None else begins.get(key, each.low) if chooses else each.low
+        last = ends.get(key, each.high)
+        start = max(begin, min(each.low, max(last, begin)))  # of what is gone, what comes before the end is missed
+        if known is not None and (start > known or each.high < known):
             _tell_loss(each, known, fail=fail_on_data_loss)
-        end = max(start, min(each.high, ends.get(key, each.high)))
+        end = max(start, min(each.high, last))
         lost = start - known if known is not None else 0
-        if end > start or lost or (chooses and key in first):
+        if end > start or lost or (chooses and key in begins):
             there.append(Range(each.topic, each.id, numbers[each.topic], each.partition, start, end, lost))
     shared = shares([each.end - each.start for each in there], limit)
     taken = [
@@ -113,7 +117,7 @@ def taken_next(
         for each, share in zip(there, shared, strict=True)
         if share or each.end == each.start or chooses
     ]
-    return {"ranges": [each.to_json() for each in taken]} if taken else None
+    return {"ranges": [each.to_json() for each in taken]} if taken or chooses else None
 
 
 def _refuse_lost_topics(cursor: Json, found: Sequence[Found]) -> None:
@@ -137,6 +141,12 @@ def _refuse_lost_topics(cursor: Json, found: Sequence[Found]) -> None:
 
 
 def _tell_loss(each: Found, following: int, *, fail: bool) -> None:
+    if fail and each.high < following:
+        raise DataError(
+            "INPUT_MISSING",
+            f"topic {each.topic}, partition {each.partition}, ends with offset {each.high - 1}, but offsets up to {following - 1} were taken: the cluster has "
+            f"lost some; to go on with what comes, set fail_on_data_loss=False",
+        )
     if fail:
         raise DataError(
             "INPUT_MISSING",
@@ -155,7 +165,7 @@ def shares(there: Sequence[int], limit: int) -> list[int]:
     for index in sorted(range(len(given)), key=lambda index: -given[index]):
         if over <= 0:
             break
-        less = min(over, given[index] - 1)
+        less = max(0, min(over, given[index] - 1))
         given[index] -= less
         over -= less
     return given

@@ -9,7 +9,7 @@ from boatlift.connectors.kafka.ledger import FORMAT, Claimed
 from boatlift.dataflow.contracts import SinkContext
 from boatlift.errors import DataError, FencedError
 
-__all__ = ["foreign", "refuse_another"]
+__all__ = ["foreign", "refuse_another", "refuse_newer"]
 
 
 def refuse_another(claim: Claimed, context: SinkContext, topic: tuple[str, str], shape: Mapping[str, Any]) -> None:
@@ -51,9 +51,18 @@ def refuse_another(claim: Claimed, context: SinkContext, topic: tuple[str, str],
             "SINK_DAMAGED",
             f"topic {name} was deleted and made again after steps were written to it: begin with a new store and another topic",
         )
-    if claim.token > context.token:
+    refuse_newer(name, context.token, claim)
+
+
+def refuse_newer(topic: str, token: int, claim: Claimed) -> None:
+    """Refuses an owner if a newer one has claimed a topic.
+
+    Raises:
+        FencedError: `[FENCED]`.
+    """
+    if claim.token > token:
         raise FencedError(
-            "FENCED", f"owner {claim.token} has taken over topic {name}, and this is owner {context.token}: stop it"
+            "FENCED", f"owner {claim.token} has taken over topic {topic}, and this is owner {token}: stop it"
         )
 
 

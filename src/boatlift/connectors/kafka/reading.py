@@ -136,6 +136,7 @@ def messages_in(each: Range, access: Access, source: str, *, committed: bool) ->
         fetch_wait_max_ms=50,
         fetch_queue_backoff_ms=1,  # else it sits out a second whenever its queue is full
         check_crcs=True,
+        enable_partition_eof=True,
         error_cb=complaints,
     )
     here = TopicPartition(each.topic, each.partition, each.start)
@@ -145,26 +146,39 @@ def messages_in(each: Range, access: Access, source: str, *, committed: bool) ->
         while following < each.end:
             # No more than there can be, or the client would wait for what is never to come.
             some = consumer.consume(min(TAKE_AT_ONCE, each.end - following), POLL_SECONDS)
-            if some:
-                heard = time.monotonic()
-                failed = next(filter(None, map(Message.error, some)), None)
-                if failed is not None:
-                    raise of_reading(failed, source, each)
-                following = some[-1].offset() + 1
-                wanted = some if following <= each.end else [m for m in some if m.offset() < each.end]
+            if not some:
+                # Markers move the position; where nothing is left but rows that were aborted, only the end of the partition is told.
+                (position,) = consumer.position([here])
+                if position.offset > following:
+                    heard, following = time.monotonic(), position.offset
+            else:
+                following = max(following, (some[-1].offset() or 0) + (some[-1].error() is None))
+                wanted = [m for m in some if m.offset() < each.end] if following > each.end else some
+                if any(map(Message.error, some)):
+                    wanted = [m for m in wanted if _is_row(m, source, each)]
                 if wanted:
                     yield wanted
-                if len(some) == TAKE_AT_ONCE:
-                    continue
-            # The position passes markers and rows that were aborted too; before anything came it is not known.
-            (position,) = consumer.position([here])
-            following = max(following, position.offset)
+                heard = time.monotonic()  # what was done with them meanwhile is no silence
             if time.monotonic() - heard > PATIENCE:
                 raise of_reading(complaints.last, source, each)
     except KafkaException as error:
         raise of_reading(error.args[0], source, each) from error
     finally:
         consumer.close()
+
+
+def _is_row(message: Message, source: str, each: Range) -> bool:
+    """Tells a row from the end of a partition.
+
+    Raises:
+        BoatliftError: it is an error.
+    """
+    from confluent_kafka import KafkaError
+
+    error = message.error()
+    if error is not None and error.code() != KafkaError._PARTITION_EOF:
+        raise of_reading(error, source, each)
+    return error is None
 
 
 def divided(steps: Sequence[tuple[Sequence[Range], int | None, str]], tasks: int) -> tuple[tuple[Share, ...], ...]:

@@ -21,7 +21,7 @@ import msgspec
 
 from boatlift.connectors.kafka.access import Access, access_to
 from boatlift.connectors.kafka.difference import difference
-from boatlift.connectors.kafka.encoding import GROUP, MessageStager, message_stager
+from boatlift.connectors.kafka.encoding import MessageStager, message_stager
 from boatlift.connectors.kafka.ledger import FORMAT, Claimed, Ledger, Written
 from boatlift.connectors.kafka.ledger_topic import LedgerTopic
 from boatlift.connectors.kafka.ownership import foreign, refuse_another
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["KafkaSink", "sink"]
 
 logger = logging.getLogger(__name__)
-
-TRIES = 5
-"""So often a step is written anew that the cluster has aborted, or of which it is not known whether it is there."""
 
 
 def sink(
@@ -157,7 +154,7 @@ class KafkaSink:
         topic_id = self._topics.id_of(self._topic)
         self._ledger_topic.make(self._count)
         self._take_over(topic_id)
-        self._stager = stager.grouped() if len(self._writers) > 1 else stager
+        self._stager = stager.grouped() if self._count > 1 else stager
         whole = self._ledger.whole()
         record = self._ledger.of_step(whole)
         if whole >= 0 and record is None:
@@ -210,15 +207,15 @@ class KafkaSink:
         context, name = self._opened, self._ledger_topic.name
         before = self._ledger_topic.read(settled=False)
         self._refuse(before, topic_id)  # before anybody is fenced
-        count = max(self._count, 1 if before.newest is None else before.newest.writers)
-        self._writers = [
-            Writer(self._access, self._topic, name, number, context.token, self._at) for number in range(count)
-        ]
+        place = (self._topic, topic_id)
+        refuse = partial(refuse_another, context=context, topic=place, shape=self._shape)
+        # All that there ever were: an older owner may have rows under way with any of them.
+        numbers = self._ledger_topic.partitions()
+        self._writers = [Writer(self._access, self._topic, name, number, refuse, self._at) for number in numbers]
         found = Ledger()
         for writer in self._writers:
             found.add(self._begun(writer))
         self._refuse(found, topic_id)
-        place = (self._topic, topic_id)
         claim = Claimed(FORMAT, context.dataflow, context.sink, context.store, context.token, place, self._shape)
         for writer in self._writers:
             writer.deliver((), lambda: claim)
@@ -304,7 +301,8 @@ class KafkaSink:
         ends = self._topics.ends_asked(self._topic)
         if worth_tasks(rows, self._count):
             told = tuple(_beginning(record, ends) for record in records)
-            task = WriteTask(self._access, self._topic, self._ledger_topic.name, told, rows, tuple(staged))
+            upserts = self.key is not None
+            task = WriteTask(self._access, self._topic, self._ledger_topic.name, told, rows, tuple(staged), upserts)
             written = write_in_tasks(_session(), task)
             for writer in self._writers:
                 writer.end()  # its id was taken over
@@ -312,7 +310,7 @@ class KafkaSink:
             pieces = read_pieces(rows, staged)
 
             def deliver(record: Written) -> Written:
-                part = part_of(pieces, GROUP, record.writer, record.writers)
+                part = part_of(pieces, record.writer, record.writers, upserts=self.key is not None)
                 return self._writers[record.writer].deliver(part, partial(_beginning, record, ends))
 
             with ThreadPoolExecutor(max(1, len(records))) as pool:

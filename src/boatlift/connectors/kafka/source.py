@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from boatlift.connectors.kafka.access import Access, access_to
+from boatlift.connectors.kafka.group_offsets import GroupOffsets
 from boatlift.connectors.kafka.offsets import Found, advanced, ranges_of, taken_next
 from boatlift.connectors.kafka.payload import Payload, payload_of
 from boatlift.connectors.kafka.topics import Partition, Topics
@@ -84,6 +85,12 @@ def source(
         raise InvalidError(
             "BAD_OPTION", f"max_offsets_per_step is {max_offsets_per_step!r}: give a whole number from 1"
         )
+    if isinstance(starting_offsets, str) and starting_offsets not in ("earliest", "latest"):
+        raise InvalidError(
+            "BAD_OPTION", f"starting_offsets is {starting_offsets!r}: choose 'earliest', 'latest', a time, or offsets"
+        )
+    if isinstance(ending_offsets, str):
+        raise InvalidError("BAD_OPTION", f"ending_offsets is {ending_offsets!r}: give a time, or offsets")
     try:
         matching = None if pattern is None else re.compile(pattern)
     except re.error as error:
@@ -119,7 +126,8 @@ class KafkaSource:
     ) -> None:
         self._access, self._topics, self._payload = access, topics, payload
         self._starting, self._ending, self._limit = starting, ending, limit
-        self._fail_on_data_loss, self._group = fail_on_data_loss, group
+        self._fail_on_data_loss = fail_on_data_loss
+        self._committing = None if group is None else GroupOffsets(access, group)
         self._ends: Mapping[Partition, int] | None = None
 
     def describe(self) -> Json:
@@ -137,12 +145,12 @@ class KafkaSource:
 
     def start(self) -> Json:
         """Gives the cursor that has taken nothing."""
-        return {"topics": {}}
+        return {"topics": {}, "began": False}
 
     def next(self, cursor: Json) -> Json | None:
         """Takes of every partition what may be read and was not taken yet, up to the limit of a step."""
         found = self._topics.found()
-        first = {} if cursor["topics"] else self._first(found)
+        first = None if cursor.get("began") else self._first(found)
         return taken_next(
             cursor, found, first, self._ends_of(found), self._limit, fail_on_data_loss=self._fail_on_data_loss
         )
@@ -198,22 +206,33 @@ class KafkaSource:
 
     def acknowledge(self, position: Json) -> None:
         """Commits the ends of a position's ranges at the consumer group, if there is one."""
-        if self._group is not None:
-            self._topics.commit(self._group, ranges_of(position))
+        if self._committing is not None:
+            self._committing.add(ranges_of(position))
 
     # -- where partitions begin and end -------------------------------------------------------------------------------
 
-    def _first(self, found: Sequence[Found]) -> dict[Partition, int]:
+    def _first(self, found: Sequence[Found]) -> dict[Partition, int] | None:
         partitions = {(each.topic, each.partition): each for each in found}
         match self._starting:
             case "earliest":
-                return {}
+                return None
             case "latest":
                 return {partition: each.high for partition, each in partitions.items()}
             case datetime():
                 return self._topics.at(partitions, self._starting)
             case _:
-                return {key: offset for key, offset in _flat(self._starting).items() if key in partitions}
+                given = _flat(self._starting)
+                for (topic, number), offset in given.items():
+                    here = partitions.get((topic, number))
+                    if here is None or not here.low <= offset <= here.high:
+                        there = (
+                            "which is not there" if here is None else f"which has offsets {here.low} to {here.high - 1}"
+                        )
+                        raise InvalidError(
+                            "BAD_OPTION",
+                            f"starting_offsets has {offset} for topic {topic}, partition {number}, {there}: correct it",
+                        )
+                return given
 
     def _ends_of(self, found: Sequence[Found]) -> Mapping[Partition, int]:
         if self._ends is None and isinstance(self._ending, Mapping):

@@ -6,10 +6,11 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from boatlift.connectors.kafka.access import PATIENCE, Access, Complaints, logger
+from boatlift.connectors.kafka.access import PATIENCE, Access, Complaints
 from boatlift.connectors.kafka.offsets import Found, Range
 from boatlift.connectors.kafka.refusals import of_asking
 from boatlift.errors import DataError, UnavailableError
@@ -28,6 +29,21 @@ PAUSE = 0.05
 Answer = TypeVar("Answer")
 
 Partition = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """What was last heard, all of one moment: several threads ask.
+
+    Attributes:
+        at: When.
+        ids: Topic to id.
+        lows: Partition to the first offset that is there.
+    """
+
+    at: float
+    ids: Mapping[str, str]
+    lows: Mapping[Partition, int]
 
 
 class Topics:
@@ -54,9 +70,7 @@ class Topics:
         self.committed, self._written = committed, written
         self._complaints = Complaints()
         self._made: AdminClient | None = None
-        self._looked = -LOOK_AGAIN_SECONDS
-        self._ids: dict[str, str] = {}
-        self._lows: dict[Partition, int] = {}
+        self._known: _Known | None = None
 
     @property
     def told(self) -> str:
@@ -70,15 +84,11 @@ class Topics:
             InvalidError: `[NO_INPUT]`, `[NOT_ADMITTED]`, `[NOT_PERMITTED]`.
             UnavailableError: `[INPUT_UNAVAILABLE]`.
         """
-        now = time.monotonic()
-        if now - self._looked >= LOOK_AGAIN_SECONDS:
-            self._look()
-            self._looked = now
-        highs = self.ends(self._lows)
-        return [
-            Found(topic, self._ids[topic], number, low, highs[topic, number])
-            for (topic, number), low in self._lows.items()
-        ]
+        known = self._known
+        if known is None or time.monotonic() - known.at >= LOOK_AGAIN_SECONDS:
+            known = self._look()
+        highs = self.ends(known.lows)
+        return [Found(topic, known.ids[topic], n, low, highs[topic, n]) for (topic, n), low in known.lows.items()]
 
     def verify(self, ranges: Sequence[Range]) -> None:
         """Proves that the topics of ranges are those that they were, and that their offsets are still there.
@@ -86,9 +96,9 @@ class Topics:
         Raises:
             DataError: `[INPUT_CHANGED]`, `[INPUT_MISSING]`.
         """
-        self.found()
+        now = self._look()  # as it is after the rows were read, not as it was a moment before
         for each in ranges:
-            known = self._ids.get(each.topic)
+            known = now.ids.get(each.topic)
             if known is None:
                 raise DataError(
                     "INPUT_MISSING", f"topic {each.topic} is gone, and a recorded step needs it: restore it"
@@ -99,24 +109,13 @@ class Topics:
                     f"topic {each.topic} was deleted and made again (its id was {each.id} and is {known}), and a recorded step needs what it had: "
                     f"begin with a new store",
                 )
-            low = self._lows.get((each.topic, each.partition), each.end)
+            low = now.lows.get((each.topic, each.partition), each.end)
             if each.start < min(low, each.end):
                 raise DataError(
                     "INPUT_MISSING",
                     f"offsets {each.start} to {min(low, each.end) - 1} of topic {each.topic}, partition {each.partition}, were deleted, and a recorded "
                     f"step needs them: keep topics longer than a recovery may need",
                 )
-
-    def commit(self, group: str, ranges: Sequence[Range]) -> None:
-        """Tells a consumer group that everything before the ends of ranges is done with; nothing depends on it but tools that show the lag."""
-        from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
-
-        ends = [TopicPartition(each.topic, each.partition, each.end) for each in ranges]
-        try:
-            (answer,) = self._admin.alter_consumer_group_offsets([ConsumerGroupTopicPartitions(group, ends)]).values()
-            answer.result(PATIENCE)
-        except KafkaException as error:
-            logger.warning("offsets could not be committed at group %s: %s", group, error)
 
     def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Tells where what may be read of partitions ends."""
@@ -138,9 +137,8 @@ class Topics:
         from confluent_kafka import TopicPartition
         from confluent_kafka.admin import OffsetSpec
 
-        if topic not in self._ids or not self._lows:
-            self._look()
-        numbers = [number for name, number in self._lows if name == topic]
+        known = self._known or self._look()
+        numbers = [number for name, number in known.lows if name == topic]
         asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in numbers}
         answers = self._admin.list_offsets(asked, request_timeout=PATIENCE)
         return lambda: {here.partition: self._result(each, f"topic {topic}").offset for here, each in answers.items()}
@@ -164,15 +162,14 @@ class Topics:
         ends = self.ends(some)
         return {partition: ends[partition] if offset < 0 else offset for partition, offset in found.items()}
 
-    def _look(self) -> None:
+    def _look(self) -> _Known:
         from confluent_kafka.admin import OffsetSpec
 
+        now = time.monotonic()
         names = self._names if self._names is not None else self._matching_names()
-        if not names:
-            self._ids, self._lows = {}, {}
-            return
-        self._ids, partitions = self._described(names)
-        self._lows = self._offsets(partitions, OffsetSpec.earliest())
+        ids, partitions = self._described(names) if names else ({}, [])
+        self._known = _Known(now, ids, self._offsets(partitions, OffsetSpec.earliest()))
+        return self._known
 
     def _described(self, names: Sequence[str]) -> tuple[dict[str, str], list[Partition]]:
         from confluent_kafka import TopicCollection

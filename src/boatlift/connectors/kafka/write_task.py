@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from boatlift.connectors.kafka.access import Access
 from boatlift.connectors.kafka.division import part_of
-from boatlift.connectors.kafka.encoding import GROUP
 from boatlift.connectors.kafka.ledger import Written
+from boatlift.connectors.kafka.ownership import refuse_newer
 from boatlift.connectors.kafka.writer import Writer
 from boatlift.dataflow.contracts import Staged
 from boatlift.engine.in_task import guarded
@@ -38,6 +38,7 @@ class WriteTask:
         topic, ledger: Where rows and records of them go.
         records: What is to be recorded, of each writer.
         rows, staged: Where the step's rows are.
+        upserts: Whether a message without a value deletes its key.
     """
 
     access: Access
@@ -46,6 +47,7 @@ class WriteTask:
     records: tuple[Written, ...]
     rows: int
     staged: tuple[Staged, ...]
+    upserts: bool
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Writes them, and returns what was recorded."""
@@ -57,8 +59,10 @@ class WriteTask:
 
     def run(self, record: Written) -> Written:
         """Writes a part, unless an attempt before has; that one is fenced."""
-        writer = Writer(self.access, self.topic, self.ledger, record.writer, record.token)
-        rows = part_of(read_pieces(self.rows, self.staged), GROUP, record.writer, record.writers)
+        writer = Writer(
+            self.access, self.topic, self.ledger, record.writer, partial(refuse_newer, self.topic, record.token)
+        )
+        rows = part_of(read_pieces(self.rows, self.staged), record.writer, record.writers, upserts=self.upserts)
         return writer.deliver(rows, lambda: record)
 
 

@@ -16,7 +16,7 @@ from boatlift.connectors.kafka.ledger import Claimed, Ledger, Written, encoded
 from boatlift.connectors.kafka.ledger_topic import LedgerTopic
 from boatlift.connectors.kafka.refusals import is_of_fencing, of_asking
 from boatlift.dataflow.columns import WEIGHT
-from boatlift.errors import BoatliftError, DataError, FencedError, UnavailableError
+from boatlift.errors import BoatliftError, DataError, UnavailableError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,7 +54,7 @@ class Writer:
         topic: Where rows go.
         ledger: Where records of them go.
         number: Which partition of that is its own.
-        token: Of the owner that it writes for.
+        refuse: Raises if a claim does not let this one write.
         at: Is called where a crash would find a transaction with everything in it (`written`), or one that is over (`committed`).
     """
 
@@ -64,10 +64,10 @@ class Writer:
         topic: str,
         ledger: str,
         number: int,
-        token: int,
+        refuse: Callable[[Claimed], None],
         at: Callable[[str], None] = lambda _moment: None,
     ) -> None:
-        self._access, self._topic, self._ledger, self._number, self._token = access, topic, ledger, number, token
+        self._access, self._topic, self._ledger, self._number, self._refuse = access, topic, ledger, number, refuse
         self._at = at
         self._records = LedgerTopic(access, ledger)
         self._complaints = Complaints()
@@ -84,11 +84,11 @@ class Writer:
             FencedError: a newer owner has claimed the sink.
             KafkaException: it cannot be taken over.
         """
-        self._refuse_newer(self._records.read(settled=False, writers=[self._number]))  # who is not fenced then
+        self._check(self._records.read(settled=False, writers=[self._number]))  # who is not fenced then
         producer = self._access.producer(**{"transactional.id": self._id, **_TUNED, "error_cb": self._complaints})
         producer.init_transactions(PATIENCE)
         part = self._records.read(settled=True, writers=[self._number])
-        self._refuse_newer(part)
+        self._check(part)
         self._producer = producer
         return part
 
@@ -136,13 +136,9 @@ class Writer:
             )
         return of_asking(self._complaints.or_else(error, self._producer), f"topic {self._topic}", sink=True)
 
-    def _refuse_newer(self, part: Ledger) -> None:
-        claim = part.claim
-        if claim is not None and claim.token > self._token:
-            raise FencedError(
-                "FENCED",
-                f"owner {claim.token} has taken over topic {self._topic}, and this is owner {self._token}: stop it",
-            )
+    def _check(self, part: Ledger) -> None:
+        if part.claim is not None:
+            self._refuse(part.claim)
 
     def write(self, rows: Sequence[pa.Table], told: Callable[[], Record]) -> Record:
         """Writes rows and a record in one transaction.

@@ -1,0 +1,185 @@
+"""The parts of the Kafka connectors that need no broker: which offsets a step takes, what a ledger says, who writes what, JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from itertools import chain, repeat
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import boatlift as bl
+from boatlift.connectors.kafka.division import part_of
+from boatlift.connectors.kafka.json_text import json_objects
+from boatlift.connectors.kafka.ledger import SLOTS, Claimed, Ledger, Written
+from boatlift.connectors.kafka.offsets import Found, advanced, shares, taken_next
+
+START = {"topics": {}, "began": False}
+
+
+def found(*partitions: tuple[int, int], topic: str = "t") -> list[Found]:
+    return [Found(topic, "id", number, low, high) for number, (low, high) in enumerate(partitions)]
+
+
+def taken(cursor: Any, now: list[Found], limit: int = 10**6, *, fail: bool = True, **options: Any) -> Any:
+    first, ends = options.get("first"), options.get("ends", {})
+    return taken_next(cursor, now, first, ends, limit, fail_on_data_loss=fail)
+
+
+def ranges(position: Any) -> list[tuple[int, int, int]]:
+    return [(each["partition"], each["start"], each["end"]) for each in position["ranges"]]
+
+
+# --- offsets -----------------------------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 50), min_size=1, max_size=6), min_size=1, max_size=12),
+    st.integers(1, 60),
+    st.one_of(st.none(), st.just("latest")),
+)
+def test_every_offset_from_where_it_began_is_taken_once_and_in_order(
+    grows: list[list[int]], limit: int, begin: str | None
+) -> None:
+    """Whatever comes between two steps, and partitions that are added."""
+    cursor: Any = START
+    highs: list[int] = []
+    seen: dict[int, list[int]] = {}
+    begins: dict[int, int] = {}
+    for growth in chain(grows, repeat([])):
+        highs += [0] * (len(growth) - len(highs))
+        highs = [high + more for high, more in zip(highs, [*growth, *[0] * len(highs)], strict=False)]
+        now = found(*((0, high) for high in highs))
+        first = None if begin is None or cursor["began"] else {("t", n): high for n, high in enumerate(highs)}
+        if first is not None:
+            begins = {n: high for (_, n), high in first.items()}
+        position = taken(cursor, now, limit, first=first)
+        if position is None:
+            if growth:
+                continue
+            break
+        cursor = advanced(json.loads(json.dumps(cursor)), json.loads(json.dumps(position)))
+        for partition, start, end in ranges(position):
+            seen.setdefault(partition, []).extend(range(start, end))
+    for partition, high in enumerate(highs):
+        assert seen.get(partition, []) == list(range(begins.get(partition, 0), high))
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=9), st.integers(1, 3000))
+def test_a_limit_is_shared_and_leaves_nobody_out(there: list[int], limit: int) -> None:
+    given_out = shares(there, limit)
+    some = sum(1 for part in there if part)
+    assert all(0 <= share <= part for share, part in zip(given_out, there, strict=True))
+    assert all(share for share, part in zip(given_out, there, strict=True) if part)
+    assert sum(given_out) <= max(limit, some)
+
+
+def test_what_is_gone_before_it_was_taken_is_told_or_counted() -> None:
+    cursor = advanced(START, taken(START, found((0, 100))))
+    with pytest.raises(bl.DataError, match=r"\[INPUT_MISSING\] offsets 100 to 149 "):
+        taken(cursor, found((150, 200)))
+    assert taken(cursor, found((150, 200)), fail=False)["ranges"][0]["skipped"] == 50
+    with pytest.raises(bl.DataError, match=r"\[INPUT_MISSING\] .*ends with offset 89, but offsets up to 99 were taken"):
+        taken(cursor, found((0, 90)))
+    assert taken(cursor, found((150, 200)), ends={("t", 0): 100}) is None, "what is gone was not wanted"
+
+
+def test_latest_counts_from_the_first_step_on_also_if_there_was_no_topic_yet() -> None:
+    position = taken(START, [], first={})
+    assert position == {"ranges": []}
+    cursor = advanced(START, position)
+    assert ranges(taken(cursor, found((0, 5)))) == [(0, 0, 5)]
+
+
+def test_another_topic_of_the_same_name_is_refused() -> None:
+    cursor = advanced(START, taken(START, found((0, 1))))
+    with pytest.raises(bl.DataError, match=r"\[INPUT_CHANGED\]"):
+        taken(cursor, [Found("t", "another", 0, 0, 9)])
+    for now in ([], [Found("t", "id", 1, 0, 9)]):
+        with pytest.raises(bl.DataError, match=r"\[INPUT_MISSING\]"):
+            taken(cursor, now)
+
+
+# --- ledgers -----------------------------------------------------------------------------------------------------------
+
+
+def ledger_of(*records: Claimed | Written) -> Ledger:
+    ledger = Ledger()
+    for record in records:
+        ledger.apply(record)
+    return ledger
+
+
+def written(writer: int, writers: int, step: int, token: int = 1) -> Written:
+    return Written(writer, writers, step, 1, f"digest {step}", token)
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=8), st.data())
+def test_a_step_is_whole_when_every_writer_that_it_had_has_written_it(counts: list[int], data: st.DataObject) -> None:
+    last = len(counts) - 1
+    there = data.draw(st.sets(st.integers(0, counts[last] - 1)))
+    before = [written(writer, count, step) for step, count in enumerate(counts[:-1]) for writer in range(count)]
+    ledger = ledger_of(*before, *(written(writer, counts[last], last) for writer in there))
+    assert ledger.whole() == (last if len(there) == counts[last] else last - 1)
+    assert ledger.writers_of(last) == (counts[last] if there else None)
+    assert all(ledger.holds(record) for record in before)
+
+
+def test_of_each_writer_so_many_steps_are_known() -> None:
+    ledger = ledger_of(*(written(0, 1, step) for step in range(SLOTS + 5)))
+    assert ledger.whole() == SLOTS + 4
+    assert ledger.of_step(4) is None
+    assert ledger.of_step(5) is not None
+
+
+# --- who writes what -----------------------------------------------------------------------------------------------------
+
+messages = st.lists(
+    st.tuples(st.one_of(st.none(), st.binary(max_size=3)), st.one_of(st.none(), st.binary(max_size=3))), max_size=30
+)
+
+
+@given(messages, st.integers(1, 5), st.integers(0, 30))
+def test_every_row_has_one_writer_and_a_key_too_whatever_pieces_they_come_in(
+    rows: list[tuple[Any, Any]], writers: int, cut: int
+) -> None:
+    def pieces(*parts: list[tuple[Any, Any]]) -> list[pa.Table]:
+        columns = [([key for key, _ in part], [value for _, value in part]) for part in parts]
+        return [pa.table({"key": pa.array(k, pa.binary()), "value": pa.array(v, pa.binary())}) for k, v in columns]
+
+    def of(writer: int, given_pieces: list[pa.Table]) -> list[tuple[Any, Any]]:
+        parts = part_of(given_pieces, writer, writers, upserts=False)
+        return [tuple(row.values()) for part in parts for row in part.to_pylist()]
+
+    parts = [of(writer, pieces(rows[:cut], rows[cut:])) for writer in range(writers)]
+    assert sorted(map(repr, [row for part in parts for row in part])) == sorted(map(repr, rows))
+    keys = [{key for key, _ in part if key is not None} for part in parts]
+    assert sum(map(len, keys)) == len(set().union(*keys))
+    again = [of(writer, pieces(rows[cut:], rows[:cut])) for writer in range(writers)]
+    assert [sorted(map(repr, part)) for part in again] == [sorted(map(repr, part)) for part in parts]
+
+
+# --- JSON ----------------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.text(), st.floats(), st.booleans())))
+def test_json_reads_as_what_was_written(rows: list[tuple[int, str, float, bool]]) -> None:
+    texts = [text for _, text, _, _ in rows]
+    columns = [
+        pa.array([number for number, _, _, _ in rows], pa.int64()),
+        pa.array([text.encode("utf8", "replace").decode() for text in texts], pa.string()),
+        pa.array([value for _, _, value, _ in rows], pa.float64()),
+        pa.array([flag for _, _, _, flag in rows], pa.bool_()),
+    ]
+    for (number, text, value, flag), told in zip(rows, json_objects(list("abcd"), columns).to_pylist(), strict=True):
+        read = json.loads(told)
+        assert (read["a"], read["d"]) == (number, flag)
+        assert read["b"] == text.encode("utf8", "replace").decode()
+        if math.isfinite(value):
+            assert float(read["c"]) == value
+        else:
+            assert str(float(read["c"].replace("Infinity", "inf"))) == str(value)
