@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from itertools import chain, repeat
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ from boatlift.connectors.kafka.division import part_of
 from boatlift.connectors.kafka.json_text import json_objects
 from boatlift.connectors.kafka.ledger import SLOTS, Claimed, Ledger, Written
 from boatlift.connectors.kafka.offsets import Found, advanced, shares, taken_next
+from boatlift.connectors.kafka.write_task import refuse_speculation
 
 START = {"topics": {}, "began": False}
 
@@ -183,3 +185,10 @@ def test_json_reads_as_what_was_written(rows: list[tuple[int, str, float, bool]]
             assert float(read["c"]) == value
         else:
             assert str(float(read["c"].replace("Infinity", "inf"))) == str(value)
+
+
+def test_speculation_is_refused_where_tasks_write() -> None:
+    speculating: Any = SimpleNamespace(conf={"spark.speculation": "true"})
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] spark.speculation is true"):
+        refuse_speculation(speculating)
+    refuse_speculation(SimpleNamespace(conf={}))  # type: ignore[arg-type]

@@ -154,6 +154,12 @@ counts = rows.group_by("k").agg("counts", F.count("*").alias("n"), policy=bl.Laz
 asked = rows.lookup("asked", of=counts.by("k"), policy=bl.Lazy(every=4))
 asked.transform("told", parsed, deterministic=True).sink("told_of", bl.parquet("told"))
 
+typed = bl.Dataflow("typed")
+rows = typed.source("rows", bl.files("rows/*.csv", schema="k STRING, v STRING", max_files_per_step=1))
+counts = rows.group_by("k").agg("counts", F.count("*").alias("n"), policy=bl.Lazy(every=4))
+of_numbers = typed.source("numbers", bl.files("numbers/*.csv", schema="k STRING, v INT", max_files_per_step=1))
+of_numbers.lookup("asked", of=counts.by("k"), policy=bl.Lazy(every=4)).sink("told_of", bl.parquet("told"))
+
 def summed(df):
     return parsed(df).groupBy("k").agg(F.sum("v").alias("total"))
 
@@ -239,3 +245,18 @@ def test_what_takes_everything_cannot_skip_a_step(spark: SparkSession, monkeypat
     step = step_that_fails(spark, flow, "fit")
     with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] fit takes everything at every step.*let its function"):
         bl.run(flow, "store", available_now=True, spark=spark, skip=[("fit", step)])
+
+
+def test_a_row_that_does_not_fit_its_schema_is_skipped_where_a_lookup_takes_it(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    flow = asked("typed", monkeypatch)
+    Path("numbers").mkdir()
+    for file, value in enumerate(["1", "poison", "3"]):
+        Path(f"numbers/{file}.csv").write_text(f"k,v\na,{value}\n")
+    with pytest.raises(bl.DataError, match=r"\[BAD_ROW\]"):
+        bl.run(flow, "store", available_now=True, spark=spark)
+    found = re.search(r"on the record: step (\d+) of asked, which fails, takes step 1 of numbers", caplog.text)
+    assert found, caplog.text
+    bl.run(flow, "store", available_now=True, spark=spark, skip=[("asked", int(found[1]))])
+    assert values("told", "v") == [1, 3]

@@ -137,7 +137,7 @@ class KafkaSink:
 
         Raises:
             DataError: `[SINK_OF_ANOTHER_DATAFLOW]`, `[SINK_OF_ANOTHER_STORE]`, `[SINK_DAMAGED]`, `[NEWER_FORMAT]`.
-            InvalidError: `[NO_TOPIC]`, `[SCHEMA_MISMATCH]`, `[TYPE_REFUSED]`, `[NOT_ADMITTED]`, `[NOT_PERMITTED]`.
+            InvalidError: `[BAD_OPTION]` speculation, `[NO_TOPIC]`, `[SCHEMA_MISMATCH]`, `[TYPE_REFUSED]`, `[NOT_ADMITTED]`, `[NOT_PERMITTED]`.
             FencedError: a newer owner has it.
             UnavailableError: `[SINK_FAILED]`.
         """
@@ -147,10 +147,15 @@ class KafkaSink:
                 f"sink {context.sink} is handed changes, and topic {self._topic} is to have rows that never change: choose rows='upsert' with a "
                 f"key, or rows='changelog'",
             )
+        from boatlift.connectors.kafka.write_task import refuse_speculation
+
         key = self._shape["key"]
         raw, json_key = self._shape["format"] == "raw", self._shape["key_format"] == "json"
         stager = message_stager(context, key, raw=raw, json_key=json_key, upserts=self.key is not None)
         self._context, self._sure = context, False
+        spark = _session()
+        if spark is not None and self._count > 1:
+            refuse_speculation(spark)
         topic_id = self._topics.id_of(self._topic)
         self._ledger_topic.make(self._count)
         self._take_over(topic_id)
@@ -299,11 +304,12 @@ class KafkaSink:
 
         self._sure = False  # what is there is not known any more, if this does not return
         ends = self._topics.ends_asked(self._topic)
-        if worth_tasks(rows, self._count):
+        spark = _session()
+        if spark is not None and worth_tasks(rows, self._count):
             told = tuple(_beginning(record, ends) for record in records)
             upserts = self.key is not None
             task = WriteTask(self._access, self._topic, self._ledger_topic.name, told, rows, tuple(staged), upserts)
-            written = write_in_tasks(_session(), task)
+            written = write_in_tasks(spark, task)
             for writer in self._writers:
                 writer.end()  # its id was taken over
         else:
@@ -320,10 +326,12 @@ class KafkaSink:
         self._sure = True
 
 
-def _session() -> SparkSession:
+def _session() -> SparkSession | None:
+    """Gives the session that there is, also to threads that it is not the active one of."""
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+    return SparkSession.builder.getOrCreate() if SparkContext._active_spark_context is not None else None
 
 
 def _beginning(record: Written, ends: Callable[[], dict[int, int]]) -> Written:

@@ -149,7 +149,8 @@ class KafkaSource:
 
     def next(self, cursor: Json) -> Json | None:
         """Takes of every partition what may be read and was not taken yet, up to the limit of a step."""
-        found = self._topics.found()
+        # What is gone by now would be missed when the step reads it, and cannot be skipped any more.
+        found = self._topics.found(anew=not self._fail_on_data_loss)
         first = None if cursor.get("began") else self._first(found)
         return taken_next(
             cursor, found, first, self._ends_of(found), self._limit, fail_on_data_loss=self._fail_on_data_loss

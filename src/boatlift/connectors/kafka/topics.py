@@ -77,15 +77,18 @@ class Topics:
         """Names the topics, for people and for the program's identity."""
         return ", ".join(self._names) if self._names is not None else f"/{getattr(self._matching, 'pattern', '')}/"
 
-    def found(self) -> list[Found]:
-        """Gives all partitions as they are; where they begin may be as it was a moment ago.
+    def found(self, *, anew: bool = False) -> list[Found]:
+        """Gives all partitions as they are; where they begin, and which there are, may be as it was a moment ago.
+
+        Args:
+            anew: Whether it may not.
 
         Raises:
             InvalidError: `[NO_INPUT]`, `[NOT_ADMITTED]`, `[NOT_PERMITTED]`.
             UnavailableError: `[INPUT_UNAVAILABLE]`.
         """
         known = self._known
-        if known is None or time.monotonic() - known.at >= LOOK_AGAIN_SECONDS:
+        if anew or known is None or time.monotonic() - known.at >= LOOK_AGAIN_SECONDS:
             known = self._look()
         highs = self.ends(known.lows)
         return [Found(topic, known.ids[topic], n, low, highs[topic, n]) for (topic, n), low in known.lows.items()]
@@ -216,12 +219,14 @@ class Topics:
         from confluent_kafka import KafkaException
 
         try:
-            return answer.result(PATIENCE + 5)
+            told = answer.result(PATIENCE + 5)
         except KafkaException as error:
             heard = self._complaints.or_else(error, self._admin)
             raise of_asking(heard, f"{what} of {self._cluster}", sink=self._written) from error
         except TimeoutError as error:
             raise of_asking(self._complaints.last, f"{what} of {self._cluster}", sink=self._written) from error
+        self._complaints.last = None  # what it complained of is over
+        return told
 
     @property
     def _cluster(self) -> str:

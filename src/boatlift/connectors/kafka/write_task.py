@@ -23,7 +23,7 @@ from boatlift.errors import InvalidError, UnavailableError, from_text
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["WriteTask", "worth_tasks", "write_in_tasks"]
+__all__ = ["WriteTask", "refuse_speculation", "worth_tasks", "write_in_tasks"]
 
 ROWS_FOR_TASKS = 100_000
 """A step of fewer rows is written by the driver: a job, and taking the transactional ids over, would take longer."""
@@ -70,11 +70,9 @@ def write_in_tasks(spark: SparkSession, task: WriteTask) -> list[Written]:
     """Writes what is not there of a step, each part in a task of its own.
 
     Raises:
-        InvalidError: `[BAD_OPTION]` Spark runs tasks twice to see which is quicker.
         BoatliftError: what a task raised.
         UnavailableError: `[SINK_FAILED]` the job failed.
     """
-    _refuse_speculation(spark)
     count = len(task.records)
     try:
         rows = spark.range(0, count, 1, count).mapInArrow(task, "receipt BINARY").collect()
@@ -86,7 +84,7 @@ def write_in_tasks(spark: SparkSession, task: WriteTask) -> list[Written]:
     return [msgspec.json.decode(bytes(row[0]), type=Written) for row in rows]
 
 
-def _refuse_speculation(spark: SparkSession) -> None:
+def refuse_speculation(spark: SparkSession) -> None:
     """Refuses settings under which a task and its double would fence each other.
 
     Raises:
