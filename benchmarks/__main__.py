@@ -25,6 +25,8 @@ NAMES = (
     "selective",
     "solver",
     "simulation",
+    "kafka_read",
+    "kafka_write",
 )
 
 RESULTS = Path(__file__).resolve().parent / "results"

@@ -1,5 +1,7 @@
 """Fetches the jars of a Kafka broker into .kafka/libs by Maven (`make kafka-jars`); quick when they are there.
 
+With the word `spark` those of Spark's own connector, into .kafka/spark/libs: a peer in benchmarks.
+
 Any number of these may run at once and any of them be killed: a folder named `libs` is always whole.
 """
 
@@ -34,7 +36,7 @@ def provide(pom: Path, folder: Path) -> None:
         making, old = folder / "making", folder / "old"
         for left_behind in (making, old):
             shutil.rmtree(left_behind, ignore_errors=True)
-        print("kafka-jars: fetching a Kafka broker (50 MB)", flush=True)
+        print(f"kafka-jars: fetching what {pom.name} names (a broker is 50 MB)", flush=True)
         fetch(pom, making, folder / "repository", lock.fileno())
         shutil.copyfile(pom, making / "pom.xml")
         if libs.exists():
@@ -94,4 +96,7 @@ def stop(why: str) -> None:
 
 
 if __name__ == "__main__":
-    provide(POM, FOLDER)
+    if sys.argv[1:] == ["spark"]:
+        provide(POM.with_name("spark.xml"), FOLDER / "spark")
+    else:
+        provide(POM, FOLDER)

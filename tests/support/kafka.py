@@ -87,7 +87,7 @@ def messages_of(broker: KafkaBroker, topic: str, *, committed: bool = True) -> l
 
 def _end_of(admin: AdminClient, whole: TopicPartition, *, committed: bool) -> int:
     """Gives where what may be read ends. What a transaction wrote that has just ended may be held back for a moment, what is open for longer."""
-    deadline = time.monotonic() + 1.0
+    deadline = time.monotonic() + PATIENCE
     while True:
         ends = [
             admin.list_offsets({whole: OffsetSpec.latest()}, isolation_level=level)[whole].result(PATIENCE).offset

@@ -58,7 +58,9 @@ class LedgerTopic:
 
         wanted = NewTopic(self.name, writers, -1, config=_SETTINGS)
         made = self._admin.create_topics([wanted], request_timeout=PATIENCE)[self.name]
-        if not self._done(made, unless=KafkaError.TOPIC_ALREADY_EXISTS) and len(self.partitions()) < writers:
+        there = self._done(made, unless=KafkaError.TOPIC_ALREADY_EXISTS)
+        self._committed.made = self._written.made = True
+        if not there and len(self.partitions()) < writers:
             more = self._admin.create_partitions([NewPartitions(self.name, writers)], request_timeout=PATIENCE)[
                 self.name
             ]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from boatlift.connectors.kafka.access import PATIENCE, Access, Complaints
 from boatlift.connectors.kafka.offsets import Found, Range
 from boatlift.connectors.kafka.refusals import of_asking
-from boatlift.errors import DataError, UnavailableError
+from boatlift.errors import DataError, InvalidError, UnavailableError
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient, OffsetSpec
@@ -55,6 +55,9 @@ class Topics:
         matching: What whole names match.
         committed: Whether what may be read ends where the first open transaction begins.
         written: Whether they are a sink's, which are written to.
+
+    Attributes:
+        made: Whether they are known to be there: whoever does not know it yet will, soon.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class Topics:
     ) -> None:
         self.access, self._names, self._matching = access, names, matching
         self.committed, self._written = committed, written
+        self.made = False
         self._complaints = Complaints()
         self._made: AdminClient | None = None
         self._known: _Known | None = None
@@ -181,7 +185,7 @@ class Topics:
             answers = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=PATIENCE)
             return {name: self._result(answer, f"topic {name}") for name, answer in answers.items()}
 
-        topics = _patiently(ask)
+        topics = self._patiently(ask)
         partitions = [(name, partition.id) for name, topic in topics.items() for partition in topic.partitions]
         return {name: str(topic.topic_id) for name, topic in topics.items()}, partitions
 
@@ -213,7 +217,21 @@ class Topics:
                 for here, each in answers.items()
             }
 
-        return _patiently(ask)
+        return self._patiently(ask)
+
+    def _patiently(self, ask: Callable[[], Answer]) -> Answer:
+        """Asks until there is an answer, for a while: a partition that was just made, or whose broker has just gone, has no leader for a moment."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return ask()
+            except (InvalidError, UnavailableError) as error:
+                passes = isinstance(error, UnavailableError) or (
+                    self.made and error.condition in ("NO_INPUT", "NO_TOPIC")
+                )
+                if not passes or time.monotonic() > until:
+                    raise
+                time.sleep(PAUSE)
 
     def _result(self, answer: Future[Any], what: str) -> Any:
         from confluent_kafka import KafkaException
@@ -237,15 +255,3 @@ class Topics:
         if self._made is None:
             self._made = self.access.admin(error_cb=self._complaints)
         return self._made
-
-
-def _patiently(ask: Callable[[], Answer]) -> Answer:
-    """Asks until there is an answer, for a while: a partition that was just made, or whose broker has just gone, has no leader for a moment."""
-    until = time.monotonic() + PATIENCE
-    while True:
-        try:
-            return ask()
-        except UnavailableError:
-            if time.monotonic() > until:
-                raise
-            time.sleep(PAUSE)

@@ -114,7 +114,8 @@ class Writer:
                     if self.begin().holds(record):
                         return record
                 return self.write(rows, told)
-            except KafkaException as error:
+            except (KafkaException, SystemError) as raised:
+                error = raised if isinstance(raised, KafkaException) else _fatal(raised)
                 cause = error.args[0]
                 if cause.code() == KafkaError.MSG_SIZE_TOO_LARGE:  # which one the cluster does not tell
                     raise too_large(self._topic, "one of the messages") from error
@@ -163,7 +164,8 @@ class Writer:
         except BaseException:
             self._abort(producer)
             raise
-        producer.flush(PATIENCE)
+        with suppress(SystemError):  # a fatal error that a callback meets comes so; what follows tells it
+            producer.flush(PATIENCE)
         self._at("written")
         producer.commit_transaction(PATIENCE)
         self._at("committed")
@@ -182,7 +184,8 @@ class Writer:
                     producer.produce(topic, value, key, **told)
                     break
                 except BufferError:
-                    producer.poll(0.01)
+                    with suppress(SystemError):  # as at the flush
+                        producer.poll(0.01)
                 except KafkaException as error:
                     if error.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:
                         raise
@@ -199,6 +202,13 @@ class Writer:
     def end(self) -> None:
         """Lets go of the producer."""
         self._producer = None
+
+
+def _fatal(error: SystemError) -> KafkaException:
+    """Gives a fatal error that came out of a callback as what it is."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    return KafkaException(KafkaError(KafkaError._FATAL, str(error.__cause__ or error)))
 
 
 def too_large(topic: str, which: str) -> DataError:
