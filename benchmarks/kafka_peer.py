@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from benchmarks.harness import Effort
 from boatlift.testing.kafka_broker import KafkaBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["KEY", "PARTITIONS", "VALUE", "Kafka", "kafka"]
+__all__ = ["KEY", "PARTITIONS", "VALUE", "Kafka", "in_turns", "kafka"]
 
 ROOT = Path(__file__).resolve().parent.parent
 
-PARTITIONS = 4
+PARTITIONS, WARM_UPS = 4, 2
 
 KEY = "CAST(CAST(id AS STRING) AS BINARY)"
 VALUE = "CAST(concat(lpad(CAST(id AS STRING), 8, '0'), repeat('x', 92)) AS BINARY)"
@@ -57,6 +58,14 @@ class Kafka:
                     producer.poll(0.05)
         if producer.flush(60):
             raise RuntimeError("the broker did not take all rows")
+
+
+def in_turns(
+    there: Kafka, effort: Effort, ours: Callable[[Kafka], float], theirs: Callable[[Kafka], float]
+) -> tuple[list[float], list[float]]:
+    """Lets both sides take turns, after some that warm them up; gives the rates of each."""
+    rates = [(ours(there), theirs(there)) for _ in range(WARM_UPS + effort.rounds)][WARM_UPS:]
+    return [mine for mine, _ in rates], [other for _, other in rates]
 
 
 @contextmanager

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 from benchmarks.harness import Effort, Figure, Result, median_ratio
-from benchmarks.kafka_peer import Kafka, kafka
+from benchmarks.kafka_peer import Kafka, in_turns, kafka
 
 __all__ = ["measure"]
 
-WARM_UPS = 2
 QUESTION = ("sum(length(value))", "count(*)")
 
 
 def measure(effort: Effort) -> Result:
     """Reads two million rows of 100 bytes, in turns."""
     rows = effort.keys(2_000_000)
-    ours, theirs = [], []
     with kafka() as there:
         topic = there.new_topic()
         there.fill(topic, rows)
-        for turn in range(WARM_UPS + effort.rounds):
-            rates = _ours(there, topic, rows), _theirs(there, topic, rows)
-            if turn >= WARM_UPS:
-                ours.append(rates[0])
-                theirs.append(rates[1])
+        ours, theirs = in_turns(there, effort, partial(_ours, topic, rows), partial(_theirs, topic, rows))
     ratio = median_ratio(ours, theirs)
     return Result(
         name="kafka_read",
@@ -35,7 +30,7 @@ def measure(effort: Effort) -> Result:
     )
 
 
-def _ours(there: Kafka, topic: str, rows: int) -> float:
+def _ours(topic: str, rows: int, there: Kafka) -> float:
     import boatlift as bl
 
     began = time.perf_counter()
@@ -47,7 +42,7 @@ def _ours(there: Kafka, topic: str, rows: int) -> float:
     return rows / (time.perf_counter() - began)
 
 
-def _theirs(there: Kafka, topic: str, rows: int) -> float:
+def _theirs(topic: str, rows: int, there: Kafka) -> float:
     began = time.perf_counter()
     options = {"kafka.bootstrap.servers": there.broker.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
     frame = there.spark.read.format("kafka").options(**options, endingOffsets="latest").load()

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import tempfile
 import time
+from functools import partial
 
 from benchmarks.harness import Effort, Figure, Result, median_ratio
-from benchmarks.kafka_peer import KEY, VALUE, Kafka, kafka
+from benchmarks.kafka_peer import KEY, VALUE, Kafka, in_turns, kafka
 
 __all__ = ["measure"]
 
-WARM_UPS = 2
 STEPS = 4
 
 
 def measure(effort: Effort) -> Result:
     """Writes two million rows of 100 bytes, in turns: ours in four steps, a transaction each."""
     rows = effort.keys(2_000_000) // STEPS * STEPS
-    ours, theirs = [], []
     with kafka() as there:
-        for turn in range(WARM_UPS + effort.rounds):
-            rates = _ours(there, rows), _theirs(there, rows)
-            if turn >= WARM_UPS:
-                ours.append(rates[0])
-                theirs.append(rates[1])
+        ours, theirs = in_turns(there, effort, partial(_ours, rows), partial(_theirs, rows))
     ratio = median_ratio(ours, theirs)
     return Result(
         name="kafka_write",
@@ -34,7 +29,7 @@ def measure(effort: Effort) -> Result:
     )
 
 
-def _ours(there: Kafka, rows: int) -> float:
+def _ours(rows: int, there: Kafka) -> float:
     import boatlift as bl
 
     flow = bl.Dataflow("written")
@@ -46,7 +41,7 @@ def _ours(there: Kafka, rows: int) -> float:
         return rows / (time.perf_counter() - began)
 
 
-def _theirs(there: Kafka, rows: int) -> float:
+def _theirs(rows: int, there: Kafka) -> float:
     topic = there.new_topic()
     began = time.perf_counter()
     options = {"kafka.bootstrap.servers": there.broker.bootstrap, "topic": topic}

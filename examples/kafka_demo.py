@@ -95,7 +95,7 @@ class Demo:
         self.killed("delays", "sink.written(landed_out):after:4", "with the rows of a step in two open transactions")
         self.killed("delays", "sink.commit(routes_out):after:3", "just after a commit: nobody knows of it yet")
         self.killed("delays", "step(routes):after:4", "after a step was executed")
-        self.broker_killed("delays", "sink.written(routes_out):after:2")
+        self.broker_killed("delays", "sink.written(routes_out):after:2", "routes")
         self.zombie("delays", "sink.written(landed_out):after:3")
         self.killed("late", "sink.written(late_out):after:1", "with rows in an open transaction")
         self.killed("late", "sink.commit(late_out):after:1", "just after a commit")
@@ -107,19 +107,23 @@ class Demo:
         if self.start(flow, "--at", at).wait() != -signal.SIGKILL:
             raise WrongError(f"{flow} passed {at} without being killed there: see {self.log(flow)}")
 
-    def broker_killed(self, flow: str, at: str) -> None:
-        """Stops a dataflow in the middle of a commit, kills the broker there, starts it, and lets both go on."""
+    def broker_killed(self, flow: str, at: str, topic: str) -> None:
+        """Stops a dataflow in the middle of a commit to a topic, kills the broker there, starts it, and lets both go on."""
         say(f"SIGKILL of the broker while {flow} is in the middle of a commit ({at})")
         process = self.start(flow, "--at", at, "--pause")
         self.paused(process)
+        before = len(self.read(topic))
         self.broker.kill()
         self.broker.restart()
-        self.restarts += 1
         os.kill(process.pid, signal.SIGCONT)
-        time.sleep(5)  # it may come as far as it will
+        while len(self.read(topic)) == before:
+            if process.poll() is not None:
+                raise WrongError(f"{flow} ended with status {process.returncode}: see {self.log(flow)}")
+            time.sleep(0.1)
+        self.restarts += 1
         process.kill()
         process.wait()
-        say("  it went on; then it was killed too")
+        say("  the commit went on to its end; then the dataflow was killed too")
 
     def zombie(self, flow: str, at: str) -> None:
         """Stops a dataflow in the middle of a commit while another process takes over and goes on to the end; then wakes it."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -248,32 +247,30 @@ def murmur2(data: bytes) -> int:
 # --- brokers that die, transactions that end ----------------------------------------------------------------------------
 
 
-def test_a_broker_that_is_killed_again_and_again_loses_and_doubles_nothing(
-    kafka_broker: KafkaBroker, topic: str, make: Callable[..., Sink], tmp_path: Path
+def test_a_broker_that_is_killed_in_a_transaction_and_after_a_commit_loses_and_doubles_nothing(
+    kafka_broker: KafkaBroker, topic: str, make: Callable[..., Any], tmp_path: Path
 ) -> None:
     made = make(writers=2)
-    made.open(context())
-    ended = threading.Event()
+    left = ["written", "committed", "written"]
+    one_at_a_time = threading.Lock()
 
-    def kills() -> None:
-        for _ in range(3):
-            time.sleep(0.3)  # no matter what is under way
-            kafka_broker.kill()
-            kafka_broker.restart()
-        ended.set()
+    def kills(moment: str) -> None:
+        with one_at_a_time:
+            if step and left and left[0] == moment:
+                left.pop(0)
+                kafka_broker.kill()
+                kafka_broker.restart()
 
-    killer = threading.Thread(target=kills)
-    killer.start()
     step = 0
-    while not ended.is_set() or step < 5:
+    made.tell(kills)
+    made.open(context())
+    while left or step < 5:
         try:
             put(made, tmp_path, step)
         except bl.UnavailableError:
             held = made.open(context())  # as the runtime does
-            assert held is not None or step == 0
             step = -1 if held is None else held.step
         step += 1
-    killer.join()
     assert by_key(changes_of(kafka_broker, topic)) == by_key(expected(step))
 
 

@@ -143,6 +143,16 @@ def test_a_partition_that_is_added_is_taken_whole(kafka_broker: KafkaBroker) -> 
     assert [(r["partition"], r["start"], r["end"]) for r in position["ranges"]] == [(1, 0, 1)]
 
 
+def numbers_in(broker: KafkaBroker, count: int) -> str:
+    """Makes a topic of numbers, as `flow_of` takes them."""
+    topic = new_topic(broker, 3)
+    producer = Producer(plain(broker))
+    for number in range(count):
+        producer.produce(topic, b'{"k": "%d", "v": %d}' % (number % 7, number), b"%d" % number)
+    assert producer.flush(PATIENCE) == 0
+    return topic
+
+
 def flow_of(broker: KafkaBroker, topic: str) -> bl.Dataflow:
     from pyspark.sql import functions as F
 
@@ -159,11 +169,7 @@ def test_a_crash_reads_the_same_again_and_proves_it(
     kafka_broker: KafkaBroker, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    topic = new_topic(kafka_broker, 3)
-    producer = Producer(plain(kafka_broker))
-    for number in range(500):
-        producer.produce(topic, b'{"k": "%d", "v": %d}' % (number % 7, number), b"%d" % number)
-    assert producer.flush(PATIENCE) == 0
+    topic = numbers_in(kafka_broker, 500)
     with pytest.raises(DiesError):
         bl.run(
             flow_of(kafka_broker, topic),
@@ -281,11 +287,7 @@ def test_a_broker_that_is_killed_while_it_is_read_loses_nothing(
     kafka_broker: KafkaBroker, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    topic = new_topic(kafka_broker, 2)
-    producer = Producer(plain(kafka_broker))
-    for number in range(400):
-        producer.produce(topic, b'{"k": "%d", "v": %d}' % (number % 7, number), b"%d" % number)
-    assert producer.flush(PATIENCE) == 0
+    topic = numbers_in(kafka_broker, 400)
     killed = []
 
     def kill(progress: bl.Progress) -> None:

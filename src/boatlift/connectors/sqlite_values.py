@@ -22,6 +22,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from boatlift.connectors.arrow_text import is_string, timestamps_as_text
 from boatlift.errors import DataError, InvalidError
 
 __all__ = ["column_type", "column_values"]
@@ -41,7 +42,7 @@ def column_type(field: pa.Field) -> str:
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
         return "BLOB"
     if (
-        _is_string(kind)
+        is_string(kind)
         or pa.types.is_decimal(kind)
         or pa.types.is_date(kind)
         or pa.types.is_timestamp(kind)
@@ -69,7 +70,7 @@ def column_values(name: str, values: pa.ChunkedArray, nan_as_text: bool) -> list
     if pa.types.is_decimal(kind):
         return [None if value is None else format(value, "f") for value in values.to_pylist()]
     if pa.types.is_timestamp(kind):
-        return _timestamps(values)
+        return list(timestamps_as_text(values).to_pylist())
     if pa.types.is_date(kind) or pa.types.is_time(kind):
         return list(values.cast(pa.string()).to_pylist())
     return list(values.to_pylist())
@@ -90,16 +91,3 @@ def _floats(name: str, values: pa.ChunkedArray, nan_as_text: bool) -> list[Any]:
             f"column {name} holds {nans} NaN, which SQLite would turn into NULL: choose nan='text', or filter them",
         )
     return ["NaN" if value is not None and value != value else value for value in values.to_pylist()]
-
-
-def _timestamps(values: pa.ChunkedArray) -> list[Any]:
-    # Arrow gives a zoned timestamp in its zone only if it finds a zone database; its microseconds are UTC already.
-    micros = values.cast(pa.timestamp("us", values.type.tz)).cast(pa.int64()).cast(pa.timestamp("us"))
-    texts = pc.replace_substring(micros.cast(pa.string()), " ", "T")
-    if values.type.tz is not None:
-        texts = pc.binary_join_element_wise(texts, pa.scalar("Z"), pa.scalar(""))
-    return list(texts.to_pylist())
-
-
-def _is_string(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))

@@ -21,15 +21,16 @@ PATIENCE = 30.0
 """Seconds until a cluster that does not answer is an error."""
 
 _OURS = {
-    *(
-        "acks",
-        "auto.offset.reset",
-        "bootstrap.servers",
-        "enable.auto.commit",
-        "enable.idempotence",
-        "enable.partition.eof",
-    ),
-    *("group.id", "isolation.level", "partitioner", "transactional.id"),
+    "acks",
+    "auto.offset.reset",
+    "bootstrap.servers",
+    "enable.auto.commit",
+    "enable.idempotence",
+    "enable.partition.eof",
+    "group.id",
+    "isolation.level",
+    "partitioner",
+    "transactional.id",
 }
 """What exactly-once delivery rests on."""
 
@@ -46,29 +47,27 @@ class Access:
     servers: str
     settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
-    def consumer(self, **settings: Any) -> Consumer:
+    def consumer(self, settings: Mapping[str, Any]) -> Consumer:
         """Makes a consumer that commits nothing by itself and never jumps to another offset."""
         from confluent_kafka import Consumer
 
         fixed = {"enable.auto.commit": False, "auto.offset.reset": "error", "group.id": "boatlift"}
-        return Consumer(self._with(fixed | settings))
+        return Consumer(self._with({**fixed, **settings}))
 
-    def producer(self, **settings: Any) -> Producer:
+    def producer(self, settings: Mapping[str, Any]) -> Producer:
         """Makes a producer that places keys where Java's does."""
         from confluent_kafka import Producer
 
-        return Producer(self._with({"partitioner": "murmur2_random"} | settings))
+        return Producer(self._with({"partitioner": "murmur2_random", **settings}))
 
-    def admin(self, **settings: Any) -> AdminClient:
+    def admin(self, complaints: Complaints | None = None) -> AdminClient:
         """Makes a client that asks about topics."""
         from confluent_kafka.admin import AdminClient
 
-        return AdminClient(self._with(settings))
+        return AdminClient(self._with({} if complaints is None else {"error_cb": complaints}))
 
     def _with(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        named = {name.replace("_", "."): value for name, value in settings.items() if not callable(value)}
-        called = {name: value for name, value in settings.items() if callable(value)}
-        return {"bootstrap.servers": self.servers, "logger": _Quietly(), **self.settings, **named, **called}
+        return {"bootstrap.servers": self.servers, "logger": _Quietly(), **self.settings, **settings}
 
 
 class Complaints:

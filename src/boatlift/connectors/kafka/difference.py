@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -63,15 +64,10 @@ def _text(content: bytes | None) -> Any:
 
 def _without(some: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Gives those of some that the others lack, in order."""
-    left = sorted(map(repr, others))
-    count: dict[str, int] = {}
-    for each in left:
-        count[each] = count.get(each, 0) + 1
+    left = Counter(map(repr, others))
     lacking = []
     for one in sorted(some, key=repr):
-        name = repr(one)
-        if count.get(name, 0):
-            count[name] -= 1
-        else:
+        left[repr(one)] -= 1
+        if left[repr(one)] < 0:
             lacking.append(one)
     return lacking

@@ -24,6 +24,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from boatlift.connectors.arrow_text import is_string, timestamps_as_text
+
 __all__ = ["json_objects", "json_values", "plain_texts"]
 
 _SPECIAL = r'["\\\x00-\x1f]'
@@ -46,7 +48,7 @@ def json_values(column: pa.Array) -> pa.StringArray:
 def plain_texts(column: pa.Array) -> pa.Array:
     """Gives values as they are in text, without quotes: strings, and binary, as they are; NULL stays NULL."""
     kind = column.type
-    if _is_text(kind) or _is_bytes(kind):
+    if is_string(kind) or _is_bytes(kind):
         return column
     quoted = _texts(column)
     return pc.utf8_trim(quoted, '"') if not _is_nested(kind) else quoted
@@ -60,10 +62,10 @@ def _texts(column: pa.Array) -> pa.StringArray:
         return pa.array([None if value is None else format(value, "f") for value in column.to_pylist()], pa.string())
     if pa.types.is_floating(kind):
         return _floats(column)
-    if _is_text(kind):
+    if is_string(kind):
         return _strings(column.cast(pa.string()))
     if pa.types.is_timestamp(kind):
-        return _quoted(_timestamps(column))
+        return _quoted(timestamps_as_text(column))
     if pa.types.is_date(kind) or pa.types.is_time(kind):
         return _quoted(column.cast(pa.string()))
     encoded = [None if value is None else msgspec.json.encode(_plain(value)).decode() for value in column.to_pylist()]
@@ -97,13 +99,6 @@ def _quoted(texts: pa.StringArray) -> pa.StringArray:
     return pc.binary_join_element_wise(quote, texts, quote, pa.scalar("", pa.string()))
 
 
-def _timestamps(column: pa.Array) -> pa.StringArray:
-    # Arrow gives a zoned timestamp in its zone only if it finds a zone database; its microseconds are UTC already.
-    micros = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64()).cast(pa.timestamp("us"))
-    texts = pc.replace_substring(micros.cast(pa.string()), " ", "T")
-    return texts if column.type.tz is None else pc.binary_join_element_wise(texts, pa.scalar("Z"), pa.scalar(""))
-
-
 def _plain(value: Any) -> Any:
     """Gives a value inside of others as JSON has it."""
     if isinstance(value, bytes):
@@ -115,10 +110,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(each) for each in value]
     return value
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
 
 
 def _is_bytes(kind: pa.DataType) -> bool:

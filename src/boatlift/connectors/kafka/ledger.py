@@ -124,7 +124,8 @@ class Ledger:
 
     def writers_of(self, step: int) -> int | None:
         """Tells among how many writers a step was divided; None if nothing of it is there, or known."""
-        return next((steps[step].writers for steps in self.written.values() if step in steps), None)
+        record = self.of_step(step)
+        return None if record is None else record.writers
 
     def whole(self) -> int:
         """Gives the last step of which every writer's part is there, -1 if none."""

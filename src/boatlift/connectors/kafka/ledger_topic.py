@@ -156,7 +156,7 @@ class LedgerTopic:
 
     @cached_property
     def _admin(self) -> AdminClient:
-        return self._access.admin(error_cb=self._complaints)
+        return self._access.admin(self._complaints)
 
     def _done(self, answer: Future[None], *, unless: int) -> bool:
         """Waits until something is made; tells whether it was, or was there."""

@@ -41,12 +41,15 @@ class Rows:
     """
 
     def __init__(self, topic: str, partition: int, *, headers: bool) -> None:
-        self._topic, self._partition = topic, partition
+        self._topic, self._partition, self._with_headers = topic, partition, headers
+        self._begin()
+
+    def _begin(self) -> None:
         self._keys: list[bytes | None] = []
         self._values: list[bytes | None] = []
         self._offsets: list[int] = []
         self._stamps: list[tuple[int, int]] = []
-        self._headers: list[list[dict[str, Any]]] | None = [] if headers else None
+        self._headers: list[list[dict[str, Any]]] = []
 
     def __len__(self) -> int:
         return len(self._offsets)
@@ -57,7 +60,7 @@ class Rows:
         self._values += map(Message.value, messages)
         self._offsets += map(Message.offset, messages)
         self._stamps += map(Message.timestamp, messages)
-        if self._headers is not None:
+        if self._with_headers:
             told = (message.headers() or () for message in messages)
             self._headers += [[{"key": key, "value": value} for key, value in each] for each in told]
 
@@ -74,10 +77,10 @@ class Rows:
             pa.array(stamps[:, 1] * 1000).cast(pa.timestamp("us", "UTC")),
             pa.array((stamps[:, 0] - 1).astype(np.int32)),  # librdkafka counts kinds of timestamps from 1, Spark from 0
         ]
-        if self._headers is not None:
+        if self._with_headers:
             columns.append(pa.array(self._headers, pa.list_(_HEADER)))
-        made = pa.RecordBatch.from_arrays(columns, schema=schema_of(headers=self._headers is not None))
-        self.__init__(self._topic, self._partition, headers=self._headers is not None)  # type: ignore[misc]
+        made = pa.RecordBatch.from_arrays(columns, schema=schema_of(headers=self._with_headers))
+        self._begin()
         return made
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,7 +80,7 @@ class ReadRanges:
             for number in batch.column(0).to_pylist():
                 for each in self.tasks[number]:
                     rows = self.read(each)
-                    while (made := guarded(self.source, lambda rows=rows: next(rows, None))) is not None:  # type: ignore[misc]
+                    while (made := guarded(self.source, partial(next, rows, None))) is not None:
                         yield made
 
     def read(self, share: Share) -> Iterator[pa.RecordBatch]:
@@ -132,12 +133,14 @@ def messages_in(each: Range, access: Access, source: str, *, committed: bool) ->
 
     complaints = Complaints()
     consumer = access.consumer(
-        isolation_level="read_committed" if committed else "read_uncommitted",
-        fetch_wait_max_ms=50,
-        fetch_queue_backoff_ms=1,  # else it sits out a second whenever its queue is full
-        check_crcs=True,
-        enable_partition_eof=True,
-        error_cb=complaints,
+        {
+            "isolation.level": "read_committed" if committed else "read_uncommitted",
+            "fetch.wait.max.ms": 50,
+            "fetch.queue.backoff.ms": 1,  # else it sits out a second whenever its queue is full
+            "check.crcs": True,
+            "enable.partition.eof": True,
+            "error_cb": complaints,
+        }
     )
     here = TopicPartition(each.topic, each.partition, each.start)
     try:

@@ -304,8 +304,7 @@ class KafkaSink:
 
         self._sure = False  # what is there is not known any more, if this does not return
         ends = self._topics.ends_asked(self._topic)
-        spark = _session()
-        if spark is not None and worth_tasks(rows, self._count):
+        if worth_tasks(rows, len(records)) and (spark := _session()) is not None:
             told = tuple(_beginning(record, ends) for record in records)
             upserts = self.key is not None
             task = WriteTask(self._access, self._topic, self._ledger_topic.name, told, rows, tuple(staged), upserts)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from boatlift.connectors.kafka.access import PATIENCE, Access, Complaints
@@ -73,7 +74,6 @@ class Topics:
         self.committed, self._written = committed, written
         self.made = False
         self._complaints = Complaints()
-        self._made: AdminClient | None = None
         self._known: _Known | None = None
 
     @property
@@ -145,10 +145,17 @@ class Topics:
         from confluent_kafka.admin import OffsetSpec
 
         known = self._known or self._look()
-        numbers = [number for name, number in known.lows if name == topic]
-        asked = {TopicPartition(topic, number): OffsetSpec.latest() for number in numbers}
+        here = [partition for partition in known.lows if partition[0] == topic]
+        asked = {TopicPartition(*partition): OffsetSpec.latest() for partition in here}
         answers = self._admin.list_offsets(asked, request_timeout=PATIENCE)
-        return lambda: {here.partition: self._result(each, f"topic {topic}").offset for here, each in answers.items()}
+
+        def ends() -> dict[int, int]:
+            try:
+                return {each.partition: self._result(end, f"topic {topic}").offset for each, end in answers.items()}
+            except UnavailableError:  # they may have no leader for a moment
+                return {number: end for (_, number), end in self.ends(here).items()}
+
+        return ends
 
     def partitions_of(self, topic: str) -> list[int]:
         """Tells the partitions of a topic."""
@@ -234,12 +241,16 @@ class Topics:
                 time.sleep(PAUSE)
 
     def _result(self, answer: Future[Any], what: str) -> Any:
-        from confluent_kafka import KafkaException
+        from confluent_kafka import KafkaError, KafkaException
 
         try:
             told = answer.result(PATIENCE + 5)
         except KafkaException as error:
             heard = self._complaints.or_else(error, self._admin)
+            if heard.code() in (KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH):
+                self.__dict__.pop(
+                    "_admin", None
+                )  # a client keeps what it knows of leaders for minutes, though it is told
             raise of_asking(heard, f"{what} of {self._cluster}", sink=self._written) from error
         except TimeoutError as error:
             raise of_asking(self._complaints.last, f"{what} of {self._cluster}", sink=self._written) from error
@@ -250,8 +261,6 @@ class Topics:
     def _cluster(self) -> str:
         return f"the cluster at {self.access.servers}"
 
-    @property
+    @cached_property
     def _admin(self) -> AdminClient:
-        if self._made is None:
-            self._made = self.access.admin(error_cb=self._complaints)
-        return self._made
+        return self.access.admin(self._complaints)

@@ -85,7 +85,7 @@ class Writer:
             KafkaException: it cannot be taken over.
         """
         self._check(self._records.read(settled=False, writers=[self._number]))  # who is not fenced then
-        producer = self._access.producer(**{"transactional.id": self._id, **_TUNED, "error_cb": self._complaints})
+        producer = self._access.producer({**_TUNED, "transactional.id": self._id, "error_cb": self._complaints})
         producer.init_transactions(PATIENCE)
         part = self._records.read(settled=True, writers=[self._number])
         self._check(part)
