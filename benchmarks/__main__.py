@@ -27,6 +27,7 @@ NAMES = (
     "simulation",
     "kafka_read",
     "kafka_write",
+    "push",
 )
 
 RESULTS = Path(__file__).resolve().parent / "results"

@@ -16,7 +16,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from boatlift.dataflow import Batch, Dataflow, Delivery, Eager, Ephemeral, History, Lazy, Stream
+from boatlift.dataflow import Batch, Dataflow, Delivery, Eager, Ephemeral, History, Lazy, Receipt, Stream
 from boatlift.errors import (
     BoatliftError,
     DataError,
@@ -29,7 +29,7 @@ from boatlift.errors import (
 )
 
 if TYPE_CHECKING:
-    from boatlift.connectors import files, generator, kafka, parquet, sqlite
+    from boatlift.connectors import files, generator, kafka, parquet, push, sqlite
     from boatlift.engine.session import session
     from boatlift.engine.step_functions import call, now, rand, uuid
     from boatlift.running import Running, run, start
@@ -52,6 +52,7 @@ __all__ = [
     "InvalidError",
     "Lazy",
     "Progress",
+    "Receipt",
     "Running",
     "Stream",
     "UnavailableError",
@@ -62,6 +63,7 @@ __all__ = [
     "kafka",
     "now",
     "parquet",
+    "push",
     "rand",
     "run",
     "session",
@@ -76,6 +78,7 @@ _LATER = {
     "generator": "boatlift.connectors",
     "kafka": "boatlift.connectors",
     "parquet": "boatlift.connectors",
+    "push": "boatlift.connectors",
     "sqlite": "boatlift.connectors",
     "session": "boatlift.engine.session",
     "call": "boatlift.engine.step_functions",

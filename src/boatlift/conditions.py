@@ -110,6 +110,23 @@ CONDITIONS: dict[str, Condition] = {
     "NO_INPUT": Condition("InvalidError", "a source's path or topic can never match anything", "correct it"),
     "NOT_ADMITTED": Condition("InvalidError", "a cluster does not let this client in", "correct the security options"),
     "NOT_PERMITTED": Condition("InvalidError", "a cluster does not allow what is asked of it", "have it allowed"),
+    "KEY_REUSED": Condition(
+        "InvalidError", "other rows were pushed with this key before", "give what is new a key of its own"
+    ),
+    "NOT_RUNNING": Condition(
+        "UnavailableError",
+        "rows were pushed to a source that takes none now: its dataflow does not run here, or is stopping",
+        "push again, with the same key, once it runs",
+    ),
+    "PUSH_FULL": Condition(
+        "UnavailableError", "more pushed rows wait than a source keeps", "push again later, with the same key"
+    ),
+    "PUSH_TOO_LARGE": Condition(
+        "InvalidError", "a push has more bytes than a source takes at once", "push it in parts"
+    ),
+    "LISTEN_FAILED": Condition(
+        "UnavailableError", "a source cannot listen where it is to", "give another address, or end who listens there"
+    ),
     # sinks
     "SINK_OF_ANOTHER_DATAFLOW": Condition(
         "DataError",

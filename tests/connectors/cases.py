@@ -6,14 +6,20 @@ import os
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import boatlift.connectors.parquet_file
 import boatlift.connectors.sqlite_table  # noqa: F401 - processes that are forked for tests have it all imported
-from boatlift.connectors import files, generator, parquet, sqlite
+from boatlift.connectors import files, generator, parquet, push, sqlite
+from boatlift.connectors.push.rows import PushedRows
 from boatlift.dataflow.contracts import Json, Sink, Source
+from boatlift.storage.codec import Push as StoredPush
+from boatlift.storage.input_log import InputLog
+from boatlift.storage.local import LocalStore
 from connectors.conformance import Row, SinkCase, ordered
 from connectors.source_laws import SourceCase
 
@@ -242,3 +248,55 @@ class GeneratorCase(SourceCase):
     @staticmethod
     def tampers() -> dict[str, tuple[str, Callable[[Path, Json], None]]]:
         return {}
+
+
+class PushCase(SourceCase):
+    """Objects that an owner of the input log appends; the source reads beside it."""
+
+    endless = False
+    schema = StructType([StructField("id", LongType(), nullable=False), StructField("text", StringType())])
+    owners: ClassVar[dict[Path, InputLog]] = {}
+
+    @staticmethod
+    def log(folder: Path) -> InputLog:
+        return InputLog(LocalStore.open(folder, create=True), "0" * 32, "pushed")
+
+    @classmethod
+    def make(cls, folder: Path) -> Source:  # type: ignore[override]
+        source = push(cls.schema)
+        source.attach(cls.log(folder))
+        return source
+
+    @classmethod
+    def add(cls, folder: Path, number: int) -> list[Row]:  # type: ignore[override]
+        if folder not in cls.owners:
+            cls.owners[folder] = cls.log(folder)
+            cls.owners[folder].claim(1, 0)
+        reader = PushedRows(cls.schema)
+        rows = [(number * 100 + i, f"{number} é {i}" if i else None) for i in range(7)]
+        for some in (rows[:3], rows[3:]):
+            made = reader.of_python([{"id": identity, "text": text} for identity, text in some])
+            cls.owners[folder].append([StoredPush("", len(some), b"", 0)], reader.stream([made]))
+        return list(rows)
+
+    @staticmethod
+    def tampers() -> dict[str, tuple[str, Callable[[Path, Json], None]]]:
+        def last(folder: Path) -> Path:
+            return max((folder / "input" / "pushed").iterdir())
+
+        return {
+            "a flipped byte": ("CORRUPT", lambda folder, _: _flip(last(folder), 60)),
+            "a cut object": ("CORRUPT", lambda folder, _: os.truncate(last(folder), 90)),
+            "one gone": ("MISSING_OBJECT", lambda folder, position: _object(folder, position["first"]).unlink()),
+            "the end gone": ("INPUT_CHANGED", lambda folder, position: _cut(folder, position["last"])),
+        }
+
+
+def _object(folder: Path, number: int) -> Path:
+    return folder / "input" / "pushed" / f"{number:012d}"
+
+
+def _cut(folder: Path, begin: int) -> None:
+    for path in (folder / "input" / "pushed").iterdir():
+        if int(path.name) >= begin:
+            path.unlink()

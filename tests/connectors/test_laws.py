@@ -7,6 +7,7 @@ from connectors.cases import (
     GeneratorCase,
     ParquetCase,
     ParquetFilesCase,
+    PushCase,
     SqliteCase,
     SqliteNanCase,
 )
@@ -37,3 +38,7 @@ class TestParquetFiles(SourceLaws):
 
 class TestGenerator(SourceLaws):
     case = GeneratorCase
+
+
+class TestPush(SourceLaws):
+    case = PushCase

@@ -23,11 +23,10 @@ import boatlift as bl
 from boatlift.dataflow import Committed, Json, Outcome, Plan, Reading, plan
 from boatlift.engine.scratch_files import ScratchFiles
 from boatlift.errors import DivergedError, FencedError
-from boatlift.runtime.engine import StepResult
+from boatlift.runtime.engine import Beginning, StepResult
 from boatlift.runtime.regimes.acts import Prepare, Run, Take
 from boatlift.storage.contents import contents_with, runs_of
 from boatlift.storage.records import RunRef
-from boatlift.storage.store import Store
 from support.facts import run_of
 
 ROWS_A_STEP = 3
@@ -114,17 +113,9 @@ class MemoryEngine:
     def environment(self) -> dict[str, Any]:
         return {"python": "3"}
 
-    def start(
-        self,
-        store: Store,
-        scratch: Path,
-        store_id: str,
-        token: int,
-        recorded: Mapping[str, int],
-        read: Mapping[tuple[str, int], Reading],
-    ) -> None:
-        self._store, self._scratch, self._token = store, scratch, token
-        self._files = ScratchFiles(scratch)
+    def start(self, beginning: Beginning) -> None:
+        self._store, self._scratch, self._token = beginning.store, beginning.scratch, beginning.token
+        self._files = ScratchFiles(beginning.scratch)
 
     def skip(self, steps: AbstractSet[tuple[str, int]], messages: AbstractSet[tuple[str, str, Any]]) -> None:
         self.skipped = steps

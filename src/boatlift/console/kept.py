@@ -14,6 +14,7 @@ from rich.table import Table
 from boatlift.engine.identity import recorded_program
 from boatlift.recovery import RecoveryGraph
 from boatlift.storage.contents import runs_of
+from boatlift.storage.input_log import INPUT
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.store import Store
@@ -26,10 +27,10 @@ class Kept:
     """Something that is kept.
 
     Attributes:
-        what: `positions`, `choices`, `state`, `messages`, `inputs` or `nothing` (no fact names it).
+        what: `positions`, `pushes`, `choices`, `state`, `messages`, `inputs` or `nothing` (no fact names it).
         whose: The processor, or the edge.
         times: How many times it is kept of.
-        runs, size: How many runs it names that nothing before it in the list does, and their bytes.
+        runs, size: How many runs it names that nothing before it in the list does, or objects with pushed rows there are, and their bytes.
         why: Who may ask for it.
     """
 
@@ -54,7 +55,9 @@ def show_kept(path: Path, *, as_json: bool) -> None:
     for each in kept:
         table.add_row(each.what, each.whose, *(f"{n:,}" for n in (each.times, each.runs, each.size)), each.why)
     Console().print(table)
-    print(f"{sum(each.size for each in kept):,} bytes in runs; positions, choices and digests are in the log")
+    print(
+        f"{sum(each.size for each in kept):,} bytes in runs and pushes; positions, choices and digests are in the log"
+    )
 
 
 def kept_in(store: Store, log: Log) -> list[Kept]:
@@ -74,6 +77,9 @@ def kept_in(store: Store, log: Log) -> list[Kept]:
             source = not graph.inputs[name]
             why = f"{readers}: to read the same again" if source else f"{name}: to choose the same again"
             kept.append(Kept("positions" if source else "choices", name, len(chosen), 0, 0, why))
+        if pushed := [*store.list(f"{INPUT}{name}/")]:
+            size = sum(store.size(each) or 0 for each in pushed)
+            kept.append(Kept("pushes", name, 0, len(pushed), size, f"{readers}; and to know keys again"))
         if states := standing.states.get(name):
             why = f"{name}: to go back to" + (", the last of them surely" if len(states) > 1 else "")
             kept.append(Kept("state", name, len(states), *fresh(state.content for state in states.values()), why))

@@ -9,9 +9,10 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from boatlift.dataflow import Dataflow, Plan, plan
+from boatlift.dataflow import Dataflow, KeptInStore, Plan, plan
 from boatlift.errors import InvalidError
 from boatlift.storage.history import History
+from boatlift.storage.input_log import InputLog
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 
@@ -30,7 +31,9 @@ def show_rows(
     planned = plan(flow)
     if processor not in planned.units:
         raise InvalidError("BAD_OPTION", f"{processor} executes no steps: look at one of {', '.join(planned.units)}")
-    history = Log.open(LocalStore.open(store, create=False), flow.name).history
+    opened = LocalStore.open(store, create=False)
+    log = Log.open(opened, flow.name)
+    history = log.history
     for name, at in _steps_of_sources(planned, history, processor, time):
         fact = history.standing.chosen.get(name, {}).get(at)
         if fact is None:
@@ -39,6 +42,8 @@ def show_rows(
                 f"step {at} of {name} is not in the log: it has not come yet, or nobody can need it any more",
             )
         source, position = planned.sources[name].source, fact.outcome["position"]
+        if isinstance(source, KeptInStore):
+            source.attach(InputLog(opened, log.store_id, name))
         source.verify(position)
         frame = source.load(spark, position)
         if as_json:

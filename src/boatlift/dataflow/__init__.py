@@ -29,6 +29,7 @@ from boatlift.dataflow.processors import (
     Table,
     Transform,
 )
+from boatlift.dataflow.pushes import KeptInStore, Receipt, TakesPushes
 
 __all__ = [
     "Aggregate",
@@ -42,6 +43,7 @@ __all__ = [
     "Grouped",
     "History",
     "Json",
+    "KeptInStore",
     "Keyed",
     "Lazy",
     "LoadsEverything",
@@ -52,6 +54,7 @@ __all__ = [
     "Policy",
     "Processor",
     "Reading",
+    "Receipt",
     "Recomputation",
     "Sink",
     "SinkContext",
@@ -62,6 +65,7 @@ __all__ = [
     "Stager",
     "Stream",
     "Table",
+    "TakesPushes",
     "TellsMoments",
     "Transform",
     "Unit",

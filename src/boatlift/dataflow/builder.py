@@ -28,6 +28,7 @@ from boatlift.dataflow.processors import (
     Transform,
     Union,
 )
+from boatlift.dataflow.pushes import Receipt, TakesPushes
 from boatlift.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -57,6 +58,32 @@ class Dataflow:
     def source(self, name: str, source: Source) -> Stream:
         """Adds a source of append-only rows."""
         return self._add(SourceProcessor(_checked(name), source))
+
+    def push(self, source: str, rows: object, *, key: str | None = None, timeout: float = 30.0) -> Receipt:
+        """Hands rows to a source of `bl.push` while the dataflow runs in this process; see `TakesPushes.push`.
+
+        Args:
+            source: The source's name.
+            rows: Rows as mappings, or a table of Arrow, pandas or Polars. All are taken, or none.
+            key: Pushed again with the same key, they are taken once.
+            timeout: Seconds to wait for the dataflow to begin, if it does not run yet.
+
+        Returns:
+            Once they are recorded: no crash can lose them any more.
+        """
+        return self._pushes_to(source).push(rows, key, timeout)
+
+    def pushed(self, source: str, key: str) -> Receipt | None:
+        """Tells whether rows were recorded that were pushed with a key; None if they were not."""
+        return self._pushes_to(source).pushed(key)
+
+    def _pushes_to(self, name: str) -> TakesPushes:
+        processor = self._processors.get(name)
+        if not isinstance(processor, SourceProcessor) or not isinstance(processor.source, TakesPushes):
+            raise InvalidError(
+                "BAD_OPTION", f"{name} is no source of {self.name} that rows can be pushed to: see bl.push"
+            )
+        return processor.source
 
     def _add(self, processor: Processor) -> Stream:
         if processor.name in self._processors:

@@ -34,6 +34,7 @@ from boatlift.engine.batches import Batches
 from boatlift.engine.edges import EDGE
 from boatlift.engine.environment import RunningSettings, environment
 from boatlift.engine.errors_of_jobs import explain
+from boatlift.engine.input_logs import InputLogs
 from boatlift.engine.inputs import Inputs, content_of
 from boatlift.engine.job_groups import JobGroup
 from boatlift.engine.lookups import Lookups
@@ -45,12 +46,11 @@ from boatlift.engine.stage_task import Receipt
 from boatlift.engine.state_table import StateTable
 from boatlift.engine.step_plans import RECEIPTS, StepPlan, StepPlanner, power_of_two
 from boatlift.errors import BoatliftError, UnavailableError, UserCodeError
-from boatlift.runtime.engine import StepResult
+from boatlift.runtime.engine import Beginning, StepResult
 from boatlift.runtime.graph import edge_name
 from boatlift.runtime.regimes.acts import Message, Prepare, Run, Take
 from boatlift.storage.contents import contents_with, runs_of
 from boatlift.storage.records import RunRef
-from boatlift.storage.store import Store
 
 __all__ = ["SparkEngine"]
 
@@ -107,6 +107,7 @@ class SparkEngine:
         self._called_off: Counter[str] = Counter()
         self._skipped: AbstractSet[tuple[str, int]] = frozenset()
         self._passed_over: AbstractSet[tuple[str, str, Any]] = frozenset()
+        self._input_logs = InputLogs(plan)
         self._background = ThreadPoolExecutor(1, thread_name_prefix="plans")
         for name, compiled in self._compiled.units.items():
             if compiled.layout is not None:
@@ -129,26 +130,22 @@ class SparkEngine:
 
     # -- beginning and end --------------------------------------------------------------------------------------------
 
-    def start(
-        self,
-        store: Store,
-        scratch: Path,
-        store_id: str,
-        token: int,
-        recorded: Mapping[str, int],
-        read: Mapping[tuple[str, int], Reading],
-    ) -> None:
-        """Learns where runs are, where files that need not survive go, and as whom it writes to sinks."""
-        self._scratch, self._store_id, self._token = scratch, store_id, token
+    def start(self, beginning: Beginning) -> None:
+        """Learns where everything is; from now on sources take what is pushed to them."""
+        store, scratch, token = beginning.store, beginning.scratch, beginning.token
+        self._scratch, self._store_id, self._token = scratch, beginning.store_id, token
         self._files = ScratchFiles(scratch)
         self._planner = StepPlanner(scratch, token, self._spark.sparkContext.defaultParallelism)
         self._settings = RunningSettings(self._spark)
         units = self._compiled.units
-        self._readings = Readings(scratch, read)
-        self._inputs = Inputs(self.plan, units, store, scratch, self._planner.parallelism, recorded, self._readings)
+        self._readings = Readings(scratch, beginning.read)
+        self._inputs = Inputs(
+            self.plan, units, store, scratch, self._planner.parallelism, beginning.recorded, self._readings
+        )
         self._lookups = Lookups(self._spark, self.plan, units, self._inputs, self._planner)
         self._markers = Markers(self._spark, units, self._inputs)
         self._batches = Batches(self._spark, units, self._inputs, self._planner)
+        self._input_logs.open(beginning)
 
     def skip(self, steps: AbstractSet[tuple[str, int]], messages: AbstractSet[tuple[str, str, Any]]) -> None:
         """Learns of steps that give nothing, and messages that are taken as if nothing had been sent."""
@@ -177,7 +174,8 @@ class SparkEngine:
         self._hastened = True
 
     def close(self) -> None:
-        """Lets go of sinks, background work and static tables."""
+        """Lets go of sources, sinks, background work and static tables."""
+        self._input_logs.close()
         self._background.shutdown(wait=True, cancel_futures=True)
         for table in self._tables.values():
             table.close()

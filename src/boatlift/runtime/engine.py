@@ -21,7 +21,7 @@ from boatlift.storage.contents import runs_of
 from boatlift.storage.records import RunRef
 from boatlift.storage.store import Store
 
-__all__ = ["Engine", "StepResult"]
+__all__ = ["Beginning", "Engine", "StepResult"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +49,26 @@ class StepResult:
             yield from runs_of(content)
 
 
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What an engine learns before its first step.
+
+    Attributes:
+        store, scratch, store_id, token: As the names say.
+        recorded: Source to the last time that was closed before this process began: its input must be proved unchanged.
+        read: Source and time to what was read of it before, where that is known.
+        stable: Source to the cursor after what nobody will read again.
+    """
+
+    store: Store
+    scratch: Path
+    store_id: str
+    token: int
+    recorded: Mapping[str, int] = field(default_factory=dict)
+    read: Mapping[tuple[str, int], Reading] = field(default_factory=dict)
+    stable: Mapping[str, Json] = field(default_factory=dict)
+
+
 class Engine(Protocol):
     """Executes the steps of one dataflow.
 
@@ -66,22 +86,8 @@ class Engine(Protocol):
     def environment(self) -> dict[str, Any]:
         """Tells versions and settings that results depend on: a replay under others is refused."""
 
-    def start(
-        self,
-        store: Store,
-        scratch: Path,
-        store_id: str,
-        token: int,
-        recorded: Mapping[str, int],
-        read: Mapping[tuple[str, int], Reading],
-    ) -> None:
-        """Learns where runs are, where files that need not survive go, and as whom it writes to sinks.
-
-        Args:
-            store, scratch, store_id, token: As the names say.
-            recorded: Source to the last time that was closed before this process began: its input must be proved unchanged.
-            read: Source and time to what was read of it before, where that is known.
-        """
+    def start(self, beginning: Beginning) -> None:
+        """Learns where runs are, where files that need not survive go, and as whom it writes to sinks and takes what is pushed."""
 
     def skip(self, steps: AbstractSet[tuple[str, int]], messages: AbstractSet[tuple[str, str, Any]]) -> None:
         """Learns of steps, each with its unit, that give nothing and leave the state as it is.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import queue
 import secrets
 import socket
 import threading
@@ -17,17 +16,17 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
-from heapq import heappop, heappush
 from itertools import count
 from typing import Any
 
+from boatlift.dataflow import KeptInStore, Plan
 from boatlift.errors import BoatliftError, FencedError, UnavailableError, UserCodeError
+from boatlift.runtime.answers import Answer, Answers
 from boatlift.runtime.attempts import REST_SECONDS, RETRIES, Attempts
 from boatlift.runtime.decisions import Decisions
 from boatlift.runtime.deliveries import Deliveries, Held
-from boatlift.runtime.engine import Engine, StepResult
+from boatlift.runtime.engine import Beginning, Engine, StepResult
 from boatlift.runtime.environments import admit
 from boatlift.runtime.graph import program_of, source_record
 from boatlift.runtime.kept_runs import KeptRuns
@@ -55,15 +54,6 @@ MESSAGES_AHEAD = 12
 """So many messages may wait behind a source before it is asked for more: bounds what waits in scratch, and what a stop waits for."""
 
 logger = logging.getLogger(__name__)
-
-
-Answer = Callable[[], Iterable[do.Event]]
-"""What became of an instruction: called on the host's own thread, it gives the machine's next events."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Failed:
-    error: BaseException
 
 
 class Host:
@@ -96,9 +86,8 @@ class Host:
         self._watch = watch
         self._clock = clock
         self._program = program_of(engine.plan)
-        self._answers: queue.SimpleQueue[Answer | _Failed] = queue.SimpleQueue()
-        self._later: list[tuple[float, int, Answer]] = []
-        self._numbers = count()
+        self._answers = Answers()
+        self._marks = count()
         self._refusals: list[BoatliftError] = []
         self._manifests: list[Future[None]] = []
         self._memos: list[Record] = []
@@ -139,9 +128,17 @@ class Host:
         self._runs = KeptRuns(self._store, self._engine)
         self._runs.begin(history.live_runs(), token)
         self._store.discard_scratch(before=token)
-        recorded = self._positions.recorded
-        read = readings(plan, history)
-        self._engine.start(self._store, self._store.scratch(token), self._log.store_id, token, recorded, read)
+        self._engine.start(
+            Beginning(
+                self._store,
+                self._store.scratch(token),
+                self._log.store_id,
+                token,
+                recorded=self._positions.recorded,
+                read=readings(plan, history),
+                stable=self._positions.stable,
+            )
+        )
         self._engine.skip(self._decisions.skipped, self._decisions.passed_over)
         self._pool = ThreadPoolExecutor(max_workers=4 + 2 * len(self._engine.plan.processors))
         self._writer = GroupWriter(self._log)
@@ -152,7 +149,7 @@ class Host:
                 self._decisions.standing(),
                 {name: Frontier.up_to(step) for name, step in self._deliveries.held.items()},
                 together=self._engine.together,
-                collect_after=COLLECT_AFTER,
+                collect_after=0 if self._someone_waits(plan) else COLLECT_AFTER,
                 messages_ahead=MESSAGES_AHEAD,
             )
             first = self._machine.start()
@@ -170,6 +167,12 @@ class Host:
             # Jobs end first: what they answer may still want to write.
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._writer.close()
+
+    @staticmethod
+    def _someone_waits(plan: Plan) -> bool:
+        """Tells whether somebody waits until what was read is stable."""
+        sources = (each.source for each in plan.sources.values())
+        return any(isinstance(source, KeptInStore) and source.awaits_stability for source in sources)
 
     def _newer_owner(self) -> FencedError | None:
         """What went wrong may come of a takeover, such as scratch files that are gone; then it is that which is told."""
@@ -196,32 +199,18 @@ class Host:
         self._carry_out(first)
         self._look_after_epochs()
         while not self._finished:
-            answer = self._next_answer()
-            if isinstance(answer, _Failed):
-                raise answer.error
-            for event in answer():
+            for event in self._answers.next()():
                 self._carry_out(self._machine.handle(event))
             self._look_after_epochs()
         if self._refusals:
             raise self._refusals[0]
 
-    def _next_answer(self) -> Answer | _Failed:
-        wait = max(0.0, self._later[0][0] - time.monotonic()) if self._later else None
-        try:
-            return self._answers.get(timeout=wait)
-        except queue.Empty:
-            return heappop(self._later)[2]
-
-    def _after(self, seconds: float, answer: Answer) -> None:
-        """Lets something happen later, unless the run has ended by then."""
-        heappush(self._later, (time.monotonic() + seconds, next(self._numbers), answer))
-
     def _look_after_epochs(self) -> None:
         processors = self._machine.processors
         for name, seconds in self._epochs.to_last(processors, self._clock()):
-            self._after(seconds, partial(self._lasted, name))
+            self._answers.after(seconds, partial(self._lasted, name))
         for batch, message in self._epochs.to_ask(processors):
-            self._after(
+            self._answers.after(
                 self._rests.pop(batch.name, 0.0), partial(self._rested, self._mark, batch.name, batch.life, message)
             )
 
@@ -249,7 +238,7 @@ class Host:
 
     def _marked(self, event: do.Marked) -> Iterable[do.Event]:
         self._epochs.asked(event.processor)
-        self._attempts.went_on(asking(event.processor), next(self._numbers))
+        self._attempts.went_on(asking(event.processor), next(self._marks))
         return [event]
 
     def _carry_out(self, instructions: list[do.Instruction]) -> None:
@@ -276,14 +265,14 @@ class Host:
                 case do.Cancel(processor):
                     self._engine.call_off(processor)
                 case do.Ask():
-                    self._after(self._rests.pop(order.sink, 0.0), partial(self._rested, self._ask, order))
+                    self._answers.after(self._rests.pop(order.sink, 0.0), partial(self._rested, self._ask, order))
 
     def _submit(self, function: Callable[..., Answer], *arguments: Any) -> None:
         def work() -> None:
             try:
                 self._answers.put(function(*arguments))
             except BaseException as error:  # noqa: BLE001 - handed to the loop, which raises it
-                self._answers.put(_Failed(error))
+                self._answers.fail(error)
 
         self._pool.submit(work)
 
@@ -314,7 +303,7 @@ class Host:
 
     def _idle(self, order: do.Close, took: float) -> Iterable[do.Event]:
         if not self._available_now:
-            self._after(pause_after(took), lambda: [do.Wake(order.source)])
+            self._answers.after(pause_after(took), lambda: [do.Wake(order.source)])
         self._watch(Progress("idle", order.source, -1))
         yield do.Idle(order.source, order.life, order.time, ended=self._available_now)
 
@@ -325,7 +314,7 @@ class Host:
         rest = self._rests.pop(order.processor, 0.0)
         run = self._run, order, self._positions.everything_at(order), self._deliveries.held_of(order)
         if rest:
-            self._after(rest, partial(self._rested, *run))
+            self._answers.after(rest, partial(self._rested, *run))
         else:
             self._submit(*run)
 
@@ -395,7 +384,7 @@ class Host:
     def _ask_again(self, order: do.Ask, error: UnavailableError) -> Iterable[do.Event]:
         if self._is_of_this_life(order.sink, order.life):
             rest = self._rest_of(order.sink, self._deliveries.held[order.sink], error)
-            self._after(rest, partial(self._rested, self._ask, order))
+            self._answers.after(rest, partial(self._rested, self._ask, order))
         return ()
 
     def _holds(self, order: do.Ask, last: int) -> Iterable[do.Event]:
@@ -474,7 +463,7 @@ class Host:
         yield do.Durable(order.number)
 
     def _write_records(self, records: Sequence[Record], then: Answer) -> None:
-        self._writer.submit(records, lambda error: self._answers.put(_Failed(error) if error else then))
+        self._writer.submit(records, partial(self._answers.put_or_fail, then))
 
     def _take_memos(self) -> list[Record]:
         read = [Result(source, time, found.digest, found.rows) for source, time, found in self._engine.read()]
@@ -497,4 +486,4 @@ class Host:
             self._writer.manifest()
             self._runs.delete(garbage)
         except BaseException as error:  # noqa: BLE001 - handed to the loop, which raises it
-            self._answers.put(_Failed(error))
+            self._answers.fail(error)

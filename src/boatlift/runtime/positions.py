@@ -52,6 +52,14 @@ class Positions:
         }
         self._newest = {source: self._folded(source, last) for source, last in self.recorded.items()}
 
+    @property
+    def stable(self) -> dict[str, Any]:
+        """Source to the cursor after what nobody will read again, of what this process knows."""
+        return {
+            source: self._engine.first_cursor(source) if self._engine.plan.read_whole(source) else cursor
+            for source, (_, cursor) in self._stable.items()
+        }
+
     def cursor(self, source: str, time: int) -> Any:
         """Gives the cursor that the position of a time is taken from."""
         last, cursor = self._newest[source]

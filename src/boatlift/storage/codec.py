@@ -17,7 +17,7 @@ from boatlift.errors import DataError
 from boatlift.storage.records import Record
 
 __all__ = ["FORMAT_VERSION", "Header", "Identity", "decode_group", "decode_identity", "encode_group", "encode_identity"]
-__all__ += ["checksum_of"]
+__all__ += ["InputObject", "Push", "checksum_of", "decode_input", "encode_input"]
 
 FORMAT_VERSION = 1
 
@@ -26,6 +26,7 @@ _PREFIX = struct.Struct("<4sHcxQ")  # magic, format version, kind, zero, length 
 _CHECKSUM_BYTES = 16
 _GROUP = b"G"
 _IDENTITY = b"I"
+_INPUT = b"P"
 
 _T = TypeVar("_T")
 
@@ -64,9 +65,61 @@ class Identity(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     store: str
 
 
+class Push(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """What an input log remembers of rows that were handed over together.
+
+    Attributes:
+        key: By which whoever handed them over knows them again; empty for none.
+        rows: How many.
+        digest: Of the rows: the same key with others is refused.
+        at: When, in milliseconds since 1970.
+        number: Of the object that holds, or held, the rows.
+    """
+
+    key: str
+    rows: int
+    digest: bytes
+    at: int
+    number: int = 0
+
+
+class InputObject(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """An object of an input log.
+
+    Attributes:
+        store, source, number: What its name says, and of which store.
+        token: The owner that wrote it.
+        base: How many rows were ever pushed before it.
+        memo: The number of the newest memo up to and including this object; 0 for none.
+        kind: `claim`, `memo` or `rows`.
+        claims: Of a claim or memo: the numbers of all claims up to it.
+        freed: Of a memo: up to here all objects but claims are gone, or may go.
+        pushes: Of rows: those it holds; of a memo: all that have keys.
+        rows: All rows of the pushes it holds, in order: an Arrow stream.
+    """
+
+    store: str
+    source: str
+    number: int
+    token: int
+    base: int
+    memo: int
+    kind: str
+    claims: tuple[int, ...] = ()
+    freed: int = 0
+    pushes: tuple[Push, ...] = ()
+    rows: bytes = b""
+
+    @property
+    def count(self) -> int:
+        """How many rows it holds."""
+        return sum(push.rows for push in self.pushes) if self.kind == "rows" else 0
+
+
 _encoder = msgspec.msgpack.Encoder()
 _groups = msgspec.msgpack.Decoder(tuple[Header, tuple[Record, ...]])
 _identities = msgspec.msgpack.Decoder(Identity)
+_inputs = msgspec.msgpack.Decoder(InputObject)
 
 
 def encode_group(header: Header, records: Iterable[Record]) -> bytes:
@@ -95,6 +148,16 @@ def encode_identity(identity: Identity) -> bytes:
 def decode_identity(content: bytes, name: str) -> Identity:
     """Reads an identity object; see `decode_group`."""
     return _decoded(_identities, _payload(content, name, _IDENTITY), name)
+
+
+def encode_input(made: InputObject) -> bytes:
+    """Gives the bytes of an object of an input log."""
+    return _framed(_INPUT, _encoder.encode(made))
+
+
+def decode_input(content: bytes, name: str) -> InputObject:
+    """Reads an object of an input log; see `decode_group`."""
+    return _decoded(_inputs, _payload(content, name, _INPUT), name)
 
 
 def checksum_of(content: bytes) -> bytes:

@@ -11,6 +11,7 @@ from boatlift.storage.codec import decode_group, decode_identity
 from boatlift.storage.contents import runs_of
 from boatlift.storage.facts import contents_of
 from boatlift.storage.history import History
+from boatlift.storage.input_log import INPUT, verify_input
 from boatlift.storage.log import IDENTITIES, LOG, Log, name_of
 from boatlift.storage.records import RunRef
 from boatlift.storage.store import Store
@@ -24,7 +25,7 @@ def verify(store: Store) -> Iterator[Finding]:
     """Reads every object of a store and tells what is wrong, and what is there that nobody names.
 
     It checks each log object by itself, then the log as a whole (numbers, chain, owners and all their claims), then size
-    and digest of every run that a live checkpoint names. One loss cannot be seen by anyone: that of the newest object of a log whose owner
+    and digest of every run that a live checkpoint names, then what was pushed to sources. One loss cannot be seen by anyone: that of the newest object of a log whose owner
     did not stop in good order, for a crash just before it leaves the same bytes; the sinks, which know their last step,
     tell it at the next start.
 
@@ -45,6 +46,7 @@ def verify(store: Store) -> Iterator[Finding]:
         return
     yield from _check_end(log)
     yield from _check_runs(store, log.history)
+    yield from verify_input(store, log.store_id)
     yield from _left_over(store, log, claims)
 
 
@@ -82,7 +84,8 @@ def _left_over(store: Store, log: Log, claims: Sequence[int]) -> Iterator[Findin
     needed = {*IDENTITIES, *log.history.live_runs(), *(name_of(token) for token in claims)}
     begin = name_of(log.manifest)
     for name in store.list(""):
-        if name not in needed and not (name.startswith(LOG) and name >= begin):
+        belongs = name.startswith(INPUT) or (name.startswith(LOG) and name >= begin)
+        if name not in needed and not belongs:
             yield Finding(name, None, f"{name} is left over: nothing that is kept names it")
 
 

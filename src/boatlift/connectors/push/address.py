@@ -1,0 +1,23 @@
+"""Where a source listens."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from boatlift.errors import InvalidError
+
+__all__ = ["address_of"]
+
+
+def address_of(listen: str) -> tuple[str, int]:
+    """Reads `host:port`.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]`; `[MISSING_EXTRA]` what serves HTTP is not installed.
+    """
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise InvalidError("BAD_OPTION", f"listen is {listen!r}: give host:port, such as '127.0.0.1:8080'")
+    if any(find_spec(package) is None for package in ("starlette", "uvicorn")):
+        raise InvalidError("MISSING_EXTRA", "HTTP needs starlette and uvicorn: pip install 'boatlift[web]'")
+    return host.removeprefix("[").removesuffix("]"), int(port)

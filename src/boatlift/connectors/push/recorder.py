@@ -1,0 +1,217 @@
+"""Records pushes: what comes while one object is written goes into the next, together, so that many clients share a sync."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from itertools import accumulate, takewhile
+
+import pyarrow as pa
+
+from boatlift.connectors.push.rows import PushedRows
+from boatlift.dataflow.pushes import Receipt
+from boatlift.errors import BoatliftError, InternalError, InvalidError, UnavailableError
+from boatlift.storage.codec import Push
+from boatlift.storage.input_log import InputLog
+
+__all__ = ["Recorder"]
+
+OBJECT_BYTES = 32 << 20
+"""An object takes no further push once it has so many bytes of rows: what waits behind it need not wait for all of them."""
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A push that nobody has heard of yet."""
+
+    rows: pa.RecordBatch
+    push: Push
+    answer: Future[Receipt] = field(default_factory=Future)
+
+
+class Recorder:
+    """Writes the input log of a source on a thread of its own, from `begin` to `close`.
+
+    Laws:
+        * An answer comes once the push is durable; if `until_stable`, once its rows were freed.
+        * Of pushes with one key one is recorded; the others are answered with it, or refused if their rows are others.
+        * The first failure fails everything that is not durable, and everything later.
+
+    Args:
+        source: Its name, for errors.
+        log: Claimed.
+        rows: How rows are written.
+        clock: Milliseconds since 1970.
+        remember: How many milliseconds keys are remembered.
+        most_waiting: How many bytes of rows may be there that are not free.
+        until_stable: See the laws.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        log: InputLog,
+        rows: PushedRows,
+        *,
+        clock: Callable[[], int],
+        remember: int,
+        most_waiting: int,
+        until_stable: bool,
+    ) -> None:
+        self._source, self._log, self._rows, self._clock = source, log, rows, clock
+        self._remember, self._most, self._until_stable = remember, most_waiting, until_stable
+        self._changed = threading.Condition()
+        self._waiting: list[_Waiting] = []
+        self._unstable: list[tuple[int, Future[Receipt], Receipt]] = []
+        self._freed = self._told_free = 0
+        self._failure: BoatliftError | None = None
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, name=f"boatlift-push-{source}", daemon=True)
+        self._thread.start()
+
+    @property
+    def failure(self) -> BoatliftError | None:
+        """Why it records nothing any more, if it does not."""
+        return self._failure
+
+    def put(self, rows: pa.RecordBatch, key: str | None) -> Future[Receipt]:
+        """Hands rows over.
+
+        Raises:
+            BoatliftError: as the answer may: nothing was recorded.
+        """
+        if key and (known := self._log.find(key)) is not None:
+            self._refuse_other(known, self._rows.digest(rows))
+        elif self._log.waiting > self._most:
+            raise UnavailableError(
+                "PUSH_FULL",
+                f"more than {self._most:,} bytes that were pushed to {self._source} wait until no failure can need them: push again later",
+            )
+        digest = self._rows.digest(rows) if key else b""
+        waiting = _Waiting(rows, Push(key or "", rows.num_rows, digest, self._clock()))
+        with self._changed:
+            if self._failure is not None:
+                raise self._failure
+            if self._closed:
+                raise self._stopped()
+            self._waiting.append(waiting)
+            self._changed.notify_all()
+        return waiting.answer
+
+    def found(self, key: str) -> Receipt | None:
+        """Tells what is recorded with a key."""
+        known = self._log.find(key)
+        return None if known is None else Receipt(known.rows, True, self._log.is_freed(known.number))
+
+    def free(self, number: int) -> None:
+        """Learns that nobody needs rows up to an object any more."""
+        with self._changed:
+            self._freed = max(self._freed, number)
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Records what was handed over, then ends; who waits for more than that hears that it may be pushed again."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    # -- its thread ---------------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._closed or self._freed > self._told_free)
+                group, freed = self._next_group(), self._freed
+                if not group and freed == self._told_free and self._closed:
+                    break
+            try:
+                if self._failure is None:
+                    self._write(group)
+                    self._free(freed)
+            except BoatliftError as error:
+                self._fail(error)
+            except Exception as error:  # noqa: BLE001 - everyone is told: this thread must not die silently
+                self._fail(InternalError("INTERNAL", f"pushes to {self._source} cannot be recorded: {error!r}"))
+            self._told_free = freed
+            if self._failure is not None:
+                self._refuse(group, self._failure)
+        for _, answer, _ in self._unstable:
+            answer.set_exception(self._stopped())
+
+    def _next_group(self) -> list[_Waiting]:
+        sizes = accumulate(waiting.rows.nbytes for waiting in self._waiting)
+        count = 1 + sum(1 for _ in takewhile(lambda size: size < OBJECT_BYTES, sizes))
+        group, self._waiting = self._waiting[:count], self._waiting[count:]
+        return group
+
+    def _write(self, group: list[_Waiting]) -> None:
+        new: dict[str, _Waiting] = {}
+        made: list[_Waiting] = []
+        again: list[_Waiting] = []
+        for waiting in group:
+            key = waiting.push.key
+            if key and (key in new or self._log.find(key) is not None):
+                again.append(waiting)
+            else:
+                made.append(waiting)
+                new[key] = waiting
+        if made:
+            number = self._log.append([w.push for w in made], self._rows.stream([w.rows for w in made]))
+            for waiting in made:
+                self._answer(waiting, number, repeated=False)
+        for waiting in again:
+            known = self._log.find(waiting.push.key)
+            assert known is not None
+            try:
+                self._refuse_other(known, waiting.push.digest)
+            except InvalidError as error:
+                waiting.answer.set_exception(error)
+            else:
+                self._answer(waiting, known.number, repeated=True)
+
+    def _answer(self, waiting: _Waiting, number: int, *, repeated: bool) -> None:
+        stable = self._log.is_freed(number)
+        if self._until_stable and not stable:
+            self._unstable.append((number, waiting.answer, Receipt(waiting.push.rows, repeated, True)))
+        else:
+            waiting.answer.set_result(Receipt(waiting.push.rows, repeated, stable))
+
+    def _free(self, freed: int) -> None:
+        if freed == self._told_free:
+            return
+        self._log.free(freed, self._clock() - self._remember)
+        left = []
+        for number, answer, receipt in self._unstable:
+            if number <= freed:
+                answer.set_result(receipt)
+            else:
+                left.append((number, answer, receipt))
+        self._unstable = left
+
+    def _fail(self, error: BoatliftError) -> None:
+        with self._changed:
+            self._failure = self._failure or error
+            group, self._waiting = self._waiting, []
+        self._refuse(group, error)
+        for _, answer, _ in self._unstable:
+            answer.set_exception(error)
+        self._unstable = []
+
+    @staticmethod
+    def _refuse(group: list[_Waiting], error: BoatliftError) -> None:
+        for waiting in group:
+            if not waiting.answer.done():
+                waiting.answer.set_exception(error)
+
+    def _refuse_other(self, known: Push, digest: bytes) -> None:
+        if known.digest != digest:
+            raise InvalidError(
+                "KEY_REUSED",
+                f"other rows were pushed to {self._source} with the key {known.key!r}: give what is new a key of its own",
+            )
+
+    def _stopped(self) -> UnavailableError:
+        return UnavailableError("NOT_RUNNING", f"{self._source} takes no more rows: push again once its dataflow runs")

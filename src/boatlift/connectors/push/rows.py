@@ -1,0 +1,169 @@
+"""What is pushed, checked against the columns that a source declares before anything of it is recorded."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import re
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import pyarrow as pa
+import xxhash
+
+from boatlift.errors import DataError, InvalidError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
+
+__all__ = ["PushedRows"]
+
+_KEPT = (bytes, dt.date, dt.datetime, decimal.Decimal)
+_AT = re.compile(r"`\$\[(\d+)\]")
+
+
+class PushedRows:
+    """Makes Arrow rows of JSON, of Python's mappings, and of tables.
+
+    A row may lack columns that may be NULL; it has no others than those declared. Values of JSON and of mappings are of the declared type, or refused;
+    columns of tables are cast where nothing is lost by it.
+
+    Args:
+        schema: The columns.
+
+    Raises:
+        InvalidError: `[TYPE_REFUSED]` a column of a type that cannot be pushed.
+    """
+
+    def __init__(self, schema: StructType) -> None:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        self._row = _struct(schema)
+        self._rows = types.GenericAlias(list, (self._row,))
+        self._many: msgspec.json.Decoder[Any] = msgspec.json.Decoder(self._rows)
+        self._one: msgspec.json.Decoder[Any] = msgspec.json.Decoder(self._row)
+        self.schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+
+    def of_json(self, body: bytes) -> pa.RecordBatch:
+        """Takes an object, a list of objects, or objects in lines.
+
+        Raises:
+            DataError: `[BAD_ROW]`.
+        """
+        if body.lstrip()[:1] == b"[":
+            return self._made(lambda: self._many.decode(body))
+        return self._made(lambda: self._one.decode_lines(body))
+
+    def of_python(self, rows: object) -> pa.RecordBatch:
+        """Takes rows as mappings, or whatever gives itself as an Arrow stream.
+
+        Raises:
+            DataError: `[BAD_ROW]`.
+        """
+        if hasattr(rows, "__arrow_c_stream__"):
+            return self._of_table(pa.table(rows))
+        if isinstance(rows, pa.RecordBatch):
+            return self._of_table(pa.Table.from_batches([rows]))
+        given = [rows] if isinstance(rows, dict) else rows
+        return self._made(lambda: msgspec.convert(given, self._rows))
+
+    def stream(self, batches: list[pa.RecordBatch]) -> bytes:
+        """Gives all rows of some batches as one Arrow stream."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self.schema) as writer:
+            writer.write_batch(pa.concat_batches(batches) if len(batches) > 1 else batches[0])
+        return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+    @staticmethod
+    def digest(batch: pa.RecordBatch) -> bytes:
+        """Gives the digest of rows, by which the same are known again."""
+        return xxhash.xxh3_128_digest(batch.serialize())
+
+    def _made(self, decode: Callable[[], list[Any]]) -> pa.RecordBatch:
+        try:
+            rows = msgspec.to_builtins(decode(), builtin_types=_KEPT)
+            columns = [
+                pa.array([row.get(field.name) for row in rows], field.type, from_pandas=False) for field in self.schema
+            ]
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            row = _AT.search(str(error))
+            raise _bad_row(f"row {int(row[1]) + 1}: {error}" if row else str(error)) from error
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+            raise _bad_row(str(error)) from error
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _of_table(self, table: pa.Table) -> pa.RecordBatch:
+        named = table.column_names
+        if len(set(named)) < len(named) or not set(named) <= set(self.schema.names):
+            raise _bad_row(f"the table has columns {named}, where {self.schema.names} belong")
+        columns = []
+        for field in self.schema:
+            there = table.column(field.name) if field.name in named else pa.nulls(len(table))
+            try:
+                column = there.cast(field.type)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                raise _bad_row(f"column {field.name} does not fit {field.type}: {error}") from error
+            if column.null_count and not field.nullable:
+                raise _bad_row(f"column {field.name} must not be NULL")
+            columns.append(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column)
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def _bad_row(what: str) -> DataError:
+    return DataError("BAD_ROW", f"{what.rstrip('.')}: correct it; nothing of this push was recorded")
+
+
+def _struct(schema: StructType) -> type:
+    fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
+    names = {}
+    for number, field in enumerate(schema.fields):
+        kind = _python_type(field.dataType, field.name)
+        names[f"c{number}"] = field.name
+        fields.append((f"c{number}", kind | None, None) if field.nullable else (f"c{number}", kind))
+    return msgspec.defstruct("Row", fields, rename=names, forbid_unknown_fields=True, kw_only=True)
+
+
+def _python_type(kind: DataType, column: str) -> Any:
+    from pyspark.sql import types as T
+
+    def whole(bits: int) -> Any:
+        return Annotated[int, msgspec.Meta(ge=-(1 << (bits - 1)), le=(1 << (bits - 1)) - 1)]
+
+    match kind:
+        case T.ByteType():
+            return whole(8)
+        case T.ShortType():
+            return whole(16)
+        case T.IntegerType():
+            return whole(32)
+        case T.LongType():
+            return whole(64)
+        case T.FloatType() | T.DoubleType():
+            return float
+        case T.DecimalType():
+            return decimal.Decimal
+        case T.BooleanType():
+            return bool
+        case T.StringType():
+            return str
+        case T.BinaryType():
+            return bytes
+        case T.DateType():
+            return dt.date
+        case T.TimestampType():
+            return Annotated[dt.datetime, msgspec.Meta(tz=True)]
+        case T.TimestampNTZType():
+            return Annotated[dt.datetime, msgspec.Meta(tz=False)]
+        case T.ArrayType(elementType=element, containsNull=nulls):
+            item: Any = _python_type(element, column)
+            return types.GenericAlias(list, (item | None if nulls else item,))
+        case T.MapType(keyType=T.StringType(), valueType=value, valueContainsNull=nulls):
+            held: Any = _python_type(value, column)
+            return types.GenericAlias(dict, (str, held | None if nulls else held))
+        case T.StructType():
+            return _struct(kind)
+    raise InvalidError(
+        "TYPE_REFUSED", f"column {column} is {kind.simpleString()}, which cannot be pushed: declare another type"
+    )

@@ -1,0 +1,345 @@
+"""The input log: rows that were handed to a source that nobody else keeps, durable before whoever handed them over hears of it.
+
+Its objects are numbered, `input/SOURCE/NNNNNNNNNNNN`, and the numbering is the fence, as in the log
+(`docs/decisions/0002-one-numbering-is-the-fence.md`): a new owner's first act is to take the next number; whoever loses a number is fenced. So what one
+owner has told a client is there is read by the next one. Claims are never deleted, for an owner that slept tries the number after its last.
+
+A push may have a key. Which keys were pushed is remembered for a while, also when the rows are long gone: a *memo* repeats them, so that what lies
+before it can go. `docs/formats/input-log.md` describes the bytes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from boatlift.errors import BoatliftError, DataError, FencedError, Finding, InvalidError
+from boatlift.storage.codec import InputObject, Push, checksum_of, decode_input, encode_input
+from boatlift.storage.store import Store
+
+__all__ = ["INPUT", "InputLog", "InputPart", "rows_in", "verify_input"]
+
+INPUT = "input/"
+
+CLAIM, MEMO, ROWS = "claim", "memo", "rows"
+
+CLAIM_ATTEMPTS = READ_ATTEMPTS = 16
+
+MEMO_AFTER = 256
+"""So many objects must be free before what they say of keys is repeated, so that they can go."""
+
+RESTORE = "restore it from a copy"
+
+
+@dataclass(frozen=True, slots=True)
+class InputPart:
+    """What is known of an object with rows without reading it again.
+
+    Attributes:
+        base: How many rows were ever pushed before its own.
+        rows: How many it has.
+        size: Bytes.
+        checksum: 16 bytes.
+    """
+
+    base: int
+    rows: int
+    size: int
+    checksum: bytes
+
+
+class InputLog:
+    """The pushed rows of one source; safe to use from several threads, but `append` and `free` from one.
+
+    Laws:
+        * What `append` has returned for is read by every owner and reader after it.
+        * Once a newer owner has claimed, `append` raises `FencedError [FENCED]`, and nothing of it is ever read.
+        * `free` takes away rows, never the memory of keys.
+
+    Args:
+        store: Where it is.
+        store_id: The id of the store: an object of another one is refused.
+        source: Whose.
+
+    Attributes:
+        source: Likewise.
+        last: The number of the newest object, 0 for none.
+        waiting: How many bytes it has in objects that are not free.
+    """
+
+    def __init__(self, store: Store, store_id: str, source: str) -> None:
+        self._store, self._store_id, self.source = store, store_id, source
+        self._prefix = f"{INPUT}{source}/"
+        self._changing = threading.Lock()
+        self._token: int | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self.last = self.waiting = 0
+        self._base = self._memo = self._freed = self._gone = 0
+        self._claims: tuple[int, ...] = ()
+        self._parts: dict[int, InputPart] = {}
+        self._there: set[int] = set()
+        self._keys: dict[str, Push] = {}
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def load(self, freed: int = 0) -> None:
+        """Reads what is there.
+
+        Args:
+            freed: The number up to which nobody needs rows any more, as far as that is known.
+
+        Raises:
+            DataError: `[MISSING_OBJECT]`, `[CORRUPT]`, `[NEWER_FORMAT]`.
+        """
+        numbers = self._numbers()
+        for tries_left in reversed(range(READ_ATTEMPTS)):
+            try:
+                self._load(numbers, freed)
+                break
+            except DataError as error:
+                # Its owner may have deleted what was free meanwhile: then it is another log by now.
+                before, numbers = numbers, self._numbers()
+                if error.condition != "MISSING_OBJECT" or numbers == before or not tries_left:
+                    raise
+
+    def _load(self, numbers: set[int], freed: int) -> None:
+        with self._changing:
+            self._forget()
+            if not numbers:
+                if freed:
+                    raise DataError(
+                        "MISSING_OBJECT", f"{self._prefix} is gone, though rows of it were taken: {RESTORE}"
+                    )
+                return
+            self.last = max(numbers)
+            self._there, self._freed = numbers, freed
+            memo = self._read(self.last).memo
+            begin = 1 + (self._read(memo).freed if memo else 0)  # nothing goes before there is a memo
+            for number in range(begin, self.last + 1):
+                if number not in numbers:
+                    raise DataError("MISSING_OBJECT", f"{self._name(number)} is not there: {RESTORE}")
+                self._take(number)
+
+    def parts(self, after: int) -> list[tuple[int, InputPart]]:
+        """Gives the objects with rows after a number, in order."""
+        with self._changing:
+            return sorted((number, part) for number, part in self._parts.items() if number > after)
+
+    def find(self, key: str) -> Push | None:
+        """Tells what was pushed with a key."""
+        with self._changing:
+            return self._keys.get(key)
+
+    def is_freed(self, number: int) -> bool:
+        """Tells whether nobody needs the rows of an object any more."""
+        with self._changing:
+            return number <= self._freed
+
+    def numbers_within(self, first: int, last: int) -> list[int]:
+        """Gives the numbers of the objects with rows in a range, both ends included."""
+        return [number for number, _ in self.parts(first - 1) if number <= last]
+
+    def checksum(self, number: int) -> bytes:
+        """Reads the checksum that an object carries now.
+
+        Raises:
+            DataError: `[INPUT_MISSING]`.
+        """
+        name = self._name(number)
+        size = self._store.size(name)
+        if size is None:
+            raise DataError("INPUT_MISSING", f"{name} is gone, and a recorded step needs it: {RESTORE}")
+        return checksum_of(self._store.read(name, max(0, size - 16)))
+
+    def path(self, number: int) -> Path:
+        """Tells where tasks can read an object."""
+        path = self._store.local_path(self._name(number))
+        if path is None:
+            raise InvalidError(
+                "BAD_OPTION", "pushed rows are mapped into memory: use a store whose objects are local files"
+            )
+        return path
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def claim(self, token: int, freed: int) -> None:
+        """Takes the source's input over: whoever claimed before can append nothing any more.
+
+        Args:
+            token: The owner's; newer ones are larger.
+            freed: As for `load`.
+
+        Raises:
+            FencedError: `[FENCED]` a newer owner has it.
+        """
+        for _ in range(CLAIM_ATTEMPTS):
+            self.load(freed)
+            if self.last and (newest := self._read(self.last)).token > token:
+                raise self._fenced(newest.token)
+            number = self.last + 1
+            try:
+                self._create(self._object(CLAIM, token=token, claims=(*self._claims, number)))
+            except FencedError as error:
+                if error.condition != "OBJECT_EXISTS":
+                    raise
+                continue
+            if max(self._numbers()) == number:
+                self._token = token
+                self._tidy()
+                return
+        raise FencedError("FENCED", f"others keep taking over what is pushed to {self.source}: stop this process")
+
+    def append(self, pushes: Sequence[Push], rows: bytes) -> int:
+        """Makes pushes durable, all or none; gives the number of their object.
+
+        Args:
+            pushes: What is told of each; `number` is set here.
+            rows: All their rows, in order, as an Arrow stream.
+
+        Raises:
+            FencedError: `[FENCED]`.
+            UnavailableError: `[STORE_FAILED]`; whether they are there is not known.
+        """
+        numbered = tuple(msgspec.structs.replace(push, number=self.last + 1) for push in pushes)
+        self._write(self._object(ROWS, pushes=numbered, rows=rows))
+        return self.last
+
+    def free(self, number: int, remember: int) -> None:
+        """Learns that nobody needs rows up to a number any more, and deletes what can go.
+
+        Args:
+            number: Of an object.
+            remember: Keys that are older than this (milliseconds since 1970) are forgotten.
+        """
+        with self._changing:
+            for each in range(self._freed + 1, number + 1):
+                self.waiting -= self._parts[each].size if each in self._parts else 0
+            self._freed = max(self._freed, number)
+            free = sum(1 for each in self._there if self._gone < each <= self._freed)
+            wanted = free >= max(MEMO_AFTER, len(self._keys) // MEMO_AFTER)
+            if wanted:
+                self._keys = {key: push for key, push in self._keys.items() if push.at >= remember}
+        if wanted:
+            pushes = tuple(self._keys.values())
+            self._write(self._object(MEMO, claims=self._claims, freed=self._freed, pushes=pushes))
+            self._tidy()
+
+    # -- objects ------------------------------------------------------------------------------------------------------
+
+    def _object(self, kind: str, *, token: int | None = None, **content: Any) -> InputObject:
+        owner = self._token if token is None else token
+        assert owner is not None, "claim comes first"
+        number = self.last + 1
+        memo = number if kind == MEMO else self._memo
+        return InputObject(self._store_id, self.source, number, owner, self._base, memo, kind, **content)
+
+    def _write(self, made: InputObject) -> None:
+        try:
+            self._create(made)
+        except FencedError as error:
+            if error.condition != "OBJECT_EXISTS":
+                raise
+            raise self._fenced(self._read(made.number).token) from error
+
+    def _create(self, made: InputObject) -> None:
+        content = encode_input(made)
+        self._store.create(self._name(made.number), content)
+        with self._changing:
+            self.last = made.number
+            self._there.add(made.number)
+            self._apply(made, content)
+
+    def _take(self, number: int) -> None:
+        name = self._name(number)
+        content = self._store.read(name)
+        self._apply(self._checked(decode_input(content, name), number), content)
+
+    def _apply(self, found: InputObject, content: bytes) -> None:
+        if found.kind == ROWS:
+            self._parts[found.number] = InputPart(found.base, found.count, len(content), checksum_of(content))
+            self.waiting += len(content) if found.number > self._freed else 0
+        else:
+            self._claims = found.claims
+        if found.kind == MEMO:
+            self._keys, self._memo, self._gone = {}, found.number, found.freed
+        self._base = found.base + found.count
+        self._keys.update((push.key, push) for push in found.pushes if push.key)
+
+    def _read(self, number: int) -> InputObject:
+        return self._checked(decode_input(self._store.read(self._name(number)), self._name(number)), number)
+
+    def _checked(self, found: InputObject, number: int) -> InputObject:
+        if (found.store, found.source, found.number) != (self._store_id, self.source, number):
+            raise DataError(
+                "CORRUPT",
+                f"{self._name(number)} is number {found.number} of {found.source} in store {found.store}, copied here: {RESTORE}",
+            )
+        return found
+
+    def _tidy(self) -> None:
+        """Deletes what the newest memo lets go, but no claims."""
+        with self._changing:
+            gone = [number for number in self._there if number <= self._gone and number not in self._claims]
+            self._there.difference_update(gone)
+            for number in gone:
+                self._parts.pop(number, None)
+        for number in sorted(gone):
+            self._store.delete(self._name(number))
+
+    def _numbers(self) -> set[int]:
+        return {number_in(name) for name in self._store.list(self._prefix)}
+
+    def _name(self, number: int) -> str:
+        return f"{self._prefix}{number:012}"
+
+    def _fenced(self, token: int) -> FencedError:
+        return FencedError("FENCED", f"owner {token} takes what is pushed to {self.source} now: stop this process")
+
+
+def rows_in(path: Path) -> tuple[int, bytes]:
+    """Gives how many rows were pushed before those of an object, and those: an Arrow stream.
+
+    Raises:
+        DataError: `[CORRUPT]`.
+    """
+    found = decode_input(path.read_bytes(), str(path))
+    return found.base, found.rows
+
+
+def number_in(name: str) -> int:
+    """Gives the number in an object's name.
+
+    Raises:
+        DataError: `[CORRUPT]` no object of an input log has this name.
+    """
+    digits = name.rpartition("/")[2]
+    if len(digits) != 12 or not digits.isdecimal():
+        raise DataError("CORRUPT", f"{name} is no object of an input log: move it away")
+    return int(digits)
+
+
+def verify_input(store: Store, store_id: str) -> Iterator[Finding]:
+    """Reads every object of all input logs of a store, and tells what is wrong."""
+    names = [*store.list(INPUT)]
+    damaged = False
+    for name in names:
+        try:
+            decode_input(store.read(name), name)
+        except BoatliftError as error:
+            if error.condition != "MISSING_OBJECT":  # deleted since it was listed
+                damaged = True
+                yield Finding(name, error.condition, error.message)
+    if damaged:
+        return
+    for source in sorted({name.split("/")[1] for name in names}):
+        try:
+            InputLog(store, store_id, source).load()
+        except BoatliftError as error:
+            yield Finding(f"{INPUT}{source}", error.condition, error.message)

@@ -1,0 +1,237 @@
+"""The input log: what was acknowledged is read by whoever comes next; a newer owner fences an older one; keys outlive rows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from boatlift.errors import BoatliftError, DataError, FencedError, Finding
+from boatlift.storage import input_log
+from boatlift.storage.codec import Push, checksum_of
+from boatlift.storage.input_log import MEMO_AFTER, InputLog, rows_in, verify_input
+from boatlift.storage.local import LocalStore
+from boatlift.storage.store import Store
+from support.facts import Unsynced
+from support.logs import Meanwhile
+
+STORE = "0" * 32
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStore:
+    return LocalStore.open(tmp_path / "store", create=True, filesystem=Unsynced())
+
+
+def log_of(store: Store) -> InputLog:
+    return InputLog(store, STORE, "orders")
+
+
+def claimed(store: Store, token: int = 1, freed: int = 0) -> InputLog:
+    log = log_of(store)
+    log.claim(token, freed)
+    return log
+
+
+def pushed(key: str, rows: int = 1, at: int = 0) -> Push:
+    return Push(key, rows, key.encode(), at)
+
+
+def there(store: Store) -> list[int]:
+    return [int(name.rpartition("/")[2]) for name in store.list("input/")]
+
+
+def test_what_was_appended_is_read_by_the_next_owner(store: LocalStore) -> None:
+    log = claimed(store)
+    first = log.append([pushed("a", 2), pushed("b")], b"rows 1")
+    second = log.append([pushed("", 4)], b"rows 2")
+    following = claimed(store, 2)
+    assert following.parts(0) == log.parts(0)
+    assert [(number, part.base, part.rows) for number, part in following.parts(0)] == [(first, 0, 3), (second, 3, 4)]
+    assert [rows_in(following.path(number)) for number in (first, second)] == [(0, b"rows 1"), (3, b"rows 2")]
+    assert following.find("b") == Push("b", 1, b"b", 0, first)
+    assert following.find("") is None is following.find("c")
+    number, part = following.parts(first)[0]
+    assert part.checksum == checksum_of(following.path(number).read_bytes()) == following.checksum(number)
+
+
+def test_an_older_owner_is_fenced_and_nothing_of_it_is_read(store: LocalStore) -> None:
+    older = claimed(store, 1)
+    older.append([pushed("a")], b"a")
+    newer = claimed(store, 2)
+    with pytest.raises(FencedError, match=r"\[FENCED\]"):
+        older.append([pushed("b")], b"b")
+    assert newer.append([pushed("c")], b"c") == 4
+    assert log_of_all_keys(store) == {"a", "c"}
+
+
+def test_who_claims_after_a_newer_owner_is_fenced(store: LocalStore) -> None:
+    claimed(store, 2)
+    with pytest.raises(FencedError, match=r"\[FENCED\]"):
+        claimed(store, 1)
+
+
+def test_who_loses_a_claim_to_an_append_reads_that_too(store: LocalStore) -> None:
+    older = claimed(store, 1)
+    slow = Meanwhile(store, "create", "input/", lambda: older.append([pushed("late")], b"late"))
+    assert claimed(slow, 2).find("late") is not None  # type: ignore[arg-type]
+    with pytest.raises(FencedError):
+        older.append([pushed("later")], b"")
+
+
+def test_who_slept_before_its_claim_is_fenced_though_its_number_is_free_again(store: LocalStore) -> None:
+    oldest = claimed(store, 1)
+
+    def others() -> None:
+        for _ in range(MEMO_AFTER):
+            oldest.append([pushed("x")], b"x")
+        newest = claimed(store, 3)
+        newest.free(oldest.last, 0)
+        assert 2 not in there(store)
+
+    with pytest.raises(FencedError, match=r"\[FENCED\]"):
+        claimed(Meanwhile(store, "create", "input/", others), 2)  # type: ignore[arg-type]
+    assert claimed(store, 4, MEMO_AFTER + 1).find("x") is not None
+
+
+def test_the_claim_of_an_owner_that_slept_stays_taken(store: LocalStore) -> None:
+    older = claimed(store, 1)
+    newer = claimed(store, 2)
+    for _ in range(MEMO_AFTER):
+        newer.append([pushed("x")], b"x")
+    newer.free(newer.last, 0)
+    assert len(there(store)) < 10
+    with pytest.raises(FencedError):
+        older.append([pushed("a")], b"")
+    last = newer.last
+    assert claimed(store, 3, last).last == last + 1
+
+
+def test_what_is_free_goes_and_its_keys_stay(store: LocalStore) -> None:
+    log = claimed(store)
+    for number in range(MEMO_AFTER):
+        log.append([pushed(f"k{number}", at=number)], b"rows" * 100)
+    last = log.last
+    waiting = log.append([pushed("waits", at=1_000)], b"rows")
+    log.free(last - 2, 0)
+    assert len(there(store)) > MEMO_AFTER, "one lacks: nothing goes yet"
+    log.free(last, remember=100)
+    assert there(store) == [1, waiting, waiting + 1]
+    for found in (log, claimed(store, 2, last), log_of_readers(store)):
+        assert [number for number, _ in found.parts(0)] == [waiting]
+        assert found.find("k99") is None, "older than what is remembered"
+        assert found.find("k100") == Push("k100", 1, b"k100", 100, 102)
+        assert found.find("waits") is not None
+    assert [part.base for _, part in log.parts(0)] == [MEMO_AFTER]
+
+
+def test_a_crash_between_what_is_freed_and_the_memo_costs_nothing(store: LocalStore) -> None:
+    log = claimed(store)
+    for number in range(10):
+        log.append([pushed(f"k{number}")], b"rows")
+    for name in [*store.list("input/")][:4]:
+        assert store.size(name)
+    following = claimed(store, 2, freed=7)
+    assert [number for number, _ in following.parts(7)] == [8, 9, 10, 11]
+    assert all(following.find(f"k{number}") for number in range(10))
+
+
+@pytest.mark.parametrize("freed", [0, 3, 300])
+def test_an_object_that_lacks_is_missed(store: LocalStore, freed: int) -> None:
+    log = claimed(store)
+    for _ in range(MEMO_AFTER + 50):
+        log.append([pushed("x")], b"x")
+    log.free(freed, 0)
+    store.delete("input/orders/000000000303")
+    with pytest.raises(DataError, match="MISSING_OBJECT"):
+        claimed(store, 2, freed)
+    with pytest.raises(DataError, match="MISSING_OBJECT"):
+        log_of_readers(store)
+    assert [finding.condition for finding in verify_input(store, STORE)] == ["MISSING_OBJECT"]
+
+
+def test_a_log_that_is_gone_is_missed(store: LocalStore) -> None:
+    with pytest.raises(DataError, match="MISSING_OBJECT"):
+        claimed(store, 2, freed=1)
+
+
+def test_every_flipped_byte_is_found_and_named(store: LocalStore) -> None:
+    claimed(store).append([pushed("a")], b"rows")
+    assert list(verify_input(store, STORE)) == []
+    for name in store.list("input/"):
+        path = store.local_path(name)
+        content = path.read_bytes()
+        for at in range(len(content)):
+            path.write_bytes(content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :])
+            assert [(f.name, f.condition) for f in verify_input(store, STORE)] == [(name, "CORRUPT")], at
+        path.write_bytes(content)
+
+
+def test_an_object_of_another_store_or_source_is_refused(store: LocalStore) -> None:
+    claimed(store).append([pushed("a")], b"rows")
+    for other in (InputLog(store, "f" * 32, "orders"), InputLog(store, STORE, "others")):
+        if other.source == "others":
+            store.create("input/others/000000000001", store.read("input/orders/000000000001"))
+        with pytest.raises(DataError, match=r"\[CORRUPT\]"):
+            other.load()
+
+
+def test_a_reader_that_finds_things_deleted_looks_again(store: LocalStore) -> None:
+    log = claimed(store)
+    for _ in range(MEMO_AFTER):
+        log.append([pushed("x")], b"x")
+    reader = log_of(Meanwhile(store, "read", "input/", lambda: log.free(log.last, 0)))  # type: ignore[arg-type]
+    reader.load()
+    assert reader.find("x") is not None
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(acts=st.lists(st.sampled_from(["append", "free", "claim", "stale", "read"]), max_size=40), data=st.data())
+def test_whatever_happens_what_was_acknowledged_is_there_once(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, acts: list[str], data: st.DataObject
+) -> None:
+    monkeypatch.setattr(input_log, "MEMO_AFTER", 3)
+    store = LocalStore.open(tmp_path_factory.mktemp("s"), create=True, filesystem=Unsynced())
+    owner, token, freed, rows = claimed(store), 1, 0, 0
+    older: InputLog | None = None
+    held: dict[int, str] = {}
+    for step, act in enumerate(acts):
+        match act:
+            case "append":
+                held[owner.append([pushed(f"{step}", 2)], b"")] = f"{step}"
+                rows += 2
+            case "free":
+                freed = data.draw(st.integers(freed, owner.last))
+                owner.free(freed, 0)
+            case "claim":
+                token += 1
+                older, owner = owner, claimed(store, token, freed)
+            case "stale" if older is not None:
+                with pytest.raises(FencedError):
+                    older.append([pushed("never")], b"")
+            case "read":
+                log_of_readers(store)
+        assert [number for number, _ in owner.parts(freed)] == [number for number in held if number > freed]
+        assert all(owner.find(key) for key in held.values())
+        assert owner.waiting == sum(part.size for number, part in owner.parts(freed))
+        assert owner._base == rows
+
+
+def log_of_readers(store: Store) -> InputLog:
+    log = log_of(store)
+    log.load()
+    return log
+
+
+def log_of_all_keys(store: Store) -> set[str]:
+    return set(log_of_readers(store)._keys)
+
+
+def test_a_name_that_is_none_is_refused(store: LocalStore) -> None:
+    claimed(store)
+    store.create("input/orders/x", b"")
+    with pytest.raises(BoatliftError, match="no object of an input log"):
+        log_of_readers(store)
+    assert all(isinstance(each, Finding) for each in verify_input(store, STORE))
