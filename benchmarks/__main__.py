@@ -27,6 +27,7 @@ NAMES = (
     "simulation",
     "kafka_read",
     "kafka_write",
+    "kafka_latency",
     "push",
 )
 

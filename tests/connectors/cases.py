@@ -15,7 +15,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 import boatlift.connectors.parquet_file
 import boatlift.connectors.sqlite_table  # noqa: F401 - processes that are forked for tests have it all imported
 from boatlift.connectors import files, generator, parquet, push, sqlite
-from boatlift.connectors.push.rows import PushedRows
+from boatlift.connectors.pushes.rows import PushedRows
 from boatlift.dataflow.contracts import Json, Sink, Source
 from boatlift.storage.codec import Push as StoredPush
 from boatlift.storage.input_log import InputLog

@@ -8,6 +8,7 @@ import decimal
 import json
 import socket
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -21,8 +22,9 @@ import pytest
 from pyspark.sql import types as T
 
 import boatlift as bl
-from boatlift.connectors.push.rows import PushedRows
-from boatlift.connectors.push.source import KEY_LENGTH, LARGEST_PUSH, PushSource
+from boatlift.connectors.pushes.rows import PushedRows
+from boatlift.connectors.pushes.server import LARGEST_BODY, MOST_OBJECTS
+from boatlift.connectors.pushes.source import KEY_LENGTH, PushSource
 from boatlift.dataflow import Receipt
 from boatlift.storage.input_log import InputLog
 from boatlift.storage.local import LocalStore
@@ -112,6 +114,29 @@ def test_rows_of_python_that_do_not_fit_are_refused(given: object) -> None:
         PushedRows(SCHEMA).of_python(given)
 
 
+@pytest.mark.parametrize("number", ['"1e-99999999"', "1e-99999999", "1E+77", '"NaN"', '"Infinity"', "1" * 101, "1.234"])
+def test_decimals_that_no_column_holds_are_refused(number: str) -> None:
+    """Arrow dies of some of them, and the process with it."""
+    inner = T.StructType([T.StructField("d", T.DecimalType(38, 2))])
+    rows = PushedRows(T.StructType([T.StructField("of", T.ArrayType(inner))]))
+    assert rows.of_json(b'{"of": [{"d": 12.25}]}').to_pylist() == [{"of": [{"d": decimal.Decimal("12.25")}]}]
+    with pytest.raises(bl.DataError, match=r"\[BAD_ROW\]"):
+        rows.of_json(f'{{"of": [{{"d": {number}}}]}}'.encode())
+
+
+def test_what_python_has_and_no_column_is_refused() -> None:
+    schema = T.StructType([T.StructField("s", T.StructType([T.StructField("x", T.LongType(), nullable=False)]))])
+    with pytest.raises(bl.DataError, match=r"\[BAD_ROW\]"):
+        PushedRows(SCHEMA).of_python([{"id": 1, "item": "\ud800"}])
+    with pytest.raises(bl.DataError, match=r"\[BAD_ROW\]"):
+        PushedRows(schema).of_python(pa.table({"s": [{"y": "text"}]}))
+    (row,) = PushedRows(schema).of_json(b"{}").to_pylist()
+    assert row == {"s": None}
+    assert PushedRows(schema).schema.field("s").type.field("x").nullable, (
+        "who reads a NULL of the whole finds one inside"
+    )
+
+
 def test_tables_are_taken_as_they_are() -> None:
     rows = PushedRows(SCHEMA)
     table = pa.table({"item": pa.chunked_array([["a"], [None]]), "id": pa.array([1, 2], pa.int32())})
@@ -126,6 +151,9 @@ def test_the_same_rows_have_the_same_digest() -> None:
     one = rows.of_json(b'[{"id": 1, "item": "a"}, {"id": 2}]')
     assert rows.digest(one) == rows.digest(rows.of_python([{"item": "a", "id": 1}, {"id": 2, "item": None}]))
     assert rows.digest(one) != rows.digest(rows.of_json(b'[{"id": 1, "item": "b"}, {"id": 2}]'))
+    hidden = pa.array(["a", "hidden"]).filter(pa.array([True, True]))
+    masked = pa.StringArray.from_buffers(2, *hidden.buffers()[1:], pa.array([True, None]).buffers()[0])
+    assert rows.digest(rows.of_python(pa.table({"id": [1, 2], "item": masked}))) == rows.digest(one)
 
 
 def test_types_that_cannot_be_pushed_are_refused() -> None:
@@ -139,6 +167,7 @@ def test_types_that_cannot_be_pushed_are_refused() -> None:
     [
         {"listen": "nowhere"}, {"listen": ":80"}, {"listen": "host:port"}, {"listen": "h:70000"}, {"ack": "never"},
         {"remember_keys": timedelta(0)}, {"max_rows_per_step": 0}, {"max_waiting_bytes": 0.5}, {"schema": "id"},
+        {"listen": 8080}, {"remember_keys": 5}, {"max_rows_per_step": "x"}, {"max_waiting_bytes": None},
     ],
 )  # fmt: skip
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
@@ -162,8 +191,9 @@ class Source(PushSource):
         }
         super().__init__(SCHEMA, **{**made, **options}, clock=lambda: self.now)
         self.now = 0
+        self.reserve("orders")
         self.attach(InputLog(store or LocalStore.open(folder, create=True), "0" * 32, "orders"))
-        self.open(token, 0)
+        self.open(token, self.start(), self.start())
 
     def put(self, *ids: int, key: str | None = None) -> Receipt:
         return self.push([{"id": each} for each in ids], key, 0)
@@ -229,27 +259,47 @@ def test_pushes_that_come_while_one_is_written_share_an_object(tmp_path: Path) -
     source.close()
 
 
+def until(holds: Any) -> Any:
+    """Waits for what another thread does; gives it."""
+    deadline = time.monotonic() + 30
+    while not (found := holds()):
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    return found
+
+
 def test_who_waits_for_stability_hears_once_rows_are_freed(tmp_path: Path) -> None:
     source = Source(tmp_path, until_stable=True)
-    first, second = source.put_json(b'{"id": 1}', "a"), source.put_json(b'{"id": 2}', "b")
-    while (position := source.next(source.start())) is None or position["rows"] < 2:
-        pass  # the rows come when they are recorded, which nobody tells
+    first = source.put_json(b'{"id": 1}', "a")
+    one = until(lambda: source.next(source.start()))
+    second = source.put_json(b'{"id": 2}', "b")
+    two = until(lambda: source.next(source.advance(source.start(), one)))
     again = source.put_json(b'{"id": 1}', "a")
-    one = {**position, "last": 2}
+    assert source.awaits_stability
     assert not first.done()
     source.acknowledge(one)
     assert first.result(30) == Receipt(1, repeated=False, stable=True)
     assert again.result(30) == Receipt(1, repeated=True, stable=True)
-    if position["last"] > 2:
-        assert not second.done()
+    assert not second.done()
+    source.acknowledge(two)
+    assert second.result(30).stable
     third = source.put_json(b'{"id": 3}', None)
     source.close()
-    for answer in (second, third):
-        if answer.exception(30) is not None:
-            with pytest.raises(bl.UnavailableError, match=r"\[NOT_RUNNING\]"):
-                answer.result(30)
+    assert third.result(30) == Receipt(1, repeated=False, stable=False), "it is recorded, and who waits hears that"
     with pytest.raises(bl.UnavailableError, match=r"\[NOT_RUNNING\]"):
         source.put(4)
+
+
+def test_who_pushes_while_it_ends_hears_of_it(source: Source) -> None:
+    recorder = source._recorder
+    source.close()
+    with pytest.raises(bl.UnavailableError, match=r"\[NOT_RUNNING\]"):
+        recorder.put(source._rows.of_json(b'{"id": 1}'), None)
+
+
+def test_a_source_runs_once(source: Source) -> None:
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] orders runs already"):
+        source.reserve("orders")
 
 
 def test_more_than_may_wait_is_refused_until_some_is_freed(tmp_path: Path) -> None:
@@ -258,11 +308,11 @@ def test_more_than_may_wait_is_refused_until_some_is_freed(tmp_path: Path) -> No
     with pytest.raises(bl.UnavailableError, match=r"\[PUSH_FULL\]"):
         source.put(2)
     assert source.put(1, key="a").repeated, "who asks again what is there needs no room"
-    position = source.next(source.start())
-    source.acknowledge(position)
-    while source._log.waiting:
-        pass  # the recorder frees it on its own thread
+    assert source.awaits_stability
+    source.acknowledge(source.next(source.start()))
+    until(lambda: not source._log.waiting)
     source.put(2)
+    assert not source.awaits_stability
     source.close()
 
 
@@ -283,11 +333,15 @@ def test_keys_are_forgotten_when_their_time_is_over(tmp_path: Path, monkeypatch:
 def test_an_owner_that_was_fenced_takes_nothing(source: Source, tmp_path: Path) -> None:
     source.put(1)
     newer = Source(tmp_path, 2)
+    with pytest.raises(bl.FencedError):
+        source.pushed("what the newer one may have")
     for _ in range(2):
         with pytest.raises(bl.FencedError, match=r"\[FENCED\]"):
             source.put(2)
     with pytest.raises(bl.FencedError):
         source.next(source.start())
+    with pytest.raises(bl.FencedError):
+        source.pushed("what the newer one may have")
     assert newer.next(newer.start())["rows"] == 1
     newer.close()
 
@@ -331,19 +385,44 @@ def test_a_step_ends_with_the_object_that_makes_it_full(source: Source) -> None:
     assert taken == [(0, 6), (6, 3)]
 
 
-def test_a_push_of_no_rows_makes_no_step(source: Source) -> None:
-    assert source.put(key="nothing").rows == 0
-    assert source.put(key="nothing").repeated
-    assert source.next(source.start()) is None
+def test_a_push_of_no_rows_is_none(source: Source) -> None:
+    for key in (None, "nothing"):
+        assert source.put(key=key) == Receipt(0, repeated=False, stable=True)
+    assert source.pushed("nothing") is None
+    assert source._log.last == 1, "something was recorded"
     source.put(1)
     assert source.next(source.start())["rows"] == 1
+
+
+def test_more_rows_than_are_taken_at_once_are_refused(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("boatlift.connectors.pushes.recorder.LARGEST_ROWS", 1000)
+    with pytest.raises(bl.InvalidError, match=r"\[PUSH_TOO_LARGE\]"):
+        source.put(*range(200))
+    source.put(1)
+
+
+def test_objects_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("boatlift.connectors.pushes.recorder.OBJECT_BYTES", 1)
+    begun, go = threading.Event(), threading.Event()
+    store = LocalStore.open(tmp_path, create=True)
+    source = Source(tmp_path, store=store)
+    slow: Any = Meanwhile(store, "create", "input/", lambda: (begun.set(), go.wait(30)))
+    source._log._store = slow
+    answers = [source.put_json(b'{"id": 0}', None)]
+    assert begun.wait(30)
+    answers += [source.put_json(b'{"id": 1}', None) for _ in range(3)]
+    go.set()
+    for answer in answers:
+        answer.result(30)
+    assert [part.rows for _, part in source._log.parts(0)] == [1, 1, 1, 1]
+    source.close()
 
 
 # --- HTTP ----------------------------------------------------------------------------------------------------------------
 
 
 def ask(url: str, body: bytes | None = None, key: str | None = None) -> tuple[int, dict[str, Any]]:
-    headers = {} if key is None else {"Idempotency-Key": key}
+    headers: Any = {} if key is None else {"Idempotency-Key": key.encode()}
     try:
         with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=30) as answer:
             return answer.status, json.load(answer)
@@ -372,7 +451,8 @@ def test_http_says_what_became_of_rows(served: tuple[Source, str], tmp_path: Pat
         (b'{"id": "x"}', None, 400, "BAD_ROW"),
         (b'{"id": 9}', "k/1 é", 422, "KEY_REUSED"),
         (b'{"id": 9}', "k" * 201, 400, "BAD_OPTION"),
-        (b" " * (LARGEST_PUSH + 1), None, 413, "PUSH_TOO_LARGE"),
+        (b" " * (LARGEST_BODY + 1), None, 413, "PUSH_TOO_LARGE"),
+        (b"{}" * (MOST_OBJECTS + 1), None, 413, "PUSH_TOO_LARGE"),
     ):
         found, told = ask(url, body, key)
         assert (found, told["condition"]) == (status, condition)
@@ -390,12 +470,28 @@ def test_a_client_that_waits_for_stability_is_told_of_the_end(tmp_path: Path) ->
     told: list[tuple[int, dict[str, Any]]] = []
     client = threading.Thread(target=lambda: told.append(ask(url, b'{"id": 1}', "a")))
     client.start()
-    while source.next(source.start()) is None:
-        pass  # until it is recorded
+    until(lambda: source.next(source.start()))
     source.close()
     client.join(30)
-    assert told[0][0] == 503
-    assert told[0][1]["condition"] == "NOT_RUNNING"
+    assert told == [(200, {"rows": 1, "repeated": False, "stable": False})]
+
+
+def test_a_client_that_goes_in_the_middle_disturbs_nobody(served: tuple[Source, str]) -> None:
+    source, url = served
+    with socket.create_connection(source.listens_at) as gone:
+        gone.sendall(b'POST /orders HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"id":')
+    assert ask(url, b'{"id": 1}')[0] == 200
+    assert ask(url, b'{"id": 1, "item": "%s"}' % (b"x" * 100_000))[0] == 200, "a large one is parsed elsewhere"
+
+
+def test_what_nobody_foresaw_is_told_as_json(
+    served: tuple[Source, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    source, url = served
+    monkeypatch.setattr(source, "put_json", lambda *_: 1 / 0)
+    status, told = ask(url, b'{"id": 1}')
+    assert (status, told["condition"]) == (500, "INTERNAL")
+    assert "ZeroDivisionError" in caplog.text
 
 
 def test_an_address_that_is_taken_is_told(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import boatlift as bl
-from boatlift.connectors.push.source import PushSource
+from boatlift.connectors.pushes.source import PushSource
 from boatlift.console.look import show_rows
 from boatlift.storage.local import LocalStore
 from boatlift.storage.verify import verify
@@ -148,7 +148,7 @@ def test_a_takeover_fences_and_loses_nothing_that_was_acknowledged(spark: SparkS
     assert ids() == [1, 2]
 
 
-@pytest.mark.parametrize("policy", [bl.Lazy(every=1), bl.Eager()])
+@pytest.mark.parametrize("policy", [bl.Lazy(every=1), bl.Lazy(every=20), bl.Eager(), bl.History()])
 def test_who_asks_for_stability_is_told_when_no_failure_needs_the_rows(spark: SparkSession, policy: Any) -> None:
     flow = orders(policy, ack="stable")
     with running(flow, spark):
@@ -158,6 +158,55 @@ def test_who_asks_for_stability_is_told_when_no_failure_needs_the_rows(spark: Sp
         assert flow.push("pushed", row(0), key="0") == bl.Receipt(1, repeated=True, stable=True)
         assert not [*source_of(flow)._log.parts(5)], "something waits, though all of it is stable"
     assert counts() == {"item 0": 1, "item 1": 1, "item 2": 1}
+
+
+def test_who_would_wait_for_ever_is_refused(spark: SparkSession) -> None:
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_POLICY\] pushed answers once its rows are stable, and per"):
+        bl.start(orders(bl.Lazy(every=None), ack="stable"), "store", spark=spark)
+
+
+def test_a_source_that_is_full_takes_more_as_soon_as_nothing_needs_what_it_has(spark: SparkSession) -> None:
+    flow = orders(bl.Lazy(every=20), max_waiting_bytes=4000)
+    refused = 0
+    with running(flow, spark):
+        for number in range(30):
+            while True:
+                try:
+                    flow.push("pushed", row(number), key=f"{number}")
+                    break
+                except bl.UnavailableError as error:
+                    assert error.condition == "PUSH_FULL"  # noqa: PT017 - it is tried again
+                    refused += 1
+    assert refused
+    drained(lambda: orders(bl.Lazy(every=20)), spark)
+    assert ids() == list(range(30))
+
+
+def test_one_source_is_not_two(spark: SparkSession) -> None:
+    flow = orders()
+    with running(flow, spark) as first:
+        flow.push("pushed", row(0))
+        second = bl.start(flow, "store", spark=spark)
+        with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] pushed runs already"):
+            second.wait()
+        flow.push("pushed", row(1))
+        assert first.is_active
+    drained(orders, spark)
+    assert ids() == [0, 1]
+    with pytest.raises(bl.InvalidError, match="under another name"):
+        flow.source("again", source_of(flow))
+
+
+def test_who_cannot_listen_fences_nobody(spark: SparkSession) -> None:
+    flow = orders(listen="127.0.0.1:0")
+    with running(flow, spark):
+        flow.push("pushed", row(0))
+        host, port = source_of(flow).listens_at
+        with pytest.raises(bl.UnavailableError, match=r"\[LISTEN_FAILED\]"):
+            bl.run(orders(listen=f"{host}:{port}"), "store", spark=spark)
+        flow.push("pushed", row(1))
+    drained(orders, spark)
+    assert ids() == [0, 1]
 
 
 def test_rows_that_are_stable_are_deleted(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,10 +249,11 @@ def test_random_values_are_the_same_when_rows_are_read_again(spark: SparkSession
     assert len({r for _, r in after}) == len(after), "two rows have one position"
 
 
-def test_a_batch_over_everything_reads_pushes_that_are_long_stable(spark: SparkSession) -> None:
+@pytest.mark.parametrize("ack", ["recorded", "stable"])
+def test_a_batch_over_everything_reads_pushes_that_are_long_stable(spark: SparkSession, ack: Any) -> None:
     def flow() -> bl.Dataflow:
         made = bl.Dataflow("all")
-        rows = made.source("pushed", bl.push(SCHEMA))
+        rows = made.source("pushed", bl.push(SCHEMA, ack=ack))
         total = rows.recompute("total", lambda df: df.groupBy().count(), policy=bl.Batch(epochs=1))
         total.sink("out", bl.parquet("out"))
         return made
@@ -211,7 +261,8 @@ def test_a_batch_over_everything_reads_pushes_that_are_long_stable(spark: SparkS
     for number in range(3):
         pushing = flow()
         with running(pushing, spark):
-            pushing.push("pushed", row(number))
+            told = pushing.push("pushed", row(number))
+        assert told.stable == (ack == "stable")
         drained(flow, spark)
     assert max(r["count"] for r in rows_in("out")) == 3
 

@@ -127,15 +127,53 @@ def test_what_is_free_goes_and_its_keys_stay(store: LocalStore) -> None:
     assert [part.base for _, part in log.parts(0)] == [MEMO_AFTER]
 
 
-def test_a_crash_between_what_is_freed_and_the_memo_costs_nothing(store: LocalStore) -> None:
+def test_what_is_freed_of_a_log_that_is_read_in_the_whole_stays(store: LocalStore) -> None:
+    log = InputLog(store, STORE, "orders", keeps_all=True)
+    log.claim(1, 0)
+    for _ in range(MEMO_AFTER + 1):
+        log.append([pushed("x")], b"x")
+    log.free(log.last, 0)
+    assert log.waiting == 0
+    assert len(there(store)) == MEMO_AFTER + 2
+
+
+def test_large_rows_go_soon(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(input_log, "MEMO_BYTES", 1000)
     log = claimed(store)
-    for number in range(10):
-        log.append([pushed(f"k{number}")], b"rows")
-    for name in [*store.list("input/")][:4]:
-        assert store.size(name)
-    following = claimed(store, 2, freed=7)
-    assert [number for number, _ in following.parts(7)] == [8, 9, 10, 11]
-    assert all(following.find(f"k{number}") for number in range(10))
+    for _ in range(3):
+        log.free(log.append([pushed("x")], b"x" * 600), 0)
+    assert there(store) == [1, 4, 5], "after two there was enough"
+
+
+def test_only_the_newest_keys_are_remembered(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(input_log, "MEMO_AFTER", 2)
+    monkeypatch.setattr(input_log, "MOST_KEYS", 3)
+    log = claimed(store)
+    for number in range(5):
+        log.append([pushed(f"k{number}")], b"")
+    log.free(log.last, 0)
+    assert [log.find(f"k{number}") is not None for number in range(5)] == [False, False, True, True, True]
+
+
+def test_a_log_whose_end_is_gone_is_missed_if_a_step_took_it(store: LocalStore) -> None:
+    log = claimed(store)
+    for _ in range(4):
+        log.append([pushed("x")], b"x")
+    store.delete("input/orders/000000000005")
+    with pytest.raises(DataError, match=r"\[MISSING_OBJECT\] input/orders/000000000005"):
+        log_of(store).claim(2, 5, taken=5)
+    for taken in ({"orders": 5}, {"others": 1}):
+        assert [finding.condition for finding in verify_input(store, STORE, taken)] == ["MISSING_OBJECT"]
+    log_of(store).claim(2, 4, taken=4)
+
+
+def test_an_owner_that_was_fenced_does_not_know_what_is_there(store: LocalStore) -> None:
+    older = claimed(store, 1)
+    older.append([pushed("a")], b"")
+    older.check_newest()
+    claimed(store, 2)
+    with pytest.raises(FencedError, match=r"\[FENCED\]"):
+        older.check_newest()
 
 
 @pytest.mark.parametrize("freed", [0, 3, 300])
@@ -149,7 +187,7 @@ def test_an_object_that_lacks_is_missed(store: LocalStore, freed: int) -> None:
         claimed(store, 2, freed)
     with pytest.raises(DataError, match="MISSING_OBJECT"):
         log_of_readers(store)
-    assert [finding.condition for finding in verify_input(store, STORE)] == ["MISSING_OBJECT"]
+    assert [finding.condition for finding in verify_input(store, STORE, {})] == ["MISSING_OBJECT"]
 
 
 def test_a_log_that_is_gone_is_missed(store: LocalStore) -> None:
@@ -159,13 +197,13 @@ def test_a_log_that_is_gone_is_missed(store: LocalStore) -> None:
 
 def test_every_flipped_byte_is_found_and_named(store: LocalStore) -> None:
     claimed(store).append([pushed("a")], b"rows")
-    assert list(verify_input(store, STORE)) == []
+    assert list(verify_input(store, STORE, {})) == []
     for name in store.list("input/"):
         path = store.local_path(name)
         content = path.read_bytes()
         for at in range(len(content)):
             path.write_bytes(content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :])
-            assert [(f.name, f.condition) for f in verify_input(store, STORE)] == [(name, "CORRUPT")], at
+            assert [(f.name, f.condition) for f in verify_input(store, STORE, {})] == [(name, "CORRUPT")], at
         path.write_bytes(content)
 
 
@@ -234,4 +272,4 @@ def test_a_name_that_is_none_is_refused(store: LocalStore) -> None:
     store.create("input/orders/x", b"")
     with pytest.raises(BoatliftError, match="no object of an input log"):
         log_of_readers(store)
-    assert all(isinstance(each, Finding) for each in verify_input(store, STORE))
+    assert all(isinstance(each, Finding) for each in verify_input(store, STORE, {}))

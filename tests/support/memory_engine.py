@@ -113,6 +113,12 @@ class MemoryEngine:
     def environment(self) -> dict[str, Any]:
         return {"python": "3"}
 
+    def reserve(self) -> None:
+        pass
+
+    def awaited(self) -> bool:
+        return False
+
     def start(self, beginning: Beginning) -> None:
         self._store, self._scratch, self._token = beginning.store, beginning.scratch, beginning.token
         self._files = ScratchFiles(beginning.scratch)
@@ -148,6 +154,9 @@ class MemoryEngine:
     def poll(self, source: str, cursor: Json) -> Json | None:
         start = cursor["taken"]
         return {"start": start, "end": min(start + ROWS_A_STEP, self.world.rows)} if start < self.world.rows else None
+
+    def gathers(self, source: str, position: Json) -> bool:
+        return False
 
     def advance(self, source: str, cursor: Json, position: Json) -> Json:
         assert cursor["taken"] == position["start"]

@@ -56,7 +56,14 @@ class Dataflow:
         return MappingProxyType(self._processors)
 
     def source(self, name: str, source: Source) -> Stream:
-        """Adds a source of append-only rows."""
+        """Adds a source of append-only rows.
+
+        Raises:
+            InvalidError: `[BAD_OPTION]` rows that are pushed cannot be two sources' at once.
+        """
+        others = [each for each in self._processors.values() if isinstance(each, SourceProcessor)]
+        if isinstance(source, TakesPushes) and any(each.source is source for each in others):
+            raise InvalidError("BAD_OPTION", f"{name} is a source under another name already: make another bl.push")
         return self._add(SourceProcessor(_checked(name), source))
 
     def push(self, source: str, rows: object, *, key: str | None = None, timeout: float = 30.0) -> Receipt:

@@ -28,6 +28,7 @@ __all__ = [
     "Committed",
     "CountsInTasks",
     "Delivery",
+    "Gathers",
     "Json",
     "LoadsEverything",
     "LoadsTogether",
@@ -122,6 +123,18 @@ class LoadsTogether(Source, Protocol):
 
     def load_together(self, spark: SparkSession, positions: Sequence[Json]) -> DataFrame:
         """Reads exactly the rows that positions name, lazily; `_ordinal` (int) is the index of a row's position."""
+
+
+@runtime_checkable
+class Gathers(Source, Protocol):
+    """A source that gives in its next position all that came meanwhile.
+
+    So it is not asked before the step's turn: closed ahead, steps would be as many and as small as they come, and each would wait for all before it. It is
+    asked at once where more is there than a position takes.
+    """
+
+    def is_full(self, position: Json) -> bool:
+        """Tells whether more may have been there than the position took."""
 
 
 @runtime_checkable

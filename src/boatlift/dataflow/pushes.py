@@ -67,22 +67,36 @@ class KeptInStore(Source, Protocol):
     """
 
     @property
+    def answers_when_stable(self) -> bool:
+        """Whether those who push hear of it only once their rows are stable."""
+
+    @property
     def awaits_stability(self) -> bool:
-        """Whether somebody waits until its positions are acknowledged: then that is found out at once, not now and then."""
+        """Whether somebody waits now until rows are stable: to hear of it, or to push more."""
+
+    def reserve(self, name: str) -> None:
+        """Takes what only one process can have, under its name in the dataflow: until `close`.
+
+        Raises:
+            InvalidError: `[BAD_OPTION]` it runs already.
+            UnavailableError: `[LISTEN_FAILED]`.
+        """
 
     def attach(self, log: InputLog) -> None:
         """Learns where its rows are; it can be read then."""
 
-    def open(self, token: int, freed: int) -> None:
+    def open(self, token: int, stable: Json, newest: Json) -> None:
         """Takes input from now on, as the owner of this token.
 
         Args:
             token: See `InputLog.claim`.
-            freed: The last object that nobody needs rows of.
+            stable: The cursor after what no failure needs any more.
+            newest: The cursor after all that it gave.
+
+        Raises:
+            DataError: `[MISSING_OBJECT]`, `[CORRUPT]`.
+            FencedError: a newer owner has it.
         """
 
     def close(self) -> None:
         """Takes no more input; whoever waits for an answer gets one."""
-
-    def freed_by(self, cursor: Json) -> int:
-        """Tells the last object that all positions up to a cursor have taken."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from boatlift.dataflow import KeptInStore, Plan
+from boatlift.dataflow import KeptInStore, Lazy, Plan
+from boatlift.errors import InvalidError
 from boatlift.runtime.engine import Beginning
 from boatlift.storage.input_log import InputLog
 
@@ -14,25 +15,53 @@ class InputLogs:
 
     Args:
         plan: Of which dataflow.
+
+    Raises:
+        InvalidError: `[BAD_POLICY]` somebody is to wait for what never comes.
     """
 
     def __init__(self, plan: Plan) -> None:
+        self._plan = plan
         self._sources = {
             name: each.source for name, each in plan.sources.items() if isinstance(each.source, KeptInStore)
         }
+        self._reserved: list[KeptInStore] = []
+        never = [unit.name for unit in plan.units.values() if unit.policy == Lazy(every=None)]
+        for name, source in self._sources.items():
+            if never and source.answers_when_stable:
+                raise InvalidError(
+                    "BAD_POLICY",
+                    f"{name} answers once its rows are stable, and {never[0]}, which never makes a checkpoint, could need them for ever: choose "
+                    f"ack='recorded', or another policy",
+                )
+
+    def reserve(self) -> None:
+        """Has them listen, if they are to.
+
+        Raises:
+            InvalidError: `[BAD_OPTION]` one is in use.
+            UnavailableError: `[LISTEN_FAILED]`.
+        """
+        for name, source in self._sources.items():
+            source.reserve(name)
+            self._reserved.append(source)
 
     def open(self, beginning: Beginning) -> None:
         """Takes the input logs over.
 
         Raises:
+            DataError: `[MISSING_OBJECT]`, `[CORRUPT]`.
             FencedError: a newer owner has one.
-            UnavailableError: `[LISTEN_FAILED]`.
         """
         for name, source in self._sources.items():
-            source.attach(InputLog(beginning.store, beginning.store_id, name))
-            source.open(beginning.token, source.freed_by(beginning.stable.get(name, source.start())))
+            source.attach(InputLog(beginning.store, beginning.store_id, name, keeps_all=self._plan.read_whole(name)))
+            source.open(beginning.token, *beginning.cursors.get(name, (source.start(), source.start())))
+
+    def awaited(self) -> bool:
+        """Tells whether somebody waits until rows are stable, or until there is room again."""
+        return any(source.awaits_stability for source in self._sources.values())
 
     def close(self) -> None:
         """Takes no more."""
-        for source in self._sources.values():
+        for source in self._reserved:
             source.close()

@@ -20,7 +20,9 @@ from pyspark.sql import SparkSession
 from boatlift.dataflow import (
     Aggregate,
     Committed,
+    Gathers,
     Json,
+    KeptInStore,
     LoadsTogether,
     Outcome,
     Plan,
@@ -130,6 +132,14 @@ class SparkEngine:
 
     # -- beginning and end --------------------------------------------------------------------------------------------
 
+    def reserve(self) -> None:
+        """Has sources listen where they are to."""
+        self._input_logs.reserve()
+
+    def awaited(self) -> bool:
+        """Asks sources that are pushed to."""
+        return self._input_logs.awaited()
+
     def start(self, beginning: Beginning) -> None:
         """Learns where everything is; from now on sources take what is pushed to them."""
         store, scratch, token = beginning.store, beginning.scratch, beginning.token
@@ -193,6 +203,11 @@ class SparkEngine:
         """Closes a step at a source."""
         return self.plan.sources[source].source.next(cursor)
 
+    def gathers(self, source: str, position: Json) -> bool:
+        """Asks a source that may."""
+        asked = self.plan.sources[source].source
+        return isinstance(asked, Gathers) and not asked.is_full(position)
+
     def advance(self, source: str, cursor: Json, position: Json) -> Json:
         """Gives the cursor after a position."""
         return self.plan.sources[source].source.advance(cursor, position)
@@ -202,9 +217,11 @@ class SparkEngine:
         return self._readings.take_new()
 
     def acknowledge(self, source: str, time: int, position: Json) -> None:
-        """Tells a source that a position will never be read again."""
-        self._readings.forget(source, time)
-        self.plan.sources[source].source.acknowledge(position)
+        """Tells a source that nobody will ask for a position again; one that is read in the whole only if it keeps its rows itself."""
+        told = self.plan.sources[source].source
+        if not self.plan.read_whole(source) or isinstance(told, KeptInStore):
+            self._readings.forget(source, time)
+            told.acknowledge(position)
 
     # -- steps --------------------------------------------------------------------------------------------------------
 

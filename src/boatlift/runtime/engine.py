@@ -57,7 +57,7 @@ class Beginning:
         store, scratch, store_id, token: As the names say.
         recorded: Source to the last time that was closed before this process began: its input must be proved unchanged.
         read: Source and time to what was read of it before, where that is known.
-        stable: Source to the cursor after what nobody will read again.
+        cursors: Source to the cursors after what no failure needs any more, and after all that it gave.
     """
 
     store: Store
@@ -66,7 +66,7 @@ class Beginning:
     token: int
     recorded: Mapping[str, int] = field(default_factory=dict)
     read: Mapping[tuple[str, int], Reading] = field(default_factory=dict)
-    stable: Mapping[str, Json] = field(default_factory=dict)
+    cursors: Mapping[str, tuple[Json, Json]] = field(default_factory=dict)
 
 
 class Engine(Protocol):
@@ -85,6 +85,16 @@ class Engine(Protocol):
 
     def environment(self) -> dict[str, Any]:
         """Tells versions and settings that results depend on: a replay under others is refused."""
+
+    def reserve(self) -> None:
+        """Takes what only one process can have, before any other is fenced.
+
+        Raises:
+            UnavailableError: `[LISTEN_FAILED]`.
+        """
+
+    def awaited(self) -> bool:
+        """Tells whether somebody waits until what sources gave is stable; at once."""
 
     def start(self, beginning: Beginning) -> None:
         """Learns where runs are, where files that need not survive go, and as whom it writes to sinks and takes what is pushed."""
@@ -105,6 +115,9 @@ class Engine(Protocol):
 
     def poll(self, source: str, cursor: Json) -> Json | None:
         """Closes a step at a source: its position, or None if there is nothing new."""
+
+    def gathers(self, source: str, position: Json) -> bool:
+        """Tells whether a source gave all that it had, and will give all that comes meanwhile."""
 
     def advance(self, source: str, cursor: Json, position: Json) -> Json:
         """Gives the cursor after a position; pure."""
@@ -166,7 +179,7 @@ class Engine(Protocol):
         """Tells source and time of what was read for the first time since this was last asked, and what it was."""
 
     def acknowledge(self, source: str, time: int, position: Json) -> None:
-        """Tells a source that a position will never be read again."""
+        """Learns that no failure can make anyone read a position again, and tells the source, if nobody else does."""
 
     def hasten(self) -> None:
         """Learns that a clean stop was asked for: a run of several steps may end after the one under way."""

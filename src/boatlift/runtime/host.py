@@ -20,7 +20,6 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from boatlift.dataflow import KeptInStore, Plan
 from boatlift.errors import BoatliftError, FencedError, UnavailableError, UserCodeError
 from boatlift.runtime.answers import Answer, Answers
 from boatlift.runtime.attempts import REST_SECONDS, RETRIES, Attempts
@@ -114,6 +113,7 @@ class Host:
             self._engine.close()
 
     def _take_over_and_run(self) -> None:
+        self._engine.reserve()
         self._log = Log.open(self._store, self._engine.plan.dataflow)
         self._token = token = self._log.claim(self._claim())
         history = self._log.history
@@ -136,7 +136,7 @@ class Host:
                 token,
                 recorded=self._positions.recorded,
                 read=readings(plan, history),
-                stable=self._positions.stable,
+                cursors=self._positions.cursors,
             )
         )
         self._engine.skip(self._decisions.skipped, self._decisions.passed_over)
@@ -149,7 +149,8 @@ class Host:
                 self._decisions.standing(),
                 {name: Frontier.up_to(step) for name, step in self._deliveries.held.items()},
                 together=self._engine.together,
-                collect_after=0 if self._someone_waits(plan) else COLLECT_AFTER,
+                awaited=self._engine.awaited,
+                collect_after=COLLECT_AFTER,
                 messages_ahead=MESSAGES_AHEAD,
             )
             first = self._machine.start()
@@ -167,12 +168,6 @@ class Host:
             # Jobs end first: what they answer may still want to write.
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._writer.close()
-
-    @staticmethod
-    def _someone_waits(plan: Plan) -> bool:
-        """Tells whether somebody waits until what was read is stable."""
-        sources = (each.source for each in plan.sources.values())
-        return any(isinstance(source, KeptInStore) and source.awaits_stability for source in sources)
 
     def _newer_owner(self) -> FencedError | None:
         """What went wrong may come of a takeover, such as scratch files that are gone; then it is that which is told."""
@@ -299,7 +294,8 @@ class Host:
         if self._is_of_this_life(order.source, order.life):
             self._positions.closed(order.source, order.time, record["position"])
             self._unended.look(self._machine.processors)
-        yield do.Closed(order.source, order.life, order.time, record)
+        gathers = self._engine.gathers(order.source, record["position"])
+        yield do.Closed(order.source, order.life, order.time, record, gathers)
 
     def _idle(self, order: do.Close, took: float) -> Iterable[do.Event]:
         if not self._available_now:
@@ -479,7 +475,8 @@ class Host:
         """Writes a manifest, then deletes the runs that nobody can ask for: what is to be kept of them is known now."""
         live = {run.name for content in self._machine.contents() for run in runs_of(content)} | self._engine.holds()
         self._engine.discard(live)
-        self._manifests.append(self._pool.submit(self._manifest, self._runs.garbage(live)))
+        under_way = [each for each in self._manifests if not each.done()]
+        self._manifests = [*under_way, self._pool.submit(self._manifest, self._runs.garbage(live))]
 
     def _manifest(self, garbage: Sequence[str]) -> None:
         try:

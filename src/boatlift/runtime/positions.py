@@ -53,12 +53,9 @@ class Positions:
         self._newest = {source: self._folded(source, last) for source, last in self.recorded.items()}
 
     @property
-    def stable(self) -> dict[str, Any]:
-        """Source to the cursor after what nobody will read again, of what this process knows."""
-        return {
-            source: self._engine.first_cursor(source) if self._engine.plan.read_whole(source) else cursor
-            for source, (_, cursor) in self._stable.items()
-        }
+    def cursors(self) -> dict[str, tuple[Any, Any]]:
+        """Source to the cursors after what no failure needs, and after all that it gave, of what this process knows."""
+        return {source: (cursor, self._newest[source][1]) for source, (_, cursor) in self._stable.items()}
 
     def cursor(self, source: str, time: int) -> Any:
         """Gives the cursor that the position of a time is taken from."""
@@ -90,9 +87,7 @@ class Positions:
         """Tells a source which positions will not be read again: those that this process knows of."""
         positions, last = self._positions[source], last_of(frontier)
         for time in sorted(t for t in positions if t <= last):
-            position = positions.pop(time)
-            if not self._engine.plan.read_whole(source):  # else it will be read again, in the whole
-                self._engine.acknowledge(source, time, position)
+            self._engine.acknowledge(source, time, positions.pop(time))
 
     def _folded(self, source: str, last: int) -> tuple[int, Any]:
         """Gives the cursor after a time, from the last that is in the log."""

@@ -11,7 +11,7 @@ before it can go. `docs/formats/input-log.md` describes the bytes.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,14 @@ CLAIM, MEMO, ROWS = "claim", "memo", "rows"
 
 CLAIM_ATTEMPTS = READ_ATTEMPTS = 16
 
-MEMO_AFTER = 256
-"""So many objects must be free before what they say of keys is repeated, so that they can go."""
+MEMO_AFTER, MEMO_BYTES = 256, 64 << 20
+"""So many objects, or bytes, must be free before what they say of keys is repeated, so that they can go; more where there are many keys."""
+
+KEY_BYTES = 256
+"""What is freed must be worth so much for each key that is repeated."""
+
+MOST_KEYS = 500_000
+"""So many keys are remembered, the newest."""
 
 RESTORE = "restore it from a copy"
 
@@ -65,6 +71,7 @@ class InputLog:
         store: Where it is.
         store_id: The id of the store: an object of another one is refused.
         source: Whose.
+        keeps_all: Whether rows are kept though no failure needs them: they are read again in the whole.
 
     Attributes:
         source: Likewise.
@@ -72,8 +79,9 @@ class InputLog:
         waiting: How many bytes it has in objects that are not free.
     """
 
-    def __init__(self, store: Store, store_id: str, source: str) -> None:
+    def __init__(self, store: Store, store_id: str, source: str, *, keeps_all: bool = False) -> None:
         self._store, self._store_id, self.source = store, store_id, source
+        self._keeps_all = keeps_all
         self._prefix = f"{INPUT}{source}/"
         self._changing = threading.Lock()
         self._token: int | None = None
@@ -81,7 +89,7 @@ class InputLog:
 
     def _forget(self) -> None:
         self.last = self.waiting = 0
-        self._base = self._memo = self._freed = self._gone = 0
+        self._base = self._memo = self._freed = self._gone = self._free_bytes = 0
         self._claims: tuple[int, ...] = ()
         self._parts: dict[int, InputPart] = {}
         self._there: set[int] = set()
@@ -130,7 +138,7 @@ class InputLog:
     def parts(self, after: int) -> list[tuple[int, InputPart]]:
         """Gives the objects with rows after a number, in order."""
         with self._changing:
-            return sorted((number, part) for number, part in self._parts.items() if number > after)
+            return [(number, part) for number, part in self._parts.items() if number > after]
 
     def find(self, key: str) -> Push | None:
         """Tells what was pushed with a key."""
@@ -163,24 +171,28 @@ class InputLog:
         path = self._store.local_path(self._name(number))
         if path is None:
             raise InvalidError(
-                "BAD_OPTION", "pushed rows are mapped into memory: use a store whose objects are local files"
+                "BAD_OPTION", "tasks read pushed rows as files: use a store whose objects are local files"
             )
         return path
 
     # -- writing ------------------------------------------------------------------------------------------------------
 
-    def claim(self, token: int, freed: int) -> None:
+    def claim(self, token: int, freed: int, taken: int = 0) -> None:
         """Takes the source's input over: whoever claimed before can append nothing any more.
 
         Args:
             token: The owner's; newer ones are larger.
             freed: As for `load`.
+            taken: The last number that a recorded step took: it must be there.
 
         Raises:
+            DataError: `[MISSING_OBJECT]`, `[CORRUPT]`, `[NEWER_FORMAT]`.
             FencedError: `[FENCED]` a newer owner has it.
         """
         for _ in range(CLAIM_ATTEMPTS):
             self.load(freed)
+            if self.last < taken:
+                raise DataError("MISSING_OBJECT", f"{self._name(taken)} is not there, and a step took it: {RESTORE}")
             if self.last and (newest := self._read(self.last)).token > token:
                 raise self._fenced(newest.token)
             number = self.last + 1
@@ -220,16 +232,29 @@ class InputLog:
         """
         with self._changing:
             for each in range(self._freed + 1, number + 1):
-                self.waiting -= self._parts[each].size if each in self._parts else 0
+                size = self._parts[each].size if each in self._parts else 0
+                self.waiting, self._free_bytes = self.waiting - size, self._free_bytes + size
             self._freed = max(self._freed, number)
-            free = sum(1 for each in self._there if self._gone < each <= self._freed)
-            wanted = free >= max(MEMO_AFTER, len(self._keys) // MEMO_AFTER)
+            keys = len(self._keys)
+            many = self._freed - self._gone >= max(MEMO_AFTER, keys // MEMO_AFTER)
+            wanted = not self._keeps_all and (many or self._free_bytes >= max(MEMO_BYTES, KEY_BYTES * keys))
             if wanted:
-                self._keys = {key: push for key, push in self._keys.items() if push.at >= remember}
+                kept = [push for push in self._keys.values() if push.at >= remember]
+                self._keys = {push.key: push for push in kept[-MOST_KEYS:]}
         if wanted:
             pushes = tuple(self._keys.values())
             self._write(self._object(MEMO, claims=self._claims, freed=self._freed, pushes=pushes))
             self._tidy()
+
+    def check_newest(self) -> None:
+        """Makes sure that nobody has claimed since: what this one does not know of is not there.
+
+        Raises:
+            FencedError: `[FENCED]` somebody has.
+        """
+        number = self.last + 1
+        if self._store.size(self._name(number)) is not None and (found := self._read(number)).token != self._token:
+            raise self._fenced(found.token)
 
     # -- objects ------------------------------------------------------------------------------------------------------
 
@@ -268,7 +293,7 @@ class InputLog:
         else:
             self._claims = found.claims
         if found.kind == MEMO:
-            self._keys, self._memo, self._gone = {}, found.number, found.freed
+            self._keys, self._memo, self._gone, self._free_bytes = {}, found.number, found.freed, 0
         self._base = found.base + found.count
         self._keys.update((push.key, push) for push in found.pushes if push.key)
 
@@ -325,8 +350,13 @@ def number_in(name: str) -> int:
     return int(digits)
 
 
-def verify_input(store: Store, store_id: str) -> Iterator[Finding]:
-    """Reads every object of all input logs of a store, and tells what is wrong."""
+def verify_input(store: Store, store_id: str, taken: Mapping[str, int]) -> Iterator[Finding]:
+    """Reads every object of all input logs of a store, and tells what is wrong.
+
+    Args:
+        store, store_id: The store.
+        taken: Source to the last number that a recorded step took.
+    """
     names = [*store.list(INPUT)]
     damaged = False
     for name in names:
@@ -338,8 +368,13 @@ def verify_input(store: Store, store_id: str) -> Iterator[Finding]:
                 yield Finding(name, error.condition, error.message)
     if damaged:
         return
-    for source in sorted({name.split("/")[1] for name in names}):
+    for source in sorted({name.split("/")[1] for name in names} | set(taken)):
+        log = InputLog(store, store_id, source)
         try:
-            InputLog(store, store_id, source).load()
+            log.load()
         except BoatliftError as error:
             yield Finding(f"{INPUT}{source}", error.condition, error.message)
+            continue
+        if log.last < taken.get(source, 0):
+            name = f"{INPUT}{source}/{taken[source]:012}"
+            yield Finding(name, "MISSING_OBJECT", f"{name} is not there, and a step took it: {RESTORE}")

@@ -46,8 +46,19 @@ def verify(store: Store) -> Iterator[Finding]:
         return
     yield from _check_end(log)
     yield from _check_runs(store, log.history)
-    yield from verify_input(store, log.store_id)
+    yield from verify_input(store, log.store_id, _taken_of_pushes(log.history))
     yield from _left_over(store, log, claims)
+
+
+def _taken_of_pushes(history: History) -> dict[str, int]:
+    """Gives the last number of its input log that each source took that has one, as far as that is known."""
+    taken: dict[str, int] = {}
+    for source, chosen in history.standing.chosen.items():
+        for fact in chosen.values():
+            position = fact.outcome.get("position") if isinstance(fact.outcome, dict) else None
+            if isinstance(position, dict) and position.keys() >= {"first", "last", "base", "rows"}:
+                taken[source] = max(taken.get(source, 0), position["last"])
+    return taken
 
 
 def _check_object(store: Store, name: str) -> Iterator[Finding]:

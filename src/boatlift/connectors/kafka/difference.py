@@ -28,16 +28,13 @@ def difference(topics: Topics, topic: str, begins: Mapping[int, int], now: Seque
         now: As it came out again.
     """
     from boatlift.connectors.kafka.encoding import KEY, VALUE
-    from boatlift.connectors.kafka.reading import messages_in
+    from boatlift.connectors.kafka.fetching import messages_in
 
     ends = topics.ends_asked(topic)()
+    ranges = [Range(topic, "", 0, number, begins.get(number, 0), end) for number, end in ends.items()]
     held = [
         _shown(message.key(), message.value())
-        for number, end in ends.items()
-        if begins.get(number, 0) < end
-        for some in messages_in(
-            Range(topic, "", 0, number, begins.get(number, 0), end), topics.access, topic, committed=True
-        )
+        for _, some in messages_in(ranges, topics.access, topic, committed=True)
         for message in some
     ]
     again = [

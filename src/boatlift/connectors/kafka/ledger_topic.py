@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cached_property
 from itertools import pairwise
@@ -15,7 +15,7 @@ from boatlift.connectors.kafka.access import PATIENCE, Access, Complaints
 from boatlift.connectors.kafka.ledger import Ledger
 from boatlift.connectors.kafka.offsets import Range
 from boatlift.connectors.kafka.refusals import of_asking
-from boatlift.connectors.kafka.topics import Topics
+from boatlift.connectors.kafka.topics import Partition, Topics
 from boatlift.errors import DataError, Finding, InvalidError, UnavailableError
 
 if TYPE_CHECKING:
@@ -98,9 +98,8 @@ class LedgerTopic:
             ends = self._committed.ends(here)
         ledger = Ledger()
         try:
-            for (_, writer), end in ends.items():
-                for key, value in self._records(writer, end):
-                    ledger.take(key, value)
+            for key, value in self._records(ends):
+                ledger.take(key, value)
         except msgspec.MsgspecError as error:
             raise DataError("SINK_DAMAGED", f"{self} has a record that is none ({error}): restore it") from error
         return ledger
@@ -143,14 +142,12 @@ class LedgerTopic:
                     str(self), "SINK_GAP", f"has no record of the steps between {before} and {after}: restore it"
                 )
 
-    def _records(self, writer: int, end: int) -> Iterator[tuple[bytes, bytes]]:
-        from boatlift.connectors.kafka.reading import messages_in
+    def _records(self, ends: Mapping[Partition, int]) -> Iterator[tuple[bytes, bytes]]:
+        from boatlift.connectors.kafka.fetching import messages_in
 
-        low = self._committed.begin((self.name, writer))
-        if low >= end:
-            return
-        whole = Range(self.name, "", 0, writer, low, end)
-        for some in messages_in(whole, self._access, str(self), committed=True):
+        begins = self._committed.begins(ends)
+        parts = [Range(self.name, "", 0, writer, begins[self.name, writer], end) for (_, writer), end in ends.items()]
+        for _, some in messages_in(parts, self._access, str(self), committed=True):
             for message in some:
                 yield message.key() or b"", message.value() or b""
 

@@ -3,37 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from boatlift.connectors.kafka.access import PATIENCE, Access, Complaints
+from boatlift.connectors.kafka.access import Access
+from boatlift.connectors.kafka.fetching import messages_in
 from boatlift.connectors.kafka.messages import Digest, Rows
 from boatlift.connectors.kafka.offsets import BLOCK, Range, blocks_of
-from boatlift.connectors.kafka.refusals import of_reading
 from boatlift.dataflow.columns import ORDINAL
 from boatlift.dataflow.contracts import Reading
 from boatlift.engine.in_task import guarded
 
-if TYPE_CHECKING:
-    from confluent_kafka import Message
-
-__all__ = ["ReadRanges", "Share", "divided", "messages_in", "read_notes"]
+__all__ = ["ReadRanges", "Share", "divided", "read_notes"]
 
 ROWS_AT_ONCE = 1 << 14
 """Rows that are given to Spark at once, more or less."""
 
-TAKE_AT_ONCE = 500
-"""Messages that are taken from the client at once: so few stay in the processor's cache, which is faster than many."""
-
-POLL_SECONDS = 0.005
-"""So long is waited for that many: of markers and aborted rows nothing comes."""
+SMALL = 1 << 14
+"""Ranges with no more offsets than this in all are read at once, with one client: what takes time then is to ask."""
 
 
 class _Note(msgspec.Struct, frozen=True, array_like=True):
@@ -78,34 +71,30 @@ class ReadRanges:
         """Reads them."""
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                for each in self.tasks[number]:
-                    rows = self.read(each)
+                for shares in _together(self.tasks[number]):
+                    rows = self.read(shares)
                     while (made := guarded(self.source, partial(next, rows, None))) is not None:
                         yield made
 
-    def read(self, share: Share) -> Iterator[pa.RecordBatch]:
-        """Reads a range to its end, and notes what it had.
+    def read(self, shares: Sequence[Share]) -> Iterator[pa.RecordBatch]:
+        """Reads ranges of several partitions to their ends, and notes what each had.
 
         Raises:
-            DataError: `[INPUT_MISSING]` offsets of it are gone.
+            DataError: `[INPUT_MISSING]` offsets of them are gone.
             UnavailableError: `[INPUT_UNAVAILABLE]` the cluster does not answer.
         """
-        each = share.range
-        digests = {start // BLOCK: Digest() for start, _ in blocks_of(each)}
-        gathered = Rows(each.topic, each.partition, headers=self.headers)
-        for messages in messages_in(each, self.access, self.source, committed=self.committed):
-            gathered.add(messages)
-            if len(gathered) >= ROWS_AT_ONCE:
-                yield self._digested(gathered.take(), digests, share.ordinal)
-        if len(gathered):
-            yield self._digested(gathered.take(), digests, share.ordinal)
-        if share.folder:
-            note = _Note(sum(d.rows for d in digests.values()), sum(d.value() for d in digests.values()) % 2**64)
-            path = Path(share.folder) / f"{each.number}-{each.partition}-{each.start}"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            draft = path.with_name(f".{path.name}-{time.monotonic_ns()}")
-            draft.write_bytes(msgspec.msgpack.encode(note))
-            draft.replace(path)  # another attempt has noted the same
+        ranges = [share.range for share in shares]
+        gathered = [Rows(each.topic, each.partition, headers=self.headers) for each in ranges]
+        digests = [{start // BLOCK: Digest() for start, _ in blocks_of(each)} for each in ranges]
+        for i, messages in messages_in(ranges, self.access, self.source, committed=self.committed):
+            gathered[i].add(messages)
+            if len(gathered[i]) >= ROWS_AT_ONCE:
+                yield self._digested(gathered[i].take(), digests[i], shares[i].ordinal)
+        for share, rows, found in zip(shares, gathered, digests, strict=True):
+            if len(rows):
+                yield self._digested(rows.take(), found, share.ordinal)
+            if share.folder:
+                _note(share, found.values())
 
     @staticmethod
     def _digested(rows: pa.RecordBatch, digests: dict[int, Digest], ordinal: int | None) -> pa.RecordBatch:
@@ -116,72 +105,29 @@ class ReadRanges:
         return rows if ordinal is None else _with_ordinal(rows, ordinal)
 
 
-def messages_in(each: Range, access: Access, source: str, *, committed: bool) -> Iterator[list[Message]]:
-    """Reads the messages of a range, some at a time, to its end.
-
-    Args:
-        each: Which.
-        access: How to reach the cluster.
-        source: Who reads, for people.
-        committed: Whether messages of transactions that were aborted, or are open, are left out.
-
-    Raises:
-        DataError: `[INPUT_MISSING]` offsets of it are gone.
-        UnavailableError: `[INPUT_UNAVAILABLE]` the cluster does not answer.
-    """
-    from confluent_kafka import KafkaException, Message, TopicPartition
-
-    complaints = Complaints()
-    consumer = access.consumer(
-        {
-            "isolation.level": "read_committed" if committed else "read_uncommitted",
-            "fetch.wait.max.ms": 50,
-            "fetch.queue.backoff.ms": 1,  # else it sits out a second whenever its queue is full
-            "check.crcs": True,
-            "enable.partition.eof": True,
-            "error_cb": complaints,
-        }
-    )
-    here = TopicPartition(each.topic, each.partition, each.start)
-    try:
-        consumer.assign([here])
-        heard, following = time.monotonic(), each.start
-        while following < each.end:
-            # No more than there can be, or the client would wait for what is never to come.
-            some = consumer.consume(min(TAKE_AT_ONCE, each.end - following), POLL_SECONDS)
-            if not some:
-                # Markers move the position; where nothing is left but rows that were aborted, only the end of the partition is told.
-                (position,) = consumer.position([here])
-                if position.offset > following:
-                    heard, following = time.monotonic(), position.offset
-            else:
-                following = max(following, (some[-1].offset() or 0) + (some[-1].error() is None))
-                wanted = [m for m in some if m.offset() < each.end] if following > each.end else some
-                if any(map(Message.error, some)):
-                    wanted = [m for m in wanted if _is_row(m, source, each)]
-                if wanted:
-                    yield wanted
-                heard = time.monotonic()  # what was done with them meanwhile is no silence
-            if time.monotonic() - heard > PATIENCE:
-                raise of_reading(complaints.last, source, each)
-    except KafkaException as error:
-        raise of_reading(error.args[0], source, each) from error
-    finally:
-        consumer.close()
+def _note(share: Share, digests: Collection[Digest]) -> None:
+    """Leaves a note of what a share had, under its own name: another attempt leaves the same."""
+    each = share.range
+    note = _Note(sum(digest.rows for digest in digests), sum(digest.value() for digest in digests) % 2**64)
+    path = Path(share.folder) / f"{each.number}-{each.partition}-{each.start}"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}-{time.monotonic_ns()}")
+    draft.write_bytes(msgspec.msgpack.encode(note))
+    draft.replace(path)
 
 
-def _is_row(message: Message, source: str, each: Range) -> bool:
-    """Tells a row from the end of a partition.
-
-    Raises:
-        BoatliftError: it is an error.
-    """
-    from confluent_kafka import KafkaError
-
-    error = message.error()
-    if error is not None and error.code() != KafkaError._PARTITION_EOF:
-        raise of_reading(error, source, each)
-    return error is None
+def _together(shares: Sequence[Share]) -> Iterator[list[Share]]:
+    """Gives shares in order: small ones of different partitions at once, others alone."""
+    group: list[Share] = []
+    for share in shares:
+        places = {(each.range.topic, each.range.partition) for each in group}
+        size = sum(each.range.end - each.range.start for each in (*group, share))
+        if group and (size > SMALL or (share.range.topic, share.range.partition) in places):
+            yield group
+            group = []
+        group.append(share)
+    if group:
+        yield group
 
 
 def divided(steps: Sequence[tuple[Sequence[Range], int | None, str]], tasks: int) -> tuple[tuple[Share, ...], ...]:

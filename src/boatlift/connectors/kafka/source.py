@@ -156,6 +156,10 @@ class KafkaSource:
             cursor, found, first, self._ends_of(found), self._limit, fail_on_data_loss=self._fail_on_data_loss
         )
 
+    def is_full(self, position: Json) -> bool:
+        """Tells whether a position reached the limit of a step."""
+        return sum(each.end - each.start for each in ranges_of(position)) >= self._limit
+
     def advance(self, cursor: Json, position: Json) -> Json:
         """Gives the cursor after the ends of a position's ranges."""
         return advanced(cursor, position)

@@ -161,11 +161,11 @@ class Topics:
         """Tells the partitions of a topic."""
         return [number for _, number in self._described([topic])[1]]
 
-    def begin(self, partition: Partition) -> int:
-        """Tells the first offset of a partition that is there."""
+    def begins(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """Tells the first offset of partitions that is there."""
         from confluent_kafka.admin import OffsetSpec
 
-        return self._offsets([partition], OffsetSpec.earliest())[partition]
+        return self._offsets(partitions, OffsetSpec.earliest())
 
     def at(self, partitions: Iterable[Partition], when: datetime) -> dict[Partition, int]:
         """Tells the first offset of each partition whose time is not before a moment; its end if there is none."""

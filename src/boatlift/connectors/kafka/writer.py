@@ -6,8 +6,10 @@ initialises again, which ends whatever was under way, and then reads in the ledg
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import repeat
 from typing import TYPE_CHECKING, TypeVar
 
 from boatlift.connectors.kafka.access import PATIENCE, Access, Complaints, logger
@@ -34,11 +36,15 @@ TRIES = 5
 WEIGHT_HEADER = "weight"
 """Where the weight of a change is, if rows are kept as changes."""
 
+QUEUE = 200_000
+"""So many messages may wait in a producer."""
+
 _TUNED = {
+    "delivery.report.only.error": True,  # the commit tells that all were delivered
     "linger.ms": 5,
     "batch.num.messages": 100_000,
     "batch.size": 1_000_000,
-    "queue.buffering.max.messages": 200_000,
+    "queue.buffering.max.messages": QUEUE,
     "queue.buffering.max.kbytes": 1 << 18,
     # Else an initialisation that finds the coordinator busy waits half a second.
     "retry.backoff.ms": 5,
@@ -174,23 +180,23 @@ class Writer:
     def _produce(self, producer: Producer, batch: pa.RecordBatch) -> None:
         from confluent_kafka import KafkaError, KafkaException
 
-        topic = self._topic
         keys, values = batch.column(KEY).to_pylist(), batch.column(VALUE).to_pylist()
         headers = _headers(batch)
-        for row, (key, value) in enumerate(zip(keys, values, strict=True)):
-            told = {} if headers is None else {"headers": headers[row]}
-            while True:
-                try:
-                    producer.produce(topic, value, key, **told)
-                    break
-                except BufferError:
-                    with suppress(SystemError):  # as at the flush
-                        producer.poll(0.01)
-                except KafkaException as error:
-                    if error.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:
-                        raise
-                    size = len(key or b"") + len(value or b"")
-                    raise too_large(topic, f"a message of {size} bytes with key {(key or b'')[:60]!r}") from error
+        with suppress(SystemError):  # as at the flush
+            while len(producer) > QUEUE - len(batch):  # so that none of them finds it full
+                producer.poll(0.005)
+        try:
+            # A loop in C: one in Python takes a third longer.
+            if headers is None:
+                deque(map(producer.produce, repeat(self._topic), values, keys), maxlen=0)
+            else:
+                for value, key, told in zip(values, keys, headers, strict=True):
+                    producer.produce(self._topic, value, key, headers=told)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:
+                raise
+            size, key = max((len(key or b"") + len(value or b""), key) for key, value in zip(keys, values, strict=True))
+            raise too_large(self._topic, f"a message of {size} bytes with key {(key or b'')[:60]!r}") from error
 
     @staticmethod
     def _abort(producer: Producer) -> None:

@@ -205,12 +205,14 @@ class Closed:
 
     Attributes:
         positions: What it takes: its determinants, and what is sent on.
+        gathers: It took all that there was, and what comes meanwhile is gathered for the next: which is not closed before its turn, then.
     """
 
     source: str
     life: int
     time: int
     positions: Any
+    gathers: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ class SourceEnd(Processor):
         ended: It never will.
         acknowledged: The times that it was told it will not be asked for again.
         positions: Those of the last time that it closed.
+        gathers: What comes meanwhile is gathered for the next time.
     """
 
     def __init__(self, vertex: Vertex, regime: Regime, outputs: tuple[Edge, ...]) -> None:
@@ -37,6 +38,7 @@ class SourceEnd(Processor):
         self.ended = False
         self.acknowledged: AnyFrontier = Frontier.up_to(-1)
         self.positions: Any = None
+        self.gathers = False
 
     @property
     def following(self) -> int:
@@ -69,6 +71,11 @@ class SourceEnd(Processor):
         """Notes that it has nothing, unless it was told meanwhile that there is something."""
         self.idle, self.ended = not self.woken, ended
         self.closing = self.woken = False
+
+    @property
+    def underway(self) -> bool:
+        """Whether something that it sent waits, or is being taken."""
+        return any(p.waiting[edge.name] or p.is_taking(edge) for edge, p in self.receivers)
 
     def wake(self) -> None:
         """Notes that it may have something."""

@@ -54,6 +54,7 @@ class StateMachine:
         held: Sink to what the outside holds, once no earlier owner can change it any more.
         checked: Check the invariants after every transition.
         together: How many of the times that a processor could take are better executed as one run: 1 or more; at once.
+        awaited: Whether somebody waits until what sources gave is stable: that is looked after whenever nothing moves; at once.
         collect_after, messages_ahead: As the constants.
 
     Raises:
@@ -68,6 +69,7 @@ class StateMachine:
         *,
         checked: bool = False,
         together: Callable[[str, Sequence[do.Take]], int] = lambda _processor, _takes: 1,
+        awaited: Callable[[], bool] = lambda: False,
         collect_after: int = COLLECT_AFTER,
         messages_ahead: int = MESSAGES_AHEAD,
     ) -> None:
@@ -83,7 +85,7 @@ class StateMachine:
             self.monitor.committed(sink, frontier)
         self.finished = False
         self._stopping = self._at_once = False
-        self._checked, self._together = checked, together
+        self._checked, self._together, self._awaited = checked, together, awaited
         self._collect_after = collect_after
         self.pressure = Pressure(self.processors, messages_ahead)
         self._durable_since = 0
@@ -109,8 +111,8 @@ class StateMachine:
         """
         self.story.tell("event", event)
         match event:
-            case do.Closed(source, life, time, positions):
-                self._closed(source, life, time, positions)
+            case do.Closed():
+                self._closed(event)
             case do.Idle(source, life, time, ended):
                 end = self._living(source, life)
                 if isinstance(end, SourceEnd) and end.closing and time == end.following:
@@ -163,14 +165,14 @@ class StateMachine:
             raise InternalError("INTERNAL", f"{name} has life {processor.life}, not {life}; {self.story}")
         return processor if life == processor.life else None
 
-    def _closed(self, source: str, life: int, time: int, positions: Any) -> None:
-        end = self._living(source, life)
-        if not isinstance(end, SourceEnd) or not end.closing or time != end.following:
+    def _closed(self, event: do.Closed) -> None:
+        end = self._living(event.source, event.life)
+        if not isinstance(end, SourceEnd) or not end.closing or event.time != end.following:
             return
-        step = Step(time, (), time)
-        end.positions = positions
-        self._did(end, step, dict.fromkeys(end.sent, positions), None)
-        self.durable.add(source, keeping.facts_of(end, step, positions, {}, None, self.durable))
+        step = Step(event.time, (), event.time)
+        end.positions, end.gathers = event.positions, event.gathers
+        self._did(end, step, dict.fromkeys(end.sent, end.positions), None)
+        self.durable.add(end.name, keeping.facts_of(end, step, end.positions, {}, None, self.durable))
 
     def _ran(self, event: do.Ran) -> None:
         p = self._living(event.processor, event.life)
@@ -322,7 +324,8 @@ class StateMachine:
         while self._may_go_on(source, hasten=hasten):
             step = next(source.upcoming(self._chosen(source), hasten=hasten), None)
             if step is None:
-                if not (source.closing or source.idle or self._stopping):
+                early = source.gathers and source.underway and not hasten
+                if not (source.closing or source.idle or self._stopping or early):
                     source.closing = True
                     self._given.append(do.Close(source.name, source.life, source.following, source.positions))
                 return
@@ -472,18 +475,23 @@ class StateMachine:
         )
 
     def _rest(self) -> None:
-        """Waits for sources; if they have ended, or a stop was asked for, makes everything durable, collects, and finishes."""
+        """Waits for sources; if they have ended, or a stop was asked for, makes everything durable, collects, and finishes.
+
+        If somebody waits until what they gave is stable it does all of that but the last.
+        """
         stuck = [sink.name for sink in self.sinks if sink.waits]
         if stuck or not (self._stopping or any(source.idle for source in self.sources)):
             raise InternalError("INTERNAL", f"nothing can be done, though {stuck or 'sources'} wait; {self.story}")
-        if not self._stopping and (not self._exhausted() or any(p.expects for p in self.processors.values())):
+        over = self._stopping or (self._exhausted() and not any(p.expects for p in self.processors.values()))
+        if not (over or self._awaited()):
             return
         for p in self.processors.values():
             self.durable.add(p.name, keeping.state_of(p, self.durable))
-            p.states.clear()  # nobody goes back any more
+            if over:
+                p.states.clear()  # nobody goes back any more
         if self.durable.idle:
             self._durable_since = self._collect_after
             self._collect()
-        if self.durable.idle:
+        if over and self.durable.idle:
             self.finished = True
             self._given.append(do.Finish())

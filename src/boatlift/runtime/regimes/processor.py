@@ -110,6 +110,10 @@ class Processor(ABC):
         """Whether it was told to do something that it has not answered."""
         return bool(self.running)
 
+    def is_taking(self, edge: Edge) -> bool:
+        """Whether it executes something that came along an edge."""
+        return any(message.edge == edge.name for step in self.running for message in step.inputs)
+
     @property
     def expects(self) -> bool:
         """Whether it is to learn something that it was not told to find out."""

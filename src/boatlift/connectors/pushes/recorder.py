@@ -10,13 +10,16 @@ from itertools import accumulate, takewhile
 
 import pyarrow as pa
 
-from boatlift.connectors.push.rows import PushedRows
+from boatlift.connectors.pushes.rows import PushedRows
 from boatlift.dataflow.pushes import Receipt
 from boatlift.errors import BoatliftError, InternalError, InvalidError, UnavailableError
 from boatlift.storage.codec import Push
 from boatlift.storage.input_log import InputLog
 
 __all__ = ["Recorder"]
+
+LARGEST_ROWS = 64 << 20
+"""Bytes of rows that are pushed at once, as Arrow has them."""
 
 OBJECT_BYTES = 32 << 20
 """An object takes no further push once it has so many bytes of rows: what waits behind it need not wait for all of them."""
@@ -35,7 +38,7 @@ class Recorder:
     """Writes the input log of a source on a thread of its own, from `begin` to `close`.
 
     Laws:
-        * An answer comes once the push is durable; if `until_stable`, once its rows were freed.
+        * An answer comes once the push is durable; if `until_stable`, once its rows were freed, or at the end, saying that they were not.
         * Of pushes with one key one is recorded; the others are answered with it, or refused if their rows are others.
         * The first failure fails everything that is not durable, and everything later.
 
@@ -65,7 +68,8 @@ class Recorder:
         self._changed = threading.Condition()
         self._waiting: list[_Waiting] = []
         self._unstable: list[tuple[int, Future[Receipt], Receipt]] = []
-        self._freed = self._told_free = 0
+        self._freed = self._told_free = self._queued = 0
+        self._full = False
         self._failure: BoatliftError | None = None
         self._closed = False
         self._thread = threading.Thread(target=self._work, name=f"boatlift-push-{source}", daemon=True)
@@ -76,34 +80,60 @@ class Recorder:
         """Why it records nothing any more, if it does not."""
         return self._failure
 
+    @property
+    def awaited(self) -> bool:
+        """Whether somebody waits until rows are free: to hear of it, or to push more."""
+        return bool(self._unstable) or self._full
+
     def put(self, rows: pa.RecordBatch, key: str | None) -> Future[Receipt]:
-        """Hands rows over.
+        """Hands rows over; none are taken at once, and nothing is remembered of them.
 
         Raises:
             BoatliftError: as the answer may: nothing was recorded.
         """
-        if key and (known := self._log.find(key)) is not None:
-            self._refuse_other(known, self._rows.digest(rows))
-        elif self._log.waiting > self._most:
-            raise UnavailableError(
-                "PUSH_FULL",
-                f"more than {self._most:,} bytes that were pushed to {self._source} wait until no failure can need them: push again later",
-            )
         digest = self._rows.digest(rows) if key else b""
         waiting = _Waiting(rows, Push(key or "", rows.num_rows, digest, self._clock()))
+        if not rows.num_rows:
+            waiting.answer.set_result(Receipt(0, repeated=False, stable=True))
+            return waiting.answer
+        if rows.nbytes > LARGEST_ROWS:
+            raise InvalidError(
+                "PUSH_TOO_LARGE", f"{rows.nbytes:,} bytes are more than {LARGEST_ROWS:,}: push them in parts"
+            )
         with self._changed:
             if self._failure is not None:
                 raise self._failure
             if self._closed:
-                raise self._stopped()
+                raise UnavailableError(
+                    "NOT_RUNNING", f"{self._source} takes no more rows: push again once its dataflow runs"
+                )
+            known = self._log.find(key) if key else None
+            if known is not None:
+                self._refuse_other(known, digest)
+            elif self._log.waiting + self._queued > self._most:
+                self._full = True
+                raise UnavailableError(
+                    "PUSH_FULL",
+                    f"more than {self._most:,} bytes that were pushed to {self._source} wait until no failure can need them: push again later",
+                )
+            self._queued += rows.nbytes
             self._waiting.append(waiting)
             self._changed.notify_all()
         return waiting.answer
 
     def found(self, key: str) -> Receipt | None:
-        """Tells what is recorded with a key."""
+        """Tells what is recorded with a key.
+
+        Raises:
+            BoatliftError: it cannot tell any more: others may have recorded something.
+        """
+        if self._failure is not None:
+            raise self._failure
         known = self._log.find(key)
-        return None if known is None else Receipt(known.rows, True, self._log.is_freed(known.number))
+        if known is None:
+            self._log.check_newest()
+            return None
+        return Receipt(known.rows, repeated=True, stable=self._log.is_freed(known.number))
 
     def free(self, number: int) -> None:
         """Learns that nobody needs rows up to an object any more."""
@@ -112,7 +142,7 @@ class Recorder:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Records what was handed over, then ends; who waits for more than that hears that it may be pushed again."""
+        """Records what was handed over, and answers it; then ends."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -138,13 +168,13 @@ class Recorder:
             self._told_free = freed
             if self._failure is not None:
                 self._refuse(group, self._failure)
-        for _, answer, _ in self._unstable:
-            answer.set_exception(self._stopped())
+        self._tell_unstable()
 
     def _next_group(self) -> list[_Waiting]:
         sizes = accumulate(waiting.rows.nbytes for waiting in self._waiting)
         count = 1 + sum(1 for _ in takewhile(lambda size: size < OBJECT_BYTES, sizes))
         group, self._waiting = self._waiting[:count], self._waiting[count:]
+        self._queued -= sum(waiting.rows.nbytes for waiting in group)
         return group
 
     def _write(self, group: list[_Waiting]) -> None:
@@ -183,6 +213,7 @@ class Recorder:
         if freed == self._told_free:
             return
         self._log.free(freed, self._clock() - self._remember)
+        self._full = False
         left = []
         for number, answer, receipt in self._unstable:
             if number <= freed:
@@ -196,9 +227,13 @@ class Recorder:
             self._failure = self._failure or error
             group, self._waiting = self._waiting, []
         self._refuse(group, error)
-        for _, answer, _ in self._unstable:
-            answer.set_exception(error)
-        self._unstable = []
+        self._tell_unstable()
+
+    def _tell_unstable(self) -> None:
+        """Answers who waits for more than that rows are recorded: that they are."""
+        unstable, self._unstable = self._unstable, []
+        for _, answer, receipt in unstable:
+            answer.set_result(Receipt(receipt.rows, receipt.repeated, stable=False))
 
     @staticmethod
     def _refuse(group: list[_Waiting], error: BoatliftError) -> None:
@@ -212,6 +247,3 @@ class Recorder:
                 "KEY_REUSED",
                 f"other rows were pushed to {self._source} with the key {known.key!r}: give what is new a key of its own",
             )
-
-    def _stopped(self) -> UnavailableError:
-        return UnavailableError("NOT_RUNNING", f"{self._source} takes no more rows: push again once its dataflow runs")

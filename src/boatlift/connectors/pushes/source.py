@@ -23,15 +23,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from boatlift.connectors.push.recorder import Recorder
-    from boatlift.connectors.push.rows import PushedRows
-    from boatlift.connectors.push.server import Server
+    from boatlift.connectors.pushes.recorder import Recorder
+    from boatlift.connectors.pushes.rows import PushedRows
+    from boatlift.connectors.pushes.server import Server
     from boatlift.storage.input_log import InputLog
 
 __all__ = ["PushSource", "push"]
 
 LARGEST_STEP = 1_000_000
-LARGEST_PUSH = 16 << 20
 MOST_WAITING = 1 << 30
 KEY_LENGTH = 200
 
@@ -51,8 +50,9 @@ def push(
         schema: The columns; those that are not `NOT NULL` may be left out of a row.
         listen: `host:port` to take `POST /SOURCE` at, and `GET /SOURCE/keys/KEY`; None: nowhere.
         ack: When whoever pushes is answered: once the rows are `recorded`, or once what came of them is `stable`, so that no failure can make
-            anyone read them again.
-        remember_keys: How long the keys of pushes are known again.
+            anyone read them again. Whenever nothing else moves, checkpoints are made for those who wait; if the dataflow stops before, the
+            answer says that the rows are recorded and not stable.
+        remember_keys: How long, at least, the keys of pushes are known again: the newest half a million of them.
         max_rows_per_step: A step ends with the object of the input log that brings it to so many.
         max_waiting_bytes: Pushes are refused while more than this waits until it is stable; what a batch over everything reads always is.
 
@@ -62,14 +62,16 @@ def push(
     columns_of(schema)  # or it is refused
     if ack not in ("recorded", "stable"):
         raise InvalidError("BAD_OPTION", f"ack is {ack!r}: choose 'recorded' or 'stable'")
-    for name, value in (("max_rows_per_step", max_rows_per_step), ("max_waiting_bytes", max_waiting_bytes)):
-        if value != int(value) or value < 1:
+    given: dict[str, object] = {"max_rows_per_step": max_rows_per_step, "max_waiting_bytes": max_waiting_bytes}
+    for name, value in given.items():
+        if not isinstance(value, int) or value < 1:
             raise InvalidError("BAD_OPTION", f"{name} is {value!r}: give a whole number from 1")
-    if remember_keys <= timedelta(0):
+    remembered: object = remember_keys
+    if not isinstance(remembered, timedelta) or remembered <= timedelta(0):
         raise InvalidError("BAD_OPTION", f"remember_keys is {remember_keys!r}: give a timedelta above 0")
     address = None
     if listen is not None:
-        from boatlift.connectors.push.address import address_of
+        from boatlift.connectors.pushes.address import address_of
 
         address = address_of(listen)
     return PushSource(schema, address, ack == "stable", remember_keys, max_rows_per_step, max_waiting_bytes)
@@ -108,6 +110,7 @@ class PushSource:
         self._server: Server | None = None
         self._rows: PushedRows | None = None
         self._open = threading.Event()
+        self._reserved = False
         self.listens_at: tuple[str, int] | None = None
 
     # -- what it is ---------------------------------------------------------------------------------------------------
@@ -120,32 +123,49 @@ class PushSource:
         """Gives the declared schema; all columns may be NULL for Spark, which does not check it."""
         from pyspark.sql.types import StructField, StructType
 
-        return StructType([StructField(f.name, f.dataType) for f in struct_of(self._declared).fields])
+        from boatlift.connectors.pushes.rows import nullable_inside
+
+        fields = nullable_inside(struct_of(self._declared)).fields
+        return StructType([StructField(f.name, f.dataType) for f in fields])
 
     @property
-    def awaits_stability(self) -> bool:
+    def answers_when_stable(self) -> bool:
         """Whether answers wait for acknowledgements."""
         return self._until_stable
 
+    @property
+    def awaits_stability(self) -> bool:
+        """Whether an answer waits for one now, or a refused push."""
+        recorder = self._recorder
+        return recorder is not None and recorder.awaited
+
     # -- taking rows --------------------------------------------------------------------------------------------------
+
+    def reserve(self, name: str) -> None:
+        """Listens, if it is to; nothing is answered yet."""
+        if self._reserved:
+            raise InvalidError(
+                "BAD_OPTION", f"{name} runs already, in this process: make another Dataflow for another run"
+            )
+        if self._address is not None:
+            from boatlift.connectors.pushes.server import Server
+
+            self._server = Server(name, self._address, self)
+            self.listens_at = self._server.address
+        self._reserved = True
 
     def attach(self, log: InputLog) -> None:
         """Learns where its rows are."""
         self._log = log
 
-    def open(self, token: int, freed: int) -> None:
-        """Takes the input log over, and listens.
-
-        Raises:
-            FencedError: a newer owner has it.
-            UnavailableError: `[LISTEN_FAILED]`.
-        """
-        from boatlift.connectors.push.recorder import Recorder
-        from boatlift.connectors.push.rows import PushedRows
+    def open(self, token: int, stable: Json, newest: Json) -> None:
+        """Takes the input log over, and what is pushed."""
+        from boatlift.connectors.pushes.recorder import Recorder
+        from boatlift.connectors.pushes.rows import PushedRows
 
         log = self._attached
         self._rows = PushedRows(struct_of(self._declared))
-        log.claim(token, freed)
+        log.claim(token, stable["last"], newest["last"])
         self._recorder = Recorder(
             log.source,
             log,
@@ -155,12 +175,8 @@ class PushSource:
             most_waiting=self._most,
             until_stable=self._until_stable,
         )
-        self._recorder.free(freed)
-        if self._address is not None:
-            from boatlift.connectors.push.server import Server
-
-            self._server = Server(log.source, self._address, self)
-            self.listens_at = self._server.address
+        if self._server is not None:
+            self._server.serve()
         self._open.set()
 
     def close(self) -> None:
@@ -171,6 +187,7 @@ class PushSource:
         if self._server is not None:
             self._server.close()
         self._server = self._recorder = self.listens_at = None
+        self._reserved = False
 
     def push(self, rows: object, key: str | None, timeout: float) -> Receipt:
         """Takes rows from Python."""
@@ -185,10 +202,6 @@ class PushSource:
             BoatliftError: as `push`.
         """
         recorder, reader = self._running
-        if len(body) > LARGEST_PUSH:
-            raise InvalidError(
-                "PUSH_TOO_LARGE", f"{len(body):,} bytes are more than {LARGEST_PUSH:,}: push them in parts"
-            )
         return recorder.put(reader.of_json(body), _checked(key))
 
     def pushed(self, key: str) -> Receipt | None:
@@ -229,14 +242,14 @@ class PushSource:
             "digest": _hex(digest),
         }
 
+    def is_full(self, position: Json) -> bool:
+        """Tells whether a position reached the limit of a step."""
+        return bool(position["rows"] >= self._limit)
+
     def advance(self, cursor: Json, position: Json) -> Json:
         """Gives the cursor after a position's last object."""
         digest = int(cursor["digest"], 16) + int(position["digest"], 16)
         return {"last": position["last"], "digest": _hex(digest)}
-
-    def freed_by(self, cursor: Json) -> int:
-        """Tells the last object that was taken."""
-        return int(cursor["last"])
 
     def verify(self, position: Json) -> None:
         """Proves by their checksums that objects are what they were; that their content is what its checksum says is proved by who reads it."""
@@ -291,7 +304,7 @@ class PushSource:
     def _load_objects(self, spark: SparkSession, objects: Sequence[tuple[int, int | None]]) -> DataFrame:
         from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
-        from boatlift.connectors.push.reading import Piece, ReadPushes, divided
+        from boatlift.connectors.pushes.reading import Piece, ReadPushes, divided
         from boatlift.dataflow.columns import ORDINAL
 
         pieces = [Piece(str(self._attached.path(number)), ordinal) for number, ordinal in objects]

@@ -15,7 +15,8 @@ def address_of(listen: str) -> tuple[str, int]:
     Raises:
         InvalidError: `[BAD_OPTION]`; `[MISSING_EXTRA]` what serves HTTP is not installed.
     """
-    host, _, port = listen.rpartition(":")
+    given: object = listen
+    host, _, port = listen.rpartition(":") if isinstance(given, str) else ("", "", "")
     if not host or not port.isdecimal() or int(port) > 65535:
         raise InvalidError("BAD_OPTION", f"listen is {listen!r}: give host:port, such as '127.0.0.1:8080'")
     if any(find_spec(package) is None for package in ("starlette", "uvicorn")):

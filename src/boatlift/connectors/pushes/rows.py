@@ -18,7 +18,10 @@ from boatlift.errors import DataError, InvalidError
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-__all__ = ["PushedRows"]
+__all__ = ["PushedRows", "nullable_inside"]
+
+LARGEST_EXPONENT = 76
+"""Of decimals: Arrow's have no more digits."""
 
 _KEPT = (bytes, dt.date, dt.datetime, decimal.Decimal)
 _AT = re.compile(r"`\$\[(\d+)\]")
@@ -28,7 +31,7 @@ class PushedRows:
     """Makes Arrow rows of JSON, of Python's mappings, and of tables.
 
     A row may lack columns that may be NULL; it has no others than those declared. Values of JSON and of mappings are of the declared type, or refused;
-    columns of tables are cast where nothing is lost by it.
+    columns of tables are cast where nothing is lost by it. A FLOAT takes the nearest value that it can hold, as Spark's cast does.
 
     Args:
         schema: The columns.
@@ -44,7 +47,8 @@ class PushedRows:
         self._rows = types.GenericAlias(list, (self._row,))
         self._many: msgspec.json.Decoder[Any] = msgspec.json.Decoder(self._rows)
         self._one: msgspec.json.Decoder[Any] = msgspec.json.Decoder(self._row)
-        self.schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        self.schema: pa.Schema = to_arrow_schema(nullable_inside(schema), timezone="UTC")
+        self._has_decimals = "decimal" in schema.simpleString()
 
     def of_json(self, body: bytes) -> pa.RecordBatch:
         """Takes an object, a list of objects, or objects in lines.
@@ -78,19 +82,21 @@ class PushedRows:
 
     @staticmethod
     def digest(batch: pa.RecordBatch) -> bytes:
-        """Gives the digest of rows, by which the same are known again."""
-        return xxhash.xxh3_128_digest(batch.serialize())
+        """Gives the digest of rows, by which the same are known again: of their values, however they came."""
+        return xxhash.xxh3_128_digest(msgspec.msgpack.encode([column.to_pylist() for column in batch.columns]))
 
     def _made(self, decode: Callable[[], list[Any]]) -> pa.RecordBatch:
         try:
             rows = msgspec.to_builtins(decode(), builtin_types=_KEPT)
+            if self._has_decimals:
+                _check_decimals(rows)
             columns = [
                 pa.array([row.get(field.name) for row in rows], field.type, from_pandas=False) for field in self.schema
             ]
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except msgspec.DecodeError as error:
             row = _AT.search(str(error))
             raise _bad_row(f"row {int(row[1]) + 1}: {error}" if row else str(error)) from error
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        except (pa.ArrowException, OverflowError, UnicodeError, TypeError) as error:
             raise _bad_row(str(error)) from error
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
@@ -102,13 +108,69 @@ class PushedRows:
         for field in self.schema:
             there = table.column(field.name) if field.name in named else pa.nulls(len(table))
             try:
+                _check_inside(there.type, field.type)
                 column = there.cast(field.type)
-            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+            except (pa.ArrowException, TypeError) as error:
                 raise _bad_row(f"column {field.name} does not fit {field.type}: {error}") from error
             if column.null_count and not field.nullable:
                 raise _bad_row(f"column {field.name} must not be NULL")
             columns.append(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column)
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def _check_inside(given: pa.DataType, declared: pa.DataType) -> None:
+    """Refuses structs with fields that are not declared: a cast leaves them out.
+
+    Raises:
+        ArrowInvalid: there is one.
+    """
+    if pa.types.is_struct(given) and pa.types.is_struct(declared):
+        names = [given.field(at).name for at in range(given.num_fields)]
+        if not set(names) <= {declared.field(at).name for at in range(declared.num_fields)}:
+            raise pa.ArrowInvalid(f"it has fields {names}")
+        for name in names:
+            _check_inside(given.field(name).type, declared.field(name).type)
+    elif pa.types.is_list(given) and pa.types.is_list(declared):
+        _check_inside(given.value_type, declared.value_type)
+
+
+def _check_decimals(value: Any) -> None:
+    """Refuses what no column of decimals could hold, which Arrow does not survive.
+
+    Raises:
+        ArrowInvalid: there is one.
+    """
+    match value:
+        case decimal.Decimal():
+            if not value.is_finite() or abs(value.adjusted()) > LARGEST_EXPONENT or len(value.as_tuple().digits) > 100:
+                raise pa.ArrowInvalid(f"{str(value)[:50]} is no number for a column of decimals")
+        case dict():
+            for each in value.values():
+                _check_decimals(each)
+        case list():
+            for each in value:
+                _check_decimals(each)
+
+
+def nullable_inside(schema: StructType) -> StructType:
+    """Lets what is inside of columns be NULL: where a whole struct is, what it holds is, and not all who read it know that."""
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType([StructField(f.name, _nullable(f.dataType), f.nullable) for f in schema.fields])
+
+
+def _nullable(kind: DataType) -> DataType:
+    from pyspark.sql import types as T
+
+    match kind:
+        case T.StructType():
+            return T.StructType([T.StructField(f.name, _nullable(f.dataType)) for f in kind.fields])
+        case T.ArrayType():
+            return T.ArrayType(_nullable(kind.elementType))
+        case T.MapType():
+            return T.MapType(kind.keyType, _nullable(kind.valueType))
+        case _:
+            return kind
 
 
 def _bad_row(what: str) -> DataError:

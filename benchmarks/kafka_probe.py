@@ -1,0 +1,64 @@
+"""How long a message takes through a dataflow: `python -m benchmarks.kafka_probe SERVERS FROM TO WARM_UP MESSAGES PAUSE`.
+
+Produces messages one by one, at a steady pace, and reads what comes out of the other topic as a consumer of committed messages does. A message's value is
+when it was produced. Prints the milliseconds that each took, but for the first ones.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+__all__ = ["main"]
+
+PATIENCE = 120.0
+
+
+def main() -> None:
+    """Measures, and prints a list."""
+    servers, before, after, warm_up, messages, pause = sys.argv[1:]
+    count = int(warm_up) + int(messages)
+    settings = {"bootstrap.servers": servers, "log_level": 0}
+    consumer = Consumer(
+        {
+            **settings,
+            "group.id": "probe",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "fetch.wait.max.ms": 5,
+            "fetch.error.backoff.ms": 1,
+        }
+    )
+    partitions = consumer.list_topics(after, PATIENCE).topics[after].partitions
+    ends = {n: consumer.get_watermark_offsets(TopicPartition(after, n), PATIENCE)[1] for n in partitions}
+    consumer.assign([TopicPartition(after, n, end) for n, end in ends.items()])
+    producer = Producer({**settings, "linger.ms": 0})
+
+    def produce() -> None:
+        due = time.monotonic()
+        for number in range(count):
+            producer.produce(before, b"%d %d" % (number, time.monotonic_ns()), b"%d" % number)
+            producer.poll(0)
+            due += float(pause)
+            time.sleep(max(0.0, due - time.monotonic()))
+        producer.flush(PATIENCE)
+
+    threading.Thread(target=produce, daemon=True).start()
+    took: dict[int, float] = {}
+    until = time.monotonic() + PATIENCE + count * float(pause)
+    while len(took) < count:
+        message = consumer.poll(0.05)
+        if time.monotonic() > until:
+            raise RuntimeError(f"{count - len(took)} messages did not come out")
+        if message is not None and message.error() is None:
+            number, began = map(int, (message.value() or b"").split())
+            took.setdefault(number, (time.monotonic_ns() - began) / 1e6)
+    print(json.dumps([each for number, each in sorted(took.items()) if number >= int(warm_up)]))
+
+
+if __name__ == "__main__":
+    main()

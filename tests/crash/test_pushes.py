@@ -1,0 +1,153 @@
+"""Who pushes over HTTP, and pushes again what was not acknowledged, finds each row once, wherever processes are killed or paused."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Self
+
+import pyarrow.parquet as pq
+import pytest
+
+from boatlift.testing.ports import ReservedPort
+from boatlift.testing.warm_jvm import WarmJvm
+
+pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(600)]
+
+TESTS = Path(__file__).parents[1]
+CLIENTS = 3
+PATIENCE = 120.0
+
+POINTS = [
+    "store.create(input):before:1",  # its claim
+    "store.create(input):after:1",
+    "store.create(input):before:2",
+    "store.create(input):after:2",
+    "store.create(input):after:4",
+    "store.create(log):after:3",
+    "step(kept):after:2",
+    "sink.commit(out):before:2",
+    "sink.commit(out):after:3",
+    "store.delete(input):before:1",
+    "store.delete(input):after:2",
+]
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+class Clients:
+    """Threads that push one row after the other, each again until it is acknowledged."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.told: list[tuple[int, int]] = []
+        self.tried: set[tuple[int, int]] = set()
+        self._ends = threading.Event()
+        self._threads = [threading.Thread(target=self._push, args=(client,)) for client in range(CLIENTS)]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ends.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _push(self, client: int) -> None:
+        number = 0
+        while not self._ends.is_set():
+            self.tried.add((client, number))
+            if self._pushed(client, number):
+                self.told.append((client, number))
+                number += 1
+
+    def _pushed(self, client: int, number: int) -> bool:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        with suppress(OSError, http.client.HTTPException):
+            body = b'{"id": %d, "client": %d}' % (number, client)
+            connection.request("POST", "/rows", body, {"Idempotency-Key": f"{client}/{number}"})
+            answer = connection.getresponse()
+            assert answer.status in (200, 503), answer.read()
+            return answer.status == 200
+        connection.close()
+        time.sleep(0.01)
+        return False
+
+
+class Lives:
+    """Processes that run the dataflow, one after the other."""
+
+    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+        self._folder, self._environment = folder, environment
+
+    @contextmanager
+    def life(self, port: int, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+        command = [sys.executable, "-m", "boatlift.testing.crash", "support.crash_pushes:flow", "--store", "store"]
+        told = {**os.environ, **self._environment, "PYTHONPATH": str(TESTS), "PUSH_AT": f"127.0.0.1:{port}"}
+        with (self._folder / "log.txt").open("a") as log:
+            process = subprocess.Popen([*command, *arguments], cwd=self._folder, env=told, stdout=log, stderr=log)
+            try:
+                yield process
+            finally:
+                process.kill()
+                process.wait()
+
+    def told(self) -> str:
+        return (self._folder / "log.txt").read_text()[-3000:]
+
+    def judge(self, clients: Clients) -> None:
+        with self.life(clients.port, "--available-now") as last:
+            assert last.wait(PATIENCE) == 0, self.told()
+        there = [(row["client"], row["id"]) for row in pq.read_table(self._folder / "out").to_pylist()]
+        assert len(there) == len(set(there)), "doubled"
+        assert set(clients.told) <= set(there), "an acknowledged row is lost"
+        assert set(there) <= clients.tried
+        assert len(clients.told) == len(set(clients.told))
+
+
+def test_every_row_is_there_once_wherever_the_process_is_killed(tmp_path: Path, warm_jvm: WarmJvm) -> None:
+    lives = Lives(tmp_path, warm_jvm.environment())
+    with ReservedPort() as port:
+        with Clients(port.number) as clients:
+            for point in POINTS:
+                with lives.life(port.number, "--at", point) as process:
+                    assert process.wait(PATIENCE) == -signal.SIGKILL, f"{point}: {lives.told()}"
+        assert len(clients.told) > len(POINTS)
+        lives.judge(clients)
+
+
+@pytest.mark.parametrize("point", ["store.create(input):before:3", "store.create(input):after:3"])
+def test_a_process_that_slept_over_a_takeover_acknowledges_nothing_that_is_not_there(
+    tmp_path: Path, point: str
+) -> None:
+    lives = Lives(tmp_path, {})  # two at once need two JVMs
+    with ReservedPort() as port, ReservedPort() as other:
+        with Clients(port.number) as clients, lives.life(port.number, "--at", point, "--pause") as sleeper:
+            until(lambda: Path(f"/proc/{sleeper.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T")
+            with lives.life(other.number) as process:
+                clients.port = other.number
+                known = len(clients.told)
+                until(lambda: len(clients.told) > known + 20)
+                clients.port = port.number
+                sleeper.send_signal(signal.SIGCONT)
+                assert sleeper.wait(PATIENCE) == 1, lives.told()
+                assert "boatlift.errors.FencedError: [FENCED]" in lives.told()
+                assert process.poll() is None
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(PATIENCE) == 0, lives.told()
+        lives.judge(clients)
