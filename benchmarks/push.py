@@ -88,6 +88,7 @@ def _nothing() -> Iterator[tuple[str, int]]:
             """Knows of none."""
 
     server = Server("orders", ("127.0.0.1", 0), Door())
+    server.serve()
     try:
         yield server.address
     finally:

@@ -19,8 +19,8 @@ _HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 
 
 def schema_of(*, headers: bool) -> pa.Schema:
-    """Gives the schema of rows."""
-    fields = [
+    """Gives the schema of rows; `_position` is a hash of where a row is."""
+    fields: list[tuple[str, pa.DataType]] = [
         ("key", pa.binary()),
         ("value", pa.binary()),
         ("topic", pa.string()),
@@ -29,7 +29,7 @@ def schema_of(*, headers: bool) -> pa.Schema:
         ("timestamp", pa.timestamp("us", "UTC")),
         ("timestampType", pa.int32()),
     ]
-    return pa.schema([*fields, *([("headers", pa.list_(_HEADER))] if headers else [])])
+    return pa.schema([*fields, *([("headers", pa.list_(_HEADER))] if headers else []), ("_position", pa.int64())])
 
 
 class Rows:
@@ -68,20 +68,31 @@ class Rows:
         """Gives rows of all that was gathered, and begins anew."""
         count = len(self)
         stamps = np.array(self._stamps, np.int64).reshape(count, 2)
+        offsets = np.array(self._offsets, np.int64)
         columns = [
             pa.array(self._keys, pa.binary()),
             pa.array(self._values, pa.binary()),
             pa.repeat(pa.scalar(self._topic, pa.string()), count),
             pa.repeat(pa.scalar(self._partition, pa.int32()), count),
-            pa.array(np.array(self._offsets, np.int64)),
+            pa.array(offsets),
             pa.array(stamps[:, 1] * 1000).cast(pa.timestamp("us", "UTC")),
             pa.array((stamps[:, 0] - 1).astype(np.int32)),  # librdkafka counts kinds of timestamps from 1, Spark from 0
         ]
         if self._with_headers:
             columns.append(pa.array(self._headers, pa.list_(_HEADER)))
+        columns.append(pa.array(_positions(self._topic, self._partition, offsets)))
         made = pa.RecordBatch.from_arrays(columns, schema=schema_of(headers=self._with_headers))
         self._begin()
         return made
+
+
+def _positions(topic: str, partition: int, offsets: np.ndarray) -> np.ndarray:
+    """Hashes where rows are (the finaliser of SplitMix64): one to one within a partition, and all but surely among all."""
+    begin = xxhash.xxh3_64_intdigest(f"{partition}/{topic}".encode())
+    mixed = offsets.astype(np.uint64) + np.uint64(begin)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return (mixed ^ (mixed >> np.uint64(31))).view(np.int64)
 
 
 @dataclass(slots=True)

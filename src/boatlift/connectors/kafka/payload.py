@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from boatlift.connectors.declared_columns import columns_of, struct_of
@@ -20,8 +21,15 @@ DEAD_LETTER = "_dead_letter"
 
 _RAW = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
 _HEADERS = ", headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+_POSITION = "_position"
 
-_POSITION = "xxhash64(topic, partition, offset) AS _position"
+
+@cache
+def _raw(headers: bool, ordinals: bool) -> StructType:
+    """Parsed once: each time it would be asked of the JVM."""
+    return struct_of(
+        _RAW + (_HEADERS if headers else "") + f", {_POSITION} BIGINT" + (f", {ORDINAL} INT" if ordinals else "")
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +46,19 @@ class RawPayload:
         """Tells what rows are, for the program's identity."""
         return {"format": "raw", "headers": self.headers}
 
-    def raw(self, *, ordinals: bool) -> str:
-        """Gives what tasks read."""
-        return _RAW + (_HEADERS if self.headers else "") + (f", {ORDINAL} INT" if ordinals else "")
+    def raw(self, *, ordinals: bool) -> StructType:
+        """Gives what tasks read, positions included."""
+        return _raw(self.headers, ordinals)
 
-    def schema(self, spark: SparkSession) -> StructType:
+    def schema(self, spark: SparkSession) -> StructType:  # noqa: ARG002
         """Gives the schema of rows."""
-        return spark.createDataFrame([], self.raw(ordinals=False)).schema
+        from pyspark.sql.types import StructType
 
-    def rows(self, messages: DataFrame, *, ordinals: bool) -> DataFrame:
-        """Gives rows, with their positions."""
-        columns = [name for name in messages.columns if name != ORDINAL]
-        return messages.selectExpr(*columns, _POSITION, *([ORDINAL] if ordinals else []))
+        return StructType([field for field in self.raw(ordinals=False) if field.name != _POSITION])
+
+    def rows(self, messages: DataFrame, *, ordinals: bool) -> DataFrame:  # noqa: ARG002
+        """Gives rows: the messages as they are."""
+        return messages
 
     def explain_failure(self, text: str) -> Exception | None:
         """Knows of nothing that could fail."""
@@ -76,8 +85,8 @@ class JsonPayload:
             "dead_letters": self.dead_letters,
         }
 
-    def raw(self, *, ordinals: bool) -> str:
-        """Gives what tasks read."""
+    def raw(self, *, ordinals: bool) -> StructType:
+        """Gives what tasks read, positions included."""
         return RawPayload().raw(ordinals=ordinals)
 
     def schema(self, spark: SparkSession) -> StructType:  # noqa: ARG002
@@ -114,8 +123,7 @@ class JsonPayload:
         if self.dead_letters == "keep":
             columns = [F.when(~dead, column).alias(f.name) for f, column in zip(fields, columns, strict=True)]
             columns.append(F.when(dead, F.coalesce(text, F.lit(""))).alias(DEAD_LETTER))
-        position = F.expr(_POSITION)
-        return rows.select(*columns, position, *([ORDINAL] if ordinals else []))
+        return rows.select(*columns, _POSITION, *([ORDINAL] if ordinals else []))
 
     def explain_failure(self, text: str) -> Exception | None:
         """Knows the row that did not parse."""

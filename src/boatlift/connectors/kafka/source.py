@@ -193,7 +193,8 @@ class KafkaSource:
             f"topic {self._topics.told}", self._access, self._topics.committed, self._payload.headers, tasks
         )
         numbers = spark.range(0, len(tasks), 1, max(1, len(tasks)))
-        return self._payload.rows(numbers.mapInArrow(read, self._payload.raw(ordinals=ordinals)), ordinals=ordinals)
+        messages = numbers.mapInArrow(read, self._payload.raw(ordinals=ordinals))
+        return self._payload.rows(messages, ordinals=ordinals)
 
     def reading(self, folder: str) -> Reading | None:
         """Adds up what the tasks have read."""
