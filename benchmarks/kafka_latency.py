@@ -20,7 +20,7 @@ PAUSE, WARM_UP, MESSAGES = 0.02, 500, 1000
 def measure(effort: Effort) -> Result:
     """Has each side run alone, in turns; the first messages of each turn are left out."""
     with kafka() as there:
-        turns = [(_ours(there), _theirs(there)) for _ in range(effort.rounds)]
+        turns = [(_ours(there), _theirs(there)) for _ in range(1 + effort.rounds)][1:]  # the first warms both up
     ours, theirs = ([turn[side] for turn in turns] for side in (0, 1))
     ratio = median_ratio(*([statistics.median(took) for took in side] for side in (ours, theirs)))
     return Result(
