@@ -20,13 +20,10 @@ from pyspark.sql import SparkSession
 from boatlift.dataflow import (
     Aggregate,
     Committed,
-    Gathers,
     Json,
-    KeptInStore,
     LoadsTogether,
     Outcome,
     Plan,
-    Reading,
     SinkContext,
     Staged,
     Unit,
@@ -44,6 +41,7 @@ from boatlift.engine.marks import Markers
 from boatlift.engine.program import CompiledUnit, compile_program
 from boatlift.engine.readings import Readings
 from boatlift.engine.scratch_files import ScratchFiles
+from boatlift.engine.source_calls import SourceCalls
 from boatlift.engine.stage_task import Receipt
 from boatlift.engine.state_table import StateTable
 from boatlift.engine.step_plans import RECEIPTS, StepPlan, StepPlanner, power_of_two
@@ -88,7 +86,7 @@ class _Ahead:
     plan: Future[StepPlan]
 
 
-class SparkEngine:
+class SparkEngine(SourceCalls):
     """Executes a dataflow's steps as Spark jobs.
 
     Args:
@@ -131,14 +129,6 @@ class SparkEngine:
         return environment(self._spark) | used
 
     # -- beginning and end --------------------------------------------------------------------------------------------
-
-    def reserve(self) -> None:
-        """Has sources listen where they are to."""
-        self._input_logs.reserve()
-
-    def awaited(self) -> bool:
-        """Asks sources that are pushed to."""
-        return self._input_logs.awaited()
 
     def start(self, beginning: Beginning) -> None:
         """Learns where everything is; from now on sources take what is pushed to them."""
@@ -192,36 +182,6 @@ class SparkEngine:
         for sink in self.plan.sinks.values():
             sink.sink.close()
         self._compiled.close()
-
-    # -- sources ------------------------------------------------------------------------------------------------------
-
-    def first_cursor(self, source: str) -> Json:
-        """Gives a source's cursor before it took anything."""
-        return self.plan.sources[source].source.start()
-
-    def poll(self, source: str, cursor: Json) -> Json | None:
-        """Closes a step at a source."""
-        return self.plan.sources[source].source.next(cursor)
-
-    def gathers(self, source: str, position: Json) -> bool:
-        """Asks a source that may."""
-        asked = self.plan.sources[source].source
-        return isinstance(asked, Gathers) and not asked.is_full(position)
-
-    def advance(self, source: str, cursor: Json, position: Json) -> Json:
-        """Gives the cursor after a position."""
-        return self.plan.sources[source].source.advance(cursor, position)
-
-    def read(self) -> list[tuple[str, int, Reading]]:
-        """Tells what steps had when they were first read."""
-        return self._readings.take_new()
-
-    def acknowledge(self, source: str, time: int, position: Json) -> None:
-        """Tells a source that nobody will ask for a position again; one that is read in the whole only if it keeps its rows itself."""
-        told = self.plan.sources[source].source
-        if not self.plan.read_whole(source) or isinstance(told, KeptInStore):
-            self._readings.forget(source, time)
-            told.acknowledge(position)
 
     # -- steps --------------------------------------------------------------------------------------------------------
 

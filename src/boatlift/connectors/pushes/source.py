@@ -1,32 +1,29 @@
 """`bl.push`: rows that are handed over from Python or over HTTP, recorded before whoever hands them over hears of it.
 
-A position names objects of the source's input log, in the store (`storage/input_log.py`): `{"first": 4, "last": 6, "base": 310, "rows": 120,
-"bytes": 4096, "digest": …}`, with the rows pushed before, and the sum of the objects' checksums. A cursor is `{"last": 6, "digest": …}`, with the sum of
-all so far.
+`steps` says what a position is.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
 from boatlift.connectors.declared_columns import columns_of, struct_of
-from boatlift.dataflow.contracts import Delivery, Json
+from boatlift.connectors.pushes.steps import PushedSteps
+from boatlift.dataflow.contracts import Json
 from boatlift.dataflow.pushes import Receipt
-from boatlift.errors import DataError, InvalidError, UnavailableError
+from boatlift.errors import InvalidError, UnavailableError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from boatlift.connectors.pushes.recorder import Recorder
     from boatlift.connectors.pushes.rows import PushedRows
     from boatlift.connectors.pushes.server import Server
-    from boatlift.storage.input_log import InputLog
 
 __all__ = ["PushSource", "push"]
 
@@ -54,7 +51,7 @@ def push(
             answer says that the rows are recorded and not stable.
         remember_keys: How long, at least, the keys of pushes are known again: the newest half a million of them.
         max_rows_per_step: A step ends with the object of the input log that brings it to so many.
-        max_waiting_bytes: Pushes are refused while more than this waits until it is stable; what a batch over everything reads always is.
+        max_waiting_bytes: Pushes are refused while more than this waits until it is stable.
 
     Raises:
         InvalidError: `[BAD_OPTION]`, `[MISSING_EXTRA]`.
@@ -77,8 +74,8 @@ def push(
     return PushSource(schema, address, ack == "stable", remember_keys, max_rows_per_step, max_waiting_bytes)
 
 
-class PushSource:
-    """Rows out of the input log.
+class PushSource(PushedSteps):
+    """Records what is pushed, and gives it as steps.
 
     Args:
         schema, remember, limit, most_waiting: As `push` takes them, checked.
@@ -90,9 +87,6 @@ class PushSource:
         listens_at: Where it listens while it is open: with port 0 in its options, the port that was free.
     """
 
-    delivery = Delivery.EXACTLY_ONCE
-    positioned = True
-
     def __init__(
         self,
         schema: str | StructType,
@@ -103,30 +97,15 @@ class PushSource:
         most_waiting: int,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        self._declared, self._address, self._until_stable = schema, address, until_stable
-        self._remember, self._limit, self._most, self._clock = remember, limit, most_waiting, clock
-        self._log: InputLog | None = None
+        super().__init__(schema, limit)
+        self._address, self._until_stable = address, until_stable
+        self._remember, self._most, self._clock = remember, most_waiting, clock
         self._recorder: Recorder | None = None
         self._server: Server | None = None
         self._rows: PushedRows | None = None
         self._open = threading.Event()
         self._reserved = False
         self.listens_at: tuple[str, int] | None = None
-
-    # -- what it is ---------------------------------------------------------------------------------------------------
-
-    def describe(self) -> Json:
-        """Tells the columns; where it listens, and when it answers, may change."""
-        return {"kind": "push", "schema": [list(column) for column in columns_of(self._declared)]}
-
-    def schema(self, spark: SparkSession) -> StructType:  # noqa: ARG002
-        """Gives the declared schema; all columns may be NULL for Spark, which does not check it."""
-        from pyspark.sql.types import StructField, StructType
-
-        from boatlift.connectors.pushes.rows import nullable_inside
-
-        fields = nullable_inside(struct_of(self._declared)).fields
-        return StructType([StructField(f.name, f.dataType) for f in fields])
 
     @property
     def answers_when_stable(self) -> bool:
@@ -138,8 +117,6 @@ class PushSource:
         """Whether an answer waits for one now, or a refused push."""
         recorder = self._recorder
         return recorder is not None and recorder.awaited
-
-    # -- taking rows --------------------------------------------------------------------------------------------------
 
     def reserve(self, name: str) -> None:
         """Listens, if it is to; nothing is answered yet."""
@@ -153,10 +130,6 @@ class PushSource:
             self._server = Server(name, self._address, self)
             self.listens_at = self._server.address
         self._reserved = True
-
-    def attach(self, log: InputLog) -> None:
-        """Learns where its rows are."""
-        self._log = log
 
     def open(self, token: int, stable: Json, newest: Json) -> None:
         """Takes the input log over, and what is pushed."""
@@ -208,133 +181,18 @@ class PushSource:
         """Tells what was recorded with a key."""
         return self._running[0].found(key)
 
-    # -- giving steps -------------------------------------------------------------------------------------------------
-
-    def start(self) -> Json:
-        """Gives the cursor that has taken nothing."""
-        return {"last": 0, "digest": _hex(0)}
-
-    def next(self, cursor: Json) -> Json | None:
-        """Takes the objects that were recorded since.
-
-        Raises:
-            BoatliftError: nothing can be recorded any more.
-        """
-        if self._recorder is None:
-            self._attached.load()  # somebody else writes
-        elif self._recorder.failure is not None:
-            raise self._recorder.failure
-        last, rows, size, base, digest = cursor["last"], 0, 0, 0, 0
-        for number, part in self._attached.parts(cursor["last"]):
-            base = base if rows else part.base
-            last, rows, size = number, rows + part.rows, size + part.size
-            digest += int.from_bytes(part.checksum)
-            if rows >= self._limit:
-                break
-        if not rows:
-            return None
-        return {
-            "first": cursor["last"] + 1,
-            "last": last,
-            "base": base,
-            "rows": rows,
-            "bytes": size,
-            "digest": _hex(digest),
-        }
-
-    def is_full(self, position: Json) -> bool:
-        """Tells whether a position reached the limit of a step."""
-        return bool(position["rows"] >= self._limit)
-
-    def advance(self, cursor: Json, position: Json) -> Json:
-        """Gives the cursor after a position's last object."""
-        digest = int(cursor["digest"], 16) + int(position["digest"], 16)
-        return {"last": position["last"], "digest": _hex(digest)}
-
-    def verify(self, position: Json) -> None:
-        """Proves by their checksums that objects are what they were; that their content is what its checksum says is proved by who reads it."""
-        self._verify(position["first"], position["last"], position["digest"])
-
-    def weigh(self, position: Json) -> int:
-        """Tells the bytes of the objects."""
-        return int(position["bytes"])
-
-    def load(self, spark: SparkSession, position: Json) -> DataFrame:
-        """Reads the objects of a position."""
-        return self._load(spark, [position], ordinals=False)
-
-    def load_together(self, spark: SparkSession, positions: Sequence[Json]) -> DataFrame:
-        """Reads the objects of several positions."""
-        return self._load(spark, positions, ordinals=True)
-
-    def load_everything(self, spark: SparkSession, cursor: Json) -> DataFrame:
-        """Reads all objects up to a cursor: they are never freed then."""
-        return self._load_objects(spark, [(number, None) for number in self._numbers(1, cursor["last"])])
-
-    def verify_everything(self, cursor: Json) -> None:
-        """Proves that all objects up to a cursor are what they were."""
-        self._verify(1, cursor["last"], cursor["digest"])
-
-    def explain_failure(self, position: Json, text: str) -> Exception | None:
-        """Knows of none: what tasks raise are errors of ours."""
-
     def acknowledge(self, position: Json) -> None:
         """Frees the objects of a position."""
         if self._recorder is not None:
             self._recorder.free(position["last"])
 
-    # -- reading ------------------------------------------------------------------------------------------------------
-
-    def _verify(self, first: int, last: int, digest: str) -> None:
-        found = sum(int.from_bytes(self._attached.checksum(number)) for number in self._numbers(first, last))
-        if _hex(found) != digest:
-            raise DataError(
-                "INPUT_CHANGED",
-                f"objects {first} to {last} of what was pushed to {self._attached.source} are not what a recorded step took: restore them",
-            )
-
-    def _load(self, spark: SparkSession, positions: Sequence[Json], *, ordinals: bool) -> DataFrame:
-        objects = [
-            (number, ordinal if ordinals else None)
-            for ordinal, position in enumerate(positions)
-            for number in self._numbers(position["first"], position["last"])
-        ]
-        return self._load_objects(spark, objects)
-
-    def _load_objects(self, spark: SparkSession, objects: Sequence[tuple[int, int | None]]) -> DataFrame:
-        from pyspark.sql.types import IntegerType, LongType, StructField, StructType
-
-        from boatlift.connectors.pushes.reading import Piece, ReadPushes, divided
-        from boatlift.dataflow.columns import ORDINAL
-
-        pieces = [Piece(str(self._attached.path(number)), ordinal) for number, ordinal in objects]
-        sizes = dict(self._attached.parts(0))
-        size = sum(sizes[number].size for number, _ in objects)
-        tasks = divided(pieces, size, spark.sparkContext.defaultParallelism)
-        ordinals = objects[0][1] is not None
-        added = [StructField("_position", LongType()), *([StructField(ORDINAL, IntegerType())] if ordinals else [])]
-        schema = StructType([*self.schema(spark).fields, *added])
-        numbers = spark.range(0, len(tasks), 1, len(tasks))
-        return numbers.mapInArrow(ReadPushes(self._attached.source, tasks), schema)
-
-    def _numbers(self, first: int, last: int) -> list[int]:
-        if self._recorder is None:
-            self._attached.load()  # somebody else writes
-        numbers = self._attached.numbers_within(first, last)
-        if not numbers:
-            raise DataError(
-                "INPUT_MISSING",
-                f"objects {first} to {last} of what was pushed to {self._attached.source} are gone: restore them",
-            )
-        return numbers
-
     # -- its parts ----------------------------------------------------------------------------------------------------
 
-    @property
-    def _attached(self) -> InputLog:
-        if self._log is None:
-            raise InvalidError("BAD_OPTION", "rows that were pushed are in the store: run the dataflow, or look at it")
-        return self._log
+    def _look(self) -> None:
+        if self._recorder is None:
+            super()._look()
+        elif self._recorder.failure is not None:
+            raise self._recorder.failure
 
     @property
     def _running(self) -> tuple[Recorder, PushedRows]:
@@ -344,10 +202,6 @@ class PushSource:
                 "NOT_RUNNING", "rows are pushed while the dataflow runs in this process: begin with bl.start(flow, …)"
             )
         return recorder, rows
-
-
-def _hex(digest: int) -> str:
-    return f"{digest % (1 << 128):032x}"
 
 
 def _checked(key: str | None) -> str | None:
