@@ -1,13 +1,14 @@
 """Who waits for whom; what is acknowledged and collected."""
 
 import boatlift as bl
-from boatlift.dataflow import Eager, Lazy, plan
+from boatlift.dataflow import Batch, Eager, Lazy, plan
 from boatlift.recovery import Edge, Kind, RecoveryGraph, Vertex
 from boatlift.runtime.graph import program_of
 from boatlift.runtime.regimes import Program, Regime
 from boatlift.runtime.regimes import acts as do
 from boatlift.storage.facts import Chosen
 from boatlift.storage.standing import Standing
+from boatlift.times import Coarse, Cuts, Fine
 from support.regimes import Driver, chain, up_to, with_batch
 
 
@@ -26,6 +27,58 @@ def test_a_batch_that_needs_more_than_may_wait_gets_it():
     driver.go()
     assert driver.machine.finished
     assert [fact.taken for fact in driver.facts(Chosen) if fact.processor == "p"] == [9, 19]
+
+
+class Gathering(Driver):
+    """Every source gives in its next epoch all that came meanwhile."""
+
+    def carry_out(self, order):
+        if isinstance(order, do.Close) and order.time < self.epochs:
+            self.hear(do.Closed(order.source, order.life, order.time, {"end": order.time}, gathers=True))
+        else:
+            super().carry_out(order)
+
+
+def test_a_source_that_gathers_is_asked_when_it_is_its_turn():
+    driver = Gathering(chain(), epochs=4, slow={"p"})
+    for closed in (1, 2, 3, 4):
+        driver.go()
+        assert len(driver.of(do.Close)) == closed, "closed ahead, a step would wait for the one before, and be smaller"
+        driver.run(driver.kept.pop())
+    driver.go()
+    assert driver.machine.finished
+
+
+def test_a_source_that_gathers_does_not_wait_for_a_batch():
+    """Which takes its time, and what it needs."""
+    vertices = [Vertex("in", Kind.SOURCE), Vertex("fast", Kind.STATEFUL), Vertex("fit", Kind.STATELESS, coarse=True)]
+    vertices += [Vertex("out", Kind.SINK), Vertex("fits", Kind.SINK)]
+    cuts = Cuts()
+    edges = [Edge("in>fast", "in", "fast"), Edge("in>fit", "in", "fit", Coarse(cuts)), Edge("fast>out", "fast", "out")]
+    edges += [Edge("fit>fits", "fit", "fits", Fine(cuts))]
+    regimes = {"fast": Regime(Lazy(every=2)), "fit": Regime(Batch(epochs=3))}
+    program = Program(RecoveryGraph(vertices, edges), regimes, cuts={"fit": cuts})
+    driver = Gathering(program, epochs=10, slow={"fit"})
+    driver.go()
+    assert driver.machine.processors["fast"].done == up_to(9), "it is held up by what waits for a batch that runs"
+    assert len(driver.kept) == 1
+
+
+def test_two_sources_that_gather_and_meet_come_to_their_end():
+    driver = Gathering(join(), epochs=5)
+    driver.go()
+    assert driver.machine.finished
+    assert driver.machine.processors["out"].held == up_to(4)
+
+
+def test_who_waits_for_stability_gets_it_when_nothing_moves():
+    for awaited, acknowledged in ((False, up_to(-1)), (True, up_to(0))):
+        driver = Driver(
+            chain(Regime(Lazy(every=20))), epochs=1, ended=False, collect_after=64, awaited=lambda told=awaited: told
+        )
+        driver.go()
+        assert driver.machine.processors["in"].acknowledged == acknowledged
+        assert not driver.machine.finished
 
 
 def join():

@@ -74,8 +74,8 @@ class SourceEnd(Processor):
 
     @property
     def underway(self) -> bool:
-        """Whether something that it sent waits, or is being taken."""
-        return any(p.waiting[edge.name] or p.is_taking(edge) for edge, p in self.receivers)
+        """Whether something that it sent waits, or is being taken; a batch lets wait what it wants."""
+        return any(p.waiting[edge.name] or p.is_taking(edge) for edge, p in self.receivers if not p.vertex.coarse)
 
     def wake(self) -> None:
         """Notes that it may have something."""
