@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from benchmarks.harness import Effort
+from benchmarks.harness import Effort, Figure, Result, median_ratio
 from boatlift.testing.kafka_broker import KafkaBroker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["KEY", "PARTITIONS", "VALUE", "Kafka", "in_turns", "kafka"]
+__all__ = ["KEY", "PARTITIONS", "VALUE", "Kafka", "kafka", "side_by_side"]
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -60,12 +60,25 @@ class Kafka:
             raise RuntimeError("the broker did not take all rows")
 
 
-def in_turns(
-    there: Kafka, effort: Effort, ours: Callable[[Kafka], float], theirs: Callable[[Kafka], float]
-) -> tuple[list[float], list[float]]:
-    """Lets both sides take turns, after some that warm them up; gives the rates of each."""
+def side_by_side(
+    name: str,
+    least: float,
+    there: Kafka,
+    effort: Effort,
+    ours: Callable[[Kafka], float],
+    theirs: Callable[[Kafka], float],
+) -> Result:
+    """Lets Boatlift and Spark's own take turns, after some that warm them up; compares their rows a second."""
     rates = [(ours(there), theirs(there)) for _ in range(WARM_UPS + effort.rounds)][WARM_UPS:]
-    return [mine for mine, _ in rates], [other for _, other in rates]
+    mine, others = ([rate[side] for rate in rates] for side in (0, 1))
+    ratio = median_ratio(mine, others)
+    return Result(
+        name=name,
+        target=f"rows/s: at least {least} of Spark's own",
+        met=ratio >= least,
+        ratios={"Spark's own": ratio},
+        figures={"boatlift": Figure.of("rows/s", mine), "Spark's own": Figure.of("rows/s", others)},
+    )
 
 
 @contextmanager

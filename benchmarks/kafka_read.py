@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from functools import partial
 
-from benchmarks.harness import Effort, Figure, Result, median_ratio
-from benchmarks.kafka_peer import Kafka, in_turns, kafka
+from benchmarks.harness import Effort, Result
+from benchmarks.kafka_peer import Kafka, kafka, side_by_side
 
 __all__ = ["measure"]
 
@@ -19,15 +19,9 @@ def measure(effort: Effort) -> Result:
     with kafka() as there:
         topic = there.new_topic()
         there.fill(topic, rows)
-        ours, theirs = in_turns(there, effort, partial(_ours, topic, rows), partial(_theirs, topic, rows))
-    ratio = median_ratio(ours, theirs)
-    return Result(
-        name="kafka_read",
-        target="rows/s: at least those of Spark's own Kafka source",
-        met=ratio >= 1.0,
-        ratios={"Spark's own": ratio},
-        figures={"boatlift": Figure.of("rows/s", ours), "Spark's own": Figure.of("rows/s", theirs)},
-    )
+        return side_by_side(
+            "kafka_read", 1.0, there, effort, partial(_ours, topic, rows), partial(_theirs, topic, rows)
+        )
 
 
 def _ours(topic: str, rows: int, there: Kafka) -> float:

@@ -6,8 +6,8 @@ import tempfile
 import time
 from functools import partial
 
-from benchmarks.harness import Effort, Figure, Result, median_ratio
-from benchmarks.kafka_peer import KEY, VALUE, Kafka, in_turns, kafka
+from benchmarks.harness import Effort, Result
+from benchmarks.kafka_peer import KEY, VALUE, Kafka, kafka, side_by_side
 
 __all__ = ["measure"]
 
@@ -18,15 +18,7 @@ def measure(effort: Effort) -> Result:
     """Writes two million rows of 100 bytes, in turns: ours in four steps, a transaction each."""
     rows = effort.keys(2_000_000) // STEPS * STEPS
     with kafka() as there:
-        ours, theirs = in_turns(there, effort, partial(_ours, rows), partial(_theirs, rows))
-    ratio = median_ratio(ours, theirs)
-    return Result(
-        name="kafka_write",
-        target="rows/s: at least 0.8 of Spark's own sink, which is at-least-once",
-        met=ratio >= 0.8,
-        ratios={"Spark's own": ratio},
-        figures={"boatlift": Figure.of("rows/s", ours), "Spark's own": Figure.of("rows/s", theirs)},
-    )
+        return side_by_side("kafka_write", 0.8, there, effort, partial(_ours, rows), partial(_theirs, rows))
 
 
 def _ours(rows: int, there: Kafka) -> float:

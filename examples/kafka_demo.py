@@ -116,9 +116,12 @@ class Demo:
         self.broker.kill()
         self.broker.restart()
         os.kill(process.pid, signal.SIGCONT)
+        deadline = time.monotonic() + PATIENCE
         while len(self.read(topic)) == before:
             if process.poll() is not None:
                 raise WrongError(f"{flow} ended with status {process.returncode}: see {self.log(flow)}")
+            if time.monotonic() > deadline:
+                raise WrongError(f"{flow} wrote nothing after the broker was there again: see {self.log(flow)}")
             time.sleep(0.1)
         self.restarts += 1
         process.kill()
@@ -163,7 +166,10 @@ class Demo:
 
     def paused(self, process: subprocess.Popen[bytes]) -> None:
         """Waits until a process has stopped itself."""
+        deadline = time.monotonic() + PATIENCE
         while Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+            if time.monotonic() > deadline:
+                raise WrongError("a process did not come to where it was to be stopped")
             if process.poll() is not None:
                 raise WrongError(f"a process ended with status {process.returncode} before it was to be stopped")
             time.sleep(0.05)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Self
@@ -19,6 +19,7 @@ import pytest
 
 from boatlift.testing.ports import ReservedPort
 from boatlift.testing.warm_jvm import WarmJvm
+from support.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(600)]
 
@@ -39,13 +40,6 @@ POINTS = [
     "store.delete(input):before:1",
     "store.delete(input):after:2",
 ]
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 class Clients:

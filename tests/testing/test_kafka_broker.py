@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from confluent_kafka.admin import (
 from boatlift.errors import UnavailableError
 from boatlift.testing.kafka_broker import ConsoleRow, KafkaBroker
 from support.kafka import PATIENCE, USERS, new_topic, plain, secured, send, transactional, values_of
+from support.waiting import until
 
 pytestmark = pytest.mark.kafka
 
@@ -125,7 +125,7 @@ def test_a_wrong_password_is_refused(kafka_broker: KafkaBroker) -> None:
     admin = AdminClient(secured(kafka_broker, "writer", "wrong") | {"error_cb": seen.append})
     with pytest.raises(KafkaException):
         admin.list_topics(timeout=2)
-    wait_until(lambda: admin.poll(0.1) and KafkaError._AUTHENTICATION in {error.code() for error in seen})
+    until(lambda: admin.poll(0.1) and KafkaError._AUTHENTICATION in {error.code() for error in seen})
     assert AdminClient(secured(kafka_broker, "writer", USERS["writer"])).list_topics(timeout=PATIENCE).brokers
 
 
@@ -143,7 +143,7 @@ def test_users_may_write_what_they_are_allowed_to(kafka_broker: KafkaBroker) -> 
     admin = AdminClient(plain(kafka_broker))
     admin.create_acls([allowed])[allowed].result(PATIENCE)
     # The broker hears of it a moment after it is known.
-    wait_until(lambda: written_by_user(kafka_broker, topic) is None)
+    until(lambda: written_by_user(kafka_broker, topic) is None)
     assert values_of(kafka_broker, topic) == [b"row"]
 
 
@@ -186,10 +186,3 @@ def written_by_user(broker: KafkaBroker, topic: str) -> int | None:
     assert producer.flush(PATIENCE) == 0
     [error] = seen
     return None if error is None else error.code()
-
-
-def wait_until(condition: object) -> None:
-    assert callable(condition)
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline

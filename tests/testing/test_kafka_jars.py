@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from scripts.kafka_jars import ROOT
+from support.waiting import until
 
 # Stands for Maven: writes one half, waits for a sign, writes the other.
 MAVEN = """#!/bin/sh
@@ -72,10 +72,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 
 def wait_for_a_half(workshop: Workshop) -> None:
-    deadline = time.monotonic() + 60
-    while not (workshop.folder / "kafka" / "making" / "first.jar").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until((workshop.folder / "kafka" / "making" / "first.jar").exists)
 
 
 def test_two_at_once_fetch_once(workshop: Workshop) -> None:

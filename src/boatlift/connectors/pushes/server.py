@@ -7,7 +7,6 @@ import logging
 import os
 import socket
 import threading
-import time
 from concurrent.futures import Future
 from functools import partial
 from typing import Protocol
@@ -86,15 +85,23 @@ class Server:
             limit_concurrency=MOST_CONNECTIONS,
             timeout_graceful_shutdown=2,
         )
-        self._server = uvicorn.Server(config)
+        self._server = _Announcing(config)
         run = partial(self._server.run, sockets=[self._socket])
         self._thread = threading.Thread(target=run, name=f"boatlift-http-{source}", daemon=True)
 
     def serve(self) -> None:
-        """Begins to answer."""
+        """Begins to answer.
+
+        Raises:
+            UnavailableError: `[LISTEN_FAILED]`.
+        """
         self._thread.start()
-        while self._thread.is_alive() and not self._server.started:
-            time.sleep(0.001)
+        self._server.settled.wait()
+        if not self._server.started:
+            cause = self._server.failure
+            raise UnavailableError(
+                "LISTEN_FAILED", f"{self._source} cannot answer HTTP ({cause}): mend that"
+            ) from cause
         logger.info("%s takes rows at http://%s:%s/%s", self._source, *self.address, self._source)
 
     def close(self) -> None:
@@ -124,6 +131,28 @@ class Server:
         except Exception as error:  # noqa: BLE001 - told to who asks
             return _refused(error)
         return _told(404, {"recorded": False}) if found is None else _told(200, found)
+
+
+class _Announcing(uvicorn.Server):
+    """A server that says when it has begun to answer, or has failed to."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.settled = threading.Event()
+        self.failure: Exception | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.settled.set()
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            super().run(sockets)
+        except Exception as error:
+            self.failure = error
+            logger.exception("the HTTP server failed")
+        finally:
+            self.settled.set()
 
 
 async def _body_of(request: Request) -> bytes:

@@ -1,0 +1,109 @@
+"""Pushing over HTTP: what clients are told."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+
+import boatlift as bl
+from boatlift.connectors.pushes.server import LARGEST_BODY, MOST_OBJECTS
+from support.push_source import Source
+from support.waiting import until
+
+
+def ask(url: str, body: bytes | None = None, key: str | None = None) -> tuple[int, dict[str, Any]]:
+    headers: Any = {} if key is None else {"Idempotency-Key": key.encode()}
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, body, headers), timeout=30) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        refused = error
+    assert (refused.headers["retry-after"] is not None) == (refused.code == 503)
+    return refused.code, json.load(refused)
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[tuple[Source, str]]:
+    made = Source(tmp_path, address=("127.0.0.1", 0))
+    assert made.listens_at is not None
+    yield made, "http://{}:{}/orders".format(*made.listens_at)
+    made.close()
+
+
+def test_http_says_what_became_of_rows(served: tuple[Source, str], tmp_path: Path) -> None:
+    source, url = served
+    assert ask(url, b'[{"id": 1}, {"id": 2}]', "k/1 é") == (200, {"rows": 2, "repeated": False, "stable": False})
+    assert ask(url, b'{"id": 1}\n{"id": 2}', "k/1 é") == (200, {"rows": 2, "repeated": True, "stable": False})
+    assert ask(url, b'{"id": 3}') == (200, {"rows": 1, "repeated": False, "stable": False})
+    assert ask(f"{url}/keys/k/1%20%C3%A9")[0] == 200
+    assert ask(f"{url}/keys/other") == (404, {"recorded": False})
+    for body, key, status, condition in (
+        (b'{"id": "x"}', None, 400, "BAD_ROW"),
+        (b'{"id": 9}', "k/1 é", 422, "KEY_REUSED"),
+        (b'{"id": 9}', "k" * 201, 400, "BAD_OPTION"),
+        (b" " * (LARGEST_BODY + 1), None, 413, "PUSH_TOO_LARGE"),
+        (b"{}" * (MOST_OBJECTS + 1), None, 413, "PUSH_TOO_LARGE"),
+    ):
+        found, told = ask(url, body, key)
+        assert (found, told["condition"]) == (status, condition)
+        assert told["message"]
+    assert source.next(source.start())["rows"] == 3
+    newer = Source(tmp_path, 2)
+    assert ask(url, b'{"id": 4}')[0] == 503
+    assert newer.next(newer.start())["rows"] == 3
+    newer.close()
+
+
+def test_a_client_that_waits_for_stability_is_told_of_the_end(tmp_path: Path) -> None:
+    source = Source(tmp_path, address=("127.0.0.1", 0), until_stable=True)
+    url = "http://{}:{}/orders".format(*source.listens_at)
+    told: list[tuple[int, dict[str, Any]]] = []
+    client = threading.Thread(target=lambda: told.append(ask(url, b'{"id": 1}', "a")))
+    client.start()
+    until(lambda: source.next(source.start()))
+    source.close()
+    client.join(30)
+    assert told == [(200, {"rows": 1, "repeated": False, "stable": False})]
+
+
+def test_a_client_that_goes_in_the_middle_disturbs_nobody(served: tuple[Source, str]) -> None:
+    source, url = served
+    with socket.create_connection(source.listens_at) as gone:
+        gone.sendall(b'POST /orders HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"id":')
+    assert ask(url, b'{"id": 1}')[0] == 200
+    assert ask(url, b'{"id": 1, "item": "%s"}' % (b"x" * 100_000))[0] == 200, "a large one is parsed elsewhere"
+
+
+def test_what_nobody_foresaw_is_told_as_json(
+    served: tuple[Source, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    source, url = served
+    monkeypatch.setattr(source, "put_json", lambda *_: 1 / 0)
+    status, told = ask(url, b'{"id": 1}')
+    assert (status, told["condition"]) == (500, "INTERNAL")
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_an_address_that_is_taken_is_told(tmp_path: Path) -> None:
+    told = r"\[LISTEN_FAILED\] orders cannot listen at 127.0.0.1:"
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(bl.UnavailableError, match=told):
+        Source(tmp_path, address=taken.getsockname()[:2])
+    Source(tmp_path, 2).close()
+
+
+def test_a_server_that_cannot_begin_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("no loop")
+
+    monkeypatch.setattr(uvicorn.Server, "startup", fails)
+    with pytest.raises(bl.UnavailableError, match=r"\[LISTEN_FAILED\] orders cannot answer HTTP \(no loop\)"):
+        Source(tmp_path, address=("127.0.0.1", 0))

@@ -1,0 +1,230 @@
+"""What a source does with pushes: recorded before anybody hears of them, once a key, as many as may wait."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import boatlift as bl
+from boatlift.connectors.pushes.source import KEY_LENGTH
+from boatlift.dataflow import Receipt
+from boatlift.storage.local import LocalStore
+from support.logs import Meanwhile
+from support.push_source import Source
+from support.waiting import until
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Iterator[Source]:
+    made = Source(tmp_path)
+    yield made
+    made.close()
+
+
+def test_a_key_that_was_pushed_is_not_taken_again(source: Source, tmp_path: Path) -> None:
+    assert source.put(1, 2, key="a") == Receipt(2, repeated=False, stable=False)
+    assert source.put(1, 2, key="a") == Receipt(2, repeated=True, stable=False) == source.pushed("a")
+    assert source.put(1, 2) == source.put(1, 2) == Receipt(2, repeated=False, stable=False)
+    with pytest.raises(bl.InvalidError, match=r"\[KEY_REUSED\]"):
+        source.put(1, 3, key="a")
+    position = source.next(source.start())
+    assert position is not None
+    assert position["rows"] == 6
+    source.close()
+    following = Source(tmp_path, 2)
+    assert following.put(1, 2, key="a").repeated
+    with pytest.raises(bl.InvalidError, match=r"\[KEY_REUSED\]"):
+        following.put(1, 3, key="a")
+    assert following.pushed("b") is None
+    following.close()
+
+
+def test_a_key_that_many_push_at_once_is_taken_once(source: Source) -> None:
+    answers: list[Receipt] = []
+    threads = [threading.Thread(target=lambda: answers.append(source.put(1, key="a"))) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(answer.repeated for answer in answers) == [False] + 19 * [True]
+    assert source.next(source.start())["rows"] == 1
+
+
+def test_pushes_that_come_while_one_is_written_share_an_object(tmp_path: Path) -> None:
+    begun, go = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        assert go.wait(30)
+
+    store = LocalStore.open(tmp_path, create=True)
+    source = Source(tmp_path, store=store)
+    slow: Any = Meanwhile(store, "create", "input/", wait)
+    source._log._store = slow
+    answers: list[Future[Receipt]] = [source.put_json(b'{"id": 0}', None)]
+    assert begun.wait(30)
+    answers += [source.put_json(b'{"id": %d}' % number, f"{number % 40}") for number in range(40)]
+    answers += [source.put_json(b'{"id": 1}', "1"), source.put_json(b'{"id": 2}', "1")]
+    assert not any(answer.done() for answer in answers), "nobody hears of what is not durable"
+    go.set()
+    assert [answer.result(30).repeated for answer in answers[:-1]] == 41 * [False] + [True]
+    with pytest.raises(bl.InvalidError, match=r"\[KEY_REUSED\]"):
+        answers[-1].result(30)
+    assert [part.rows for _, part in source._log.parts(0)] == [1, 40]
+    source.close()
+
+
+def test_who_waits_for_stability_hears_once_rows_are_freed(tmp_path: Path) -> None:
+    source = Source(tmp_path, until_stable=True)
+    first = source.put_json(b'{"id": 1}', "a")
+    one = until(lambda: source.next(source.start()))
+    second = source.put_json(b'{"id": 2}', "b")
+    two = until(lambda: source.next(source.advance(source.start(), one)))
+    again = source.put_json(b'{"id": 1}', "a")
+    assert source.awaits_stability
+    assert not first.done()
+    source.acknowledge(one)
+    assert first.result(30) == Receipt(1, repeated=False, stable=True)
+    assert again.result(30) == Receipt(1, repeated=True, stable=True)
+    assert not second.done()
+    source.acknowledge(two)
+    assert second.result(30).stable
+    third = source.put_json(b'{"id": 3}', None)
+    source.close()
+    assert third.result(30) == Receipt(1, repeated=False, stable=False), "it is recorded, and who waits hears that"
+    with pytest.raises(bl.UnavailableError, match=r"\[NOT_RUNNING\]"):
+        source.put(4)
+
+
+def test_who_pushes_while_it_ends_hears_of_it(source: Source) -> None:
+    recorder = source._recorder
+    source.close()
+    with pytest.raises(bl.UnavailableError, match=r"\[NOT_RUNNING\]"):
+        recorder.put(source._rows.of_json(b'{"id": 1}'), None)
+
+
+def test_a_source_runs_once(source: Source) -> None:
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] orders runs already"):
+        source.reserve("orders")
+
+
+def test_more_than_may_wait_is_refused_until_some_is_freed(tmp_path: Path) -> None:
+    source = Source(tmp_path, most_waiting=1)
+    source.put(1, key="a")
+    with pytest.raises(bl.UnavailableError, match=r"\[PUSH_FULL\]"):
+        source.put(2)
+    assert source.put(1, key="a").repeated, "who asks again what is there needs no room"
+    assert source.awaits_stability
+    source.acknowledge(source.next(source.start()))
+    until(lambda: not source._log.waiting)
+    source.put(2)
+    assert not source.awaits_stability
+    source.close()
+
+
+def test_keys_are_forgotten_when_their_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("boatlift.storage.input_log.MEMO_AFTER", 2)
+    source = Source(tmp_path, remember=timedelta(milliseconds=100))
+    for source.now in (0, 50, 100):
+        source.put(1, key=f"at {source.now}")
+    source.now = 120
+    source.acknowledge(source.next(source.start()))
+    source.close()
+    following = Source(tmp_path, 2)
+    assert [following.pushed(f"at {at}") is not None for at in (0, 50, 100)] == [False, True, True]
+    assert following.pushed("at 50").stable is False, "the log does not tell what is free; the dataflow's does"
+    following.close()
+
+
+def test_an_owner_that_was_fenced_takes_nothing(source: Source, tmp_path: Path) -> None:
+    source.put(1)
+    newer = Source(tmp_path, 2)
+    with pytest.raises(bl.FencedError):
+        source.pushed("what the newer one may have")
+    for _ in range(2):
+        with pytest.raises(bl.FencedError, match=r"\[FENCED\]"):
+            source.put(2)
+    with pytest.raises(bl.FencedError):
+        source.next(source.start())
+    with pytest.raises(bl.FencedError):
+        source.pushed("what the newer one may have")
+    assert newer.next(newer.start())["rows"] == 1
+    newer.close()
+
+
+def test_a_store_that_fails_refuses_what_it_did_not_keep(tmp_path: Path) -> None:
+    store = LocalStore.open(tmp_path, create=True)
+    source = Source(tmp_path, store=store)
+    source.put(1, key="a")
+
+    def fail() -> None:
+        raise bl.UnavailableError("STORE_FAILED", "no space: free some")
+
+    failing: Any = Meanwhile(store, "create", "input/", fail)
+    source._log._store = failing
+    for _ in range(2):
+        with pytest.raises(bl.UnavailableError, match=r"\[STORE_FAILED\]"):
+            source.put(2, key="b")
+    with pytest.raises(bl.UnavailableError, match=r"\[STORE_FAILED\]"):
+        source.next(source.start())
+    source.close()
+    following = Source(tmp_path, 2)
+    assert following.put(1, key="a").repeated
+    assert not following.put(2, key="b").repeated
+    following.close()
+
+
+@pytest.mark.parametrize("key", ["", "x" * (KEY_LENGTH + 1), "a\nb"])
+def test_keys_that_are_none_are_refused(source: Source, key: str) -> None:
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\]"):
+        source.put(1, key=key)
+
+
+def test_a_step_ends_with_the_object_that_makes_it_full(source: Source) -> None:
+    source._limit = 4
+    for _ in range(3):
+        source.put(1, 2, 3)
+    cursor, taken = source.start(), []
+    while (position := source.next(cursor)) is not None:
+        taken.append((position["base"], position["rows"]))
+        cursor = source.advance(cursor, position)
+    assert taken == [(0, 6), (6, 3)]
+
+
+def test_a_push_of_no_rows_is_none(source: Source) -> None:
+    for key in (None, "nothing"):
+        assert source.put(key=key) == Receipt(0, repeated=False, stable=True)
+    assert source.pushed("nothing") is None
+    assert source._log.last == 1, "something was recorded"
+    source.put(1)
+    assert source.next(source.start())["rows"] == 1
+
+
+def test_more_rows_than_are_taken_at_once_are_refused(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("boatlift.connectors.pushes.recorder.LARGEST_ROWS", 1000)
+    with pytest.raises(bl.InvalidError, match=r"\[PUSH_TOO_LARGE\]"):
+        source.put(*range(200))
+    source.put(1)
+
+
+def test_objects_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("boatlift.connectors.pushes.recorder.OBJECT_BYTES", 1)
+    begun, go = threading.Event(), threading.Event()
+    store = LocalStore.open(tmp_path, create=True)
+    source = Source(tmp_path, store=store)
+    slow: Any = Meanwhile(store, "create", "input/", lambda: (begun.set(), go.wait(30)))
+    source._log._store = slow
+    answers = [source.put_json(b'{"id": 0}', None)]
+    assert begun.wait(30)
+    answers += [source.put_json(b'{"id": 1}', None) for _ in range(3)]
+    go.set()
+    for answer in answers:
+        answer.result(30)
+    assert [part.rows for _, part in source._log.parts(0)] == [1, 1, 1, 1]
+    source.close()

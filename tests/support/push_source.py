@@ -1,0 +1,39 @@
+"""A source that rows are pushed to, without a dataflow around it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import types as T
+
+from boatlift.connectors.pushes.source import PushSource
+from boatlift.dataflow import Receipt
+from boatlift.storage.input_log import InputLog
+from boatlift.storage.local import LocalStore
+
+__all__ = ["SCHEMA", "Source"]
+
+SCHEMA = T.StructType([T.StructField("id", T.LongType(), nullable=False), T.StructField("item", T.StringType())])
+
+
+class Source(PushSource):
+    """A source whose store, and whose clock, the test has."""
+
+    def __init__(self, folder: Path, token: int = 1, store: Any = None, **options: Any) -> None:
+        made = {
+            "address": None,
+            "until_stable": False,
+            "remember": timedelta(days=1),
+            "limit": 100,
+            "most_waiting": 10**6,
+        }
+        super().__init__(SCHEMA, **{**made, **options}, clock=lambda: self.now)
+        self.now = 0
+        self.reserve("orders")
+        self.attach(InputLog(store or LocalStore.open(folder, create=True), "0" * 32, "orders"))
+        self.open(token, self.start(), self.start())
+
+    def put(self, *ids: int, key: str | None = None) -> Receipt:
+        return self.push([{"id": each} for each in ids], key, 0)
