@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import pytest
 
-from boatlift.dataflow.contracts import Delivery, Json, LoadsEverything, LoadsTogether, Source
+from boatlift.dataflow.contracts import Delivery, Json, LoadsEverything, LoadsTogether, LoadsWhenTold, Source
+from boatlift.engine.in_task import Told
 from boatlift.errors import DataError
 from connectors.conformance import Row, ordered
 
@@ -170,6 +171,21 @@ class SourceLaws:
         self.case.add(folder, 7)  # later than the cursor
         everything = self.case.make(folder).load_everything(spark, cursor).drop("_position").collect()
         assert ordered(map(tuple, everything)) == ordered(map(tuple, rows))
+
+    @pytest.mark.spark
+    def test_one_plan_gives_what_its_task_is_told(self, source: Source, folder: Path, spark: SparkSession) -> None:
+        if not isinstance(source, LoadsWhenTold):
+            return
+        for number in range(3):
+            self.case.add(folder, number)
+        positions, _ = drain(source, source.start(), self.limit())
+        rows = source.load_when_told(spark)
+        assert rows.rdd.getNumPartitions() == 1
+        for position in [*positions, positions[0]]:
+            Told(0, 0, source=source.words_for(position, "")).tell(spark.sparkContext)
+            expected = source.load(spark, position)
+            assert rows.schema == expected.schema
+            assert ordered(map(tuple, rows.collect())) == ordered(map(tuple, expected.collect()))
 
     @pytest.mark.spark
     def test_the_schema_is_that_of_the_rows(self, source: Source, folder: Path, spark: SparkSession) -> None:

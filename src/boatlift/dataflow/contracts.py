@@ -32,6 +32,7 @@ __all__ = [
     "Json",
     "LoadsEverything",
     "LoadsTogether",
+    "LoadsWhenTold",
     "Outcome",
     "Reading",
     "Sink",
@@ -187,6 +188,22 @@ class CountsInTasks(LoadsTogether, Protocol):
 
     def reading(self, folder: str) -> Reading | None:
         """Tells what was read; None if nothing was."""
+
+
+@runtime_checkable
+class LoadsWhenTold(Source, Protocol):
+    """A source that reads many small steps by one plan: which rows they are its one task is told when a step begins.
+
+    Planning a step takes Spark as long as running a small one, and is done but once then.
+
+    Law: what `load_when_told` gives to a task that is told `words_for(p, f)` are the rows of `load` of p; what it notes in f is what `load_counted` notes.
+    """
+
+    def load_when_told(self, spark: SparkSession) -> DataFrame:
+        """Reads what its task is told (`engine.in_task.told`), lazily, in one partition."""
+
+    def words_for(self, position: Json, folder: str) -> bytes:
+        """Gives what to tell the task: which rows, and where to note what of them was read, as `load_counted` has it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from boatlift.engine.divide_task import Piece, read_pieces
-from boatlift.engine.in_task import guarded, partition
+from boatlift.engine.in_task import Told, guarded, partition, told
 from boatlift.engine.ordinals import by_ordinal
 from boatlift.engine.stage_task import Outlet, Receipt, fresh_run, packed, stage_all
 from boatlift.engine.state import Layout, StepKernel
@@ -43,9 +43,7 @@ class AggregateTask:
         layout: How state is laid out.
         output: The schema of the changes.
         processor, token: Whose steps, and who runs them.
-        times: Which; with more than one, `_ordinal` tells the rows apart.
         tasks: How many partitions the step has; partition i takes key groups g with g % tasks == i.
-        given: The file with the `StepInput`.
         outlets: Where the changes go.
         folder: Where new files go.
     """
@@ -53,31 +51,34 @@ class AggregateTask:
     layout: Layout
     output: pa.Schema
     processor: str
-    times: range
     token: int
     tasks: int
-    given: str
     outlets: tuple[Outlet, ...]
     folder: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Takes a partition's rows and gives its receipts."""
         number = partition()
-        yield packed(guarded(self.processor, lambda: self.run(number, batches)))
+        yield packed(guarded(self.processor, lambda: self.run(told(), number, batches)))
 
-    def run(self, partition: int, batches: Iterator[pa.RecordBatch]) -> list[Receipt]:
+    def run(self, step: Told, partition: int, batches: Iterator[pa.RecordBatch]) -> list[Receipt]:
         """Takes a partition's rows; the partition's number decides which key groups they may be of.
+
+        Args:
+            step: Which; with several, `_ordinal` tells the rows apart.
+            partition: Its number.
+            batches: Its rows.
 
         Returns:
             A receipt for each time.
         """
-        given = msgspec.msgpack.decode(Path(self.given).read_bytes(), type=StepInput)
+        given = msgspec.msgpack.decode(Path(step.given).read_bytes(), type=StepInput)
         handed = list(batches)
         taken = handed if given.pieces is None else list(read_pieces(given.pieces[partition]))
-        shares = [taken] if len(self.times) == 1 else by_ordinal(taken, len(self.times))
+        shares = [taken] if step.first == step.last else by_ordinal(taken, len(step.times))
         held = [(path, run) for run, path in given.runs if _meets(run, self.tasks, partition)]
         receipts = []
-        for time, share in zip(self.times, shares, strict=True):
+        for time, share in zip(step.times, shares, strict=True):
             receipt = self._step(time, partition, share, held)
             if receipt.run is not None:
                 held.append((str(Path(self.folder) / Path(receipt.run.name).name), receipt.run))

@@ -29,6 +29,7 @@ __all__ = [
     "analysed_text",
     "call_of",
     "can_thread",
+    "has_one_stage",
     "is_input",
     "java_settings",
     "map_in_arrow",
@@ -114,6 +115,12 @@ def optimised(frame: DataFrame) -> DataFrame:
     """Makes Spark plan a frame now; it keeps what it makes, so that running the frame later only runs it."""
     frame._jdf.queryExecution().executedPlan()
     return frame
+
+
+def has_one_stage(frame: DataFrame) -> bool:
+    """Tells whether a planned frame runs as one stage that keeps nothing from one run to the next: no exchange, no subquery."""
+    plan = frame._jdf.queryExecution().executedPlan().toString()
+    return not any(kept in plan for kept in ("Exchange", "Subquery", "AdaptiveSparkPlan", "InMemory"))
 
 
 def java_settings(spark: SparkSession) -> Any:

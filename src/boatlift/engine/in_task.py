@@ -1,17 +1,58 @@
-"""What every task of ours does: it knows its partition, and turns what it cannot foresee into an error of ours."""
+"""What every task of ours does: it knows its partition, and what it was told; what it cannot foresee it turns into an error of ours.
+
+What differs from step to step comes with the job, as one of its local properties, and not with the plan: so one plan can serve many steps, and a task of
+an older job, if one is left, still knows only its own.
+"""
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 from typing import TypeVar
 
-from pyspark import TaskContext
+import msgspec
+from pyspark import SparkContext, TaskContext
 
 from boatlift.errors import BoatliftError, InternalError
 
-__all__ = ["guarded", "partition"]
+__all__ = ["Told", "guarded", "partition", "told"]
 
 T = TypeVar("T")
+
+_TOLD = "boatlift.told"
+
+
+class Told(msgspec.Struct, frozen=True, array_like=True):
+    """What a job's tasks learn when it begins.
+
+    Attributes:
+        first, last: Which steps it runs.
+        given: The file with what was too much to tell; empty: there is none.
+        source: What the step reads, in the source's words, if the plan does not say it.
+    """
+
+    first: int
+    last: int
+    given: str = ""
+    source: bytes = b""
+
+    @property
+    def times(self) -> range:
+        """All steps that the job runs."""
+        return range(self.first, self.last + 1)
+
+    def tell(self, context: SparkContext) -> None:
+        """Tells the tasks of the jobs that this thread begins from now on."""
+        context.setLocalProperty(_TOLD, base64.b64encode(msgspec.msgpack.encode(self)).decode())
+
+
+def told() -> Told:
+    """Gives what this task's job was told."""
+    context = TaskContext.get()
+    text = None if context is None else context.getLocalProperty(_TOLD)
+    if text is None:
+        raise InternalError("INTERNAL", "a task does not know its step: please report it")
+    return msgspec.msgpack.decode(base64.b64decode(text), type=Told)
 
 
 def partition() -> int:

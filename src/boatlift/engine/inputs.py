@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
-from boatlift.dataflow import CountsInTasks, Json, LoadsTogether, Plan, Source
+from boatlift.dataflow import CountsInTasks, Json, LoadsTogether, LoadsWhenTold, Plan, Source
 from boatlift.dataflow.columns import ORDINAL, WEIGHT, quoted
 from boatlift.engine.edges import ReadTask
 from boatlift.engine.program import CompiledUnit
@@ -136,6 +136,14 @@ class Inputs:
         positions = [message.content["position"] for message in messages]
         folders = [self._readings.folder(reader, name, message.time) for message in messages]
         return source.load_counted(spark, positions, folders, ordinals=ordinals)
+
+    def words_for(self, unit: str, take: Take) -> bytes:
+        """Gives what to tell the task that reads a step, of a unit whose one source tells."""
+        (name,), (message,) = self._plan.units[unit].roots, take.inputs
+        source = self._plan.sources[name].source
+        assert isinstance(source, LoadsWhenTold)
+        folder = self._readings.folder(unit, name, message.time) if isinstance(source, CountsInTasks) else ""
+        return source.words_for(message.content["position"], folder)
 
     def verify_recorded(self, takes: Sequence[Take]) -> None:
         """Proves that what recorded steps read is what it was.

@@ -43,6 +43,7 @@ from boatlift.engine.readings import Readings
 from boatlift.engine.scratch_files import ScratchFiles
 from boatlift.engine.source_calls import SourceCalls
 from boatlift.engine.stage_task import Receipt
+from boatlift.engine.standing_plans import StandingPlans
 from boatlift.engine.state_table import StateTable
 from boatlift.engine.step_plans import RECEIPTS, StepPlan, StepPlanner, power_of_two
 from boatlift.errors import BoatliftError, UnavailableError, UserCodeError
@@ -142,6 +143,7 @@ class SparkEngine(SourceCalls):
         self._inputs = Inputs(
             self.plan, units, store, scratch, self._planner.parallelism, beginning.recorded, self._readings
         )
+        self._standing = StandingPlans(self._spark, units, self._inputs, self._planner)
         self._lookups = Lookups(self._spark, self.plan, units, self._inputs, self._planner)
         self._markers = Markers(self._spark, units, self._inputs)
         self._batches = Batches(self._spark, units, self._inputs, self._planner)
@@ -362,6 +364,8 @@ class SparkEngine(SourceCalls):
             rows = self._inputs.rows_together(self._spark, unit, takes)
             return self._planner.together(compiled, rows, range(takes[0].time, takes[-1].time + 1))
         (take,) = takes
+        if (standing := self._standing.of(unit, take)) is not None:
+            return standing
         given = take.inputs[-1].content
         rows, weight = self._inputs.rows(self._spark, unit, take)
         return self._planner.plan(compiled, rows, weight, take.number, given["clock"], given["seed"])

@@ -18,7 +18,7 @@ import xxhash
 
 from boatlift.dataflow import Staged, Stager
 from boatlift.dataflow.columns import ROW_HASH, WEIGHT
-from boatlift.engine.in_task import guarded, partition
+from boatlift.engine.in_task import guarded, partition, told
 from boatlift.storage.records import RunRef
 
 __all__ = ["Outlet", "Receipt", "StageTask", "fresh_run", "packed", "stage_all"]
@@ -94,15 +94,14 @@ class StageTask:
 
     processor: str
     token: int
-    time: int
     outlets: tuple[Outlet, ...]
     folder: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Stages a partition and returns its receipt."""
-        yield packed([guarded(self.processor, lambda: self.run(partition(), batches))])
+        yield packed([guarded(self.processor, lambda: self.run(told().first, partition(), batches))])
 
-    def run(self, number: int, batches: Iterator[pa.RecordBatch]) -> Receipt:
+    def run(self, time: int, number: int, batches: Iterator[pa.RecordBatch]) -> Receipt:
         """Stages a partition."""
         digest = 0
         rows = []
@@ -112,5 +111,5 @@ class StageTask:
             rows.append(batch.drop_columns([ROW_HASH]))
         count = sum(batch.num_rows for batch in rows)
         return Receipt(
-            number, count, count, digest, stage_all(self.outlets, self.folder, self.token, self.time, number, rows)
+            number, count, count, digest, stage_all(self.outlets, self.folder, self.token, time, number, rows)
         )

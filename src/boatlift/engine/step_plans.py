@@ -22,6 +22,7 @@ from boatlift.engine.aggregates import KEY_GROUPS, key_hash
 from boatlift.engine.catalyst import map_in_arrow, optimised, thread
 from boatlift.engine.divide_task import DivideTask, Division, Piece, pieces_of
 from boatlift.engine.edges import EDGE
+from boatlift.engine.in_task import Told
 from boatlift.engine.program import CompiledUnit
 from boatlift.engine.stage_task import Outlet, Receipt, StageTask
 from boatlift.engine.staging import ArrowStager
@@ -45,15 +46,13 @@ class StepPlan:
 
     Attributes:
         frame: Its rows are the receipts of its tasks.
-        given: The file in which the tasks look for what is known only now; None for a step without state.
+        told: What these learn when it begins.
         pieces: Where the rows of each task are, if they have been divided already.
-        steps: How many steps it runs.
     """
 
     frame: DataFrame
-    given: Path | None = None
+    told: Told
     pieces: list[list[Piece]] | None = None
-    steps: int = 1
 
     def run(self, held: Sequence[HeldRun]) -> list[list[Receipt]]:
         """Runs the job over a state; gives for each step its receipts, in order of partition.
@@ -63,23 +62,24 @@ class StepPlan:
         Raises:
             UnavailableError: `[STORE_FAILED]` scratch cannot be written.
         """
-        if self.given is not None:
+        if given := self.told.given:
             try:
-                self.given.write_bytes(msgspec.msgpack.encode(StepInput(list(held), self.pieces)))
+                Path(given).write_bytes(msgspec.msgpack.encode(StepInput(list(held), self.pieces)))
             except OSError as error:
-                raise UnavailableError("STORE_FAILED", f"cannot write {self.given}: {error}") from error
+                raise UnavailableError("STORE_FAILED", f"cannot write {given}: {error}") from error
+        self.told.tell(self.frame.sparkSession.sparkContext)
         try:
             rows = self.frame.collect()
         finally:
             self.discard()
         receipts = [msgspec.msgpack.decode(bytes(row[0]), type=list[Receipt]) for row in rows]
         receipts.sort(key=lambda made: made[0].partition)
-        return [list(made) for made in zip(*receipts, strict=True)] if receipts else [[] for _ in range(self.steps)]
+        return [list(made) for made in zip(*receipts, strict=True)] if receipts else [[] for _ in self.told.times]
 
     def discard(self) -> None:
         """Drops the files that were made for it."""
         divided = {Path(place) for share in self.pieces or () for place, _ in share}
-        for path in (*divided, *([self.given] if self.given is not None else [])):
+        for path in (*divided, *([Path(self.told.given)] if self.told.given else [])):
             path.unlink(missing_ok=True)
 
 
@@ -114,9 +114,8 @@ class StepPlanner:
         """
         frame, columns = _hashed(compiled, compiled.build(rows.drop(ORDINAL), 0, 0))
         threaded = thread(frame, rows, ORDINAL)
-        task = self._task(compiled, times, 1)
-        plan = map_in_arrow(threaded.coalesce(1), [*columns, ORDINAL], task, RECEIPTS)
-        return StepPlan(optimised(plan), Path(task.given), steps=len(times))
+        plan = map_in_arrow(threaded.coalesce(1), [*columns, ORDINAL], self._task(compiled, 1), RECEIPTS)
+        return StepPlan(optimised(plan), Told(times[0], times[-1], self._given()))
 
     def plan(self, compiled: CompiledUnit, rows: DataFrame, weight: int, time: int, clock: int, seed: int) -> StepPlan:
         """Makes the plan of a unit's step.
@@ -127,39 +126,45 @@ class StepPlanner:
             weight: Its bytes, more or less.
             time, clock, seed: Which step, and its determinants.
         """
-        frame = compiled.build(rows, clock, seed)
-        if compiled.layout is None:
-            return self._stage(compiled, frame, time)
-        frame, columns = _hashed(compiled, frame)
-        tasks = tasks_for(weight, self.parallelism)
-        task = self._task(compiled, range(time, time + 1), tasks)
-        given = Path(task.given)
+        tasks = 1 if compiled.layout is None else tasks_for(weight, self.parallelism)
         if tasks == 1:
-            return StepPlan(optimised(map_in_arrow(frame.coalesce(1), columns, task, RECEIPTS)), given)
+            return StepPlan(self.frame(compiled, rows, clock, seed), self.told(compiled, time))
+        frame, columns = _hashed(compiled, compiled.build(rows, clock, seed))
         pieces = self._divided(compiled.unit.name, frame, columns, tasks)
         slots = frame.sparkSession.range(0, tasks, 1, tasks)
-        return StepPlan(optimised(map_in_arrow(slots, ["id"], task, RECEIPTS)), given, pieces)
+        plan = map_in_arrow(slots, ["id"], self._task(compiled, tasks), RECEIPTS)
+        return StepPlan(optimised(plan), self.told(compiled, time), pieces)
 
-    def _task(self, compiled: CompiledUnit, times: range, tasks: int) -> AggregateTask:
+    def frame(self, compiled: CompiledUnit, rows: DataFrame, clock: int, seed: int) -> DataFrame:
+        """Plans a step of a unit without state, or a small one of a unit with state."""
+        frame = compiled.build(rows, clock, seed)
+        if compiled.layout is None:
+            columns = compiled.output.names
+            parts = ", ".join(f"isnull({quoted(name)}), {quoted(name)}" for name in columns)
+            frame = frame.selectExpr("*", f"xxhash64({parts}) AS {ROW_HASH}")
+            task = StageTask(compiled.unit.name, self.token, _outlets(compiled), str(self.scratch))
+            return optimised(map_in_arrow(frame, [*columns, ROW_HASH], task, RECEIPTS))
+        frame, columns = _hashed(compiled, frame)
+        return optimised(map_in_arrow(frame.coalesce(1), columns, self._task(compiled, 1), RECEIPTS))
+
+    def told(self, compiled: CompiledUnit, time: int, source: bytes = b"") -> Told:
+        """Says what tasks are to be told of a step: with state, where they will find that."""
+        return Told(time, time, "" if compiled.layout is None else self._given(), source)
+
+    def _given(self) -> str:
+        return str(self.scratch / f"given-{uuid.uuid4().hex}")
+
+    def _task(self, compiled: CompiledUnit, tasks: int) -> AggregateTask:
         assert compiled.layout is not None
         return AggregateTask(
             compiled.layout,
             compiled.output,
             compiled.unit.name,
-            times,
             self.token,
             tasks,
-            str(self.scratch / f"given-{uuid.uuid4().hex}"),
             _outlets(compiled),
             str(self.scratch),
         )
-
-    def _stage(self, compiled: CompiledUnit, frame: DataFrame, time: int) -> StepPlan:
-        columns = compiled.output.names
-        parts = ", ".join(f"isnull({quoted(name)}), {quoted(name)}" for name in columns)
-        frame = frame.selectExpr("*", f"xxhash64({parts}) AS {ROW_HASH}")
-        task = StageTask(compiled.unit.name, self.token, time, _outlets(compiled), str(self.scratch))
-        return StepPlan(optimised(map_in_arrow(frame, [*columns, ROW_HASH], task, RECEIPTS)))
 
     def _divided(self, unit: str, frame: DataFrame, columns: Sequence[str], tasks: int) -> list[list[Piece]]:
         """Runs the job that divides a large step's rows among its tasks; it touches no state, so it may run ahead."""

@@ -18,9 +18,9 @@ from boatlift.connectors.kafka.messages import Digest, Rows
 from boatlift.connectors.kafka.offsets import BLOCK, Range, blocks_of
 from boatlift.dataflow.columns import ORDINAL
 from boatlift.dataflow.contracts import Reading
-from boatlift.engine.in_task import guarded
+from boatlift.engine.in_task import guarded, told
 
-__all__ = ["ReadRanges", "Share", "divided", "read_notes"]
+__all__ = ["ReadRanges", "Share", "divided", "read_notes", "words_for"]
 
 ROWS_AT_ONCE = 1 << 14
 """Rows that are given to Spark at once, more or less."""
@@ -58,20 +58,20 @@ class ReadRanges:
         access: How to reach the cluster.
         committed: Whether rows of transactions that were aborted, or are open, are left out.
         headers: Whether rows have headers.
-        tasks: What each task reads.
+        tasks: What each task reads; None: what it is told.
     """
 
     source: str
     access: Access
     committed: bool
     headers: bool
-    tasks: tuple[tuple[Share, ...], ...]
+    tasks: tuple[tuple[Share, ...], ...] | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Reads them."""
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                for shares in _together(self.tasks[number]):
+                for shares in _together(_shares_told() if self.tasks is None else self.tasks[number]):
                     rows = self.read(shares)
                     while (made := guarded(self.source, partial(next, rows, None))) is not None:
                         yield made
@@ -103,6 +103,15 @@ class ReadRanges:
             begin, end = np.searchsorted(blocks, [block, block + 1]).tolist()
             digests[block].add(rows.slice(begin, end - begin))
         return rows if ordinal is None else _with_ordinal(rows, ordinal)
+
+
+def words_for(shares: Sequence[Share]) -> bytes:
+    """Says what a task is to read."""
+    return msgspec.msgpack.encode(shares)
+
+
+def _shares_told() -> list[Share]:
+    return msgspec.msgpack.decode(told().source, type=list[Share])
 
 
 def _note(share: Share, digests: Collection[Digest]) -> None:

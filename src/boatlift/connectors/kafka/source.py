@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from boatlift.connectors.kafka.reading import Share
+
 __all__ = ["KafkaSource", "source"]
 
 LARGEST_STEP = 1_000_000
@@ -180,7 +182,7 @@ class KafkaSource:
         self, spark: SparkSession, positions: Sequence[Json], folders: Sequence[str], *, ordinals: bool
     ) -> DataFrame:
         """Reads the rows of positions in tasks of about as many offsets each."""
-        from boatlift.connectors.kafka.reading import ReadRanges, divided
+        from boatlift.connectors.kafka.reading import divided
 
         steps = [
             (ranges_of(position), ordinal if ordinals else None, folder)
@@ -189,11 +191,26 @@ class KafkaSource:
         offsets = sum(each.end - each.start for ranges, _, _ in steps for each in ranges)
         most = spark.sparkContext.defaultParallelism
         tasks = divided(steps, max(1, min(most, offsets // TASK_OFFSETS)))
+        return self._read(spark, tasks, ordinals=ordinals)
+
+    def load_when_told(self, spark: SparkSession) -> DataFrame:
+        """Reads the ranges that a task is told."""
+        return self._read(spark, None, ordinals=False)
+
+    def words_for(self, position: Json, folder: str) -> bytes:
+        """Tells the ranges of a position."""
+        from boatlift.connectors.kafka.reading import divided, words_for
+
+        return words_for([share for shares in divided([(ranges_of(position), None, folder)], 1) for share in shares])
+
+    def _read(self, spark: SparkSession, tasks: tuple[tuple[Share, ...], ...] | None, *, ordinals: bool) -> DataFrame:
+        from boatlift.connectors.kafka.reading import ReadRanges
+
         read = ReadRanges(
             f"topic {self._topics.told}", self._access, self._topics.committed, self._payload.headers, tasks
         )
-        numbers = spark.range(0, len(tasks), 1, max(1, len(tasks)))
-        messages = numbers.mapInArrow(read, self._payload.raw(ordinals=ordinals))
+        count = 1 if tasks is None else len(tasks)
+        messages = spark.range(0, count, 1, max(1, count)).mapInArrow(read, self._payload.raw(ordinals=ordinals))
         return self._payload.rows(messages, ordinals=ordinals)
 
     def reading(self, folder: str) -> Reading | None:

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 
-from boatlift.engine.in_task import guarded
+from boatlift.engine.in_task import guarded, told
 from boatlift.storage.input_log import rows_in
 
-__all__ = ["Piece", "ReadPushes", "divided"]
+__all__ = ["Piece", "ReadPushes", "divided", "words_for"]
 
 TASK_BYTES = 1 << 20
 """A task reads about so much at least: it takes longer to begin one than to read less."""
@@ -38,18 +39,28 @@ def divided(pieces: Sequence[Piece], size: int, slots: int) -> tuple[tuple[Piece
     return tuple(tuple(pieces[len(pieces) * i // count : len(pieces) * (i + 1) // count]) for i in range(count))
 
 
+def words_for(paths: Sequence[str]) -> bytes:
+    """Says which objects a task is to read."""
+    return msgspec.msgpack.encode(paths)
+
+
+def _pieces_told() -> list[Piece]:
+    return [Piece(path, None) for path in msgspec.msgpack.decode(told().source, type=list[str])]
+
+
 @dataclass(frozen=True, slots=True)
 class ReadPushes:
     """Gives the rows of the pieces of each task whose number it is handed, with the number of each row among all that were ever pushed."""
 
     source: str
-    tasks: tuple[tuple[Piece, ...], ...]
+    tasks: tuple[tuple[Piece, ...], ...] | None
+    """None: the one task is told what it reads."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Reads."""
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                for piece in self.tasks[number]:
+                for piece in _pieces_told() if self.tasks is None else self.tasks[number]:
                     yield from guarded(self.source, partial(self.read, piece))
 
     @staticmethod

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from boatlift.connectors.pushes.reading import Piece
     from boatlift.storage.input_log import InputLog
 
 __all__ = ["PushedSteps"]
@@ -143,20 +144,36 @@ class PushedSteps:
         return self._load_objects(spark, objects)
 
     def _load_objects(self, spark: SparkSession, objects: Sequence[tuple[int, int | None]]) -> DataFrame:
-        from pyspark.sql.types import IntegerType, LongType, StructField, StructType
-
-        from boatlift.connectors.pushes.reading import Piece, ReadPushes, divided
-        from boatlift.dataflow.columns import ORDINAL
+        from boatlift.connectors.pushes.reading import Piece, divided
 
         pieces = [Piece(str(self._attached.path(number)), ordinal) for number, ordinal in objects]
         sizes = dict(self._attached.parts(0))
         size = sum(sizes[number].size for number, _ in objects)
         tasks = divided(pieces, size, spark.sparkContext.defaultParallelism)
-        ordinals = objects[0][1] is not None
+        return self._read(spark, tasks, ordinals=objects[0][1] is not None)
+
+    def load_when_told(self, spark: SparkSession) -> DataFrame:
+        """Reads the objects that a task is told."""
+        return self._read(spark, None, ordinals=False)
+
+    def words_for(self, position: Json, folder: str) -> bytes:  # noqa: ARG002
+        """Tells the objects of a position."""
+        from boatlift.connectors.pushes.reading import words_for
+
+        return words_for(
+            [str(self._attached.path(number)) for number in self._numbers(position["first"], position["last"])]
+        )
+
+    def _read(self, spark: SparkSession, tasks: tuple[tuple[Piece, ...], ...] | None, *, ordinals: bool) -> DataFrame:
+        from pyspark.sql.types import IntegerType, LongType, StructField, StructType
+
+        from boatlift.connectors.pushes.reading import ReadPushes
+        from boatlift.dataflow.columns import ORDINAL
+
         added = [StructField("_position", LongType()), *([StructField(ORDINAL, IntegerType())] if ordinals else [])]
         schema = StructType([*self.schema(spark).fields, *added])
-        numbers = spark.range(0, len(tasks), 1, len(tasks))
-        return numbers.mapInArrow(ReadPushes(self._attached.source, tasks), schema)
+        count = 1 if tasks is None else len(tasks)
+        return spark.range(0, count, 1, count).mapInArrow(ReadPushes(self._attached.source, tasks), schema)
 
     def _numbers(self, first: int, last: int) -> list[int]:
         self._look()

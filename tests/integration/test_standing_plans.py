@@ -1,0 +1,137 @@
+"""Small steps of a source that tells its tasks what to read are run by one plan, where nothing of it is a step's own."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+import boatlift as bl
+from boatlift.engine.step_plans import StepPlanner
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+STEPS = 6
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The units that plans were made for, one entry a plan."""
+    made: list[str] = []
+    frame = StepPlanner.frame
+
+    def noted(self: StepPlanner, compiled: Any, *arguments: Any) -> DataFrame:
+        made.append(compiled.unit.name)
+        return frame(self, compiled, *arguments)
+
+    monkeypatch.setattr(StepPlanner, "frame", noted)
+    return made
+
+
+@contextmanager
+def pushed(flow: bl.Dataflow, spark: SparkSession) -> Iterator[Callable[..., None]]:
+    """Runs a dataflow; gives what pushes a row, and returns when it has gone all the way."""
+    running = bl.start(flow, "store", spark=spark)
+
+    def push(*ids: int) -> None:
+        flow.push("rows", [{"id": each} for each in ids])
+
+    try:
+        yield push
+    finally:
+        running.stop()
+
+
+def source(flow: bl.Dataflow, **options: Any) -> Any:
+    return flow.source("rows", bl.push("id LONG NOT NULL", ack="stable", **options))
+
+
+def out(folder: str = "out") -> list[dict[str, Any]]:
+    return sorted(pq.read_table(folder).to_pylist(), key=lambda row: row["id"])
+
+
+def test_many_small_steps_have_one_plan(spark: SparkSession, planned: list[str]) -> None:
+    flow = bl.Dataflow("counted")
+    rows = source(flow)
+    rows.transform("twice", lambda df: df.selectExpr("id", "id * 2 AS twice")).sink("out", bl.parquet("out"))
+    parity = rows.transform("parity", lambda df: df.selectExpr("id % 2 AS odd", "id"))
+    sums = parity.group_by("odd").agg("sums", F.sum("id").alias("sum"))
+    sums.sink("table", bl.sqlite("sums.db", table="sums", key=["odd"]))
+    with pushed(flow, spark) as push:
+        for step in range(STEPS):
+            push(2 * step, 2 * step + 1)
+    assert out() == [{"id": each, "twice": 2 * each} for each in range(2 * STEPS)]
+    assert sorted(planned) == ["sums", "twice"]
+    with sqlite3.connect("sums.db") as database:
+        found = dict(database.execute("SELECT odd, sum FROM sums"))
+    assert found == {0: sum(range(0, 2 * STEPS, 2)), 1: sum(range(1, 2 * STEPS, 2))}
+
+
+def test_a_plan_with_a_steps_own_clock_is_made_for_each(spark: SparkSession, planned: list[str]) -> None:
+    flow = bl.Dataflow("stamped")
+    source(flow).transform("at", lambda df: df.select("id", bl.now().alias("at"))).sink("out", bl.parquet("out"))
+    with pushed(flow, spark) as push:
+        for step in range(STEPS):
+            push(step)
+    assert len(planned) == STEPS
+    assert len({row["at"] for row in out()}) == STEPS
+
+
+@pytest.mark.parametrize("broadcast", [True, False])
+def test_a_plan_with_a_join_is_made_for_each(spark: SparkSession, planned: list[str], broadcast: bool) -> None:
+    """What an exchange has kept of one step must not be seen in the next."""
+    names = spark.createDataFrame([(each, f"name {each}") for each in range(2 * STEPS)], "id LONG, name STRING")
+    hint = "broadcast" if broadcast else "merge"
+    flow = bl.Dataflow("joined")
+    joined = source(flow).transform("joined", lambda df: df.join(names.hint(hint), "id", "left"))
+    joined.sink("out", bl.parquet("out"))
+    with pushed(flow, spark) as push:
+        for step in range(STEPS):
+            push(step)
+    assert out() == [{"id": each, "name": f"name {each}"} for each in range(STEPS)]
+    assert len(planned) == STEPS + 1, "one was tried, and does not stand"
+
+
+def test_a_step_that_is_too_much_to_tell_or_too_large_has_its_own(
+    spark: SparkSession, planned: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow = bl.Dataflow("large")
+    source(flow).transform("same", lambda df: df).sink("out", bl.parquet("out"))
+    with pushed(flow, spark) as push:
+        push(0)
+        monkeypatch.setattr("boatlift.engine.standing_plans.MOST_TOLD", 1)
+        push(1)
+        push(2)
+        monkeypatch.setattr("boatlift.engine.standing_plans.MOST_TOLD", 10_000)
+        push(3)
+        monkeypatch.setattr("boatlift.engine.step_plans.ONE_TASK_BYTES", 1)
+        push(4)
+    assert [row["id"] for row in out()] == [0, 1, 2, 3, 4]
+    assert len(planned) == 4
+
+
+def test_each_process_makes_its_own(spark: SparkSession, planned: list[str]) -> None:
+    for life in range(2):
+        flow = bl.Dataflow("lives")
+        source(flow).transform("same", lambda df: df).sink("out", bl.parquet("out"))
+        with pushed(flow, spark) as push:
+            push(2 * life)
+            push(2 * life + 1)
+    assert planned == ["same", "same"]
+    assert [row["id"] for row in out()] == [0, 1, 2, 3]
