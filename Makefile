@@ -40,8 +40,8 @@ mutants: setup ## Searches seeds that catch each deliberate fault of the core; w
 demo: setup ## The main job: four regimes in one application over 336,776 real flights, every part killed, comes out right
 	@$(python) examples/demo.py
 
-kafka-demo: setup kafka-jars ## Flights through two dataflows over a real Kafka broker; all are killed, each row comes out once (3 minutes)
-	@$(python) examples/kafka_demo.py
+kafka-demo: setup kafka-jars ## Flights through two dataflows over a real Kafka broker; all are killed, where SEED=n draws it; each row comes out once (3 minutes)
+	@$(python) examples/kafka_demo.py $(SEED)
 
 demo-flights: setup ## The first example, killed again and again: bit for bit what an undisturbed run gives (some 4 minutes)
 	@$(python) examples/demo_flights.py

@@ -10,6 +10,7 @@ import importlib.util
 import io
 import json
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -41,7 +42,7 @@ def main() -> None:
     try:
         with KafkaBroker() as broker:
             say(f"a Kafka broker runs at {broker.bootstrap}")
-            Demo(broker, folder).run()
+            Demo(broker, folder, int(sys.argv[1]) if len(sys.argv) > 1 else 2013).run()
     except WrongError as wrong:
         print(f"kafka-demo failed: {wrong}")
         sys.exit(1)
@@ -52,8 +53,9 @@ def main() -> None:
 class Demo:
     """The broker, the two dataflows, and what has been seen of them."""
 
-    def __init__(self, broker: KafkaBroker, folder: Path) -> None:
+    def __init__(self, broker: KafkaBroker, folder: Path, seed: int) -> None:
         self.broker, self.folder = broker, folder
+        self.seed, self.draws = seed, random.Random(seed)
         self.restarts = 0
 
     def run(self) -> None:
@@ -92,14 +94,19 @@ class Demo:
 
     def attack(self) -> None:
         """Kills both dataflows, the broker in the middle of a commit, and lets an owner sleep through a takeover."""
-        self.killed("delays", "sink.written(landed_out):after:4", "with the rows of a step in two open transactions")
-        self.killed("delays", "sink.commit(routes_out):after:3", "just after a commit: nobody knows of it yet")
-        self.killed("delays", "step(routes):after:4", "after a step was executed")
-        self.broker_killed("delays", "sink.written(routes_out):after:2", "routes")
-        self.zombie("delays", "sink.written(landed_out):after:3")
+        say(f"crash points are drawn with seed {self.seed}")
+        self.killed("delays", self.after("sink.written(landed_out)", 4), "with rows of a step in open transactions")
+        self.killed("delays", self.after("sink.commit(routes_out)", 3), "just after a commit: nobody knows of it yet")
+        self.killed("delays", self.after("step(routes)", 4), "after a step was executed")
+        self.broker_killed("delays", self.after("sink.written(routes_out)", 2), "routes")
+        self.zombie("delays", self.after("sink.written(landed_out)", 3))
         self.killed("late", "sink.written(late_out):after:1", "with rows in an open transaction")
         self.killed("late", "sink.commit(late_out):after:1", "just after a commit")
         self.ends(self.start("late"), "late")
+
+    def after(self, moment: str, most: int) -> str:
+        """Draws at which time that something happens it is to be hit."""
+        return f"{moment}:after:{self.draws.randint(1, most)}"
 
     def killed(self, flow: str, at: str, when: str) -> None:
         """Lets a dataflow be killed at a crash point."""

@@ -37,9 +37,12 @@ SCHEMA = pa.schema(
 
 
 class SinkCase(Protocol):
-    """A kind of sink, as the suite uses it. Its class is handed to other processes by name."""
+    """A kind of sink, as the suite uses it: a class, or an object, that can be handed to other processes."""
 
     refuses_nan: ClassVar[bool]
+
+    lags: ClassVar[bool] = False
+    """Whether what a process has made visible may be seen only a moment after it was killed."""
 
     @staticmethod
     def make(folder: Path) -> Sink:
@@ -53,6 +56,11 @@ class SinkCase(Protocol):
     def read(folder: Path) -> list[Row]:
         """Reads what anyone would see: (k, name, value) of a keyed sink, else with `_weight`; [] if nothing is there."""
 
+    @classmethod
+    def read_at_once(cls, folder: Path) -> list[Row]:
+        """Reads what anyone would see now, though a process that was killed may have left something open."""
+        return cls.read(folder)
+
     @staticmethod
     def spoil(folder: Path) -> None:
         """Makes the sink's place hold rows that no Boatlift wrote."""
@@ -61,6 +69,8 @@ class SinkCase(Protocol):
     def damages() -> dict[str, tuple[str, Callable[[Path], None]]]:
         """What can happen to a place with three steps: name to (the condition that `verify` tells, what does it)."""
 
+
+AnyCase = SinkCase | type[SinkCase]
 
 STORE = "5" * 32
 
@@ -129,7 +139,7 @@ def put(sink: Sink, folder: Path, step: int) -> Outcome:
     return sink.commit(step, len(rows_of(step)), f"digest {step}", stage(sink, folder, step))
 
 
-def commit_traced(tracer: Tracer, case: type[SinkCase], folder: Path, token: int, step: int) -> tuple[str, int]:
+def commit_traced(tracer: Tracer, case: AnyCase, folder: Path, token: int, step: int) -> tuple[str, int]:
     """In another process: opens the sink and commits one step, traced."""
     sink = case.make(folder)
     sink.open(context(token))
@@ -140,7 +150,7 @@ def commit_traced(tracer: Tracer, case: type[SinkCase], folder: Path, token: int
     return outcome.name, tracer.lines
 
 
-def commit_forever(tracer: Tracer, case: type[SinkCase], folder: Path, token: int) -> None:
+def commit_forever(tracer: Tracer, case: AnyCase, folder: Path, token: int) -> None:
     """In another process: commits steps until it is killed, telling the number of each beforehand."""
     sink = case.make(folder)
     newest = sink.open(context(token))
@@ -165,7 +175,7 @@ def open_unless_locked(sink: Sink) -> tuple[Committed | None, bool]:
 class SinkLaws:
     """What `Sink` promises, law by law."""
 
-    case: ClassVar[type[SinkCase]]
+    case: ClassVar[AnyCase]
 
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Path:

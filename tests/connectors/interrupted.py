@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import signal
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -48,11 +49,13 @@ class Tracer:
 
     @contextmanager
     def on(self) -> Iterator[None]:
+        threading.settrace(self)  # of threads that begin from now on
         sys.settrace(self)
         try:
             yield
         finally:
             sys.settrace(None)
+            threading.settrace(None)  # type: ignore[arg-type]
 
 
 class Child:

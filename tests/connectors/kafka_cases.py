@@ -6,8 +6,9 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -18,7 +19,7 @@ from boatlift.errors import Finding
 from boatlift.testing.kafka_broker import KafkaBroker
 from connectors.conformance import Row, SinkCase, ordered
 from connectors.source_laws import SourceCase
-from support.kafka import PATIENCE, messages_of, new_topic, plain
+from support.kafka import PATIENCE, Broker, messages_of, new_topic, plain
 
 
 def topic_of(folder: Path) -> str:
@@ -57,64 +58,67 @@ class KafkaCase(SourceCase):
         return {}
 
 
+@dataclass(frozen=True)
 class KafkaSinkCase(SinkCase):
-    """Upserts by `k` in JSON; the folder holds the name of its topic, once the sink was opened."""
+    """Upserts by `k` in JSON, or changes with their weight in a header; the folder holds the name of its topic, once the sink was opened."""
+
+    bootstrap: str
+    rows: Literal["upsert", "changelog"]
 
     refuses_nan = False
-    broker: ClassVar[KafkaBroker]
-    rows: ClassVar[str] = "upsert"
+    lags = True
 
-    @classmethod
-    def make(cls, folder: Path) -> Sink:  # type: ignore[override]
-        return cls._made(folder, key="k" if cls.rows == "upsert" else None)
+    def make(self, folder: Path) -> Sink:  # type: ignore[override]
+        return self._made(folder, key="k" if self.rows == "upsert" else None)
 
-    @classmethod
-    def make_with_another_key(cls, folder: Path) -> Sink:  # type: ignore[override]
-        return cls._made(folder, key=["k", "name"], rows="upsert")
+    def make_with_another_key(self, folder: Path) -> Sink:  # type: ignore[override]
+        return self._made(folder, key=["k", "name"], rows="upsert")
 
-    @classmethod
-    def _made(cls, folder: Path, **options: Any) -> Sink:
-        with_defaults = {"rows": cls.rows, "key_format": "json"} | options
-        made: Any = _SinkInFolder(cls.broker, folder, with_defaults)
+    def _made(self, folder: Path, **options: Any) -> Sink:
+        with_defaults = {"rows": self.rows, "key_format": "json"} | options
+        made: Any = _SinkInFolder(self, folder, with_defaults)
         return made
 
-    @classmethod
-    def read(cls, folder: Path) -> list[Row]:  # type: ignore[override]
+    def read(self, folder: Path) -> list[Row]:  # type: ignore[override]
+        return self._read(folder, settled=True)
+
+    def read_at_once(self, folder: Path) -> list[Row]:  # type: ignore[override]
+        return self._read(folder, settled=False)
+
+    def _read(self, folder: Path, *, settled: bool) -> list[Row]:
         if not (folder / "topic").exists():
             return []
         held: dict[Any, Row] = {}
         changes = []
-        for message in messages_of(cls.broker, (folder / "topic").read_text()):
+        for message in messages_of(self, (folder / "topic").read_text(), settled=settled):
             value = message.value()
-            if cls.rows == "upsert":
+            if self.rows == "upsert":
                 held.pop(message.key(), None)
                 if value is not None:
                     held[message.key()] = _row(value)
             else:
                 weights = [int(weight) for name, weight in message.headers() or () if name == "weight"]
                 changes.append((*_row(value), *weights))
-        return ordered(held.values() if cls.rows == "upsert" else changes)
+        return ordered(held.values() if self.rows == "upsert" else changes)
 
-    @classmethod
-    def spoil(cls, folder: Path) -> None:  # type: ignore[override]
-        topic = new_topic(cls.broker, 2)
+    def spoil(self, folder: Path) -> None:  # type: ignore[override]
+        topic = new_topic(self, 2)
         folder.mkdir()
         (folder / "topic").write_text(topic)
         value = json.dumps({"k": 1, "name": "x", "value": 0.5})
-        producer = Producer(plain(cls.broker))
+        producer = Producer(plain(self))
         producer.produce(topic, value, b"1", headers=[("weight", b"1")])
         assert producer.flush(PATIENCE) == 0
 
-    @classmethod
-    def damages(cls) -> dict[str, tuple[str, Callable[[Path], None]]]:  # type: ignore[override]
+    def damages(self) -> dict[str, tuple[str, Callable[[Path], None]]]:  # type: ignore[override]
         def write(folder: Path, key: bytes, value: bytes) -> None:
-            producer = Producer(plain(cls.broker))
+            producer = Producer(plain(self))
             producer.produce((folder / "topic").read_text() + ".ledger", value, key)
             assert producer.flush(PATIENCE) == 0
 
         def make_again(folder: Path) -> None:
             topic = (folder / "topic").read_text()
-            admin = AdminClient(plain(cls.broker))
+            admin = AdminClient(plain(self))
             admin.delete_topics([topic])[topic].result(PATIENCE)
             while topic in admin.list_topics(timeout=PATIENCE).topics:
                 pass
@@ -128,16 +132,10 @@ class KafkaSinkCase(SinkCase):
         }
 
 
-class KafkaChangelogCase(KafkaSinkCase):
-    """Changes as they are, with their weight in a header."""
-
-    rows = "changelog"
-
-
 class _SinkInFolder:
     """A sink whose topic is told by a folder, as soon as somebody has opened it."""
 
-    def __init__(self, broker: KafkaBroker, folder: Path, options: dict[str, Any]) -> None:
+    def __init__(self, broker: Broker, folder: Path, options: dict[str, Any]) -> None:
         self._broker, self._folder, self._options = broker, folder, options
         self._sink = sink(broker.bootstrap, "not-opened", **options)
 

@@ -18,28 +18,22 @@ from boatlift.connectors.kafka.writer import Writer
 from boatlift.dataflow.contracts import Committed, Outcome, Sink
 from boatlift.testing.kafka_broker import KafkaBroker
 from connectors.conformance import SCHEMA, Row, SinkLaws, context, rows_of, stage
-from connectors.kafka_cases import KafkaChangelogCase, KafkaSinkCase
+from connectors.kafka_cases import KafkaSinkCase
 from support.kafka import PATIENCE, USERS, messages_of, new_topic, plain, secured, transactional
 
 pytestmark = pytest.mark.kafka
 
 
-class OnKafka(SinkLaws):
-    __test__ = False
-
+class TestUpserts(SinkLaws):
     @pytest.fixture(autouse=True)
     def _broker(self, kafka_broker: KafkaBroker) -> None:
-        KafkaSinkCase.broker = kafka_broker
+        type(self).case = KafkaSinkCase(kafka_broker.bootstrap, "upsert")
 
 
-class TestUpserts(OnKafka):
-    __test__ = True
-    case = KafkaSinkCase
-
-
-class TestChangelog(OnKafka):
-    __test__ = True
-    case = KafkaChangelogCase
+class TestChangelog(SinkLaws):
+    @pytest.fixture(autouse=True)
+    def _broker(self, kafka_broker: KafkaBroker) -> None:
+        type(self).case = KafkaSinkCase(kafka_broker.bootstrap, "changelog")
 
 
 # --- several writers -------------------------------------------------------------------------------------------------
@@ -420,6 +414,8 @@ def test_options_that_make_no_sense_are_refused(kafka_broker: KafkaBroker) -> No
         {"format": "avro"},
         {"format": "raw", "key": "k"},
         {"writers": 0},
+        {"atomic": "rows"},
+        {"atomic": "step", "writers": 2},
         {"options": {"transactional.id": "mine"}},
         {"options": {"kafka.acks": "1"}},
     ):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Protocol
 
 from confluent_kafka import Consumer, IsolationLevel, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
@@ -18,7 +18,15 @@ USERS = {"writer": 'a "strange" pass\\word: ü#=!'}
 PATIENCE = 60.0
 
 
-def plain(broker: KafkaBroker) -> dict[str, Any]:
+class Broker(Protocol):
+    """What clients need to know of a broker."""
+
+    @property
+    def bootstrap(self) -> str:
+        """Where it is."""
+
+
+def plain(broker: Broker) -> dict[str, Any]:
     """The settings of every client; brokers that are killed are no news to be printed."""
     return {"bootstrap.servers": broker.bootstrap, "log_level": 0}
 
@@ -34,7 +42,7 @@ def secured(broker: KafkaBroker, user: str, password: str) -> dict[str, Any]:
     }
 
 
-def new_topic(broker: KafkaBroker, partitions: int = 1) -> str:
+def new_topic(broker: Broker, partitions: int = 1) -> str:
     """Makes a topic that no other test has."""
     name = f"topic-{uuid.uuid4().hex[:8]}"
     admin = AdminClient(plain(broker))
@@ -64,17 +72,23 @@ def values_of(broker: KafkaBroker, topic: str, *, committed: bool = True) -> lis
     return [message.value() for message in messages_of(broker, topic, committed=committed)]
 
 
-def messages_of(broker: KafkaBroker, topic: str, *, committed: bool = True) -> list[Message]:
-    """Reads a topic up to its present end, one partition after the other; it shares no code with the library's own reading."""
+def messages_of(broker: Broker, topic: str, *, committed: bool = True, settled: bool = True) -> list[Message]:
+    """Reads a topic up to its present end, one partition after the other; it shares no code with the library's own reading.
+
+    Args:
+        broker, topic: Which.
+        committed: Whether without what was aborted.
+        settled: Whether to wait for what is held back for a moment.
+    """
     admin = AdminClient(plain(broker))
     isolation = "read_committed" if committed else "read_uncommitted"
-    settings = {"group.id": "unused", "enable.auto.commit": False, "auto.offset.reset": "error"}
+    settings = {"group.id": "unused", "enable.auto.commit": False, "auto.offset.reset": "error", "fetch.wait.max.ms": 5}
     consumer = Consumer(plain(broker) | settings | {"isolation.level": isolation})
     found: list[Message] = []
     try:
         for number in admin.list_topics(topic, timeout=PATIENCE).topics[topic].partitions:
             whole = TopicPartition(topic, number, 0)
-            end = _end_of(admin, whole, committed=committed)
+            end = _end_of(admin, whole, committed=committed, settled=settled)
             consumer.assign([whole])
             # Markers and aborted rows have offsets too, so that rows cannot be counted.
             while found_to(consumer, whole) < end:
@@ -85,7 +99,7 @@ def messages_of(broker: KafkaBroker, topic: str, *, committed: bool = True) -> l
     return found
 
 
-def _end_of(admin: AdminClient, whole: TopicPartition, *, committed: bool) -> int:
+def _end_of(admin: AdminClient, whole: TopicPartition, *, committed: bool, settled: bool) -> int:
     """Gives where what may be read ends. What a transaction wrote that has just ended may be held back for a moment, what is open for longer."""
     deadline = time.monotonic() + PATIENCE
     while True:
@@ -93,7 +107,7 @@ def _end_of(admin: AdminClient, whole: TopicPartition, *, committed: bool) -> in
             admin.list_offsets({whole: OffsetSpec.latest()}, isolation_level=level)[whole].result(PATIENCE).offset
             for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
         ]
-        if ends[0] == ends[1] or not committed or time.monotonic() > deadline:
+        if ends[0] == ends[1] or not (committed and settled) or time.monotonic() > deadline:
             return ends[0] if committed else ends[1]
 
 

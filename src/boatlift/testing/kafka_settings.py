@@ -34,6 +34,9 @@ def one_node(port: int, controller_port: int, data: str) -> dict[str, str]:
         # A killed broker comes back only when the session it had has ended: 9 s by default.
         "broker.heartbeat.interval.ms": "500",
         "broker.session.timeout.ms": "2000",
+        # It looks after transactions that take too long every 10 s by default, and after compacted topics every 15 s.
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+        "log.cleaner.backoff.ms": "500",
     }
 
 

@@ -48,6 +48,7 @@ def sink(
     rows: Literal["append", "upsert", "changelog"] = "append",
     key_format: Literal["text", "json"] = "text",
     writers: int = 1,
+    atomic: Literal["writer", "step"] = "writer",
     ledger: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> KafkaSink:
@@ -63,7 +64,8 @@ def sink(
             message without a value (a tombstone), so that a compacted topic holds the newest. `changelog`: every change, with its weight (`1` or `-1`)
             in the header `weight`.
         key_format: `text`: the key column's text, or bytes; `json`.
-        writers: How many transactions a step has, at the same time; one makes a step visible at once.
+        writers: How many transactions a step has, at the same time.
+        atomic: What becomes visible at once: `writer`: each writer's part of a step; `step`: all of it, which takes one writer.
         ledger: The topic in which the sink keeps its record of steps, made if it is not there; None: the topic's name and `.ledger`.
         options: Settings of librdkafka, such as `security.protocol`; they are kept in memory only.
 
@@ -92,6 +94,13 @@ def sink(
         raise InvalidError("BAD_OPTION", f"key is {key!r}: give different column names")
     if writers != int(writers) or not 1 <= writers <= MOST_WRITERS:
         raise InvalidError("BAD_OPTION", f"writers is {writers!r}: give a whole number from 1 to {MOST_WRITERS}")
+    if atomic not in ("writer", "step"):
+        raise InvalidError("BAD_OPTION", f"atomic is {atomic!r}: choose 'writer' or 'step'")
+    if atomic == "step" and writers > 1:
+        raise InvalidError(
+            "BAD_OPTION",
+            f"a step that {writers} writers have is not atomic: choose atomic='writer', or leave writers out",
+        )
     shape = {"key": list(names), "format": format, "rows": rows, "key_format": key_format}
     return KafkaSink(access, topic, ledger or f"{topic}.ledger", shape, writers)
 

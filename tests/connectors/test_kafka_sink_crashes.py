@@ -1,0 +1,21 @@
+"""The Kafka sink against a real broker, with real processes that are killed or stopped at any line of a commit."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from boatlift.testing.kafka_broker import KafkaBroker
+from connectors.kafka_cases import KafkaSinkCase
+from connectors.sink_crash_laws import SinkCrashLaws
+
+pytestmark = pytest.mark.kafka
+
+
+class TestChangelog(SinkCrashLaws):
+    stride = 1 if os.environ.get("BOATLIFT_CRASH_POINTS") == "all" else 8  # a point takes four seconds
+
+    @pytest.fixture(autouse=True)
+    def _broker(self, kafka_broker: KafkaBroker) -> None:
+        type(self).case = KafkaSinkCase(kafka_broker.bootstrap, "changelog")
