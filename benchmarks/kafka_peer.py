@@ -20,7 +20,7 @@ from boatlift.testing.kafka_broker import KafkaBroker
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["KEY", "PARTITIONS", "VALUE", "Kafka", "kafka", "side_by_side"]
+__all__ = ["KEY", "PARTITIONS", "ROOT", "VALUE", "Kafka", "kafka", "side_by_side"]
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -1,6 +1,6 @@
 """How long a message takes through a dataflow: `python -m benchmarks.kafka_probe SERVERS FROM TO WARM_UP MESSAGES PAUSE`.
 
-Produces messages one by one, at a steady pace, and reads what comes out of the other topic as a consumer of committed messages does. A message's value is
+Produces messages one by one, at a steady pace from when the first has come out, and reads what comes out of the other topic as a consumer of committed messages does. A message's value is
 when it was produced. Prints the milliseconds that each took, but for the first ones.
 """
 
@@ -38,24 +38,32 @@ def main() -> None:
     consumer.assign([TopicPartition(after, n, end) for n, end in ends.items()])
     producer = Producer({**settings, "linger.ms": 0})
 
+    begun = threading.Event()
+
+    def send(number: int) -> None:
+        producer.produce(before, b"%d %d" % (number, time.monotonic_ns()), b"%d" % number)
+        producer.poll(0)
+
     def produce() -> None:
+        send(0)
+        begun.wait(PATIENCE)
         due = time.monotonic()
-        for number in range(count):
-            producer.produce(before, b"%d %d" % (number, time.monotonic_ns()), b"%d" % number)
-            producer.poll(0)
+        for number in range(1, count):
+            send(number)
             due += float(pause)
             time.sleep(max(0.0, due - time.monotonic()))
         producer.flush(PATIENCE)
 
     threading.Thread(target=produce, daemon=True).start()
     took: dict[int, float] = {}
-    until = time.monotonic() + PATIENCE + count * float(pause)
+    until = time.monotonic() + 2 * PATIENCE + count * float(pause)
     while len(took) < count:
         message = consumer.poll(0.05)
         if time.monotonic() > until:
             raise RuntimeError(f"{count - len(took)} messages did not come out")
         if message is not None and message.error() is None:
             number, began = map(int, (message.value() or b"").split())
+            begun.set()
             took.setdefault(number, (time.monotonic_ns() - began) / 1e6)
     print(json.dumps([each for number, each in sorted(took.items()) if number >= int(warm_up)]))
 

@@ -1,6 +1,6 @@
 """Fetches the jars of a Kafka broker into .kafka/libs by Maven (`make kafka-jars`); quick when they are there.
 
-With the word `spark` those of Spark's own connector, into .kafka/spark/libs: a peer in benchmarks.
+With the word `spark` those of Spark's own connector, into .kafka/spark/libs, with `flink` those of Flink, into .kafka/flink/libs: peers in benchmarks.
 
 Any number of these may run at once and any of them be killed: a folder named `libs` is always whole.
 """
@@ -96,7 +96,8 @@ def stop(why: str) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["spark"]:
-        provide(POM.with_name("spark.xml"), FOLDER / "spark")
+    if sys.argv[1:]:
+        (peer,) = sys.argv[1:]
+        provide(POM.with_name(f"{peer}.xml"), FOLDER / peer)
     else:
         provide(POM, FOLDER)
