@@ -32,7 +32,7 @@ test: setup ## Runs all tests: first those without a JVM, two at a time, then th
 
 crash: setup ## Kills real processes at every crash point there is; writes docs/crash-points.md (an hour)
 	@printf '%s\n' '# Crash points' '' 'Written by `make crash`: a real process is killed by SIGKILL before and after every call that a run makes on its store' 'and its sinks, on the first, a middle and the last visit, and again on the first visit of every call that a recovery' 'makes. It is then started again, and what its sinks hold is compared, float bits included, with an undisturbed run.' 'A recovery is killed at one of its calls after the other, and compared when it has come to its end.' > docs/crash-points.md
-	BOATLIFT_CRASH_POINTS=all BOATLIFT_CRASH_TABLE=$(CURDIR)/docs/crash-points.md $(python) -m pytest -n 2 --dist loadfile tests/crash $(ARGS)
+	BOATLIFT_CRASH_POINTS=all BOATLIFT_CRASH_TABLE=$(CURDIR)/docs/crash-points.md $(python) -m pytest -n 2 --dist loadfile tests/crash tests/connectors/test_kafka_sink_crashes.py $(ARGS)
 
 mutants: setup ## Searches seeds that catch each deliberate fault of the core; writes tests/simulation/mutant_seeds.json
 	$(python) scripts/mutants.py $(ARGS)

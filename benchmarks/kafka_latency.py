@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import statistics
 import subprocess
 import sys
@@ -21,6 +22,8 @@ MOST = {"Structured Streaming": 0.6, "Flink": 0.2}
 
 def measure(effort: Effort) -> Result:
     """Has each side run alone, in turns; the first messages of each turn are left out, and the first turns."""
+    if shutil.which("javac") is None:
+        raise RuntimeError("Flink's side is compiled when it runs: install a JDK, such as openjdk-17-jdk-headless")
     subprocess.run([sys.executable, str(ROOT / "scripts" / "kafka_jars.py"), "flink"], check=True)
     sides = {"boatlift": _ours, "Structured Streaming": _structured_streaming, "Flink": _flink}
     with kafka() as there:
@@ -77,12 +80,17 @@ def _flink(there: Kafka) -> list[float]:
     class_path = str(ROOT / ".kafka" / "flink" / "libs" / "*")
     java = ["java", "-Xmx4g", "--add-opens=java.base/java.util=ALL-UNNAMED", "-cp", class_path]
     peer = [str(Path(__file__).with_name("FlinkPeer.java")), there.broker.bootstrap, before, after]
-    process = subprocess.Popen([*java, *peer], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        return _probed(there, before, after)
-    finally:
-        process.kill()
-        process.wait()
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen([*java, *peer], stdout=said, stderr=said)
+        try:
+            return _probed(there, before, after)
+        except subprocess.CalledProcessError as error:
+            said.seek(0)
+            error.add_note(f"Flink said: {said.read()[-2000:]}")
+            raise
+        finally:
+            process.kill()
+            process.wait()
 
 
 def _probed(there: Kafka, before: str, after: str) -> list[float]:

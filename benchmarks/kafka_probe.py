@@ -46,7 +46,8 @@ def main() -> None:
 
     def produce() -> None:
         send(0)
-        begun.wait(PATIENCE)
+        if not begun.wait(PATIENCE):
+            return  # then nothing comes out, which is told
         due = time.monotonic()
         for number in range(1, count):
             send(number)

@@ -173,7 +173,7 @@ class Demo:
 
     def paused(self, process: subprocess.Popen[bytes]) -> None:
         """Waits until a process has stopped itself."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + 5 * PATIENCE  # it starts a JVM first, and takes some steps
         while Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
             if time.monotonic() > deadline:
                 raise WrongError("a process did not come to where it was to be stopped")

@@ -96,8 +96,10 @@ def stop(why: str) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:]:
-        (peer,) = sys.argv[1:]
-        provide(POM.with_name(f"{peer}.xml"), FOLDER / peer)
-    else:
-        provide(POM, FOLDER)
+    match sys.argv[1:]:
+        case []:
+            provide(POM, FOLDER)
+        case [("spark" | "flink") as peer]:
+            provide(POM.with_name(f"{peer}.xml"), FOLDER / peer)
+        case _:
+            stop("say spark, flink or nothing")

@@ -125,7 +125,9 @@ CONDITIONS: dict[str, Condition] = {
         "InvalidError", "a push has more bytes than a source takes at once", "push it in parts"
     ),
     "LISTEN_FAILED": Condition(
-        "UnavailableError", "a source cannot listen where it is to", "give another address, or end who listens there"
+        "UnavailableError",
+        "a source cannot listen where it is to, or answer",
+        "give another address, or mend what is told",
     ),
     # sinks
     "SINK_OF_ANOTHER_DATAFLOW": Condition(

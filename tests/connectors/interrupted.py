@@ -33,6 +33,7 @@ class Tracer:
         self.lines = 0
         self.tell = tell
         self._visits: Counter[tuple[str, int]] = Counter()
+        self._counting = threading.Lock()
         self._point = point
         self._signal = number
 
@@ -40,11 +41,12 @@ class Tracer:
         if not frame.f_code.co_filename.startswith(_TRACED):
             return None
         place = (frame.f_code.co_filename, frame.f_lineno)
-        if event == "line" and self._visits[place] < _VISITS:
-            self._visits[place] += 1
-            if self.lines == self._point:
-                os.kill(os.getpid(), self._signal)
-            self.lines += 1
+        with self._counting:
+            if event == "line" and self._visits[place] < _VISITS:
+                self._visits[place] += 1
+                if self.lines == self._point:
+                    os.kill(os.getpid(), self._signal)
+                self.lines += 1
         return self
 
     @contextmanager

@@ -131,6 +131,3 @@ class SinkCrashLaws:
             shutil.rmtree(folder)
         assert fenced
         assert committed
-
-
-# --- sources -------------------------------------------------------------------------------------------------------------

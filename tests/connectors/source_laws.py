@@ -13,7 +13,15 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import pytest
 
-from boatlift.dataflow.contracts import Delivery, Json, LoadsEverything, LoadsTogether, LoadsWhenTold, Source
+from boatlift.dataflow.contracts import (
+    CountsInTasks,
+    Delivery,
+    Json,
+    LoadsEverything,
+    LoadsTogether,
+    LoadsWhenTold,
+    Source,
+)
 from boatlift.engine.in_task import Told
 from boatlift.errors import DataError
 from connectors.conformance import Row, ordered
@@ -68,6 +76,16 @@ class SourceLaws:
 
     def limit(self) -> int:
         return 4 if self.case.endless else 1000
+
+    def several(self, source: Source, folder: Path) -> list[Json]:
+        """Gives several positions."""
+        positions, cursor = [], source.start()
+        for number in range(3):
+            self.case.add(folder, number)
+            more, cursor = drain(source, cursor, self.limit())
+            positions += more
+        assert len(positions) > 1
+        return positions
 
     def test_describes_itself_the_same_each_time(self, source: Source, folder: Path) -> None:
         self.case.add(folder, 1)
@@ -173,19 +191,25 @@ class SourceLaws:
         assert ordered(map(tuple, everything)) == ordered(map(tuple, rows))
 
     @pytest.mark.spark
-    def test_one_plan_gives_what_its_task_is_told(self, source: Source, folder: Path, spark: SparkSession) -> None:
+    def test_one_plan_gives_what_its_task_is_told(
+        self, source: Source, folder: Path, spark: SparkSession, tmp_path: Path
+    ) -> None:
         if not isinstance(source, LoadsWhenTold):
             return
-        for number in range(3):
-            self.case.add(folder, number)
-        positions, _ = drain(source, source.start(), self.limit())
+        positions = self.several(source, folder)
         rows = source.load_when_told(spark)
         assert rows.rdd.getNumPartitions() == 1
-        for position in [*positions, positions[0]]:
-            Told(0, 0, source=source.words_for(position, "")).tell(spark.sparkContext)
+        for turn, position in enumerate([*positions, positions[0]]):
+            noted = [str(tmp_path / f"{which} {turn}") for which in ("told", "loaded")]
             expected = source.load(spark, position)
+            if isinstance(source, CountsInTasks):
+                expected = source.load_counted(spark, [position], noted[1:], ordinals=False)
+            with Told(0, 0, source=source.words_for(position, noted[0]) or b"").to_tasks(spark.sparkContext):
+                found = ordered(map(tuple, rows.collect()))
             assert rows.schema == expected.schema
-            assert ordered(map(tuple, rows.collect())) == ordered(map(tuple, expected.collect()))
+            assert found == ordered(map(tuple, expected.collect()))
+            if isinstance(source, CountsInTasks):
+                assert source.reading(noted[0]) == source.reading(noted[1]) is not None
 
     @pytest.mark.spark
     def test_the_schema_is_that_of_the_rows(self, source: Source, folder: Path, spark: SparkSession) -> None:
@@ -218,9 +242,7 @@ class SourceLaws:
     ) -> None:
         if not isinstance(source, LoadsTogether):
             return
-        for number in range(3):
-            self.case.add(folder, number)
-        positions, _ = drain(source, source.start(), self.limit())
+        positions = self.several(source, folder)
         rows = source.load_together(spark, positions)
         for ordinal, position in enumerate(positions):
             alone = source.load(spark, position)

@@ -71,7 +71,7 @@ def compacted(kafka_broker: KafkaBroker) -> str:
 
 def keep_sending(broker: KafkaBroker, topic: str, first: int) -> None:
     """Sends a hundred rows under ten keys."""
-    producer = Producer(plain(broker))
+    producer = Producer(plain(broker) | {"linger.ms": 100})  # all in one request, before anything is compacted
     for row in range(first, first + 100):
         producer.produce(topic, b"%d" % row, b"%d" % (row % 10))
     assert producer.flush(PATIENCE) == 0

@@ -1,4 +1,4 @@
-"""The Kafka sink against a real broker, with real processes that are killed or stopped at any line of a commit."""
+"""The Kafka sink against a real broker, with real processes that are killed or stopped at lines of a commit: at every one by `make crash`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from boatlift.testing.kafka_broker import KafkaBroker
 from connectors.kafka_cases import KafkaSinkCase
 from connectors.sink_crash_laws import SinkCrashLaws
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(3600)]
 
 
 class TestChangelog(SinkCrashLaws):

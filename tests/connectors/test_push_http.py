@@ -105,5 +105,18 @@ def test_a_server_that_cannot_begin_is_told(tmp_path: Path, monkeypatch: pytest.
         raise RuntimeError("no loop")
 
     monkeypatch.setattr(uvicorn.Server, "startup", fails)
-    with pytest.raises(bl.UnavailableError, match=r"\[LISTEN_FAILED\] orders cannot answer HTTP \(no loop\)"):
+    with pytest.raises(bl.UnavailableError, match=r"\[LISTEN_FAILED\] orders cannot answer HTTP \(.*no loop"):
         Source(tmp_path, address=("127.0.0.1", 0))
+
+
+def test_a_server_that_fails_later_is_told(served: tuple[Source, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    source, _ = served
+
+    async def fails(*_: object) -> bool:
+        raise RuntimeError("no loop")
+
+    monkeypatch.setattr(uvicorn.Server, "on_tick", fails)
+    assert source._server is not None
+    source._server._thread.join(30)
+    with pytest.raises(bl.UnavailableError, match=r"\[LISTEN_FAILED\] orders cannot answer HTTP \(.*no loop"):
+        source.next(source.start())

@@ -106,6 +106,14 @@ def test_speculation_is_refused() -> None:
         check_session(user)  # type: ignore[arg-type]
 
 
+def test_threads_that_are_not_pinned_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    conf = SimpleNamespace(get=lambda name, default=None: default)
+    spark = SimpleNamespace(sparkContext=SimpleNamespace(_jsc=object(), getConf=lambda: conf))
+    monkeypatch.setenv("PYSPARK_PIN_THREAD", "False")
+    with pytest.raises(InvalidError, match=r"\[BAD_OPTION\] PYSPARK_PIN_THREAD"):
+        check_session(spark)  # type: ignore[arg-type]
+
+
 @pytest.mark.spark
 def test_a_session_has_what_steps_rest_on(spark: SparkSession) -> None:
     assert os.environ["PYSPARK_PYTHON"] == sys.executable

@@ -5,16 +5,19 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import boatlift as bl
-from boatlift.engine.step_plans import StepPlanner
+from boatlift.engine.in_task import Told
+from boatlift.engine.step_plans import StepPlan, StepPlanner
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,6 +96,15 @@ def test_a_plan_with_a_steps_own_clock_is_made_for_each(spark: SparkSession, pla
     assert len({row["at"] for row in out()}) == STEPS
 
 
+@pytest.fixture
+def few_partitions(spark: SparkSession) -> Iterator[None]:
+    before = spark.conf.get("spark.sql.shuffle.partitions") or "200"
+    spark.conf.set("spark.sql.shuffle.partitions", "2")
+    yield
+    spark.conf.set("spark.sql.shuffle.partitions", before)
+
+
+@pytest.mark.usefixtures("few_partitions")
 @pytest.mark.parametrize("broadcast", [True, False])
 def test_a_plan_with_a_join_is_made_for_each(spark: SparkSession, planned: list[str], broadcast: bool) -> None:
     """What an exchange has kept of one step must not be seen in the next."""
@@ -135,3 +147,44 @@ def test_each_process_makes_its_own(spark: SparkSession, planned: list[str]) -> 
             push(2 * life + 1)
     assert planned == ["same", "same"]
     assert [row["id"] for row in out()] == [0, 1, 2, 3]
+
+
+def test_a_plan_whose_run_has_failed_is_made_anew(
+    spark: SparkSession, planned: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark keeps a failure on the way to tasks with the plan."""
+    flow = bl.Dataflow("failing")
+    source(flow).transform("same", lambda df: df).sink("out", bl.parquet("out"))
+    run, failed = StepPlan.run, []
+
+    def fails(plan: StepPlan, *held: Any) -> Any:
+        if plan.told.first == 1 and not failed:
+            failed.append(plan)
+            raise OSError("no space left")
+        return run(plan, *held)
+
+    monkeypatch.setattr(StepPlan, "run", fails)
+    with pushed(flow, spark) as push:
+        for step in range(3):
+            push(step)
+    assert failed
+    assert [row["id"] for row in out()] == [0, 1, 2]
+    assert planned == ["same", "same"]
+
+
+def test_what_tasks_were_not_told_is_no_answer(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if the job had been another thread's in the JVM."""
+    flow = bl.Dataflow("crossed")
+    source(flow).transform("same", lambda df: df).sink("out", bl.parquet("out"))
+    run = StepPlan.run
+
+    def crossed(plan: StepPlan, *held: Any) -> Any:
+        return run(replace(plan, told=msgspec.structs.replace(plan.told, first=7, last=7)), *held)
+
+    tell = Told.to_tasks
+    monkeypatch.setattr(StepPlan, "run", crossed)
+    monkeypatch.setattr(Told, "to_tasks", lambda told, context: tell(msgspec.structs.replace(told, first=0), context))
+    running = bl.start(flow, "store", spark=spark)
+    assert not flow.push("rows", {"id": 1}, timeout=60).stable
+    with pytest.raises(bl.InternalError, match=r"tasks of step 7 ran another one"):
+        running.wait()

@@ -8,6 +8,12 @@ QUERIES = 6
 ASKED = 5  # at once
 
 
+def make_files(folder: Path) -> None:
+    """Writes all of it into a folder."""
+    make_data(folder / "data")
+    make_queries(folder / "queries")
+
+
 def make_data(folder: Path) -> None:
     """Writes the rows: keys that are NULL now and then, values whose float sum depends on their order."""
     folder.mkdir(parents=True)

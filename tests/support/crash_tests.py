@@ -19,7 +19,7 @@ from pathlib import Path
 
 from boatlift.testing.crash import CrashPoint
 from boatlift.testing.warm_jvm import WarmJvm
-from support.crash_data import make_data, make_queries
+from support.crash_data import make_files
 
 __all__ = ["Undisturbed", "Victim", "die_at_every_point", "die_at_every_point_of_a_recovery", "run_undisturbed"]
 
@@ -41,6 +41,7 @@ class Victim:
         points: So many are the least that these are.
         again: The calls that `make test` kills in a recovery.
         outcome: What is true of it then, in words.
+        make_input: Makes what it reads, for the folder that it runs in.
     """
 
     flow: str
@@ -50,6 +51,7 @@ class Victim:
     points: int
     again: tuple[str, ...]
     outcome: str
+    make_input: Callable[[Path], None] = make_files
 
 
 @dataclass(frozen=True)
@@ -107,8 +109,7 @@ def run_undisturbed(victim: Victim, folder: Path, jvm: WarmJvm) -> Undisturbed:
 
 
 def _place(folder: Path, jvm: WarmJvm, victim: Victim) -> Place:
-    make_data(folder / "data")
-    make_queries(folder / "queries")
+    victim.make_input(folder)
     return Place(folder, jvm, victim)
 
 

@@ -202,8 +202,12 @@ class LoadsWhenTold(Source, Protocol):
     def load_when_told(self, spark: SparkSession) -> DataFrame:
         """Reads what its task is told (`engine.in_task.told`), lazily, in one partition."""
 
-    def words_for(self, position: Json, folder: str) -> bytes:
-        """Gives what to tell the task: which rows, and where to note what of them was read, as `load_counted` has it."""
+    def words_for(self, position: Json, folder: str) -> bytes | None:
+        """Gives what to tell the task: which rows, and where to note what of them was read, as `load_counted` has it.
+
+        Returns:
+            None if more than one task had better read them.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +316,10 @@ class Sink(Protocol):
         """
 
     def stager(self) -> Stager:
-        """Gives the part that runs in the tasks; called at any time after `open`, also while a step is committed."""
+        """Gives the part that runs in the tasks; called at any time after `open`, also while a step is committed.
+
+        It is the same however often the same owner opens the sink: what it gave first may be used for all steps.
+        """
 
     def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
         """Makes a step visible, atomically, under the laws above."""

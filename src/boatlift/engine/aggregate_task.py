@@ -13,7 +13,7 @@ import pyarrow as pa
 from boatlift.engine.divide_task import Piece, read_pieces
 from boatlift.engine.in_task import Told, guarded, partition, told
 from boatlift.engine.ordinals import by_ordinal
-from boatlift.engine.stage_task import Outlet, Receipt, fresh_run, packed, stage_all
+from boatlift.engine.stage_task import Outlet, Receipt, Report, fresh_run, packed, stage_all
 from boatlift.engine.state import Layout, StepKernel
 from boatlift.storage.records import RunRef
 
@@ -58,8 +58,8 @@ class AggregateTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Takes a partition's rows and gives its receipts."""
-        number = partition()
-        yield packed(guarded(self.processor, lambda: self.run(told(), number, batches)))
+        step, number = told(), partition()
+        yield packed(Report(step, guarded(self.processor, lambda: self.run(step, number, batches))))
 
     def run(self, step: Told, partition: int, batches: Iterator[pa.RecordBatch]) -> list[Receipt]:
         """Takes a partition's rows; the partition's number decides which key groups they may be of.

@@ -45,6 +45,23 @@ INPUT = "__boatlift_input__"
 _CARRYING = frozenset({"Filter", "Generate", "Join", "SubqueryAlias"})
 """Nodes that pass on all columns of their input, so that one more passes too; a join has one side that is streamed."""
 
+_KEEPING_NOTHING = frozenset(
+    {
+        "ArrowEvalPythonExec",
+        "BatchEvalPythonExec",
+        "CoalesceExec",
+        "FilterExec",
+        "GenerateExec",
+        "InputAdapter",
+        "MapInArrowExec",
+        "ProjectExec",
+        "RangeExec",
+        "UnionExec",
+        "WholeStageCodegenExec",
+    }
+)
+"""Physical nodes that may be run again; an exchange would give the rows of its first run again."""
+
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
 
 
@@ -118,9 +135,13 @@ def optimised(frame: DataFrame) -> DataFrame:
 
 
 def has_one_stage(frame: DataFrame) -> bool:
-    """Tells whether a planned frame runs as one stage that keeps nothing from one run to the next: no exchange, no subquery."""
-    plan = frame._jdf.queryExecution().executedPlan().toString()
-    return not any(kept in plan for kept in ("Exchange", "Subquery", "AdaptiveSparkPlan", "InMemory"))
+    """Tells whether a planned frame runs as one stage of nodes that keep nothing from one run to the next."""
+
+    def is_such(node: Any) -> bool:
+        known = node.getClass().getSimpleName() in _KEEPING_NOTHING and node.subqueries().isEmpty()
+        return known and all(map(is_such, _items(node.children())))
+
+    return is_such(frame._jdf.queryExecution().executedPlan())
 
 
 def java_settings(spark: SparkSession) -> Any:

@@ -7,7 +7,8 @@ an older job, if one is left, still knows only its own.
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 import msgspec
@@ -41,9 +42,14 @@ class Told(msgspec.Struct, frozen=True, array_like=True):
         """All steps that the job runs."""
         return range(self.first, self.last + 1)
 
-    def tell(self, context: SparkContext) -> None:
-        """Tells the tasks of the jobs that this thread begins from now on."""
+    @contextmanager
+    def to_tasks(self, context: SparkContext) -> Iterator[None]:
+        """Tells the tasks of the jobs that this thread begins meanwhile."""
         context.setLocalProperty(_TOLD, base64.b64encode(msgspec.msgpack.encode(self)).decode())
+        try:
+            yield
+        finally:
+            context.setLocalProperty(_TOLD, None)  # type: ignore[arg-type]
 
 
 def told() -> Told:

@@ -137,8 +137,8 @@ class Inputs:
         folders = [self._readings.folder(reader, name, message.time) for message in messages]
         return source.load_counted(spark, positions, folders, ordinals=ordinals)
 
-    def words_for(self, unit: str, take: Take) -> bytes:
-        """Gives what to tell the task that reads a step, of a unit whose one source tells."""
+    def words_for(self, unit: str, take: Take) -> bytes | None:
+        """Gives what to tell the task that reads a step, of a unit whose one source tells; None if it is not one task's."""
         (name,), (message,) = self._plan.units[unit].roots, take.inputs
         source = self._plan.sources[name].source
         assert isinstance(source, LoadsWhenTold)

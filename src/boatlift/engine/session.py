@@ -101,7 +101,7 @@ def check_session(spark: SparkSession) -> None:
     """Makes a session that a user brought fit for steps: sets what can be set, refuses what would break guarantees.
 
     Raises:
-        InvalidError: `[BAD_OPTION]` a Spark Connect session, a stopped one, or speculation switched on.
+        InvalidError: `[BAD_OPTION]` a Spark Connect session, a stopped one, speculation switched on, or threads that are not pinned.
     """
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         raise InvalidError(
@@ -116,6 +116,11 @@ def check_session(spark: SparkSession) -> None:
             "BAD_OPTION",
             "spark.speculation is true, so two attempts of one task could both have effects: start Spark with "
             "spark.speculation=false",
+        )
+    if os.environ.get("PYSPARK_PIN_THREAD", "true").lower() != "true":
+        raise InvalidError(
+            "BAD_OPTION",
+            "PYSPARK_PIN_THREAD is not true, so what a job's tasks are told could be another job's: leave it out of the environment",
         )
     for name, value in RUNTIME_SETTINGS.items():
         if spark.conf.get(name) != value:

@@ -340,7 +340,11 @@ class SparkEngine(SourceCalls):
         plan = self._prepared(unit, takes) or self._plan(unit, takes)
         table = self._tables.get(unit)
         held = table.resolve(state) if table is not None else []
-        receipts = plan.run([(run, str(self.path(run))) for run in held])
+        try:
+            receipts = plan.run([(run, str(self.path(run))) for run in held])
+        except BaseException:
+            self._standing.forget(unit)
+            raise
         self._inputs.verify(unit, takes)
         return _Made(receipts, held, clocks.perf_counter() - began)
 

@@ -18,10 +18,10 @@ import xxhash
 
 from boatlift.dataflow import Staged, Stager
 from boatlift.dataflow.columns import ROW_HASH, WEIGHT
-from boatlift.engine.in_task import guarded, partition, told
+from boatlift.engine.in_task import Told, guarded, partition, told
 from boatlift.storage.records import RunRef
 
-__all__ = ["Outlet", "Receipt", "StageTask", "fresh_run", "packed", "stage_all"]
+__all__ = ["Outlet", "Receipt", "Report", "StageTask", "fresh_run", "packed", "stage_all"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,16 @@ class Receipt(msgspec.Struct, frozen=True, array_like=True):
     run: RunRef | None = None
 
 
-def packed(receipts: Sequence[Receipt]) -> pa.RecordBatch:
-    """Packs a task's receipts, one for each time, into the one row that it returns."""
-    return pa.record_batch({"receipt": pa.array([msgspec.msgpack.encode(receipts)], pa.binary())})
+class Report(msgspec.Struct, frozen=True, array_like=True):
+    """What a task returns: what it was told, and a receipt for each step."""
+
+    told: Told
+    receipts: list[Receipt]
+
+
+def packed(report: Report) -> pa.RecordBatch:
+    """Packs a task's report into the one row that it returns."""
+    return pa.record_batch({"receipt": pa.array([msgspec.msgpack.encode(report)], pa.binary())})
 
 
 def stage_all(
@@ -99,7 +106,8 @@ class StageTask:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Stages a partition and returns its receipt."""
-        yield packed([guarded(self.processor, lambda: self.run(told().first, partition(), batches))])
+        step = told()
+        yield packed(Report(step, [guarded(self.processor, lambda: self.run(step.first, partition(), batches))]))
 
     def run(self, time: int, number: int, batches: Iterator[pa.RecordBatch]) -> Receipt:
         """Stages a partition."""

@@ -6,6 +6,7 @@ source can be told so too, and the unit's functions take nothing of a step's own
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
@@ -38,6 +39,7 @@ class StandingPlans:
     ) -> None:
         self._spark, self._units, self._inputs, self._planner = spark, units, inputs, planner
         self._frames: dict[str, DataFrame | None] = {}
+        self._making = threading.Lock()
 
     def of(self, unit: str, take: Take) -> StepPlan | None:
         """Gives the plan of a step, if the one that stands serves it."""
@@ -48,13 +50,21 @@ class StandingPlans:
             return None
         if not self._planner.fits_one_task(source.weigh(content_of(take)["position"])):
             return None
-        words = self._inputs.words_for(unit, take)
-        frame = self._frame(compiled, source) if len(words) <= MOST_TOLD else None
-        return None if frame is None else StepPlan(frame, self._planner.told(compiled, take.number, words))
+        frame = self._frame(compiled, source)
+        words = None if frame is None else self._inputs.words_for(unit, take)
+        if frame is None or words is None or len(words) > MOST_TOLD:
+            return None
+        return StepPlan(frame, self._planner.told(compiled, take.number, words))
+
+    def forget(self, unit: str) -> None:
+        """Drops a plan whose run has failed: of what failed on the way to its tasks Spark keeps the failure with it."""
+        with self._making:
+            self._frames.pop(unit, None)
 
     def _frame(self, compiled: CompiledUnit, source: LoadsWhenTold) -> DataFrame | None:
         name = compiled.unit.name
-        if name not in self._frames:
-            made = self._planner.frame(compiled, source.load_when_told(self._spark), 0, 0)
-            self._frames[name] = made if has_one_stage(made) else None
-        return self._frames[name]
+        with self._making:
+            if name not in self._frames:
+                made = self._planner.frame(compiled, source.load_when_told(self._spark), 0, 0)
+                self._frames[name] = made if has_one_stage(made) else None
+            return self._frames[name]

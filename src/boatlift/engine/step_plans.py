@@ -24,9 +24,9 @@ from boatlift.engine.divide_task import DivideTask, Division, Piece, pieces_of
 from boatlift.engine.edges import EDGE
 from boatlift.engine.in_task import Told
 from boatlift.engine.program import CompiledUnit
-from boatlift.engine.stage_task import Outlet, Receipt, StageTask
+from boatlift.engine.stage_task import Outlet, Receipt, Report, StageTask
 from boatlift.engine.staging import ArrowStager
-from boatlift.errors import UnavailableError
+from boatlift.errors import InternalError, UnavailableError
 
 __all__ = ["RECEIPTS", "StepPlan", "StepPlanner", "power_of_two", "tasks_for"]
 
@@ -61,19 +61,22 @@ class StepPlan:
 
         Raises:
             UnavailableError: `[STORE_FAILED]` scratch cannot be written.
+            InternalError: a task was told of another step.
         """
         if given := self.told.given:
             try:
                 Path(given).write_bytes(msgspec.msgpack.encode(StepInput(list(held), self.pieces)))
             except OSError as error:
                 raise UnavailableError("STORE_FAILED", f"cannot write {given}: {error}") from error
-        self.told.tell(self.frame.sparkSession.sparkContext)
         try:
-            rows = self.frame.collect()
+            with self.told.to_tasks(self.frame.sparkSession.sparkContext):
+                rows = self.frame.collect()
         finally:
             self.discard()
-        receipts = [msgspec.msgpack.decode(bytes(row[0]), type=list[Receipt]) for row in rows]
-        receipts.sort(key=lambda made: made[0].partition)
+        reports = [msgspec.msgpack.decode(bytes(row[0]), type=Report) for row in rows]
+        if any(report.told != self.told for report in reports):
+            raise InternalError("INTERNAL", f"tasks of step {self.told.first} ran another one: please report it")
+        receipts = sorted((report.receipts for report in reports), key=lambda made: made[0].partition)
         return [list(made) for made in zip(*receipts, strict=True)] if receipts else [[] for _ in self.told.times]
 
     def discard(self) -> None:

@@ -71,7 +71,8 @@ class ReadRanges:
         """Reads them."""
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                for shares in _together(_shares_told() if self.tasks is None else self.tasks[number]):
+                mine = guarded(self.source, _shares_told) if self.tasks is None else self.tasks[number]
+                for shares in _together(mine):
                     rows = self.read(shares)
                     while (made := guarded(self.source, partial(next, rows, None))) is not None:
                         yield made

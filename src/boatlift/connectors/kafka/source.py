@@ -197,11 +197,14 @@ class KafkaSource:
         """Reads the ranges that a task is told."""
         return self._read(spark, None, ordinals=False)
 
-    def words_for(self, position: Json, folder: str) -> bytes:
-        """Tells the ranges of a position."""
-        from boatlift.connectors.kafka.reading import divided, words_for
+    def words_for(self, position: Json, folder: str) -> bytes | None:
+        """Tells the ranges of a position, if they are small."""
+        from boatlift.connectors.kafka.reading import Share, words_for
 
-        return words_for([share for shares in divided([(ranges_of(position), None, folder)], 1) for share in shares])
+        ranges = ranges_of(position)
+        if sum(each.end - each.start for each in ranges) >= 2 * TASK_OFFSETS:
+            return None
+        return words_for([Share(each, None, folder) for each in ranges])
 
     def _read(self, spark: SparkSession, tasks: tuple[tuple[Share, ...], ...] | None, *, ordinals: bool) -> DataFrame:
         from boatlift.connectors.kafka.reading import ReadRanges

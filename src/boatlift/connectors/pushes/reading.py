@@ -60,7 +60,8 @@ class ReadPushes:
         """Reads."""
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                for piece in _pieces_told() if self.tasks is None else self.tasks[number]:
+                mine = guarded(self.source, _pieces_told) if self.tasks is None else self.tasks[number]
+                for piece in mine:
                     yield from guarded(self.source, partial(self.read, piece))
 
     @staticmethod

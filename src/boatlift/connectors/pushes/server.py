@@ -97,12 +97,20 @@ class Server:
         """
         self._thread.start()
         self._server.settled.wait()
-        if not self._server.started:
-            cause = self._server.failure
-            raise UnavailableError(
-                "LISTEN_FAILED", f"{self._source} cannot answer HTTP ({cause}): mend that"
-            ) from cause
+        self.check()
         logger.info("%s takes rows at http://%s:%s/%s", self._source, *self.address, self._source)
+
+    def check(self) -> None:
+        """Makes sure that it answers.
+
+        Raises:
+            UnavailableError: `[LISTEN_FAILED]`.
+        """
+        cause = self._server.failure
+        if cause is not None or not self._server.started:
+            raise UnavailableError(
+                "LISTEN_FAILED", f"{self._source} cannot answer HTTP ({cause!r}): mend that, then run again"
+            ) from cause
 
     def close(self) -> None:
         """Ends, once what was answered is on its way."""
@@ -139,7 +147,7 @@ class _Announcing(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.settled = threading.Event()
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -148,7 +156,7 @@ class _Announcing(uvicorn.Server):
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         try:
             super().run(sockets)
-        except Exception as error:
+        except BaseException as error:
             self.failure = error
             logger.exception("the HTTP server failed")
         finally:

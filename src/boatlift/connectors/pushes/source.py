@@ -193,6 +193,8 @@ class PushSource(PushedSteps):
             super()._look()
         elif self._recorder.failure is not None:
             raise self._recorder.failure
+        elif self._server is not None:
+            self._server.check()
 
     @property
     def _running(self) -> tuple[Recorder, PushedRows]:

@@ -156,10 +156,12 @@ class PushedSteps:
         """Reads the objects that a task is told."""
         return self._read(spark, None, ordinals=False)
 
-    def words_for(self, position: Json, folder: str) -> bytes:  # noqa: ARG002
-        """Tells the objects of a position."""
-        from boatlift.connectors.pushes.reading import words_for
+    def words_for(self, position: Json, folder: str) -> bytes | None:  # noqa: ARG002
+        """Tells the objects of a position, if they are small."""
+        from boatlift.connectors.pushes.reading import TASK_BYTES, words_for
 
+        if position["bytes"] >= 2 * TASK_BYTES:
+            return None
         return words_for(
             [str(self._attached.path(number)) for number in self._numbers(position["first"], position["last"])]
         )

@@ -1,0 +1,115 @@
+"""The dataflow from Kafka to Kafka that crash tests kill, what it reads, and what must come out.
+
+It runs in the current folder; the topics that are this folder's have its name in theirs. Nothing here shares code with the library's reading.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+import boatlift as bl
+from support.kafka import PATIENCE, messages_of, plain, transactional
+
+__all__ = ["SERVERS", "Servers", "make_topics", "sees_each_once"]
+
+SERVERS = "BOATLIFT_CRASH_SERVERS"
+"""The environment's name for where the broker is."""
+
+ROWS, KEYS = 160, 7
+
+
+class Servers:
+    """The broker, as the environment names it."""
+
+    @property
+    def bootstrap(self) -> str:
+        """Where it is."""
+        return os.environ[SERVERS]
+
+
+def topic_of(folder: Path, name: str) -> str:
+    """Gives the name of a folder's topic."""
+    return f"{name}-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]}"
+
+
+def rows() -> list[dict[str, Any]]:
+    """Gives all rows, in order."""
+    draw = random.Random(13)
+    return [{"n": n, "k": f"key{draw.randrange(KEYS)}", "v": draw.randrange(100)} for n in range(ROWS)]
+
+
+def make_topics(folder: Path) -> None:
+    """Makes a folder's topics, and produces rows in transactions; before each there is one that is aborted."""
+    broker = Servers()
+    admin = AdminClient(plain(broker))
+    topics = [NewTopic(topic_of(folder, name), 3, 1) for name in ("given", "cleaned", "sums")]
+    for made in admin.create_topics(topics).values():
+        made.result(PATIENCE)
+    producer = transactional(broker, topic_of(folder, "producer"))
+    given = rows()
+    for begin in range(0, ROWS, 40):
+        for kept in (False, True):
+            producer.begin_transaction()
+            for row in given[begin : begin + 40]:
+                producer.produce(topics[0].topic, json.dumps(row), row["k"])
+            producer.flush(PATIENCE)
+            producer.commit_transaction(PATIENCE) if kept else producer.abort_transaction(PATIENCE)
+
+
+def sees_each_once(folder: Path, undisturbed: Path) -> None:
+    """Each row is in `cleaned` once, in order of each key; changes in `sums` are sums over beginnings, to the last over all."""
+    given: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows():
+        given[row["k"]].append(row)
+    cleaned: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for message in messages_of(Servers(), topic_of(folder, "cleaned")):
+        cleaned[(message.key() or b"").decode()].append(json.loads(message.value() or b""))
+    assert cleaned == given
+    sums: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for message in messages_of(Servers(), topic_of(folder, "sums")):
+        change = json.loads(message.value() or b"")
+        sums[(message.key() or b"").decode()].append((change["n"], change["v"]))
+    assert sums.keys() == given.keys()
+    for key, changes in sums.items():
+        counts = [n for n, _ in changes]
+        assert counts == sorted(set(counts)), f"of {key} something came twice, or out of order"
+        assert counts[-1] == len(given[key])
+        assert changes == [(n, sum(row["v"] for row in given[key][:n])) for n in counts]
+
+
+def make_flow() -> bl.Dataflow:
+    """Makes the dataflow over the topics of the current folder."""
+    from pyspark.sql import functions as F
+
+    here = Path()
+    made = bl.Dataflow("kafka")
+    given = made.source(
+        "given",
+        bl.kafka.source(
+            os.environ[SERVERS],
+            topic=topic_of(here, "given"),
+            format="json",
+            schema="n LONG, k STRING, v LONG",
+            max_offsets_per_step=40,
+            group=topic_of(here, "group"),
+        ),
+    )
+    cleaned = given.transform("clean", lambda df: df.where("n IS NOT NULL"))
+    cleaned.sink("cleaned", bl.kafka.sink(os.environ[SERVERS], topic_of(here, "cleaned"), key="k", writers=2))
+    sums = cleaned.group_by("k").agg("total", F.count("*").alias("n"), F.sum("v").alias("v"), policy=bl.Lazy(every=2))
+    sums.sink("sums", bl.kafka.sink(os.environ[SERVERS], topic_of(here, "sums"), key="k", rows="upsert"))
+    return made
+
+
+def __getattr__(name: str) -> Any:
+    if name == "flow":  # made where it is run, not where it is only named
+        return make_flow()
+    raise AttributeError(name)
