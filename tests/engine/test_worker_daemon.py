@@ -1,11 +1,14 @@
-"""What is on the path of Python workers."""
+"""What is on the path of Python workers, and what they look through for garbage between tasks."""
 
+import gc
 import sys
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from boatlift.engine.worker_daemon import without_archives
+from boatlift.engine.worker_daemon import MANY_OBJECTS, keeping, without_archives
 
 
 def archives() -> tuple[Path, list[str]]:
@@ -51,3 +54,63 @@ def test_workers_find_no_archive_and_are_forked_of_a_process_without_threads(spa
 
     rows = spark.range(0, 1, 1, 1).mapInArrow(look, "at STRING").collect()  # type: ignore[attr-defined]
     assert [row[0] for row in rows] == ["1 threads"]
+
+
+class Knot:
+    """Refers to itself: only a collection ends it."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture
+def nothing_set_aside() -> Iterator[None]:
+    before = gc.get_freeze_count()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+    assert before == 0, "or this fixture changes what others rely on"
+
+
+@pytest.mark.usefixtures("nothing_set_aside")
+def test_much_that_outlives_a_task_is_set_aside_and_garbage_is_not() -> None:
+    kept: list[list[object]] = []
+    knots: list[weakref.ref[Knot]] = []
+
+    def task(count: int) -> int:
+        kept.append([[each] for each in range(count)])
+        knots.append(weakref.ref(Knot()))
+        return count
+
+    run = keeping(task)
+    few, many = gc.get_freeze_count(), 2 * MANY_OBJECTS
+    assert run(1) == 1
+    assert gc.get_freeze_count() == few
+    assert run(many) == many
+    assert gc.get_freeze_count() >= few + many
+    assert len(gc.get_objects()) < MANY_OBJECTS
+    assert [knot() for knot in knots] == [None, None]
+
+
+@pytest.mark.spark
+def test_a_worker_does_not_look_again_through_what_it_keeps(spark: object) -> None:
+    def look(batches):  # type: ignore[no-untyped-def]
+        import os
+
+        import pyarrow as pa
+
+        for _ in batches:
+            pass
+        yield pa.record_batch({"pid": [os.getpid()], "left": [len(gc.get_objects())], "kept": [gc.get_freeze_count()]})
+
+    frame = spark.range(0, 1, 1, 1).mapInArrow(look, "pid LONG, left LONG, kept LONG")  # type: ignore[attr-defined]
+    seen: set[int] = set()
+    again = []
+    for _ in range(10):
+        (row,) = frame.collect()
+        if row.pid in seen:
+            again.append(row)
+        seen.add(row.pid)
+    assert again
+    for row in again:
+        assert row.left < MANY_OBJECTS < row.kept

@@ -111,7 +111,8 @@ def check_session(spark: SparkSession) -> None:
         )
     if spark.sparkContext._jsc is None:
         raise InvalidError("BAD_OPTION", "this Spark session is stopped: make a new one with boatlift.session()")
-    if spark.sparkContext.getConf().get("spark.speculation", "false") == "true":
+    conf = spark.sparkContext.getConf()
+    if conf.get("spark.speculation", "false") == "true":
         raise InvalidError(
             "BAD_OPTION",
             "spark.speculation is true, so two attempts of one task could both have effects: start Spark with "
@@ -125,8 +126,12 @@ def check_session(spark: SparkSession) -> None:
     for name, value in RUNTIME_SETTINGS.items():
         if spark.conf.get(name) != value:
             spark.conf.set(name, value)
-    if spark.sparkContext.getConf().get("spark.python.unix.domain.socket.enabled", "false") != "true":
+    if conf.get("spark.python.unix.domain.socket.enabled", "false") != "true":
         logger.info("spark.python.unix.domain.socket.enabled is not true: every Python task waits up to 40 ms")
+    if conf.get("spark.python.daemon.module", "") != START_SETTINGS["spark.python.daemon.module"]:
+        logger.info(
+            "spark.python.daemon.module is not Boatlift's: after every Python task 50 ms go into looking for garbage"
+        )
 
 
 def settings_for(master: str, conf: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -5,15 +5,40 @@ goes into PySpark's own imports, so they are done here, before workers are forke
 process must not have any when it forks. More goes into zip archives: with the first task PySpark lets all importers forget what they
 know, and those of archives then read the archive's directory again, for each package in it. On the path are PySpark itself and a jar
 of thousands of entries; what workers find elsewhere on it too is taken off it.
+
+After each task a worker collects garbage, and takes no other before it is done. To look through all that Arrow, NumPy and PySpark keep takes longer than a small
+task; so what a worker keeps from task to task is not looked through again.
 """
 
 from __future__ import annotations
 
+import gc
 import sys
+from collections.abc import Callable
+from functools import wraps
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-__all__ = ["without_archives"]
+__all__ = ["keeping", "without_archives"]
+
+MANY_OBJECTS = 10_000
+"""So many new objects that outlive a task are modules that it imported, and what they hold."""
+
+Task = Callable[..., int]
+
+
+def keeping(task: Task) -> Task:
+    """Gives what runs a task, and then sets aside what outlives it, if that is much: the next collection passes it over."""
+
+    @wraps(task)
+    def run(*arguments: object) -> int:
+        code = task(*arguments)
+        gc.collect()
+        if len(gc.get_objects()) > MANY_OBJECTS:
+            gc.freeze()
+        return code
+
+    return run
 
 
 def without_archives(path: list[str]) -> list[str]:
@@ -48,6 +73,8 @@ if __name__ == "__main__":
     sys.modules.pop("org", None)  # which `copy` of the standard library looks for, and finds in the jar
 
     import pyspark.worker  # noqa: F401 - so that forked workers find it imported
-    from pyspark.daemon import manager
+    from pyspark import daemon
 
-    manager()
+    daemon.worker = keeping(daemon.worker)
+    gc.freeze()
+    daemon.manager()
