@@ -102,6 +102,40 @@ def test_who_waits_for_stability_hears_once_rows_are_freed(tmp_path: Path) -> No
         source.put(4)
 
 
+def test_of_rows_that_nobody_keeps_nobody_hears_before_they_are_stable(tmp_path: Path) -> None:
+    source = Source(tmp_path, forgets=True)
+    first, second = source.put_json(b'{"id": 1}', "a"), source.put_json(b'{"id": 2}', None)
+    with pytest.raises(bl.UnavailableError, match=r"\[NOT_RUNNING\]"):
+        source.pushed("a")
+    position = until(lambda: source.next(source.start()))
+    cursor = source.advance(source.start(), position)
+    third = until(lambda: source.put_json(b'{"id": 3}', "c"))
+    following = until(lambda: source.next(cursor))
+    assert source.next(source.start())["rows"] == 3, "what was given may be asked for again"
+    assert source.pushed("a") == Receipt(1, repeated=True, stable=False)
+    assert [first.done(), second.done()] == [False, False]
+    source.acknowledge(position)
+    assert first.result(30) == second.result(30) == Receipt(1, repeated=False, stable=True)
+    assert not third.done()
+    source.close()
+    with pytest.raises(bl.UnavailableError, match=r"\[NOT_RUNNING\] the run ended before it was certain"):
+        third.result(30)
+    again = Source(tmp_path, 2, forgets=True, cursor=cursor)
+    answers = [again.put_json(b'{"id": 1}', "a"), again.put_json(b'{"id": 3}', "c")]
+    assert until(lambda: again.next(cursor))["rows"] == 1 == following["rows"]
+    assert answers[0].result(30) == Receipt(1, repeated=True, stable=True)
+    assert not answers[1].done()
+    again.close()
+
+
+def test_who_pushes_before_a_run_that_never_began_hears_of_its_end(tmp_path: Path) -> None:
+    source = Source(tmp_path, forgets=True)
+    answer = source.put_json(b'{"id": 1}', "a")
+    source.close()
+    with pytest.raises(bl.UnavailableError, match=r"\[NOT_RUNNING\]"):
+        answer.result(30)
+
+
 def test_who_pushes_while_it_ends_hears_of_it(source: Source) -> None:
     recorder = source._recorder
     source.close()

@@ -86,8 +86,8 @@ class Clients:
 class Lives:
     """Processes that run the dataflow, one after the other."""
 
-    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
-        self._folder, self._environment = folder, environment
+    def __init__(self, folder: Path, environment: Mapping[str, str], ack: str) -> None:
+        self._folder, self._environment = folder, {**environment, "PUSH_ACK": ack}
 
     @contextmanager
     def life(self, port: int, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
@@ -114,8 +114,9 @@ class Lives:
         assert len(clients.told) == len(set(clients.told))
 
 
-def test_every_row_is_there_once_wherever_the_process_is_killed(tmp_path: Path, warm_jvm: WarmJvm) -> None:
-    lives = Lives(tmp_path, warm_jvm.environment())
+@pytest.mark.parametrize("ack", ["recorded", "stable"])
+def test_every_row_is_there_once_wherever_the_process_is_killed(tmp_path: Path, warm_jvm: WarmJvm, ack: str) -> None:
+    lives = Lives(tmp_path, warm_jvm.environment(), ack)
     with ReservedPort() as port:
         with Clients(port.number) as clients:
             for point in POINTS:
@@ -125,11 +126,18 @@ def test_every_row_is_there_once_wherever_the_process_is_killed(tmp_path: Path, 
         lives.judge(clients)
 
 
-@pytest.mark.parametrize("point", ["store.create(input):before:3", "store.create(input):after:3"])
+@pytest.mark.parametrize(
+    ("ack", "point"),
+    [
+        ("recorded", "store.create(input):before:3"),
+        ("recorded", "store.create(input):after:3"),
+        ("stable", "sink.commit(out):after:2"),
+    ],
+)
 def test_a_process_that_slept_over_a_takeover_acknowledges_nothing_that_is_not_there(
-    tmp_path: Path, point: str
+    tmp_path: Path, ack: str, point: str
 ) -> None:
-    lives = Lives(tmp_path, {})  # two at once need two JVMs
+    lives = Lives(tmp_path, {}, ack)  # two at once need two JVMs
     with ReservedPort() as port, ReservedPort() as other:
         with Clients(port.number) as clients, lives.life(port.number, "--at", point, "--pause") as sleeper:
             until(lambda: Path(f"/proc/{sleeper.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T")

@@ -185,6 +185,7 @@ def test_what_tasks_were_not_told_is_no_answer(spark: SparkSession, monkeypatch:
     monkeypatch.setattr(StepPlan, "run", crossed)
     monkeypatch.setattr(Told, "to_tasks", lambda told, context: tell(msgspec.structs.replace(told, first=0), context))
     running = bl.start(flow, "store", spark=spark)
-    assert not flow.push("rows", {"id": 1}, timeout=60).stable
+    with pytest.raises(bl.UnavailableError, match=r"\[NOT_RUNNING\]"):
+        flow.push("rows", {"id": 1}, timeout=60)
     with pytest.raises(bl.InternalError, match=r"tasks of step 7 ran another one"):
         running.wait()

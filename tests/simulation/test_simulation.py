@@ -21,13 +21,16 @@ def test_failures_leave_no_trace(first):
 
 def test_the_seeds_have_everything_in_them():
     roles, policies, faults = Counter(), Counter(), Counter()
+    forgetful = 0
     for seed in range(SEEDS):
         simulation = Simulation(seed)
         faults.update(fault.kind for fault in simulation.faults)
+        forgetful += any(v.forgets for v in simulation.recipe.program().graph.vertices.values())
         for part in simulation.recipe.parts.values():
             roles[part.role] += 1
             policies[type(part.regime.policy), part.regime.recorded or part.deterministic] += 1
     assert min(roles[role] for role in Role) > 20, roles
+    assert forgetful > 100
     assert min(faults[kind] for kind in FaultKind) > 20, faults
     kinds = [(policy, kept) for policy in (Ephemeral, Batch, Lazy, Eager) for kept in (True, False)]
     assert min(policies[kind] for kind in [*kinds, (History, True)]) > 10, policies

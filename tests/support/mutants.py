@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 from boatlift.errors import DataError, InternalError
 from boatlift.recovery import Kind, Monitor, incremental, solver
+from boatlift.recovery.knowledge import Knowledge
 from boatlift.recovery.solver import Solving, Values
 from boatlift.runtime.regimes import StateMachine
 from boatlift.runtime.regimes.acts import Place
@@ -265,6 +266,10 @@ def _in_any_order(self: Any, _chosen: Any, *, hasten: bool) -> Any:
     return _upcoming_in_order(self, {}, hasten=hasten)
 
 
+def _all_determinants(self: Any, _survivors: Any) -> Any:
+    return self.determinants
+
+
 def _stands(_self: Any, _step: Any, _fixed: Any) -> bool:
     return True
 
@@ -288,6 +293,10 @@ MUTANTS: dict[str, Mutant] = {
     "unfixed-log": Mutant(
         "a logged message counts as fixed whose own inputs may come out differently",
         {(solver, "widen"): partial(_widen, unfixed=True)},
+    ),
+    "forgets": Mutant(
+        "what a source has given that nobody keeps counts as what it can give again",
+        {(Knowledge, "durable_determinants"): _all_determinants},
     ),
     "log-alone": Mutant(
         "what can be repeated is computed from the log alone, not from the checkpoint on",

@@ -12,6 +12,7 @@ from boatlift.connectors.pushes.source import PushSource
 from boatlift.dataflow import Receipt
 from boatlift.storage.input_log import InputLog
 from boatlift.storage.local import LocalStore
+from boatlift.storage.unlogged_input import UnloggedInput
 
 __all__ = ["SCHEMA", "Source"]
 
@@ -21,10 +22,19 @@ SCHEMA = T.StructType([T.StructField("id", T.LongType(), nullable=False), T.Stru
 class Source(PushSource):
     """A source whose store, and whose clock, the test has."""
 
-    def __init__(self, folder: Path, token: int = 1, store: Any = None, **options: Any) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        token: int = 1,
+        store: Any = None,
+        *,
+        forgets: bool = False,
+        cursor: Any = None,
+        **options: Any,
+    ) -> None:
         made = {
             "address": None,
-            "until_stable": False,
+            "until_stable": forgets,
             "remember": timedelta(days=1),
             "limit": 100,
             "most_waiting": 10**6,
@@ -32,8 +42,9 @@ class Source(PushSource):
         super().__init__(SCHEMA, **{**made, **options}, clock=lambda: self.now)
         self.now = 0
         self.reserve("orders")
-        self.attach(InputLog(store or LocalStore.open(folder, create=True), "0" * 32, "orders"))
-        self.open(token, self.start(), self.start())
+        log = InputLog(store or LocalStore.open(folder, create=True), "0" * 32, "orders")
+        self.attach(UnloggedInput(log, folder) if forgets else log)
+        self.open(token, self.start(), cursor or self.start())
 
     def put(self, *ids: int, key: str | None = None) -> Receipt:
         return self.push([{"id": each} for each in ids], key, 0)

@@ -143,7 +143,7 @@ class World:
 
     def _reproducible(self, p, facts, t, fixed):
         if facts.kind is Kind.SOURCE:
-            return t in facts.determinants
+            return facts.deterministic and t in facts.determinants
         if any(t > fixed[self.edges[d][0]] for d in self.inputs(p)):
             return False
         if facts.deterministic or t in facts.determinants:

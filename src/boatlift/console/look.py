@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from boatlift.dataflow import Dataflow, KeptInStore, Plan, plan
-from boatlift.errors import InvalidError
+from boatlift.errors import DataError, InvalidError
 from boatlift.storage.history import History
 from boatlift.storage.input_log import InputLog
 from boatlift.storage.local import LocalStore
@@ -41,6 +41,8 @@ def show_rows(
                 "BAD_OPTION",
                 f"step {at} of {name} is not in the log: it has not come yet, or nobody can need it any more",
             )
+        if planned.forgets(name):
+            raise DataError("INPUT_MISSING", f"nobody keeps what is pushed to {name}, which answers once it is stable")
         source, position = planned.sources[name].source, fact.outcome["position"]
         if isinstance(source, KeptInStore):
             source.attach(InputLog(opened, log.store_id, name))

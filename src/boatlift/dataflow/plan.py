@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from boatlift.dataflow.builder import Dataflow
-from boatlift.dataflow.policies import Ephemeral, Policy
+from boatlift.dataflow.policies import Ephemeral, History, Policy
 from boatlift.dataflow.processors import (
     Aggregate,
     Lookup,
@@ -24,6 +24,7 @@ from boatlift.dataflow.processors import (
     Union,
     upstreams_of,
 )
+from boatlift.dataflow.pushes import KeptInStore
 from boatlift.dataflow.streams import Streams, streams_of
 from boatlift.errors import InvalidError
 
@@ -119,6 +120,12 @@ class Plan:
     def unit_of_sink(self, sink: str) -> Unit:
         """Gives the unit whose job stages a sink."""
         return next(unit for unit in self.units.values() if any(s.name == sink for s in unit.sinks))
+
+    def forgets(self, source: str) -> bool:
+        """Whether nobody keeps a source's rows, so that it cannot give again what it gave: who hands them over does, until they are stable."""
+        each = self.sources[source].source
+        again = any(source in u.reads and isinstance(u.policy, History) for u in self.units.values())
+        return isinstance(each, KeptInStore) and each.answers_when_stable and not (again or self.read_whole(source))
 
     def read_whole(self, source: str) -> bool:
         """Whether something reads everything that a source ever gave, again and again."""

@@ -13,6 +13,7 @@ from boatlift.dataflow.contracts import Json, Source
 
 if TYPE_CHECKING:
     from boatlift.storage.input_log import InputLog
+    from boatlift.storage.unlogged_input import UnloggedInput
 
 __all__ = ["KeptInStore", "Receipt", "TakesPushes"]
 
@@ -63,7 +64,10 @@ class TakesPushes(Source, Protocol):
 class KeptInStore(Source, Protocol):
     """A source whose rows nobody else keeps: they are in an input log of the store.
 
-    Law: what it has told anyone to be recorded is in some later position, in exactly one.
+    Laws:
+        * What it has told anyone to be recorded is in some later position, in exactly one.
+        * Of rows that nobody keeps: what it has told anyone to be stable is in exactly one position that was acknowledged, and `next(c)` gives again what
+          was given after c.
     """
 
     @property
@@ -82,8 +86,8 @@ class KeptInStore(Source, Protocol):
             UnavailableError: `[LISTEN_FAILED]`.
         """
 
-    def attach(self, log: InputLog) -> None:
-        """Learns where its rows are; it can be read then."""
+    def attach(self, log: InputLog | UnloggedInput) -> None:
+        """Learns where its rows are; it can be read then. With an `UnloggedInput` nobody keeps them beyond this process."""
 
     def open(self, token: int, stable: Json, newest: Json) -> None:
         """Takes input from now on, as the owner of this token.

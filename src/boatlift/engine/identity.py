@@ -25,7 +25,7 @@ def recorded_program(identity: Mapping[str, Any]) -> Program:
 def _node(key: str, about: Mapping[str, Any]) -> Node:
     what, _, name = key.partition(" ")
     if what == "source":
-        return Node(name, (), Kind.SOURCE)
+        return Node(name, (), Kind.SOURCE, repeats=not about.get("forgets", False))
     if what == "sink":
         return Node(name, (about["reads"],), Kind.SINK)
     tables = about.get("tables", {})

@@ -6,6 +6,7 @@ from boatlift.dataflow import KeptInStore, Lazy, Plan
 from boatlift.errors import InvalidError
 from boatlift.runtime.engine import Beginning
 from boatlift.storage.input_log import InputLog
+from boatlift.storage.unlogged_input import UnloggedInput
 
 __all__ = ["InputLogs"]
 
@@ -54,7 +55,8 @@ class InputLogs:
             FencedError: a newer owner has one.
         """
         for name, source in self._sources.items():
-            source.attach(InputLog(beginning.store, beginning.store_id, name, keeps_all=self._plan.read_whole(name)))
+            log = InputLog(beginning.store, beginning.store_id, name, keeps_all=self._plan.read_whole(name))
+            source.attach(UnloggedInput(log, beginning.scratch) if self._plan.forgets(name) else log)
             source.open(beginning.token, *beginning.cursors.get(name, (source.start(), source.start())))
 
     def awaited(self) -> bool:

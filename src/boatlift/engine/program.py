@@ -189,6 +189,8 @@ def _compile_units(spark: SparkSession, program: Program) -> None:
         # Where input lies is no part of the program: it may be moved, as long as names and bytes stay.
         described = processor.source.describe()
         identity[f"source {name}"] = {key: value for key, value in described.items() if key != "path"}
+        if plan.forgets(name):
+            identity[f"source {name}"]["forgets"] = True
     for name, unit in plan.units.items():
         rows = _schema_of_rows(unit, {**schemas, **{name: there.schema for name, there in units.items()}})
         (first, *others) = unit.roots

@@ -34,8 +34,8 @@ class Vertex:
         name: Its name.
         kind: What it keeps.
         deterministic: Whether its outputs at a time follow from its inputs and its state alone. If not, a time is
-            repeated only with that time's determinants, if they are recorded. (A source's positions are determinants
-            whatever stands here, and so is the order in which a processor takes its inputs as they come.)
+            repeated only with that time's determinants, if they are recorded. (The order in which a processor takes its inputs as they
+            come is a determinant whatever stands here. So are the positions of a source, unless it is not deterministic.)
         domain: Its time domain. In a sequence domain it keeps state: its place in the order.
         coarse: Its epochs end where it chooses. Without these choices its frontiers mean nothing.
     """
@@ -60,6 +60,11 @@ class Vertex:
     def divides(self) -> bool:
         """Whether it chooses what its epochs hold: none is known before, and it can be restored to those that are."""
         return self.kind is Kind.SOURCE or self.coarse
+
+    @property
+    def forgets(self) -> bool:
+        """Whether it is a source that nobody can read again: what no failure may take back is kept by others, or by nobody."""
+        return self.kind is Kind.SOURCE and not self.deterministic
 
 
 @dataclass(frozen=True, slots=True)

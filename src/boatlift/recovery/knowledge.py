@@ -152,8 +152,11 @@ class Knowledge:
         return {**self.logged, **self.in_flight, **both}
 
     def durable_determinants(self, survivors: AbstractSet[str]) -> Times:  # noqa: ARG002
-        """Gives the times whose determinants are at hand: in the store, or with enough peers that survive."""
-        return self.determinants
+        """Gives the times whose determinants are at hand: in the store, or with enough peers that survive.
+
+        Of a source that forgets it is known that it closed a time, and what to go on from, but not how to give it again.
+        """
+        return _NO_TIMES if self.vertex.forgets else self.determinants
 
     def durable_messages(self, survivors: AbstractSet[str]) -> Times | None:  # noqa: ARG002
         """Gives the times whose messages are durable on every output edge, so that the time need not run again; None if none."""

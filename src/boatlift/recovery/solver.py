@@ -228,6 +228,8 @@ class Solving:
             known = self.knowledge[p]
             mine = self.fixed[p]
             needs = [d.source for d in known.inputs if self.fixed[d.source] <= d.projection.within(mine)]
+            if self.graph.vertices[p].forgets:
+                return f"source {p} cannot give again what it gave"
             if self.graph.vertices[p].kind is Kind.SOURCE:
                 return f"source {p} knows its positions of {told(self.fixed[p])} only"
             if not known.deterministic and not needs:

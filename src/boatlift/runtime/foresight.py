@@ -113,7 +113,7 @@ class _Grown:
             monitor.committed(name, Frontier.up_to(self._steps[name] - 1))
             return
         monitor.completed(name, self._frontier(name, self._steps[name]))
-        if vertex.chooses and (regime.recorded or vertex.kind is Kind.SOURCE or vertex.coarse):
+        if vertex.chooses and (regime.recorded or vertex.divides):
             for number in range(self._steps[name]):
                 monitor.durable_determinants(name, number)
         for edge in graph.outputs[name]:

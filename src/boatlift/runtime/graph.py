@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from itertools import chain
 from typing import Any
 
 from boatlift.dataflow import Ephemeral, Plan, Policy
@@ -35,7 +38,7 @@ class Node:
         kind: What it keeps.
         ordered: Whether it takes its inputs as they come.
         batch: Whether an epoch of its own covers many of its input's.
-        repeats: Whether executing it again, with the same choices, gives the same.
+        repeats: Whether executing it again, with the same choices, gives the same; of a source, whether it can be read again.
     """
 
     name: str
@@ -55,7 +58,7 @@ def program_of(plan: Plan, policies: Mapping[str, Policy] | None = None) -> Prog
         policies: Of some units, in place of their own.
     """
     other = policies or {}
-    nodes = [Node(name, (), Kind.SOURCE) for name in plan.sources]
+    nodes = [Node(name, (), Kind.SOURCE, repeats=not plan.forgets(name)) for name in plan.sources]
     for name, unit in plan.units.items():
         keeps = unit.aggregate is not None or unit.lookup is not None
         kind = Kind.STATEFUL if keeps else Kind.STATELESS
@@ -97,13 +100,35 @@ def program_from(nodes: Iterable[Node]) -> Program:
         for node in nodes
         for sender in node.reads
     ]
-    regimes = {node.name: _regime(node) for node in nodes}
+    fleeting = _fleeting(nodes)
+    regimes = {node.name: _regime(node, fleeting=node.name in fleeting) for node in nodes}
     return Program(RecoveryGraph(vertices, edges), regimes, orders, cuts)
 
 
-def _regime(node: Node) -> Regime:
+def _regime(node: Node, *, fleeting: bool) -> Regime:
     """Of what cannot be repeated, what it sent is durable in place of its choices; where a batch ends counts once that is."""
-    return Regime(node.policy, recorded=node.repeats and not node.batch)
+    at_once = fleeting and node.kind is Kind.STATELESS
+    with_state = fleeting and node.kind is Kind.STATEFUL
+    return Regime(node.policy, node.repeats and not node.batch, messages=at_once, with_state=with_state)
+
+
+def _fleeting(nodes: Iterable[Node]) -> set[str]:
+    """Gives those whose input may not come again, and of whom more is to be durable than a policy says.
+
+    That is of sources that cannot be read again: for if several sinks come after one, each would have to wait for the others. One sink alone has taken, or has
+    not, all that came of what its source gave.
+    """
+    made = {node.name: node for node in nodes}
+
+    @cache
+    def behind(name: str) -> frozenset[str]:
+        node = made[name]
+        if not node.reads:
+            return frozenset() if node.repeats else frozenset({name})
+        return frozenset().union(*map(behind, node.reads))
+
+    several = Counter(chain.from_iterable(behind(node.name) for node in nodes if node.kind is Kind.SINK))
+    return {name for name in made if any(several[source] > 1 for source in behind(name))}
 
 
 def edge_name(sender: str, receiver: str) -> str:

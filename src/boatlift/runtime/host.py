@@ -242,7 +242,7 @@ class Host:
                 case do.Write():
                     self._write(order)
                 case do.Close():
-                    self._submit(self._close, order)
+                    self._submit(self._close, order, self._positions.cursor(order.source, order.time))
                 case do.Run():
                     self._begin(order)
                 case do.Prepare():
@@ -273,11 +273,11 @@ class Host:
 
     # -- sources ------------------------------------------------------------------------------------------------------
 
-    def _close(self, order: do.Close) -> Answer:
+    def _close(self, order: do.Close, cursor: Any) -> Answer:
         source = order.source
         began = time.monotonic()
         try:
-            position = self._engine.poll(source, self._positions.cursor(source, order.time))
+            position = self._engine.poll(source, cursor)
         except FencedError:
             raise
         except BoatliftError as error:

@@ -59,6 +59,10 @@ class Positions:
 
     def cursor(self, source: str, time: int) -> Any:
         """Gives the cursor that the position of a time is taken from."""
+        last, _ = self._newest[source]
+        if last >= time and self._engine.plan.forgets(source):  # it went back, and gives something else
+            self._positions[source] = {t: position for t, position in self._positions[source].items() if t < time}
+            self._newest[source] = self._folded(source, time - 1)
         last, cursor = self._newest[source]
         assert last == time - 1, f"{source} is asked for {time}, but has closed {last}"
         return cursor

@@ -200,7 +200,9 @@ def random_recipe(chance: random.Random, *, epochs: int | None = None) -> Recipe
     length = chance.randint(4, 12)
     making = _Making(chance, epochs or length)
     for n in range(chance.randint(1, 2)):
-        making.add(Part(f"source{n}", Role.SOURCE), [], dense=True)
+        forgets = chance.random() < 0.25
+        regime = Regime(recorded=not forgets)
+        making.add(Part(f"source{n}", Role.SOURCE, deterministic=not forgets, regime=regime), [], dense=True)
     if chance.random() < 0.15:
         return replace(making.chain(), chain=("p0", "p1", "p2"))
     for n in range(chance.choice((1, 2, 3, 3, 4, 4))):
@@ -220,7 +222,7 @@ def random_regime(chance: random.Random, part: Part) -> Regime:
         policies = [Lazy(every=chance.randint(1, 4)), Lazy(every=chance.randint(1, 4)), Lazy(every=None), Eager()]
         if recorded or (part.deterministic and part.role is not Role.ORDERED):
             policies.append(History())
-    return Regime(chance.choice(policies), recorded, messages=chance.random() < 0.2)
+    return Regime(chance.choice(policies), recorded, messages=chance.random() < 0.2, with_state=chance.random() < 0.1)
 
 
 class _Making:

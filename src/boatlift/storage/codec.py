@@ -91,10 +91,10 @@ class InputObject(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
         token: The owner that wrote it.
         base: How many rows were ever pushed before it.
         memo: The number of the newest memo up to and including this object; 0 for none.
-        kind: `claim`, `memo` or `rows`.
+        kind: `claim`, `memo`, `rows`, or `keys` of rows that are not kept.
         claims: Of a claim or memo: the numbers of all claims up to it.
         freed: Of a memo: up to here all objects but claims are gone, or may go.
-        pushes: Of rows: those it holds; of a memo: all that have keys.
+        pushes: Of rows: those it holds; of a memo: all that have keys; of keys: whose they are.
         rows: All rows of the pushes it holds, in order: an Arrow stream.
     """
 

@@ -26,7 +26,7 @@ __all__ = ["INPUT", "InputLog", "InputPart", "rows_in", "verify_input"]
 
 INPUT = "input/"
 
-CLAIM, MEMO, ROWS = "claim", "memo", "rows"
+CLAIM, MEMO, ROWS, KEYS = "claim", "memo", "rows", "keys"
 
 CLAIM_ATTEMPTS = READ_ATTEMPTS = 16
 
@@ -223,6 +223,27 @@ class InputLog:
         self._write(self._object(ROWS, pushes=numbered, rows=rows))
         return self.last
 
+    def record_keys(self, pushes: Sequence[Push]) -> int:
+        """Makes the keys of pushes durable whose rows are not kept; gives the number of their object.
+
+        Raises:
+            FencedError: `[FENCED]`.
+            UnavailableError: `[STORE_FAILED]`.
+        """
+        numbered = tuple(msgspec.structs.replace(push, number=self.last + 1) for push in pushes)
+        self._write(self._object(KEYS, pushes=numbered))
+        return self.last
+
+    def void(self, after: int) -> None:
+        """Takes back the keys that were recorded after a number: what came of their rows was not kept."""
+        with self._changing:
+            kept = tuple(push for push in self._keys.values() if push.number <= after)
+            void = len(kept) < len(self._keys)
+            self._freed = self.last if void else self._freed
+        if void:
+            self._write(self._object(MEMO, claims=self._claims, freed=self.last, pushes=kept))
+            self._tidy()
+
     def free(self, number: int, remember: int) -> None:
         """Learns that nobody needs rows up to a number any more, and deletes what can go.
 
@@ -290,7 +311,7 @@ class InputLog:
         if found.kind == ROWS:
             self._parts[found.number] = InputPart(found.base, found.count, len(content), checksum_of(content))
             self.waiting += len(content) if found.number > self._freed else 0
-        else:
+        elif found.kind != KEYS:
             self._claims = found.claims
         if found.kind == MEMO:
             self._keys, self._memo, self._gone, self._free_bytes = {}, found.number, found.freed, 0

@@ -57,7 +57,8 @@ def _taken_of_pushes(history: History) -> dict[str, int]:
         for fact in chosen.values():
             position = fact.outcome.get("position") if isinstance(fact.outcome, dict) else None
             if isinstance(position, dict) and position.keys() >= {"first", "last", "base", "rows"}:
-                taken[source] = max(taken.get(source, 0), position["last"])
+                newest = position["keys" if "keys" in position else "last"]
+                taken[source] = max(taken.get(source, 0), newest)
     return taken
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import accumulate, takewhile
+from typing import Any
 
 import pyarrow as pa
 
@@ -15,6 +16,7 @@ from boatlift.dataflow.pushes import Receipt
 from boatlift.errors import BoatliftError, InternalError, InvalidError, UnavailableError
 from boatlift.storage.codec import Push
 from boatlift.storage.input_log import InputLog
+from boatlift.storage.unlogged_input import UnloggedInput
 
 __all__ = ["Recorder"]
 
@@ -38,13 +40,14 @@ class Recorder:
     """Writes the input log of a source on a thread of its own, from `begin` to `close`.
 
     Laws:
-        * An answer comes once the push is durable; if `until_stable`, once its rows were freed, or at the end, saying that they were not.
+        * An answer comes once the push is durable; if `until_stable`, once its rows were freed, or at the end, saying that they were not: if nobody
+          keeps them, by an error.
         * Of pushes with one key one is recorded; the others are answered with it, or refused if their rows are others.
         * The first failure fails everything that is not durable, and everything later.
 
     Args:
         source: Its name, for errors.
-        log: Claimed.
+        log: Claimed. Of one that keeps no rows nothing is taken in before `go_on_from`.
         rows: How rows are written.
         clock: Milliseconds since 1970.
         remember: How many milliseconds keys are remembered.
@@ -55,7 +58,7 @@ class Recorder:
     def __init__(
         self,
         source: str,
-        log: InputLog,
+        log: InputLog | UnloggedInput,
         rows: PushedRows,
         *,
         clock: Callable[[], int],
@@ -69,6 +72,7 @@ class Recorder:
         self._waiting: list[_Waiting] = []
         self._unstable: list[tuple[int, Future[Receipt], Receipt]] = []
         self._freed = self._told_free = self._queued = 0
+        self._begun = isinstance(log, InputLog)
         self._full = False
         self._failure: BoatliftError | None = None
         self._closed = False
@@ -84,6 +88,14 @@ class Recorder:
     def awaited(self) -> bool:
         """Whether somebody waits until rows are free: to hear of it, or to push more."""
         return bool(self._unstable) or self._full
+
+    def go_on_from(self, cursor: Mapping[str, Any]) -> None:
+        """Learns from where on steps take what is pushed."""
+        if isinstance(self._log, UnloggedInput) and not self._begun:
+            self._log.begin(cursor)
+            with self._changed:
+                self._begun = True
+                self._changed.notify_all()
 
     def put(self, rows: pa.RecordBatch, key: str | None) -> Future[Receipt]:
         """Hands rows over; none are taken at once, and nothing is remembered of them.
@@ -107,7 +119,7 @@ class Recorder:
                 raise UnavailableError(
                     "NOT_RUNNING", f"{self._source} takes no more rows: push again once its dataflow runs"
                 )
-            known = self._log.find(key) if key else None
+            known = self._log.find(key) if key and self._begun else None
             if known is not None:
                 self._refuse_other(known, digest)
             elif self._log.waiting + self._queued > self._most:
@@ -129,6 +141,8 @@ class Recorder:
         """
         if self._failure is not None:
             raise self._failure
+        if not self._begun:
+            raise UnavailableError("NOT_RUNNING", f"{self._source} does not take rows yet: ask again in a moment")
         known = self._log.find(key)
         if known is None:
             self._log.check_newest()
@@ -153,11 +167,15 @@ class Recorder:
     def _work(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._waiting or self._closed or self._freed > self._told_free)
+                self._changed.wait_for(
+                    lambda: (self._waiting and self._begun) or self._closed or self._freed > self._told_free
+                )
                 group, freed = self._next_group(), self._freed
                 if not group and freed == self._told_free and self._closed:
                     break
             try:
+                if not self._begun:
+                    raise self._ended()
                 if self._failure is None:
                     self._write(group)
                     self._free(freed)
@@ -230,10 +248,19 @@ class Recorder:
         self._tell_unstable()
 
     def _tell_unstable(self) -> None:
-        """Answers who waits for more than that rows are recorded: that they are."""
+        """Answers who waits for more than that rows are recorded: that they are, or else that they may be lost."""
         unstable, self._unstable = self._unstable, []
         for _, answer, receipt in unstable:
-            answer.set_result(Receipt(receipt.rows, receipt.repeated, stable=False))
+            if isinstance(self._log, InputLog):
+                answer.set_result(Receipt(receipt.rows, receipt.repeated, stable=False))
+            else:
+                answer.set_exception(self._failure or self._ended())
+
+    def _ended(self) -> UnavailableError:
+        return UnavailableError(
+            "NOT_RUNNING",
+            f"the run ended before it was certain that what was pushed to {self._source} is kept: push it again, with its key, once the dataflow runs",
+        )
 
     @staticmethod
     def _refuse(group: list[_Waiting], error: BoatliftError) -> None:

@@ -17,6 +17,7 @@ from boatlift.connectors.pushes.steps import PushedSteps
 from boatlift.dataflow.contracts import Json
 from boatlift.dataflow.pushes import Receipt
 from boatlift.errors import InvalidError, UnavailableError
+from boatlift.storage.unlogged_input import UnloggedInput
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -47,8 +48,9 @@ def push(
         schema: The columns; those that are not `NOT NULL` may be left out of a row.
         listen: `host:port` to take `POST /SOURCE` at, and `GET /SOURCE/keys/KEY`; None: nowhere.
         ack: When whoever pushes is answered: once the rows are `recorded`, or once what came of them is `stable`, so that no failure can make
-            anyone read them again. Whenever nothing else moves, checkpoints are made for those who wait; if the dataflow stops before, the
-            answer says that the rows are recorded and not stable.
+            anyone read them again. Then rows are not recorded, only their keys, and results leave with the checkpoints of whoever reads them; who was not
+            answered pushes again. (They are recorded where they have to be read again: for `History`, and for a batch over everything.)
+            Whenever nothing else moves, checkpoints are made for those who wait.
         remember_keys: How long, at least, the keys of pushes are known again: the newest half a million of them.
         max_rows_per_step: A step ends with the object of the input log that brings it to so many.
         max_waiting_bytes: Pushes are refused while more than this waits until it is stable.
@@ -138,7 +140,10 @@ class PushSource(PushedSteps):
 
         log = self._attached
         self._rows = PushedRows(struct_of(self._declared))
-        log.claim(token, stable["last"], newest["last"])
+        if isinstance(log, UnloggedInput):
+            log.claim(token, stable, newest)
+        else:
+            log.claim(token, stable["last"], newest["last"])
         self._recorder = Recorder(
             log.source,
             log,
@@ -187,6 +192,10 @@ class PushSource(PushedSteps):
             self._recorder.free(position["last"])
 
     # -- its parts ----------------------------------------------------------------------------------------------------
+
+    def _go_on_from(self, cursor: Json) -> None:
+        if self._recorder is not None:
+            self._recorder.go_on_from(cursor)
 
     def _look(self) -> None:
         if self._recorder is None:

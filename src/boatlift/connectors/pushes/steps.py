@@ -2,7 +2,8 @@
 
 A position names objects of the source's input log, in the store (`storage/input_log.py`): `{"first": 4, "last": 6, "base": 310, "rows": 120,
 "bytes": 4096, "digest": …}`, with the rows pushed before, and the sum of the objects' checksums. A cursor is `{"last": 6, "digest": …}`, with the sum of
-all so far.
+all so far. Of rows that nobody keeps (`storage/unlogged_input.py`) the objects are in scratch, and both have `keys`, the number of the newest object with keys of
+theirs; a cursor also has `base`.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from typing import TYPE_CHECKING
 from boatlift.connectors.declared_columns import columns_of, struct_of
 from boatlift.dataflow.contracts import Delivery, Json
 from boatlift.errors import DataError, InvalidError
+from boatlift.storage.input_log import InputLog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
     from boatlift.connectors.pushes.reading import Piece
-    from boatlift.storage.input_log import InputLog
+    from boatlift.storage.unlogged_input import UnloggedInput
 
 __all__ = ["PushedSteps"]
 
@@ -37,7 +39,7 @@ class PushedSteps:
 
     def __init__(self, schema: str | StructType, limit: int) -> None:
         self._declared, self._limit = schema, limit
-        self._log: InputLog | None = None
+        self._log: InputLog | UnloggedInput | None = None
 
     # -- what it is ---------------------------------------------------------------------------------------------------
 
@@ -54,7 +56,7 @@ class PushedSteps:
         fields = nullable_inside(struct_of(self._declared)).fields
         return StructType([StructField(f.name, f.dataType) for f in fields])
 
-    def attach(self, log: InputLog) -> None:
+    def attach(self, log: InputLog | UnloggedInput) -> None:
         """Learns where its rows are."""
         self._log = log
 
@@ -71,6 +73,7 @@ class PushedSteps:
             BoatliftError: nothing can be recorded any more.
         """
         self._look()
+        self._go_on_from(cursor)
         last, rows, size, base, digest = cursor["last"], 0, 0, 0, 0
         for number, part in self._attached.parts(cursor["last"]):
             base = base if rows else part.base
@@ -80,7 +83,7 @@ class PushedSteps:
                 break
         if not rows:
             return None
-        return {
+        position = {
             "first": cursor["last"] + 1,
             "last": last,
             "base": base,
@@ -88,6 +91,8 @@ class PushedSteps:
             "bytes": size,
             "digest": _hex(digest),
         }
+        log = self._attached
+        return position if isinstance(log, InputLog) else {**position, "keys": log.keys_up_to(last)}
 
     def is_full(self, position: Json) -> bool:
         """Tells whether a position reached the limit of a step."""
@@ -96,7 +101,10 @@ class PushedSteps:
     def advance(self, cursor: Json, position: Json) -> Json:
         """Gives the cursor after a position's last object."""
         digest = int(cursor["digest"], 16) + int(position["digest"], 16)
-        return {"last": position["last"], "digest": _hex(digest)}
+        following = {"last": position["last"], "digest": _hex(digest)}
+        if "keys" not in position:
+            return following
+        return {**following, "base": position["base"] + position["rows"], "keys": position["keys"]}
 
     def verify(self, position: Json) -> None:
         """Proves by their checksums that objects are what they were; that their content is what its checksum says is proved by who reads it."""
@@ -191,8 +199,11 @@ class PushedSteps:
         """Sees what is there now: somebody else writes."""
         self._attached.load()
 
+    def _go_on_from(self, cursor: Json) -> None:
+        """Learns what was taken, before anything more is."""
+
     @property
-    def _attached(self) -> InputLog:
+    def _attached(self) -> InputLog | UnloggedInput:
         if self._log is None:
             raise InvalidError("BAD_OPTION", "rows that were pushed are in the store: run the dataflow, or look at it")
         return self._log

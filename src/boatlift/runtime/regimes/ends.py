@@ -51,7 +51,9 @@ class SourceEnd(Processor):
         return self.closing
 
     def upcoming(self, chosen: Mapping[Any, Chosen], *, hasten: bool) -> Iterator[Step]:  # noqa: ARG002
-        """Gives the times that were closed before."""
+        """Gives the times that were closed before, if they can be read again."""
+        if self.vertex.forgets:
+            return
         for time in count(self.following):
             if time not in chosen:
                 return

@@ -87,8 +87,8 @@ def state_of(p: Processor, durable: DurableFacts) -> Iterator[Fact]:
 
 def _state_of(p: Processor, durable: DurableFacts, *, with_messages: bool = True) -> Iterator[Fact]:
     p.unsaved = 0
-    forgets = p.vertex.chooses and not p.regime.recorded and not p.regime.keeps_messages
-    if forgets and with_messages:
+    forgets = p.vertex.chooses and not p.regime.recorded
+    if (forgets or p.regime.with_state) and with_messages and not p.regime.keeps_messages:
         # In another execution these would be others: without them a sink could not be given any before all have the state's.
         yield from _messages_of(p, durable)
     if isinstance(p, Ordered):  # what it sent is known by the order

@@ -17,14 +17,16 @@ class Regime:
 
     Attributes:
         policy: What the processor makes durable.
-        recorded: Whether its determinants are. A source's always are; where the epochs of a batch end counts, if they are not, once what
+        recorded: Whether its determinants are. Where a source goes on from always is; where the epochs of a batch end counts, if they are not, once what
             it sent is durable.
         messages: Whether what it sends is made durable, whatever the policy.
+        with_state: Whether what it sends is made durable whenever its state is.
     """
 
     policy: Policy = Ephemeral()  # noqa: RUF009 - immutable
     recorded: bool = True
     messages: bool = False
+    with_state: bool = False
 
     @property
     def state_every(self) -> int | None:

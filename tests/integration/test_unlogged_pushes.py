@@ -1,0 +1,158 @@
+"""Rows that nobody keeps: who pushes them is answered once no failure can take back what came of them, and pushes the others again."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import boatlift as bl
+from boatlift.console.look import show_rows
+from boatlift.dataflow import plan
+from boatlift.runtime.graph import program_of
+from boatlift.storage.codec import decode_input
+from boatlift.storage.local import LocalStore
+from boatlift.storage.verify import verify
+from support.dying import DiesError, dying_at
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+CLIENTS = 4
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def passed() -> bl.Dataflow:
+    """One sink, and nothing kept."""
+    flow = bl.Dataflow("passed")
+    rows = flow.source("rows", bl.push("id LONG NOT NULL", ack="stable"))
+    rows.transform("twice", lambda df: df.selectExpr("id", "id * 2 AS twice")).sink("out", bl.parquet("out"))
+    return flow
+
+
+def summed(policy: Any = None) -> bl.Dataflow:
+    """Two sinks; what one of them is given comes of state."""
+    from pyspark.sql import functions as F
+
+    flow = bl.Dataflow("summed")
+    rows = flow.source("rows", bl.push("id LONG NOT NULL", ack="stable"))
+    rows.transform("all", lambda df: df).sink("out", bl.parquet("out"))
+    parity = rows.transform("parity", lambda df: df.selectExpr("id % 2 AS odd"))
+    counts = parity.group_by("odd").agg("counts", F.count("*").alias("n"), policy=policy or bl.Lazy(every=3))
+    counts.sink("table", bl.sqlite("counts.db", table="counts", key=["odd"]))
+    return flow
+
+
+def ids() -> list[int]:
+    return sorted(pq.read_table("out").column("id").to_pylist()) if [*Path("out").glob("*.parquet")] else []
+
+
+def counts() -> dict[int, int]:
+    with sqlite3.connect("counts.db") as database:
+        return dict(database.execute("SELECT odd, n FROM counts"))
+
+
+@contextmanager
+def running(flow: bl.Dataflow, spark: SparkSession, **options: Any) -> Iterator[bl.Running]:
+    started = bl.start(flow, "store", spark=spark, **options)
+    try:
+        yield started
+    finally:
+        started.stop()
+
+
+def test_nothing_of_rows_that_pass_is_ever_in_the_store(spark: SparkSession) -> None:
+    flow = passed()
+    with running(flow, spark):
+        for number in range(6):
+            assert flow.push("rows", {"id": number}, key=f"{number}" if number % 2 else None).stable
+            assert ids() == list(range(number + 1)), "acknowledged before it was visible"
+    store = LocalStore.open(Path("store"), create=False)
+    assert [*store.list("runs/")] == []
+    objects = [decode_input(store.read(name), name) for name in store.list("input/")]
+    assert Counter(each.kind for each in objects) == {"claim": 1, "keys": 3}
+    assert all(each.rows == b"" for each in objects)
+    assert list(verify(store)) == []
+
+
+@pytest.mark.parametrize("make", [passed, summed])
+def test_who_pushes_again_what_was_not_answered_finds_it_once(spark: SparkSession, make: Any) -> None:
+    """Each life dies at another moment; what it had given to readers, and was not kept, comes again as something else, or not at all."""
+    told: list[int] = []
+    number = deaths = 0
+    moments = [("step", 1), ("step", 2), ("commit", 1), ("commit", 3), ("step", 5), ("commit", 4)]
+    unit = {"passed": ("twice", "out"), "summed": ("counts", "table")}[make().name]
+    for kind, after in moments:
+        flow = make()
+        started = bl.start(flow, "store", spark=spark, on_progress=dying_at(kind, unit[kind == "commit"], after))
+        while started.is_active:
+            try:
+                flow.push("rows", {"id": number}, key=f"{number}", timeout=1.0)
+            except bl.BoatliftError:
+                continue
+            told.append(number)
+            number += 1
+        with pytest.raises(DiesError):
+            started.wait()
+        deaths += 1
+        number += deaths % 2  # of every other life the last row is never pushed again
+    flow = make()
+    with running(flow, spark):
+        flow.push("rows", {"id": number}, key=f"{number}")
+    found = ids()
+    assert len(found) == len(set(found)), "doubled"
+    assert set(told) | {number} <= set(found), "a row that was answered is lost"
+    if make is summed:
+        assert counts() == Counter(each % 2 for each in found)
+    assert list(verify(LocalStore.open(Path("store"), create=False))) == []
+
+
+def test_readers_go_on_while_many_push(spark: SparkSession) -> None:
+    flow = summed(bl.Lazy(every=2))
+
+    def push(client: int) -> None:
+        for each in range(15):
+            assert flow.push("rows", {"id": CLIENTS * each + client}, key=f"{client}/{each}").stable
+
+    with running(flow, spark), ThreadPoolExecutor(CLIENTS) as clients:
+        assert list(clients.map(push, range(CLIENTS))) == CLIENTS * [None]
+    assert ids() == list(range(CLIENTS * 15))
+    assert counts() == {0: 30, 1: 30}
+
+
+def test_where_several_sinks_follow_what_is_sent_is_durable_with_the_state_or_at_once() -> None:
+    alone = program_of(plan(passed())).regimes
+    assert (alone["twice"].messages, alone["twice"].with_state) == (False, False)
+    several = program_of(plan(summed())).regimes
+    assert several["all"].messages
+    assert several["counts"].with_state
+    assert not several["counts"].messages
+
+
+def test_rows_are_kept_for_who_reads_them_again(spark: SparkSession) -> None:
+    assert plan(summed()).forgets("rows")
+    assert not plan(summed(bl.History())).forgets("rows")
+    flow = passed()
+    with running(flow, spark):
+        flow.push("rows", {"id": 1})
+    with pytest.raises(bl.DataError, match=r"\[INPUT_MISSING\] nobody keeps what is pushed to rows"):
+        show_rows(spark, passed(), Path("store"), "twice", 0, at_most=10, as_json=True)
+    kept = bl.Dataflow("passed")
+    rows = kept.source("rows", bl.push("id LONG NOT NULL"))
+    rows.transform("twice", lambda df: df.selectExpr("id", "id * 2 AS twice")).sink("out", bl.parquet("out"))
+    with pytest.raises(bl.BoatliftError, match=r"\[PROGRAM_CHANGED\]"):
+        bl.run(kept, "store", spark=spark)
