@@ -85,3 +85,14 @@ def test_long_epochs_are_of_many_steps(policy: bl.Batch) -> None:
     flow.source("rows", ANY).gather("hours", policy=policy).sink("out", ANY)
     costs = costs_of(program_of(plan(flow)))
     assert costs["hours"].get("hours", 0) <= 1, "what it gave is durable"
+
+
+@pytest.mark.parametrize("ack", ["recorded", "stable"])
+def test_what_a_source_gave_that_nobody_keeps_goes_back_to_the_checkpoints_of_its_readers(ack: Any) -> None:
+    flow = bl.Dataflow("pushed")
+    rows = flow.source("rows", bl.push("k LONG NOT NULL", ack=ack))
+    rows.sink("all", ANY)
+    rows.group_by("k").agg("counts", ANY, policy=bl.Lazy(every=10)).sink("table", ANY)
+    found = costs_of(program_of(plan(flow)))
+    assert found["counts"] == {"counts": 10}
+    assert found["everything"] == {"counts": 10, **({"rows:rows": 10} if ack == "stable" else {})}

@@ -80,7 +80,8 @@ def show_plan(flow: Dataflow, *, as_json: bool) -> None:
         console.print(f"  {' and '.join(unit.roots)} → {' → '.join(units[name])}{looks}{sinks}{kept}")
     console.print("\nDurable in the log before anything of a step can be seen:")
     for source in planned.sources:
-        console.print(f"  {source}: position, clock, seed")
+        forgets = "keys, clock, seed; no rows: what a failure takes back is pushed again"
+        console.print(f"  {source}: {forgets if planned.forgets(source) else 'position, clock, seed'}")
     for name, unit in planned.units.items():
         if not unit.repeats:
             console.print(f"  {name}: its rows, which could not be made again")

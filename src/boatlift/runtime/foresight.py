@@ -81,6 +81,9 @@ class _Grown:
         self._length = max(AT_LEAST, LONG * max(every, default=0))
         for name in program.graph.order:
             self._grow(name)
+        for name in program.graph.order:
+            if program.graph.vertices[name].kind is Kind.SINK:
+                self._hand_over(name)
 
     def again(self, failed: frozenset[str]) -> dict[str, int]:
         """Gives how many steps each processor executes again."""
@@ -110,7 +113,6 @@ class _Grown:
         else:
             self._steps[name] = min(self._arrived(edge) for edge in inputs)
         if vertex.kind is Kind.SINK:
-            monitor.committed(name, Frontier.up_to(self._steps[name] - 1))
             return
         monitor.completed(name, self._frontier(name, self._steps[name]))
         if vertex.chooses and (regime.recorded or vertex.divides):
@@ -122,7 +124,18 @@ class _Grown:
                 if regime.keeps_messages:
                     monitor.durable_message(edge.name, time)
         for steps in self._checkpoints(regime.policy, self._steps[name]) if vertex.kind is Kind.STATEFUL else ():
-            monitor.durable_checkpoint(name, self._frontier(name, steps))
+            frontier = self._frontier(name, steps)
+            monitor.durable_checkpoint(name, frontier)
+            for edge in graph.outputs[name] if regime.with_state else ():
+                for time in filter(frontier.contains, self._times(name)):
+                    monitor.durable_message(edge.name, time)
+
+    def _hand_over(self, sink: str) -> None:
+        """Gives a sink all that it may have by then."""
+        prefixes = [Frontier.up_to(step) for step in range(self._steps[sink])]
+        held = self._monitor.releasable(sink, prefixes)
+        if held is not None:
+            self._monitor.committed(sink, held)
 
     def _arrived(self, edge: Edge) -> int:
         arrivals = [edge.projection.arrives(time) for time in self._times(edge.source)]
