@@ -128,6 +128,21 @@ def test_of_rows_that_nobody_keeps_nobody_hears_before_they_are_stable(tmp_path:
     again.close()
 
 
+def test_what_is_acknowledged_of_an_earlier_owner_before_it_begins_changes_nothing(tmp_path: Path) -> None:
+    cursor = {"last": 7, "digest": "0", "base": 9, "keys": 0}
+    source = Source(tmp_path, forgets=True, cursor=cursor)
+    answer = source.put_json(b'{"id": 1}', "a")
+    source.acknowledge({"last": 6})
+    until(lambda: source._recorder._changed._waiters)  # its thread has looked, and waits again
+    position = until(lambda: source.next(cursor))
+    assert (position["first"], position["last"], position["base"]) == (8, 8, 9)
+    source.acknowledge({"last": 7})
+    assert not answer.done()
+    source.acknowledge(position)
+    assert answer.result(30).stable
+    source.close()
+
+
 def test_who_pushes_before_a_run_that_never_began_hears_of_its_end(tmp_path: Path) -> None:
     source = Source(tmp_path, forgets=True)
     answer = source.put_json(b'{"id": 1}', "a")

@@ -168,15 +168,15 @@ class Recorder:
         while True:
             with self._changed:
                 self._changed.wait_for(
-                    lambda: (self._waiting and self._begun) or self._closed or self._freed > self._told_free
+                    lambda: self._closed or (self._begun and (self._waiting or self._freed > self._told_free))
                 )
                 group, freed = self._next_group(), self._freed
                 if not group and freed == self._told_free and self._closed:
                     break
             try:
-                if not self._begun:
+                if group and not self._begun:
                     raise self._ended()
-                if self._failure is None:
+                if self._failure is None and self._begun:
                     self._write(group)
                     self._free(freed)
             except BoatliftError as error:
