@@ -7,7 +7,7 @@ import time as clocks
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, takewhile
@@ -358,7 +358,8 @@ class SparkEngine(SourceCalls):
             if ahead.takes == tuple(takes):  # what comes at a time may have become something else
                 found = ahead.plan.result()
             elif not ahead.plan.cancel():
-                ahead.plan.add_done_callback(_discard)
+                wait([ahead.plan])  # what is read of a step is noted where the plan says that was made last
+                _discard(ahead.plan)
         return found
 
     def _plan(self, unit: str, takes: Sequence[Take]) -> StepPlan:
@@ -472,5 +473,5 @@ class SparkEngine(SourceCalls):
 
 
 def _discard(prepared: Future[StepPlan]) -> None:
-    if not prepared.cancelled() and prepared.exception() is None:
+    if prepared.exception() is None:
         prepared.result().discard()
