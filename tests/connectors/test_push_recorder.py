@@ -112,10 +112,11 @@ def test_of_rows_that_nobody_keeps_nobody_hears_before_they_are_stable(tmp_path:
     third = until(lambda: source.put_json(b'{"id": 3}', "c"))
     following = until(lambda: source.next(cursor))
     assert source.next(source.start())["rows"] == 3, "what was given may be asked for again"
-    assert source.pushed("a") == Receipt(1, repeated=True, stable=False)
+    assert source.pushed("a") is None, "it is not certain yet"
     assert [first.done(), second.done()] == [False, False]
     source.acknowledge(position)
     assert first.result(30) == second.result(30) == Receipt(1, repeated=False, stable=True)
+    assert source.pushed("a") == Receipt(1, repeated=True, stable=True)
     assert not third.done()
     source.close()
     with pytest.raises(bl.UnavailableError, match=r"\[NOT_RUNNING\] the run ended before it was certain"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import boatlift as bl
+from boatlift.connectors.parquet import ParquetSink
 from boatlift.console.look import show_rows
 from boatlift.dataflow import plan
 from boatlift.runtime.graph import program_of
@@ -21,6 +22,7 @@ from boatlift.storage.codec import decode_input
 from boatlift.storage.local import LocalStore
 from boatlift.storage.verify import verify
 from support.dying import DiesError, dying_at
+from support.waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,6 +43,17 @@ def passed() -> bl.Dataflow:
     flow = bl.Dataflow("passed")
     rows = flow.source("rows", bl.push("id LONG NOT NULL", ack="stable"))
     rows.transform("twice", lambda df: df.selectExpr("id", "id * 2 AS twice")).sink("out", bl.parquet("out"))
+    return flow
+
+
+def counted() -> bl.Dataflow:
+    """One sink, behind state: it is given what came since the checkpoint before, one step after the other."""
+    from pyspark.sql import functions as F
+
+    flow = bl.Dataflow("counted")
+    rows = flow.source("rows", bl.push("id LONG NOT NULL", ack="stable", max_rows_per_step=1))
+    counts = rows.group_by("id").agg("counts", F.count("*").alias("n"), policy=bl.Lazy(every=3))
+    counts.sink("out", bl.parquet("out", key=["id"]))
     return flow
 
 
@@ -89,13 +102,13 @@ def test_nothing_of_rows_that_pass_is_ever_in_the_store(spark: SparkSession) -> 
     assert list(verify(store)) == []
 
 
-@pytest.mark.parametrize("make", [passed, summed])
+@pytest.mark.parametrize("make", [passed, counted, summed])
 def test_who_pushes_again_what_was_not_answered_finds_it_once(spark: SparkSession, make: Any) -> None:
     """Each life dies at another moment; what it had given to readers, and was not kept, comes again as something else, or not at all."""
     told: list[int] = []
     number = deaths = 0
     moments = [("step", 1), ("step", 2), ("commit", 1), ("commit", 3), ("step", 5), ("commit", 4)]
-    unit = {"passed": ("twice", "out"), "summed": ("counts", "table")}[make().name]
+    unit = {"passed": ("twice", "out"), "counted": ("counts", "out"), "summed": ("counts", "table")}[make().name]
     for kind, after in moments:
         flow = make()
         started = bl.start(flow, "store", spark=spark, on_progress=dying_at(kind, unit[kind == "commit"], after))
@@ -134,13 +147,74 @@ def test_readers_go_on_while_many_push(spark: SparkSession) -> None:
     assert counts() == {0: 30, 1: 30}
 
 
-def test_where_several_sinks_follow_what_is_sent_is_durable_with_the_state_or_at_once() -> None:
+def test_a_sink_that_fails_after_some_of_many_steps_is_given_the_others(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it was given came of rows that nobody has any more, and so does what it lacks."""
+    commit, failed = ParquetSink.commit, []
+
+    def fails(self: ParquetSink, step: int, *arguments: Any) -> Any:
+        if step in (2, 7) and step not in failed:  # in the middle of three that leave together
+            failed.append(step)
+            raise bl.UnavailableError("SINK_FAILED", "the disk is away for a moment")
+        return commit(self, step, *arguments)
+
+    monkeypatch.setattr(ParquetSink, "commit", fails)
+    flow = counted()
+    source: Any = flow.processors["rows"].source
+    with running(flow, spark):
+        assert flow.push("rows", {"id": 0}, key="0").stable
+        pushed = []
+        for each in range(1, 24):  # a step each, faster than steps go
+            pushed.append(source.put_json(b'{"id": %d}' % each, f"{each}"))
+            until(lambda each=each: source._log.last > each)
+        assert all(each.result(120).stable for each in pushed)
+    assert failed
+    assert ids() == list(range(24))
+
+
+def test_what_is_sent_is_durable_with_the_state_and_where_several_sinks_follow_at_once() -> None:
     alone = program_of(plan(passed())).regimes
     assert (alone["twice"].messages, alone["twice"].with_state) == (False, False)
+    counts = program_of(plan(counted())).regimes["counts"]
+    assert (counts.messages, counts.with_state) == (False, True)
     several = program_of(plan(summed())).regimes
     assert several["all"].messages
-    assert several["counts"].with_state
-    assert not several["counts"].messages
+    assert (several["counts"].messages, several["counts"].with_state) == (False, True)
+
+
+def test_rows_are_kept_where_somebody_would_have_to_wait_for_somebody_else() -> None:
+    def flow_with(more: Callable[[bl.Dataflow, Any], Any]) -> bool:
+        flow = bl.Dataflow("flow")
+        rows = flow.source("rows", bl.push("id LONG NOT NULL", ack="stable"))
+        more(flow, rows).sink("out", bl.parquet("out"))
+        return plan(flow).forgets("rows")
+
+    def other(flow: bl.Dataflow) -> Any:
+        return flow.source("other", bl.push("id LONG NOT NULL"))
+
+    def same(df: Any) -> Any:
+        return df
+
+    assert flow_with(lambda _flow, rows: rows)
+    assert flow_with(lambda flow, rows: rows.merge("both", other(flow)))
+    assert flow_with(lambda _flow, rows: rows.transform("a", same).union("both", rows.transform("b", same)))
+    assert not flow_with(lambda flow, rows: rows.union("both", other(flow)))
+    assert not flow_with(lambda flow, rows: rows.union("both", other(flow)).transform("after", same))
+    assert not flow_with(lambda _flow, rows: rows.recompute("fit", same, policy=bl.Batch(epochs=2)))
+
+    def in_parts(_flow: bl.Dataflow, rows: Any) -> Any:
+        rows.sink("parts", bl.kafka.sink("localhost:9", "topic", writers=2))
+        return rows
+
+    assert not flow_with(in_parts)
+
+
+def test_a_step_of_rows_that_nobody_keeps_cannot_be_skipped(spark: SparkSession) -> None:
+    with running(passed(), spark):
+        pass
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] rows keeps no rows, so that a step of twice"):
+        bl.run(passed(), "store", spark=spark, skip=[("twice", 0)])
 
 
 def test_rows_are_kept_for_who_reads_them_again(spark: SparkSession) -> None:

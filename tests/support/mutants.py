@@ -298,6 +298,10 @@ MUTANTS: dict[str, Mutant] = {
         "what a source has given that nobody keeps counts as what it can give again",
         {(Knowledge, "durable_determinants"): _all_determinants},
     ),
+    "in-turn": Mutant(
+        "a sink that takes one time after the other is given what only all together may leave",
+        {(Monitor, "in_turn"): lambda _self, _sink, frontier: frontier},
+    ),
     "log-alone": Mutant(
         "what can be repeated is computed from the log alone, not from the checkpoint on",
         {(solver, "widen"): partial(_widen, log_alone=True)},

@@ -41,6 +41,7 @@ __all__ = [
     "Staged",
     "Stager",
     "TellsMoments",
+    "WritesInParts",
 ]
 
 Json = Mapping[str, Any]
@@ -336,6 +337,15 @@ class Sink(Protocol):
 
     def close(self) -> None:
         """Lets go of connections."""
+
+
+@runtime_checkable
+class WritesInParts(Sink, Protocol):
+    """A sink that makes a step visible in parts, each at once: after a crash some of them may be there, and the same rows must come again."""
+
+    @property
+    def parts(self) -> int:
+        """How many."""
 
 
 @runtime_checkable

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from boatlift.dataflow.builder import Dataflow
+from boatlift.dataflow.contracts import WritesInParts
 from boatlift.dataflow.policies import Ephemeral, History, Policy
 from boatlift.dataflow.processors import (
     Aggregate,
@@ -122,10 +123,28 @@ class Plan:
         return next(unit for unit in self.units.values() if any(s.name == sink for s in unit.sinks))
 
     def forgets(self, source: str) -> bool:
-        """Whether nobody keeps a source's rows, so that it cannot give again what it gave: who hands them over does, until they are stable."""
+        """Whether nobody keeps a source's rows, so that it cannot give again what it gave: who hands them over does, until they are stable.
+
+        They are kept where somebody reads them again; and where they would have to wait for somebody else: all that comes of such a source restarts with it, at
+        one step, so behind it there is no batch, no other source whose steps are united with its own, and no sink that may have a part of a step.
+        """
         each = self.sources[source].source
-        again = any(source in u.reads and isinstance(u.policy, History) for u in self.units.values())
-        return isinstance(each, KeptInStore) and each.answers_when_stable and not (again or self.read_whole(source))
+        if not (isinstance(each, KeptInStore) and each.answers_when_stable):
+            return False
+        behind = [unit for unit in self.units.values() if source in self.sources_of(unit.name)]
+        sinks = [sink.sink for unit in behind for sink in unit.sinks]
+        return not (
+            any(source in unit.reads and isinstance(unit.policy, History) for unit in behind)
+            or any(unit.recomputation is not None for unit in behind)
+            or any(len(u.reads) > 1 and not u.in_turn and len(self.sources_of(u.name)) > 1 for u in behind)
+            or any(isinstance(sink, WritesInParts) and sink.parts > 1 for sink in sinks)
+        )
+
+    def sources_of(self, name: str) -> frozenset[str]:
+        """Names the sources that all that comes to a unit comes from."""
+        if name in self.sources:
+            return frozenset({name})
+        return frozenset().union(*map(self.sources_of, self.units[name].reads))
 
     def read_whole(self, source: str) -> bool:
         """Whether something reads everything that a source ever gave, again and again."""

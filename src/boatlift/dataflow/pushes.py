@@ -53,7 +53,7 @@ class TakesPushes(Source, Protocol):
         """
 
     def pushed(self, key: str) -> Receipt | None:
-        """Tells what was recorded with a key; None if nothing was, or so long ago that it is forgotten.
+        """Tells what was recorded with a key; None if nothing was, or so long ago that it is forgotten. Of rows that nobody keeps: what is stable.
 
         Raises:
             UnavailableError: `[NOT_RUNNING]`.

@@ -20,7 +20,7 @@ from boatlift.recovery.knowledge import Knowledge
 from boatlift.recovery.plan import RecoveryPlan, plan_recovery
 from boatlift.recovery.releasing import at_most, largest
 from boatlift.recovery.reported import Reported
-from boatlift.times import IDENTITY, AnyFrontier, Loop, LoopTime, Order
+from boatlift.times import IDENTITY, AnyFrontier, Frontier, Loop, LoopTime, Order, last_of
 
 __all__ = ["Monitor"]
 
@@ -51,6 +51,7 @@ class Monitor:
         self._reported = {p: Reported(vertex, orders.get(p)) for p, vertex in graph.vertices.items()}
         self._knowledge: dict[str, Knowledge] = {}
         self._incremental: Incremental | None = None
+        self._surprises = any(v.forgets or (v.chooses and v.kind is not Kind.SOURCE) for v in graph.vertices.values())
         self._grown: set[str] = set()
         self._found: set[str] = set()  # whose stable frontier is as found last
         self._releases: dict[tuple[str, tuple[AnyFrontier, ...]], AnyFrontier | None] = {}
@@ -258,6 +259,22 @@ class Monitor:
                 (f for f in reversed(prefixes) if f <= held), None
             )
         return self._releases[asked]
+
+    def in_turn(self, sink: str, frontier: AnyFrontier) -> AnyFrontier | None:
+        """Gives how much of what a sink may be given in one act it may be given epoch by epoch: it may die after any.
+
+        Where all can be repeated that is all of it.
+        """
+        held = self._of(sink, Kind.SINK).checkpoints[0]
+        if frontier <= held or not self._surprises:
+            return frontier
+        reached = None
+        for epoch in range(last_of(held) + 1, last_of(frontier) + 1):
+            prefix = Frontier.up_to(epoch)
+            if self.releasable(sink, [prefix]) is None:
+                break
+            reached = prefix
+        return reached
 
     def _largest(self, sink: str, held: AnyFrontier, larger: Sequence[AnyFrontier]) -> AnyFrontier | None:
         """Finds it: at once where what is fixed follows from inputs alone; else by letting the sink be one more that chooses."""

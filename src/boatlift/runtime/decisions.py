@@ -130,6 +130,12 @@ class Decisions:
                 "BAD_OPTION",
                 f"{who} takes everything at every step, so that what a step fails of comes again with the next: let its function pass over it",
             )
+        forgets = [source for source in sorted(self._plan.sources_of(who)) if self._plan.forgets(source)]
+        if forgets:
+            raise InvalidError(
+                "BAD_OPTION",
+                f"{forgets[0]} keeps no rows, so that a step of {who} would be of others now: let its function pass over bad ones, or choose ack='recorded'",
+            )
         if time <= executed:
             raise InvalidError(
                 "BAD_OPTION",

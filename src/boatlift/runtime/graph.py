@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
@@ -100,23 +101,15 @@ def program_from(nodes: Iterable[Node]) -> Program:
         for node in nodes
         for sender in node.reads
     ]
-    fleeting = _fleeting(nodes)
-    regimes = {node.name: _regime(node, fleeting=node.name in fleeting) for node in nodes}
-    return Program(RecoveryGraph(vertices, edges), regimes, orders, cuts)
+    return Program(RecoveryGraph(vertices, edges), _regimes(nodes), orders, cuts)
 
 
-def _regime(node: Node, *, fleeting: bool) -> Regime:
-    """Of what cannot be repeated, what it sent is durable in place of its choices; where a batch ends counts once that is."""
-    at_once = fleeting and node.kind is Kind.STATELESS
-    with_state = fleeting and node.kind is Kind.STATEFUL
-    return Regime(node.policy, node.repeats and not node.batch, messages=at_once, with_state=with_state)
+def _regimes(nodes: SequenceOf[Node]) -> dict[str, Regime]:
+    """Gives what each makes durable.
 
-
-def _fleeting(nodes: Iterable[Node]) -> set[str]:
-    """Gives those whose input may not come again, and of whom more is to be durable than a policy says.
-
-    That is of sources that cannot be read again: for if several sinks come after one, each would have to wait for the others. One sink alone has taken, or has
-    not, all that came of what its source gave.
+    Of what cannot be repeated, what it sent is durable in place of its choices; where a batch ends counts once that is. What comes of a source that cannot be
+    read again is not repeated either: so what who keeps state sends is durable with the state, for a sink takes one step after the other, and may die in between;
+    and what others send is, at once, where several sinks come after the source: else each would have to wait for the others.
     """
     made = {node.name: node for node in nodes}
 
@@ -127,8 +120,14 @@ def _fleeting(nodes: Iterable[Node]) -> set[str]:
             return frozenset() if node.repeats else frozenset({name})
         return frozenset().union(*map(behind, node.reads))
 
-    several = Counter(chain.from_iterable(behind(node.name) for node in nodes if node.kind is Kind.SINK))
-    return {name for name in made if any(several[source] > 1 for source in behind(name))}
+    sinks = Counter(chain.from_iterable(behind(node.name) for node in nodes if node.kind is Kind.SINK))
+    regimes = {}
+    for node in nodes:
+        sources = behind(node.name) if node.reads else frozenset()
+        at_once = node.kind is Kind.STATELESS and any(sinks[source] > 1 for source in sources)
+        with_state = node.kind is Kind.STATEFUL and bool(sources)
+        regimes[node.name] = Regime(node.policy, node.repeats and not node.batch, at_once, with_state)
+    return regimes
 
 
 def edge_name(sender: str, receiver: str) -> str:

@@ -154,6 +154,7 @@ class Host:
                 messages_ahead=MESSAGES_AHEAD,
             )
             first = self._machine.start()
+            self._recorded = recorded_steps(plan, self._positions.recorded_of(self._machine.processors), history)
             admitted = admit(self._machine, history, self._engine.environment())
             if first_records := [*admitted, *self._decisions.take()]:
                 self._log.append(first_records)  # durable before anything of it can be seen

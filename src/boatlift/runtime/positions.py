@@ -7,6 +7,7 @@ from typing import Any
 
 from boatlift.runtime.engine import Engine
 from boatlift.runtime.regimes.acts import Run
+from boatlift.runtime.regimes.processor import Processor
 from boatlift.storage.facts import Chosen, Collected, last_epoch
 from boatlift.storage.history import History
 from boatlift.storage.records import Cursor
@@ -56,6 +57,18 @@ class Positions:
     def cursors(self) -> dict[str, tuple[Any, Any]]:
         """Source to the cursors after what no failure needs, and after all that it gave, of what this process knows."""
         return {source: (cursor, self._newest[source][1]) for source, (_, cursor) in self._stable.items()}
+
+    def recorded_of(self, processors: Mapping[str, Processor]) -> dict[str, int]:
+        """Gives `recorded` without what sources cannot give again.
+
+        Args:
+            processors: As they have recovered.
+        """
+        forgets = self._engine.plan.forgets
+        return {
+            source: min(last, last_of(processors[source].done)) if forgets(source) else last
+            for source, last in self.recorded.items()
+        }
 
     def cursor(self, source: str, time: int) -> Any:
         """Gives the cursor that the position of a time is taken from."""

@@ -15,6 +15,7 @@ class FaultKind(Enum):
 
     CRASH = "the driver dies"
     CRASH_IN_ACT = "the driver dies before or after a durable act that is to come"
+    CRASH_BETWEEN = "the driver dies after some of the times that it is to make visible, at the next chance"
     ZOMBIE = "the driver is taken for dead, and goes on"
     FAIL = "some processors lose their memory"
     TIMEOUT = "a sink does not answer, whether it has done what it was told or not"
@@ -56,7 +57,7 @@ def random_faults(chance: random.Random, names: Sequence[str], acts: int) -> tup
     for _ in range(chance.choice((3, 4, 5)) if in_a_row else chance.choice((2, 3, 3, 4, 5, 6))):
         soon = faults and (in_a_row or chance.random() < 0.3)
         at = at + chance.choice((1, 3, 9, 20)) if soon else chance.randint(0, acts)
-        weights = (1, 1, 0, 9, 1, 0, 0) if in_a_row else (3, 3, 2, 8, 2, 1, 1)
+        weights = (1, 1, 1, 0, 9, 1, 0, 0) if in_a_row else (3, 3, 3, 2, 8, 2, 1, 1)
         kind = chance.choices(tuple(FaultKind), weights=weights)[0]
         faults.append(Fault(at, kind, chance.getrandbits(16), _some(chance, names) if kind is FaultKind.FAIL else ()))
     return tuple(sorted(faults, key=lambda fault: fault.at))

@@ -9,7 +9,7 @@ from itertools import islice
 from boatlift.dataflow import Batch, Eager
 from boatlift.runtime.regimes import StateMachine
 from boatlift.runtime.regimes import acts as do
-from boatlift.simulation.disk import Disk
+from boatlift.simulation.disk import CrashError, Disk
 from boatlift.simulation.recipes import Recipe
 from boatlift.simulation.world import World
 from boatlift.storage.facts import Fact
@@ -17,7 +17,7 @@ from boatlift.storage.history import History
 from boatlift.storage.log import Log
 from boatlift.storage.records import Claim
 from boatlift.storage.standing import Standing
-from boatlift.times import AnyFrontier, frontier_of
+from boatlift.times import AnyFrontier, frontier_of, last_of
 
 __all__ = ["Host", "Settings"]
 
@@ -78,7 +78,7 @@ class Host:
     ) -> None:
         self._world, self._chance, self._tell = world, chance, tell
         self.finished = False
-        self.timeout = self.nothing = self.twice = False
+        self.timeout = self.nothing = self.twice = self.dies_between = False
         self.outstanding: list[do.Instruction | do.Event] = []
         self.heard: list[do.Event] = []
         self._collected = 0
@@ -214,14 +214,25 @@ class Host:
         self.outstanding += [do.Durable(each.number) for each in together]
 
     def _place(self, order: do.Place) -> None:
+        many = last_of(order.frontier) - last_of(self._world.held[order.sink])
+        if self.dies_between and many > 1:
+            left = self._chance.randint(1, many - 1)
+
+            def die() -> None:
+                nonlocal left
+                left -= 1
+                if not left:
+                    raise CrashError
+
+            self._world.place(self.owner, order, die)
         if not self.timeout:
-            self._world.place(self.owner, order)
+            self._world.place(self.owner, order, self._disk.die)
             self.outstanding.append(do.Placed(order.sink, order.life, order.frontier))
             return
         self.timeout = False
         self.outstanding.append(do.Unsure(order.sink, order.life, order.frontier))
         if self._chance.random() < 0.5:
-            self._world.place(self.owner, order)
+            self._world.place(self.owner, order, self._disk.die)
         elif self._chance.random() < 0.5:
             self.outstanding.append(order)  # it is still on its way
 

@@ -316,9 +316,17 @@ class _Making:
             stream = self.add(Part(f"p{n}", Role.STRUCTURED, True, deterministic, regime), [stream], dense=True)
         return self.finished()
 
+    def _forgets(self, stream: _Stream) -> bool:
+        part = self.parts[stream.name]
+        return part.role is Role.SOURCE and not part.deterministic
+
     def finished(self) -> Recipe:
+        for stream in self.streams[:]:
+            if self._forgets(stream) and not any(wire.source == stream.name for wire in self.wires):
+                # No sink is given anything but by a unit, which may keep what it sent.
+                self.add(self._with_regime(Part(f"{stream.name}-stages", Role.STRUCTURED)), [stream], dense=True)
         read = {wire.source for wire in self.wires if not wire.back}
-        for stream in list(self.streams):
+        for stream in [stream for stream in self.streams if not self._forgets(stream)]:
             if stream.name not in read or (f"{stream.name}-witness" not in self.parts and self.chance.random() < 0.2):
                 self.add(Part(f"{stream.name}-sink", Role.SINK), [stream], dense=False)
         return Recipe(self.parts, tuple(self.wires), self.epochs)

@@ -134,6 +134,8 @@ class Simulation:
                 raise CrashError
             case FaultKind.CRASH_IN_ACT:
                 self._fuse, self._next_fuse = fault.detail % 8, self._while_it_recovers(fault)
+            case FaultKind.CRASH_BETWEEN:
+                host.dies_between = True
             case FaultKind.ZOMBIE:
                 self._zombies.append(host)
                 self.host = None

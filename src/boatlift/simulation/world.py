@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
@@ -13,7 +13,7 @@ from boatlift.runtime.regimes import acts as do
 from boatlift.simulation.nodes import Node, Nodes
 from boatlift.simulation.recipes import LOOP_ROUNDS, Recipe, Role, Wire
 from boatlift.storage.facts import Chosen, Cut, Fact, Sent, State, contents_of, stands
-from boatlift.times import AnyFrontier, Frontier
+from boatlift.times import AnyFrontier, Frontier, last_of
 
 __all__ = ["Effect", "World"]
 
@@ -136,8 +136,13 @@ class World:
         """Whether a newer owner has come."""
         return owner < self._owner
 
-    def place(self, owner: int, order: do.Place) -> None:
-        """Makes times visible, unless it comes too late: the sink was asked what it holds since.
+    def place(self, owner: int, order: do.Place, die: Callable[[], None]) -> None:
+        """Makes times visible one after the other, unless it comes too late: the sink was asked what it holds since.
+
+        Args:
+            owner: Whose order it is.
+            order: What is to be visible.
+            die: Called after each time; raises if that is the end.
 
         Raises:
             FencedError: another owner has come.
@@ -147,14 +152,17 @@ class World:
         if order.life < self._lives.get(order.sink, 0):
             return
         held, effects = self.held[order.sink], self.effects[order.sink]
-        for time, messages in order.steps:
-            if held.contains(time) or not order.frontier.contains(time):
-                raise AssertionError(f"{order.sink} is handed {time}, and holds {held} already")
-            effects[time] = effect_of(messages)
-            self._check_eager(order.sink, time, effects[time])
         if not held <= order.frontier:
             raise AssertionError(f"{order.sink} is to hold {order.frontier}, less than {held}")
-        self.held[order.sink] = order.frontier
+        came = dict(order.steps)
+        if wrong := [time for time in came if held.contains(time) or not order.frontier.contains(time)]:
+            raise AssertionError(f"{order.sink} is handed {wrong}, and holds {held} already")
+        for time in range(last_of(held) + 1, last_of(order.frontier) + 1):
+            if time in came:
+                effects[time] = effect_of(came[time])
+                self._check_eager(order.sink, time, effects[time])
+            self.held[order.sink] = Frontier.up_to(time)
+            die()
 
     def _check_eager(self, sink: str, time: Any, effect: Effect) -> None:
         """What eager processors made last of all that led to this must be durable: it is never to be executed again."""

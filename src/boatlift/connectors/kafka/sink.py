@@ -137,6 +137,11 @@ class KafkaSink:
         """Has a function called when a writer's transaction has everything in it (`written`), and when it is over (`committed`)."""
         self._at = at
 
+    @property
+    def parts(self) -> int:
+        """Each writer's part of a step is a transaction."""
+        return self._count
+
     def describe(self) -> Json:
         """Tells kind, place and options."""
         return {"kind": "kafka", "topic": self._topic, "ledger": self._ledger_topic.name, **self._shape}

@@ -134,7 +134,7 @@ class Recorder:
         return waiting.answer
 
     def found(self, key: str) -> Receipt | None:
-        """Tells what is recorded with a key.
+        """Tells what is recorded with a key; of rows that nobody keeps, once they are stable.
 
         Raises:
             BoatliftError: it cannot tell any more: others may have recorded something.
@@ -144,7 +144,8 @@ class Recorder:
         if not self._begun:
             raise UnavailableError("NOT_RUNNING", f"{self._source} does not take rows yet: ask again in a moment")
         known = self._log.find(key)
-        if known is None:
+        certain = known is not None and (isinstance(self._log, InputLog) or self._log.is_freed(known.number))
+        if known is None or not certain:
             self._log.check_newest()
             return None
         return Receipt(known.rows, repeated=True, stable=self._log.is_freed(known.number))
