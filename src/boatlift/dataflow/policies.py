@@ -1,6 +1,7 @@
 """Policies: what a processor makes durable, and when; so, what a crash may cost it (design, section 2).
 
-A policy never changes a result. It can be changed between two runs of one program.
+A policy never changes a result. It can be changed between two runs of one program, but for `History` of who reads a
+source whose rows nobody else keeps (`bl.push(…, ack="stable")`).
 """
 
 from __future__ import annotations

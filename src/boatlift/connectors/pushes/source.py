@@ -49,7 +49,8 @@ def push(
         listen: `host:port` to take `POST /SOURCE` at, and `GET /SOURCE/keys/KEY`; None: nowhere.
         ack: When whoever pushes is answered: once the rows are `recorded`, or once what came of them is `stable`, so that no failure can make
             anyone read them again. Then rows are not recorded, only their keys, and results leave with the checkpoints of whoever reads them; who was not
-            answered pushes again. (They are recorded where they have to be read again: for `History`, and for a batch over everything.)
+            answered pushes again. They are recorded where they have to be read again (`History`), or would have to wait for others: for a batch, a union with another
+            source, a sink with several writers. It cannot be changed for a store.
             Whenever nothing else moves, checkpoints are made for those who wait.
         remember_keys: How long, at least, the keys of pushes are known again: the newest half a million of them.
         max_rows_per_step: A step ends with the object of the input log that brings it to so many.

@@ -44,7 +44,7 @@ class PushedSteps:
     # -- what it is ---------------------------------------------------------------------------------------------------
 
     def describe(self) -> Json:
-        """Tells the columns; where it listens, and when it answers, may change."""
+        """Tells the columns; where it listens may change."""
         return {"kind": "push", "schema": [list(column) for column in columns_of(self._declared)]}
 
     def schema(self, spark: SparkSession) -> StructType:  # noqa: ARG002
