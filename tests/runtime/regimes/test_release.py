@@ -1,9 +1,12 @@
 """When sinks are given what, and what happens when one does not answer."""
 
-from boatlift.dataflow import Eager, Lazy
-from boatlift.runtime.regimes import Regime
+import boatlift as bl
+from boatlift.dataflow import Eager, Lazy, plan
+from boatlift.runtime.graph import program_of
+from boatlift.runtime.regimes import Regime, StateMachine
 from boatlift.runtime.regimes import acts as do
-from boatlift.storage.facts import State
+from boatlift.storage.facts import Chosen, State
+from boatlift.storage.standing import Standing
 from support.regimes import Driver, chain, up_to
 
 
@@ -67,3 +70,33 @@ def test_an_answer_that_comes_twice_counts_once():
     assert second.life == first.life
     driver.hear(do.Placed(first.sink, first.life, first.frontier))
     assert driver.machine.processors["out"].held == first.frontier
+
+
+def test_what_was_taken_as_it_came_leaves_once_its_order_is_durable():
+    """A merge keeps no state, so that it could be anywhere; but what left in one order must not come again in another."""
+    flow = bl.Dataflow("merged")
+    one, other = flow.source("one", object()), flow.source("other", object())
+    one.merge("both", other).sink("out", object())
+    made = program_of(plan(flow))
+    machine = StateMachine(made, Standing(), {"out": up_to(-1)}, checked=True)
+    todo, durable, placed = list(machine.start()), [], []
+
+    def hear(event):
+        for order in machine.handle(event):
+            (placed if isinstance(order, do.Place) else todo).append(order)
+
+    def write():
+        for order in [order for order in todo if isinstance(order, do.Write)]:
+            todo.remove(order)
+            durable.extend(order.facts)
+            hear(do.Durable(order.number))
+
+    hear(do.Closed("one", machine.processors["one"].life, 0, {"n": 0}))
+    write()
+    run = next(order for order in todo if isinstance(order, do.Run))
+    hear(do.Ran("both", run.life, run.takes[0].time, None, {"both->out": "x"}, None, "d", False, 1, 1.0))
+    assert not placed
+    write()
+    assert any(isinstance(fact, Chosen) and fact.processor == "both" for fact in durable)
+    assert [order.frontier for order in placed] == [up_to(0)]
+    StateMachine(program_of(plan(flow)), Standing.of(durable), {"out": up_to(0)}).start()

@@ -148,7 +148,7 @@ class DurableFacts:
         for fact in became:
             self.standing.apply(fact)
             self._report(fact)
-        self.version += any(isinstance(fact, Sent | State) for fact in became)
+        self.version += any(isinstance(fact, Sent | State | Chosen) for fact in became)
         return became
 
     def cut(self, plan: RecoveryPlan) -> None:
