@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +18,7 @@ from boatlift.console.look import show_rows
 from boatlift.storage.local import LocalStore
 from boatlift.storage.verify import verify
 from support.dying import DiesError, dying_at
+from support.running import running
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,15 +48,6 @@ def orders(policy: Any = None, **options: Any) -> bl.Dataflow:
 def source_of(flow: bl.Dataflow) -> PushSource:
     source: Any = flow.processors["pushed"].source
     return source
-
-
-@contextmanager
-def running(flow: bl.Dataflow, spark: SparkSession, **options: Any) -> Iterator[bl.Running]:
-    started = bl.start(flow, "store", spark=spark, **options)
-    try:
-        yield started
-    finally:
-        started.stop()
 
 
 def rows_in(folder: str) -> list[dict[str, Any]]:

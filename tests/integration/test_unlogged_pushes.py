@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ from boatlift.storage.codec import decode_input
 from boatlift.storage.local import LocalStore
 from boatlift.storage.verify import verify
 from support.dying import DiesError, dying_at
+from support.running import running
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -77,15 +77,6 @@ def ids() -> list[int]:
 def counts() -> dict[int, int]:
     with sqlite3.connect("counts.db") as database:
         return dict(database.execute("SELECT odd, n FROM counts"))
-
-
-@contextmanager
-def running(flow: bl.Dataflow, spark: SparkSession, **options: Any) -> Iterator[bl.Running]:
-    started = bl.start(flow, "store", spark=spark, **options)
-    try:
-        yield started
-    finally:
-        started.stop()
 
 
 def test_nothing_of_rows_that_pass_is_ever_in_the_store(spark: SparkSession) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
@@ -104,7 +103,7 @@ def program_from(nodes: Iterable[Node]) -> Program:
     return Program(RecoveryGraph(vertices, edges), _regimes(nodes), orders, cuts)
 
 
-def _regimes(nodes: SequenceOf[Node]) -> dict[str, Regime]:
+def _regimes(nodes: list[Node]) -> dict[str, Regime]:
     """Gives what each makes durable.
 
     Of what cannot be repeated, what it sent is durable in place of its choices; where a batch ends counts once that is. What comes of a source that cannot be
@@ -123,7 +122,7 @@ def _regimes(nodes: SequenceOf[Node]) -> dict[str, Regime]:
     sinks = Counter(chain.from_iterable(behind(node.name) for node in nodes if node.kind is Kind.SINK))
     regimes = {}
     for node in nodes:
-        sources = behind(node.name) if node.reads else frozenset()
+        sources = behind(node.name)
         at_once = node.kind is Kind.STATELESS and any(sinks[source] > 1 for source in sources)
         with_state = node.kind is Kind.STATEFUL and bool(sources)
         regimes[node.name] = Regime(node.policy, node.repeats and not node.batch, at_once, with_state)

@@ -77,7 +77,11 @@ class InputLog:
         source: Likewise.
         last: The number of the newest object, 0 for none.
         waiting: How many bytes it has in objects that are not free.
+        keeps_rows: What was appended is there for every later owner.
+        begun: Something can be appended, and keys are known.
     """
+
+    keeps_rows = begun = True
 
     def __init__(self, store: Store, store_id: str, source: str, *, keeps_all: bool = False) -> None:
         self._store, self._store_id, self.source = store, store_id, source

@@ -31,7 +31,13 @@ class UnloggedInput:
     Args:
         log: Where keys are recorded.
         folder: The owner's scratch.
+
+    Attributes:
+        source, last, waiting, keeps_rows: As `InputLog` has them.
+        begun: Whether it has learned where its source goes on: nothing is appended, and no key asked for, before.
     """
+
+    keeps_rows = False
 
     def __init__(self, log: InputLog, folder: Path) -> None:
         self._log, self.source = log, log.source
@@ -40,7 +46,7 @@ class UnloggedInput:
         self._parts: dict[int, InputPart] = {}
         self._keys: dict[str, Push] = {}
         self._recorded: dict[int, int] = {}
-        self._begun = False
+        self.begun = False
         self.last = self.waiting = self._base = self._freed = 0
 
     # -- reading ------------------------------------------------------------------------------------------------------
@@ -100,14 +106,14 @@ class UnloggedInput:
 
     def begin(self, cursor: Mapping[str, int]) -> None:
         """Learns, before anything is appended, what was taken and kept: pushes beyond it never were."""
-        if self._begun:
+        if self.begun:
             return
         self._log.void(cursor.get("keys", 0))
         with self._changing:
             self.last = self._freed = cursor["last"]
             self._base = cursor.get("base", 0)
             self._recorded[self.last] = cursor.get("keys", 0)
-        self._begun = True
+        self.begun = True
 
     def append(self, pushes: Sequence[Push], rows: bytes) -> int:
         """Leaves rows for tasks, and records the keys of their pushes; gives the number of their object.

@@ -72,7 +72,6 @@ class Recorder:
         self._waiting: list[_Waiting] = []
         self._unstable: list[tuple[int, Future[Receipt], Receipt]] = []
         self._freed = self._told_free = self._queued = 0
-        self._begun = isinstance(log, InputLog)
         self._full = False
         self._failure: BoatliftError | None = None
         self._closed = False
@@ -91,10 +90,9 @@ class Recorder:
 
     def go_on_from(self, cursor: Mapping[str, Any]) -> None:
         """Learns from where on steps take what is pushed."""
-        if isinstance(self._log, UnloggedInput) and not self._begun:
+        if isinstance(self._log, UnloggedInput) and not self._log.begun:
             self._log.begin(cursor)
             with self._changed:
-                self._begun = True
                 self._changed.notify_all()
 
     def put(self, rows: pa.RecordBatch, key: str | None) -> Future[Receipt]:
@@ -119,7 +117,7 @@ class Recorder:
                 raise UnavailableError(
                     "NOT_RUNNING", f"{self._source} takes no more rows: push again once its dataflow runs"
                 )
-            known = self._log.find(key) if key and self._begun else None
+            known = self._log.find(key) if key and self._log.begun else None
             if known is not None:
                 self._refuse_other(known, digest)
             elif self._log.waiting + self._queued > self._most:
@@ -141,14 +139,14 @@ class Recorder:
         """
         if self._failure is not None:
             raise self._failure
-        if not self._begun:
+        if not self._log.begun:
             raise UnavailableError("NOT_RUNNING", f"{self._source} does not take rows yet: ask again in a moment")
         known = self._log.find(key)
-        certain = known is not None and (isinstance(self._log, InputLog) or self._log.is_freed(known.number))
-        if known is None or not certain:
+        stable = known is not None and self._log.is_freed(known.number)
+        if known is None or not (stable or self._log.keeps_rows):
             self._log.check_newest()
             return None
-        return Receipt(known.rows, repeated=True, stable=self._log.is_freed(known.number))
+        return Receipt(known.rows, repeated=True, stable=stable)
 
     def free(self, number: int) -> None:
         """Learns that nobody needs rows up to an object any more."""
@@ -169,15 +167,15 @@ class Recorder:
         while True:
             with self._changed:
                 self._changed.wait_for(
-                    lambda: self._closed or (self._begun and (self._waiting or self._freed > self._told_free))
+                    lambda: self._closed or (self._log.begun and (self._waiting or self._freed > self._told_free))
                 )
                 group, freed = self._next_group(), self._freed
                 if not group and freed == self._told_free and self._closed:
                     break
             try:
-                if group and not self._begun:
+                if group and not self._log.begun:
                     raise self._ended()
-                if self._failure is None and self._begun:
+                if self._failure is None and self._log.begun:
                     self._write(group)
                     self._free(freed)
             except BoatliftError as error:
@@ -252,7 +250,7 @@ class Recorder:
         """Answers who waits for more than that rows are recorded: that they are, or else that they may be lost."""
         unstable, self._unstable = self._unstable, []
         for _, answer, receipt in unstable:
-            if isinstance(self._log, InputLog):
+            if self._log.keeps_rows:
                 answer.set_result(Receipt(receipt.rows, receipt.repeated, stable=False))
             else:
                 answer.set_exception(self._failure or self._ended())
