@@ -174,7 +174,7 @@ def test_a_manifest_holds_all_that_was_submitted_before_it_and_nothing_after(
     writer.submit([made(1), stable({"numbers": 0})], answers.of(1))
     waiter = threading.Thread(target=writer.manifest)
     waiter.start()
-    while len(writer._waiting) < 2:
+    while len(writer._commit._waiting) < 2:
         pass
     writer.submit([made(2)], answers.of(2))
     gate.open.set()
@@ -204,7 +204,7 @@ def test_an_error_in_a_callback_fails_what_comes_after_it(log: Log) -> None:
         raise ValueError("the host is gone")
 
     writer.submit([made(0)], callback)
-    while writer._failure is None:
+    while writer._commit.failure is None:
         pass
     writer.submit([made(1)], answers.of(1))
     writer.close()
