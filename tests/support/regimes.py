@@ -11,7 +11,11 @@ from boatlift.times import (
     Coarse,
     Cuts,
     Fine,
+    FromSequence,
     Frontier,
+    Order,
+    Sequence,
+    ToSequence,
 )
 
 up_to = Frontier.up_to
@@ -114,3 +118,13 @@ def with_batch(epochs=2, *, policy=None):
     vertices = [Vertex("in", Kind.SOURCE), Vertex("p", Kind.STATELESS, coarse=True), Vertex("out", Kind.SINK)]
     edges = [Edge("in>p", "in", "p", Coarse(cuts)), Edge("p>out", "p", "out", Fine(cuts))]
     return Program(RecoveryGraph(vertices, edges), {"p": Regime(policy or Batch(epochs=epochs))}, cuts={"p": cuts})
+
+
+def with_order(regime=None, *, kind=Kind.STATEFUL, deterministic=True):
+    """a, b -> p -> out: p takes its inputs as they come."""
+    order = Order(Sequence(("a>p", "b>p")))
+    vertices = [Vertex("a", Kind.SOURCE), Vertex("b", Kind.SOURCE), Vertex("p", kind, deterministic, order.domain)]
+    vertices.append(Vertex("out", Kind.SINK))
+    edges = [Edge(f"{s}>p", s, "p", ToSequence(order.domain, f"{s}>p")) for s in "ab"]
+    edges.append(Edge("p>out", "p", "out", FromSequence(order)))
+    return Program(RecoveryGraph(vertices, edges), {"p": regime or Regime(Lazy(every=4))}, {"p": order})

@@ -5,7 +5,7 @@ rollback must meet; what widens φ), `solver` (the greatest fixed point), `regio
 record: the three questions).
 """
 
-from boatlift.recovery.available import Available, Chain, Checkpoints, Every
+from boatlift.recovery.available import Available, Chain, Checkpoints, Every, Prefixes
 from boatlift.recovery.constraints import (
     Why,
     delivered,
@@ -35,6 +35,7 @@ __all__ = [
     "Kind",
     "Knowledge",
     "Monitor",
+    "Prefixes",
     "ProcessorPlan",
     "RecoveryGraph",
     "RecoveryPlan",

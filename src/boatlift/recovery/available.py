@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from boatlift.recovery.xi import Xi
-from boatlift.times import AnyFrontier, EpochFrontier, Frontier
+from boatlift.times import AnyFrontier, EpochFrontier, Frontier, Order
 
-__all__ = ["Available", "Chain", "Checkpoints", "Every"]
+__all__ = ["Available", "Chain", "Checkpoints", "Every", "Prefixes"]
 
 
 class Available(Protocol):
@@ -161,4 +161,44 @@ class Every:
 
     def xi(self, frontier: AnyFrontier) -> Xi | None:  # noqa: ARG002
         """Gives None."""
+        return None
+
+
+class Prefixes:
+    """The prefixes of an order: a processor that keeps nothing, but takes its inputs as they come.
+
+    Every message has its place among those taken before it: a frontier that leaves out one and keeps a later one never was (design,
+    section 4). So F*(p) is a chain here too, though nothing is stored but the order.
+
+    Args:
+        order: The messages that were taken, by event.
+        known: The number of events whose order is at hand.
+    """
+
+    __slots__ = ("_known", "_order")
+
+    def __init__(self, order: Order, known: int) -> None:
+        self._order, self._known = order, known
+
+    @property
+    def top(self) -> AnyFrontier:
+        """The longest prefix."""
+        return self._order.prefix(self._known)
+
+    @property
+    def bottom(self) -> AnyFrontier:
+        """The empty prefix."""
+        return self._order.prefix(0)
+
+    def largest(self, limit: AnyFrontier, forbids: Callable[[Xi], object]) -> AnyFrontier | None:  # noqa: ARG002
+        """Return the longest prefix within the limit."""
+        return self._order.prefix(min(self._order.within(limit), self._known))
+
+    def above(self, frontier: AnyFrontier) -> AnyFrontier | None:
+        """Return the prefix with one event more."""
+        count = self._order.within(frontier)
+        return self._order.prefix(max(count, self._order.start) + 1) if count < self._known else None
+
+    def xi(self, frontier: AnyFrontier) -> Xi | None:  # noqa: ARG002
+        """Return None."""
         return None

@@ -9,7 +9,7 @@ from functools import reduce
 from operator import and_
 from typing import Any
 
-from boatlift.recovery.available import Available, Chain, Checkpoints, Every
+from boatlift.recovery.available import Available, Chain, Checkpoints, Every, Prefixes
 from boatlift.recovery.graph import Edge, Kind, RecoveryGraph, Vertex
 from boatlift.recovery.xi import Xi
 from boatlift.times import AnyFrontier, EpochFrontier, Frontier, Order, Times, TimeSet, all_times, frontier_of
@@ -30,7 +30,7 @@ class Knowledge:
             it is collected. Sink: what the outside holds, alone.
         xis: The same where Ξ does not follow from the frontier: Ξ of each, instead of `checkpoints`.
         collected: Source: the times up to which positions were acknowledged and are gone; the cursor after them is known. Likewise of one
-            with coarse epochs.
+            with coarse epochs; in a sequence domain the numbers of the events whose choices are gone.
         determinants: The times whose determinants are durable; for a source, whose positions are; in a sequence domain,
             the numbers of the events.
         order: In a sequence domain: what was taken at which event, as far as it is known.
@@ -120,6 +120,8 @@ class Knowledge:
             case _ if self.vertex.divides:
                 known = self.collected.extend(self.determinants)
                 return Every(self.collected, known | self.completed if lives else known)
+            case _ if self.order is not None:
+                return Prefixes(self.order, len(self.order) if lives else self._events_known(self.order))
             case _:
                 return Every(frontier_of(self.vertex.domain), all_times(self.vertex.domain))
 
@@ -127,6 +129,12 @@ class Knowledge:
         """Gives Ξ(p, f) where it follows from the frontier."""
         at_hand = self.messages_at_hand(survivors)
         return Xi.structured(self.vertex, f, self.inputs, self.outputs, at_hand)
+
+    def _events_known(self, order: Order) -> int:
+        """Return the number of events from the first on whose place in the order is durable, or not needed any more."""
+        assert isinstance(self.determinants, TimeSet)
+        gone = max(order.start, self.collected.last + 1)
+        return max(gone, min(len(order), self.determinants.reach(gone) + 1))
 
     def _with_completed(self) -> list[AnyFrontier]:
         """Where it is, in its place: a checkpoint of an earlier life may be ahead of it."""

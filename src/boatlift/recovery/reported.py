@@ -136,6 +136,8 @@ class Reported:
         """Drops what lies below `collectable`; a checkpoint that a rollback to there starts from stays."""
         garbage = self.collectable
         self.choices.forget(self.chooses_at(garbage))
+        if self.order is not None:
+            self.collected = self.collected | Frontier.up_to(self.order.within(garbage) - 1)
         if self._vertex.divides:
             self.collected = self.collected | garbage
         elif self._vertex.kind is Kind.STATEFUL:

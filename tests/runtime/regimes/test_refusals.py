@@ -9,11 +9,7 @@ from boatlift.runtime.regimes import Program, Regime
 from boatlift.runtime.regimes import acts as do
 from boatlift.storage.facts import Chosen, Collected, Result, Sent, State
 from boatlift.storage.standing import Standing
-from boatlift.times import (
-    Coarse,
-    Cuts,
-    Fine,
-)
+from boatlift.times import Coarse, Cuts, Fine, Order, Sequence, ToSequence
 from support.regimes import Driver, chain, up_to, with_batch
 
 
@@ -132,3 +128,21 @@ def test_a_write_that_was_never_given_cannot_be_durable():
     driver.go()
     with pytest.raises(InternalError, match=r"write 99 cannot be durable"):
         driver.hear(do.Durable(99))
+
+
+def test_a_source_that_keeps_no_rows_is_refused_before_a_batch_however_far_behind():
+    cuts = Cuts()
+    vertices = [Vertex("in", Kind.SOURCE, deterministic=False), Vertex("q", Kind.STATEFUL)]
+    vertices += [Vertex("p", Kind.STATELESS, coarse=True), Vertex("out", Kind.SINK)]
+    edges = [Edge("in>q", "in", "q"), Edge("q>p", "q", "p", Coarse(cuts)), Edge("p>out", "p", "out", Fine(cuts))]
+    regimes = {"q": Regime(Lazy(every=2)), "p": Regime(Batch(epochs=2))}
+    with pytest.raises(InvalidError, match=r"\[BAD_POLICY\] source in keeps no rows, and batch p would hold them back"):
+        Program(RecoveryGraph(vertices, edges), regimes, cuts={"p": cuts})
+
+
+def test_an_order_that_is_not_recorded_is_refused_where_no_state_keeps_it():
+    order = Order(Sequence(("a>p", "b>p")))
+    vertices = [Vertex("a", Kind.SOURCE), Vertex("b", Kind.SOURCE), Vertex("p", Kind.STATELESS, domain=order.domain)]
+    edges = [Edge(f"{s}>p", s, "p", ToSequence(order.domain, f"{s}>p")) for s in "ab"]
+    with pytest.raises(InvalidError, match=r"\[BAD_POLICY\] p keeps no state, so the order .* must be recorded"):
+        Program(RecoveryGraph(vertices, edges), {"p": Regime(recorded=False)}, {"p": order})

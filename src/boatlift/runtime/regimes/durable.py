@@ -26,7 +26,7 @@ from boatlift.storage.facts import (
     maximal_of,
 )
 from boatlift.storage.standing import Standing
-from boatlift.times import AnyFrontier, all_times, frontier_of
+from boatlift.times import AnyFrontier, Sequence, all_times, frontier_of
 
 __all__ = ["DurableFacts"]
 
@@ -171,8 +171,12 @@ class DurableFacts:
         """Tells the monitor."""
         monitor, vertices = self._monitor, self._graph.vertices
         match fact:
-            case Chosen(processor, time):
-                monitor.durable_determinants(processor, time)
+            case Chosen(processor, time, _, outcome):
+                # What an order leaves open is lost where it is not recorded: the order alone does not repeat the event.
+                vertex = vertices.get(processor)
+                ordered = vertex is not None and isinstance(vertex.domain, Sequence)
+                if vertex is None or not ordered or vertex.deterministic or outcome is not None:
+                    monitor.durable_determinants(processor, time)
             case Ended(processor, time, upto):
                 monitor.durable_end(processor, time, upto)
             case Sent(edge, time):

@@ -131,6 +131,11 @@ class Processor(ABC):
         arrival = edge.projection.arrives(time)
         return arrival is not None and self.done.contains(arrival)
 
+    def has(self, message: Message) -> bool:
+        """Return whether a message waits, with this content."""
+        waiting = self.waiting[message.edge]
+        return message.time in waiting and bool(waiting[message.time] == message.content)
+
     def put(self, edge: Edge, time: Any, content: Any) -> None:
         """Lets a message wait that was not taken before; None: nothing was sent, which only a sequence has a place for."""
         if content is not None and not self.came_before(edge, time):

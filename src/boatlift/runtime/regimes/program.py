@@ -24,7 +24,8 @@ class Program:
         cuts: Each processor of coarse epochs to where they end, empty yet.
 
     Raises:
-        InvalidError: `[BAD_POLICY]` a processor cannot have its regime; `[BAD_PROJECTION]` a batch is over what are no epochs.
+        InvalidError: `[BAD_POLICY]` a processor cannot have its regime, or a source keeps no rows though a batch comes after it;
+            `[BAD_PROJECTION]` a batch is over what are no epochs.
     """
 
     graph: RecoveryGraph
@@ -44,6 +45,27 @@ class Program:
                     raise InvalidError(
                         "BAD_PROJECTION",
                         f"{name} counts epochs, but {edge.source} sends at other times ({edge.projection}): batch epochs",
+                    )
+
+        self._check_sources()
+
+    def _check_sources(self) -> None:
+        """Refuse a source that forgets before a batch.
+
+        Its other readers would go on, and could not go back to where the open epoch of the batch begins: nothing newer than that could
+        leave until the epoch ends, and nothing says that it does.
+        """
+        above: dict[str, set[str]] = {}
+        for name in self.graph.order:  # a batch is in no loop, so everything above it comes before it
+            senders = {edge.source for edge in self.graph.inputs[name]}
+            above[name] = senders.union(*(above.get(sender, set()) for sender in senders))
+            if not self.graph.vertices[name].coarse:
+                continue
+            for source in sorted(above[name]):
+                if self.graph.vertices[source].forgets:
+                    raise InvalidError(
+                        "BAD_POLICY",
+                        f"source {source} keeps no rows, and batch {name} would hold them back: let the source record them",
                     )
 
     def regime(self, processor: str) -> Regime:

@@ -38,6 +38,8 @@ def carry_out(plan: RecoveryPlan, processors: Mapping[str, Processor], standing:
                 known = durable.get(time)  # a round after the last of its loop: nothing was sent
                 content = at_hand.get(time, None if known is None else known.message)
                 p.put(edge, time, content)
+        if not all(p.has(message) for step in p.prepared for message in step.inputs):
+            p.prepared = ()  # it may come out the same, but is not there yet
     return given
 
 

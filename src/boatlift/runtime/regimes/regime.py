@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from boatlift.dataflow import Batch, Eager, Ephemeral, History, Lazy, Policy
 from boatlift.errors import InvalidError
 from boatlift.recovery import Kind, Vertex
+from boatlift.times import Sequence
 
 __all__ = ["Regime"]
 
@@ -58,6 +59,10 @@ class Regime:
         name, policy = vertex.name, type(self.policy).__name__
         if vertex.kind is Kind.STATEFUL and isinstance(self.policy, Ephemeral | Batch):
             raise InvalidError("BAD_POLICY", f"{name} keeps state, which {policy} cannot: use Lazy, Eager or History")
+        if vertex.kind is Kind.STATELESS and isinstance(vertex.domain, Sequence) and not self.recorded:
+            raise InvalidError(
+                "BAD_POLICY", f"{name} keeps no state, so the order in which it takes its inputs must be recorded"
+            )
         if self.keeps_inputs and vertex.chooses and not self.recorded:
             raise InvalidError(
                 "BAD_POLICY",
