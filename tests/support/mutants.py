@@ -14,12 +14,13 @@ from typing import Any
 from unittest.mock import patch
 
 from boatlift.errors import DataError, InternalError
-from boatlift.recovery import Kind, Monitor, incremental, solver
+from boatlift.recovery import Every, Kind, Monitor, incremental, knowledge, solver
 from boatlift.recovery.knowledge import Knowledge
 from boatlift.recovery.solver import Solving, Values
-from boatlift.runtime.regimes import StateMachine
-from boatlift.runtime.regimes.acts import Place
+from boatlift.runtime.regimes import StateMachine, keeping, recovering
+from boatlift.runtime.regimes.acts import Closed, Place
 from boatlift.runtime.regimes.durable import DurableFacts
+from boatlift.runtime.regimes.ends import SinkEnd
 from boatlift.runtime.regimes.leaving import Leaving
 from boatlift.runtime.regimes.ordered import Ordered
 from boatlift.runtime.regimes.processor import Processor
@@ -27,7 +28,7 @@ from boatlift.runtime.regimes.structured import Structured
 from boatlift.simulation.disk import Disk
 from boatlift.simulation.shrink import Case, attempt
 from boatlift.simulation.simulation import Simulation
-from boatlift.storage.facts import Cut
+from boatlift.storage.facts import Chosen, Cut
 from boatlift.times import EpochFrontier, Frontier, all_times, frontier_of
 
 __all__ = ["EXACT", "MUTANTS", "SEEDS", "Mutant", "caught"]
@@ -63,6 +64,12 @@ _upcoming = Structured.upcoming
 _upcoming_in_order = Ordered.upcoming
 _collectable = Monitor.collectable
 _create = Disk.create
+_facts_of = keeping.facts_of
+_take_back = recovering._take_back
+_drop_back = Processor.drop_back
+_call_off = Processor.call_off
+_report = DurableFacts._report
+_leaving = Leaving.__init__
 
 
 def _whether_complete_or_not(self: Any, chosen: Any, *, hasten: bool) -> Any:
@@ -262,6 +269,54 @@ def _every_life(self: Any, name: str, _life: int) -> Any:
     return self.processors[name]
 
 
+def _choices_first(*args: Any) -> Any:
+    return iter(sorted(_facts_of(*args), key=lambda fact: not isinstance(fact, Chosen)))
+
+
+def _sent_in_spite_of_failure(plan: Any, p: Any, standing: Any) -> Any:
+    sent = {edge: dict(messages) for edge, messages in p.sent.items()}
+    yield from _take_back(plan, p, standing)
+    if p.name in plan.failed:
+        p.sent.update(sent)
+
+
+def _cut_if_recorded(self: Any, plan: Any) -> None:
+    _cut(self, plan)
+    if not plan.recorded:
+        self._next = [fact for fact in self._next if not isinstance(fact, Cut)]
+
+
+def _drop_back_without_order(self: Any, frontier: Any) -> bool:
+    dropped = _drop_back(self, frontier)
+    self.unrecorded = []
+    return dropped
+
+
+def _of_this_life(handle: Any) -> Any:
+    def handled(self: Any, event: Any) -> None:
+        name = event.source if isinstance(event, Closed) else event.processor
+        handle(self, replace(event, life=self.processors[name].life))
+
+    return handled
+
+
+def _called_off_in_place(self: Any) -> None:
+    _call_off(self)
+    self.life -= 1
+
+
+def _order_alone(self: Any, fact: Any) -> None:
+    if isinstance(fact, Chosen):
+        self._monitor.durable_determinants(fact.processor, fact.time)
+    else:
+        _report(self, fact)
+
+
+def _no_order(self: Any, *args: Any) -> None:
+    _leaving(self, *args)
+    self._ordered = []
+
+
 def _in_any_order(self: Any, _chosen: Any, *, hasten: bool) -> Any:
     return _upcoming_in_order(self, {}, hasten=hasten)
 
@@ -344,6 +399,51 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "unsure": Mutant("a sink that did not answer is handed the same again", {(StateMachine, "_ask"): _held_as_before}),
     "lives": Mutant("answers to an earlier life count", {(StateMachine, "_living"): _every_life}),
+    "choices-first": Mutant(
+        "an unrecorded outcome is durable before its messages", {(keeping, "facts_of"): _choices_first}
+    ),
+    "survivors-known": Mutant(
+        "what survivors have in the log beyond their fixed frontier is cut, and counts as there",
+        {(Monitor, "recovered"): partialmethod(_recovered_but_survivors, moved=False)},
+    ),
+    "sent-before": Mutant(
+        "what a failed processor sent counts as sent", {(recovering, "_take_back"): _sent_in_spite_of_failure}
+    ),
+    "cut-unrecorded": Mutant(
+        "a recovery is not written down while nothing is durable yet", {(DurableFacts, "cut"): _cut_if_recorded}
+    ),
+    "order-dropped": Mutant(
+        "the order of what a held state had taken is not made durable with the next state",
+        {(Processor, "drop_back"): _drop_back_without_order},
+    ),
+    "order-alone": Mutant(
+        "an order counts as all that was chosen, though what else was chosen is not recorded",
+        {(DurableFacts, "_report"): _order_alone},
+    ),
+    "order-selective": Mutant(
+        "a processor without state keeps a message that it took after one that it does not keep",
+        {(knowledge, "Prefixes"): lambda order, _: Every(frontier_of(order.domain), all_times(order.domain))},
+    ),
+    "order-leaves": Mutant(
+        "what was taken as it came is seen before its order is durable", {(Leaving, "__init__"): _no_order}
+    ),
+    "lives-of-runs": Mutant(
+        "a run of an earlier life counts", {(StateMachine, "_ran"): _of_this_life(StateMachine._ran)}
+    ),
+    "lives-of-sources": Mutant(
+        "what a source closed in an earlier life counts",
+        {(StateMachine, "_closed"): _of_this_life(StateMachine._closed)},
+    ),
+    "same-life": Mutant(
+        "a processor that is called off goes on with the life it had", {(Processor, "call_off"): _called_off_in_place}
+    ),
+    "prepared-lost": Mutant(
+        "steps are run as prepared though a failure took what they take",
+        {(Processor, "has"): lambda _self, _message: True},
+    ),
+    "staged-dropped": Mutant(
+        "what waits to leave is deleted with what nobody can ask for", {(SinkEnd, "contents"): Processor.contents}
+    ),
     "called-off": Mutant(
         "what is being taken is not called off when it comes out differently",
         {(Structured, "stands"): _stands, (Processor, "stands"): _stands},

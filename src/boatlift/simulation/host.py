@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
+from dataclasses import dataclass, replace
+from functools import partial
 
 from boatlift.dataflow import Batch, Eager
 from boatlift.runtime.regimes import StateMachine
 from boatlift.runtime.regimes import acts as do
 from boatlift.simulation.disk import CrashError, Disk
-from boatlift.simulation.recipes import Recipe
+from boatlift.simulation.memory import Memory, digest_of
+from boatlift.simulation.settings import Settings
 from boatlift.simulation.world import World
 from boatlift.storage.facts import Fact
+from boatlift.storage.group_commit import GroupCommit
 from boatlift.storage.history import History
 from boatlift.storage.log import Log
 from boatlift.storage.records import Claim
 from boatlift.storage.standing import Standing
 from boatlift.times import AnyFrontier, frontier_of, last_of
 
-__all__ = ["Host", "Settings"]
+__all__ = ["Host", "check_nothing_lost", "machine_of"]
 
 DATAFLOW = "simulated"
 SLUGGISH = 0.9
+LATE = 0.8
 HURRIES = 0.05
 """How often the epoch of a batch has lasted long enough."""
 
@@ -30,30 +34,11 @@ LOOKS = 8
 """After every so many manifests everything fails, to see whether what was collected is needed."""
 
 
-class Settings:
-    """How the machine is set.
+@dataclass(frozen=True, slots=True)
+class _Delete:
+    """Delete the copies that a manifest has made garbage."""
 
-    Attributes:
-        checked: Whether it checks its invariants.
-        recipe: What it drives: the program, with the policies of this life.
-        collect_after, messages_ahead: As `StateMachine` has them.
-        slow: How often the news that something is durable has to wait once more.
-        most: So many times are executed together at the most.
-        restart: For so many acts the steps of a processor that has failed have to wait often.
-    """
-
-    def __init__(self, chance: random.Random, recipe: Recipe, *, checked: bool) -> None:
-        self.recipe = recipe
-        self.checked = checked
-        self.collect_after = chance.choice((1, 4, 16))
-        self.messages_ahead = chance.choice((4, 12, 32))
-        self.slow = chance.choice((0.0, 0.0, 0.7, 0.95))
-        self.restart = chance.choice((0, 10, 30))
-        self.most = chance.choice((1, 1, 2, 5))
-
-    def together(self, _processor: str, takes: Sequence[do.Take]) -> int:
-        """As `StateMachine` has it."""
-        return min(self.most, len(takes))
+    garbage: Mapping[str, int]
 
 
 class Host:
@@ -67,10 +52,10 @@ class Host:
         tell: Takes what happens, for the trace.
 
     Attributes:
-        heard, told: Every event so far, and what the machine gave for it, the start first. With `facts` and `held`, which it began
-            with, the events make it again.
-        outstanding: What is to be done, and answers that are on their way, in no order but that of writes.
-        finished: It has been told that nothing is left.
+        heard, told: Every event so far, and the instructions that the machine gave for it, the start first. With `facts` and `held`,
+            which the machine began with, the events make it again.
+        outstanding: What is to be done, and answers that are on their way, in no order; but for what the log is to write.
+        finished: The machine has said that nothing is left.
     """
 
     def __init__(
@@ -79,23 +64,26 @@ class Host:
         self._world, self._chance, self._tell = world, chance, tell
         self.finished = False
         self.timeout = self.nothing = self.twice = self.dies_between = False
-        self.outstanding: list[do.Instruction | do.Event] = []
+        self.outstanding: list[do.Instruction | do.Event | _Delete] = []
         self.heard: list[do.Event] = []
+        self._finishes = False
         self._collected = 0
-        self._starting: frozenset[str] = frozenset()
-        self._patience = 0
+        self._failed: frozenset[str] = frozenset()
+        self._acts_since_failure = 0
         self._disk, self.settings = disk, settings
+        self._memory = Memory(settings.recipe, world.nodes, world.kept)
         policies = {name: part.regime.policy for name, part in settings.recipe.parts.items()}
         self._lasting = [name for name, policy in policies.items() if isinstance(policy, Batch) and policy.seconds]
         self._log = Log.open(disk, DATAFLOW)
         self.owner = self._log.claim(Claim("simulated", 0, 0, {"plan": "simulated"}, {}))
+        self._commit = GroupCommit(self._log)
         self.facts = tuple(self._log.history.standing.facts())
         world.durable(self.facts)  # a write may have become so in the moment in which its owner died
         eager = {name for name, part in settings.recipe.parts.items() if isinstance(part.regime.policy, Eager)}
         self.held = world.open_sinks(self.owner, eager)
         self.machine = machine_of(self.facts, self.held, settings)
-        self.told = [self.machine.start()]
-        self.outstanding += self.told[0]
+        self.told: list[list[do.Instruction]] = []
+        self._take_up(self.machine.start())
         check_nothing_lost(world, self.machine)
 
     @property
@@ -103,63 +91,118 @@ class Host:
         """What its log means."""
         return self._log.history
 
+    @property
+    def idle(self) -> bool:
+        """Whether it has nothing to do."""
+        return not (self.outstanding or self._commit.waits or self._finishes)
+
     def act(self) -> None:
-        """Does one thing of what is to be done, any; writes in the order given.
+        """Do one thing of what is to be done, any; the log writes in the order of submission.
 
         Raises:
-            CrashError: it dies of it.
-            FencedError: another has taken over.
+            CrashError: The driver dies of it.
+            FencedError: Another driver has taken over.
         """
         if self._lasting and self._chance.random() < HURRIES:
             batch = self._chance.choice(self._lasting)
             self.hear(do.Due(batch, self.machine.processors[batch].life))
-        choices = [i for i, todo in enumerate(self.outstanding) if not isinstance(todo, do.Write | do.Finish)]
-        writes = (i for i, todo in enumerate(self.outstanding) if isinstance(todo, do.Write))
-        choices += islice(writes, 1)
-        if not choices:
-            finish = [i for i, todo in enumerate(self.outstanding) if isinstance(todo, do.Finish)]
-            if not finish:
-                raise AssertionError(f"work is left and nothing to do; {self.machine.story}")
-            choices = finish
-        at = self._chance.choice(choices)
-        if self._waits(self.outstanding[at]):
-            at = self._chance.choice(choices)
-        todo = self.outstanding.pop(at)
-        self._tell(todo)
-        self._carry_out(todo)
+        self._acts_since_failure += 1
+        at = self._choice()
+        if at is None:
+            self._finish()
+        elif at == len(self.outstanding):
+            self._write()
+        else:
+            todo = self.outstanding.pop(at)
+            self._tell(todo)
+            self._carry_out(todo)
 
     def fail(self, processors: Iterable[str]) -> None:
-        """Some of its processors lose their memory, and take their time to start again."""
-        self._starting = frozenset(processors)
-        lost = [todo for todo in self.outstanding if isinstance(todo, do.Keep) and todo.processor in self._starting]
+        """Take the memory of some processors; their steps take their time to start again."""
+        self._failed = frozenset(processors)
+        self._memory.lose(self._failed)
+        lost = [todo for todo in self.outstanding if isinstance(todo, do.Keep) and todo.processor in self._failed]
         self.outstanding = [todo for todo in self.outstanding if todo not in lost]
-        self._patience = self.settings.restart
-        self.hear(do.Failed(self._starting))
+        self._acts_since_failure = 0
+        self.hear(do.Failed(self._failed))
 
     def hear(self, event: do.Event) -> None:
-        """Hands the machine an event."""
+        """Hand the machine an event."""
         self.heard.append(event)
-        self.told.append(self.machine.handle(event))
-        self.outstanding += self.told[-1]
+        self._take_up(self.machine.handle(event))
 
-    def _waits(self, todo: do.Instruction | do.Event) -> bool:
-        """Whether something else is to be done first, if there is anything."""
-        self._patience -= 1
-        if isinstance(todo, do.Durable | do.Kept):
-            return self._chance.random() < self.settings.slow
-        starting = isinstance(todo, do.Run) and self._patience > 0 and todo.processor in self._starting
-        return starting and self._chance.random() < SLUGGISH
+    def _take_up(self, given: list[do.Instruction]) -> None:
+        """Let instructions be carried out later; the log's writer takes its own at once, in their order."""
+        self.told.append(given)
+        for order in given:
+            self._memory.check(order)
+            match order:
+                case do.Write():
+                    self._commit.submit(order.facts, partial(self._written, order))
+                case do.Finish():
+                    self._finishes = True
+                case _:
+                    self.outstanding.append(order)
 
-    def _carry_out(self, todo: do.Instruction | do.Event) -> None:
+    # -- what is next -------------------------------------------------------------------------------------------------
+
+    def _choice(self) -> int | None:
+        """Return the place of what is done next; behind the last: the log writes; None: nothing is left."""
+        count = len(self.outstanding) + self._commit.waits
+        if not count:
+            return None
+        if self._acts_since_failure < self.settings.late:
+            late, early = self._answers_to_earlier_lives()
+            if late and self._chance.random() < LATE:
+                return self._chance.choice(late)
+            others = [at for at in range(count) if at not in early]
+            if others and early and self._chance.random() < LATE:
+                return self._chance.choice(others)
+        at = self._chance.randrange(count)
+        if at < len(self.outstanding) and self._waits(self.outstanding[at]):
+            at = self._chance.randrange(count)
+        return at
+
+    def _answers_to_earlier_lives(self) -> tuple[list[int], set[int]]:
+        """Return the places of instructions to earlier lives: where the present life does the same by now, and where not yet."""
+        asked = [
+            (at, isinstance(todo, do.Run), todo.processor if isinstance(todo, do.Run) else todo.source, todo.life)
+            for at, todo in enumerate(self.outstanding)
+            if isinstance(todo, do.Run | do.Close)
+        ]
+        lives = {name: self.machine.processors[name].life for _, _, name, _ in asked}
+        present = {(kind, name) for _, kind, name, life in asked if life == lives[name]}
+        earlier = [(at, (kind, name) in present) for at, kind, name, life in asked if life < lives[name]]
+        return [at for at, late in earlier if late], {at for at, late in earlier if not late}
+
+    def _waits(self, todo: do.Instruction | do.Event | _Delete) -> bool:
+        """Return whether something else is to be done first, if there is anything."""
         match todo:
-            case do.Write():
-                self._write(todo)
+            case do.Durable() | do.Kept():
+                return self._chance.random() < self.settings.slow
+            case do.Run(processor):
+                starts = processor in self._failed and self._acts_since_failure < self.settings.restart
+                return (starts or processor in self.settings.sluggish) and self._chance.random() < SLUGGISH
+            case _:
+                return False
+
+    def _finish(self) -> None:
+        if not self._finishes:
+            raise AssertionError(f"work is left and nothing to do; {self.machine.story}")
+        self.finished = True
+
+    # -- doing it -----------------------------------------------------------------------------------------------------
+
+    def _carry_out(self, todo: do.Instruction | do.Event | _Delete) -> None:
+        match todo:
             case do.Close(source, life):
                 if self.nothing:
                     self.nothing = False
                     self.outstanding += [do.Wake(source), do.Idle(source, life, todo.time)]  # in any order
                     return
                 event = self._world.close(todo)
+                if isinstance(event, do.Closed):
+                    self._memory.hold(source, [event.positions])
                 if self.twice:
                     self.twice = False
                     self.outstanding.append(event)
@@ -168,9 +211,7 @@ class Host:
                 self._world.keep(todo.contents)
                 self.outstanding.append(do.Kept(todo.number))
             case do.Run():
-                void = todo.life < self.machine.processors[todo.processor].life or self._world.fences(self.owner)
-                for ran in self._world.execute(todo, void=void):
-                    self.hear(ran)
+                self._run(todo)
             case do.Place():
                 self._place(todo)
             case do.Ask():
@@ -178,40 +219,60 @@ class Host:
             case do.Acknowledge(source, frontier):
                 self._world.acknowledge(source, frontier)
             case do.Collect():
-                self._log.checkpoint(self._log.history.snapshot())
+                self._collect()
+            case _Delete(garbage):
                 self._log.truncate()
+                self._world.delete(garbage)
                 self._collected += 1
                 if self._collected % LOOKS == 1:
                     self._fail_everything()
-            case do.Cancel(processor):
-                kept = [
-                    t
-                    for t in self.outstanding
-                    if not (isinstance(t, do.Run) and t.processor == processor and t.life <= todo.life)
-                ]
+            case do.Cancel():
                 if self._chance.random() < 0.5:
-                    self.outstanding = kept
+                    self.outstanding = [t for t in self.outstanding if not _is_called_off(t, todo)]
             case do.Prepare():
                 pass
-            case do.Finish():
-                self.finished = True
+            case do.Write() | do.Finish():
+                raise AssertionError(f"{todo} is done elsewhere")
             case _:
                 self.hear(todo)
 
-    def _write(self, write: do.Write) -> None:
-        """Makes it durable, perhaps with those after it; that it is durable is told some time."""
-        together = [write]
-        while self._chance.random() < 0.3:
-            at = next((i for i, todo in enumerate(self.outstanding) if isinstance(todo, do.Write)), None)
-            if at is None:
-                break
-            following = self.outstanding.pop(at)
-            assert isinstance(following, do.Write)
-            together.append(following)
-        facts = [fact for each in together for fact in each.facts]
-        self._log.append(facts)
-        self._world.durable(facts)
-        self.outstanding += [do.Durable(each.number) for each in together]
+    def _run(self, order: do.Run) -> None:
+        """Execute times; what a processor chooses and does not record cannot be repeated: the machine is not told of it."""
+        earlier = order.life < self.machine.processors[order.processor].life
+        void = earlier or self._world.fences(self.owner)
+        part = self.settings.recipe.parts[order.processor]
+        hidden = not part.deterministic and not part.regime.recorded
+        for take, ran in zip(order.takes, self._world.execute(order, void=void), strict=False):
+            if not earlier:
+                taken = (message.content for message in take.inputs)
+                self._memory.hold(order.processor, (*taken, *ran.sent.values(), *([ran.state] if ran.state else [])))
+            self.hear(replace(ran, outcome=None) if hidden else ran)
+
+    def _write(self) -> None:
+        """Write the next group of what was submitted; that it is durable is told some time."""
+        group = self._commit.take()
+        self._tell(f"the log writes {len(group)} submissions")
+        self._commit.write(group)
+        if self._commit.failure is not None:
+            raise self._commit.failure
+
+    def _written(self, order: do.Write, error: BaseException | None) -> None:
+        if error is None:
+            self._tell(order)
+            self._world.durable(order.facts)
+            self.outstanding.append(do.Durable(order.number))
+
+    def _collect(self) -> None:
+        """Drop from memory what nothing can ask for, and let what is durable of it be deleted after the next manifest."""
+        live = set(map(digest_of, (content for content in self.machine.contents() if content is not None)))
+        self._memory.keep_only(live)
+        delete = _Delete({digest: copy for digest, copy in self._world.kept.items() if digest not in live})
+
+        def written(error: BaseException | None) -> None:
+            if error is None:
+                self.outstanding.append(delete)
+
+        self._commit.manifest(written)
 
     def _place(self, order: do.Place) -> None:
         many = last_of(order.frontier) - last_of(self._world.held[order.sink])
@@ -237,11 +298,17 @@ class Host:
             self.outstanding.append(order)  # it is still on its way
 
     def _fail_everything(self) -> None:
-        """What was just collected must not be needed by a recovery from what is left, if everything failed now."""
+        """Fail everything: what was just collected must not be needed by a recovery from what is left."""
         facts = tuple(Log.open(self._disk, DATAFLOW).history.standing.facts())
         machine = machine_of(facts, self._world.held, self.settings)
-        machine.start()
+        memory = Memory(self.settings.recipe, self._world.nodes, self._world.kept)
+        for order in machine.start():
+            memory.check(order)
         check_nothing_lost(self._world, machine)
+
+
+def _is_called_off(todo: object, order: do.Cancel) -> bool:
+    return isinstance(todo, do.Run) and todo.processor == order.processor and todo.life <= order.life
 
 
 def machine_of(facts: Sequence[Fact], held: Mapping[str, AnyFrontier], settings: Settings) -> StateMachine:

@@ -158,19 +158,15 @@ class _Execution:
                 self._sent[wire.name][time] = digest
 
     def _in_order(self, name: str) -> None:
-        """Takes messages in the order in which they were taken: as each state followed from the one before."""
-        nodes = self._survived[name].values()
-        after = {node.state: node for node in nodes}
-        if len(after) < len(nodes):
-            raise AssertionError(f"what {name} took belongs to no single execution: {list(nodes)}")
+        """Take messages in the order in which they were taken."""
         self._numbers[name] = {}
         queues = {
             w.name: sorted((self._epoch(w, t), t, d) for t, d in self._sent[w.name].items())
             for w in self._recipe.inputs(name)
         }
         state: str | None = None
-        while state in after:
-            edge, n = after[state].time
+        while (time := self._next_event(name, state)) is not None:
+            edge, n = time
             if n != len(self._numbers[name]) - sum(k[0] != edge for k in self._numbers[name]) or not queues[edge]:
                 raise AssertionError(f"{name} took {(edge, n)} after {list(self._numbers[name])}")
             _, sender_time, digest = queues[edge].pop(0)
@@ -180,6 +176,18 @@ class _Execution:
             self._short.add(name)
             if not self._swallowed(name):
                 raise AssertionError(f"{name} never took {queues}")
+
+    def _next_event(self, name: str, state: str | None) -> Any:
+        """Return which message a processor takes next: as its state followed from the one before; one without state as was recorded."""
+        if not self._recipe.parts[name].keeps:
+            ends, number = self._ends[name], len(self._numbers[name])
+            taken = [edge for edge, _ in self._numbers[name]]
+            return (ends[number], taken.count(ends[number])) if number < len(ends) else None
+        nodes = self._survived[name].values()
+        after = {node.state: node for node in nodes}
+        if len(after) < len(nodes):
+            raise AssertionError(f"what {name} took belongs to no single execution: {list(nodes)}")
+        return after[state].time if state in after else None
 
     def _swallowed(self, name: str) -> bool:
         """Whether what a processor did last need not have become visible: someone behind it does not always send."""

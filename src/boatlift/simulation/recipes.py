@@ -216,7 +216,7 @@ def random_regime(chance: random.Random, part: Part) -> Regime:
         return part.regime
     if part.role is Role.BATCH:
         return replace(part.regime, recorded=part.deterministic or chance.random() < 0.5)
-    recorded = chance.random() < 0.6
+    recorded = chance.random() < 0.6 or (part.role is Role.ORDERED and not part.keeps)
     policies: list[Policy] = [Ephemeral(), Batch()]
     if part.keeps:
         policies = [Lazy(every=chance.randint(1, 4)), Lazy(every=chance.randint(1, 4)), Lazy(every=None), Eager()]
@@ -252,7 +252,8 @@ class _Making:
             others = [s for s in self.streams if s.name != first.name and s.numbered]
             if others:
                 both = [first, chance.choice(others)]
-                part = Part(name, role, keeps=True, deterministic=chance.random() < 0.7)
+                keeps = chance.random() < 0.7  # what keeps no state (a merge) is repeated by its order
+                part = Part(name, role, keeps=keeps, deterministic=not keeps or chance.random() < 0.7)
                 known = all(s.dense for s in both)
                 length = sum(s.length for s in both) if known else -len(self.parts)  # as long as no other
                 self.add(self._with_regime(part), both, dense=True, length=length)
@@ -320,11 +321,22 @@ class _Making:
         part = self.parts[stream.name]
         return part.role is Role.SOURCE and not part.deterministic
 
+    def _record_sources_of_batches(self) -> None:
+        """Let no source forget what a batch holds back: readers that went on could not go back to where the batch is."""
+        for part in [part for part in self.parts.values() if part.role is Role.BATCH]:
+            above = {part.name}
+            for wire in reversed(self.wires):  # senders come first, and no batch is in a loop
+                above |= {wire.source} if wire.target in above else set()
+            for name in above:
+                if self.parts[name].role is Role.SOURCE:
+                    self.parts[name] = replace(self.parts[name], deterministic=True, regime=Regime())
+
     def finished(self) -> Recipe:
         for stream in self.streams[:]:
             if self._forgets(stream) and not any(wire.source == stream.name for wire in self.wires):
                 # No sink is given anything but by a unit, which may keep what it sent.
                 self.add(self._with_regime(Part(f"{stream.name}-stages", Role.STRUCTURED)), [stream], dense=True)
+        self._record_sources_of_batches()
         read = {wire.source for wire in self.wires if not wire.back}
         for stream in [stream for stream in self.streams if not self._forgets(stream)]:
             if stream.name not in read or (f"{stream.name}-witness" not in self.parts and self.chance.random() < 0.2):

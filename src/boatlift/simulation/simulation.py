@@ -9,9 +9,10 @@ from copy import copy
 from boatlift.errors import FencedError
 from boatlift.simulation.disk import CrashError, Disk
 from boatlift.simulation.faults import Fault, FaultKind, faults_up_a_chain, random_faults
-from boatlift.simulation.host import Host, Settings
+from boatlift.simulation.host import Host
 from boatlift.simulation.oracle import judge
 from boatlift.simulation.recipes import random_recipe
+from boatlift.simulation.settings import Settings
 from boatlift.simulation.world import World
 
 __all__ = ["Simulation", "simulate"]
@@ -115,7 +116,7 @@ class Simulation:
         except FencedError:
             self._zombies.remove(zombie)
             return
-        if zombie.finished or not zombie.outstanding:
+        if zombie.finished or zombie.idle:
             self._zombies.remove(zombie)
 
     # -- faults -------------------------------------------------------------------------------------------------------

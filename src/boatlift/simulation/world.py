@@ -10,6 +10,7 @@ from typing import Any
 
 from boatlift.errors import FencedError
 from boatlift.runtime.regimes import acts as do
+from boatlift.simulation.memory import digest_of
 from boatlift.simulation.nodes import Node, Nodes
 from boatlift.simulation.recipes import LOOP_ROUNDS, Recipe, Role, Wire
 from boatlift.storage.facts import Chosen, Cut, Fact, Sent, State, contents_of, stands
@@ -34,6 +35,7 @@ class World:
         effects: Sink to time to what became visible.
         acknowledged: Source to the times that nobody may read again.
         digests: Whether results are told by digest, so that the machine itself can compare them.
+        kept: Digest of each state and message that is durable to the number of the copy: each is kept under a name of its own.
     """
 
     def __init__(self, recipe: Recipe, chance: random.Random, *, digests: bool = True) -> None:
@@ -46,7 +48,8 @@ class World:
         self.held: dict[str, AnyFrontier] = {name: Frontier.up_to(-1) for name in sinks}
         self.effects: dict[str, dict[Any, Effect]] = {name: {} for name in sinks}
         self.acknowledged: dict[str, AnyFrontier] = {name: Frontier.up_to(-1) for name in sources}
-        self._kept: set[str] = set()
+        self.kept: dict[str, int] = {}
+        self._copies = 0
         self._made: list[Sent | State] = []
         self._eager: AbstractSet[str] | None = None
         self._owner = 0
@@ -55,7 +58,7 @@ class World:
     def durable(self, facts: Iterable[Fact]) -> None:
         """Sees what became durable."""
         for fact in facts:
-            if any(digest_of(content) not in self._kept for content in contents_of(fact)):
+            if any(digest_of(content) not in self.kept for content in contents_of(fact)):
                 raise AssertionError(f"{fact} names what is not durable")
             if isinstance(fact, Chosen):
                 self.chosen[fact.processor][fact.time] = fact
@@ -67,8 +70,15 @@ class World:
                     self.chosen[name] = {time: choice for time, choice in chosen.items() if stands(choice, fact)}
 
     def keep(self, contents: Iterable[Any]) -> None:
-        """Makes states and messages durable."""
-        self._kept |= set(map(digest_of, contents))
+        """Make states and messages durable."""
+        self._copies += 1
+        self.kept.update(dict.fromkeys(map(digest_of, contents), self._copies))
+
+    def delete(self, garbage: Mapping[str, int]) -> None:
+        """Delete copies of states and messages; a newer copy of the same stays."""
+        for digest, copy in garbage.items():
+            if self.kept.get(digest) == copy:
+                del self.kept[digest]
 
     # -- sources ------------------------------------------------------------------------------------------------------
 
@@ -195,11 +205,6 @@ class World:
 def effect_of(messages: tuple[do.Message, ...]) -> Effect:
     """Gives messages by digest; a source's are its positions."""
     return tuple((m.edge, m.time, digest_of(m.content)) for m in messages)
-
-
-def digest_of(content: Any) -> str:
-    """Gives the digest of what led to a message."""
-    return str(content["node"] if isinstance(content, Mapping) else content)
 
 
 def sends(recipe: Recipe, wire: Wire, time: Any, digest: str) -> bool:

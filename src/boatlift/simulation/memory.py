@@ -1,0 +1,76 @@
+"""What the processors of one driver hold in memory: states and messages that a failure loses unless they are durable."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Iterator
+from typing import Any
+
+from boatlift.runtime.regimes import acts as do
+from boatlift.simulation.nodes import Nodes
+from boatlift.simulation.recipes import Recipe, Role
+
+__all__ = ["Memory"]
+
+
+class Memory:
+    """States and messages by digest, each with the processors that hold it: the one that made it, and those that took it.
+
+    Law: an instruction names only what is in memory when the instruction is given, what is durable, or what a source reads again.
+
+    Args:
+        recipe: The processors.
+        nodes: Everything that was ever computed.
+        durable: The digests that are durable; grows and shrinks as the world has it.
+    """
+
+    def __init__(self, recipe: Recipe, nodes: Nodes, durable: Container[str]) -> None:
+        self._nodes, self._durable = nodes, durable
+        self._holders: dict[str, set[str]] = {}
+        self._read_again = {
+            name for name, part in recipe.parts.items() if part.role is Role.SOURCE and part.deterministic
+        }
+
+    def hold(self, processor: str, contents: Iterable[Any]) -> None:
+        """Add what a processor has made or taken."""
+        for digest in map(digest_of, contents):
+            self._holders.setdefault(digest, set()).add(processor)
+
+    def lose(self, processors: Iterable[str]) -> None:
+        """Empty the memory of processors."""
+        for holders in self._holders.values():
+            holders.difference_update(processors)
+
+    def keep_only(self, live: set[str]) -> None:
+        """Drop what nothing can ask for any more."""
+        self._holders = {digest: holders for digest, holders in self._holders.items() if digest in live}
+
+    def check(self, order: do.Instruction) -> None:
+        """Refuse an instruction that names what is lost.
+
+        Raises:
+            AssertionError: A state or a message that it names is neither in memory nor durable.
+        """
+        for digest in map(digest_of, named_by(order)):
+            there = self._holders.get(digest) or digest in self._durable
+            if not there and self._nodes[digest].processor not in self._read_again:
+                raise AssertionError(f"{order} names {self._nodes[digest]}, which is lost")
+
+
+def named_by(order: do.Instruction) -> Iterator[Any]:
+    """Return the states and messages that an instruction needs."""
+    match order:
+        case do.Run() | do.Prepare():
+            yield from (message.content for take in order.takes for message in take.inputs)
+            if isinstance(order, do.Run) and order.state is not None:
+                yield order.state
+        case do.Keep():
+            yield from order.contents
+        case do.Place():
+            yield from (message.content for _, came in order.steps for message in came)
+        case _:
+            return
+
+
+def digest_of(content: Any) -> str:
+    """Return the digest of what led to a state or a message; a source's message is its positions."""
+    return str(content["node"] if isinstance(content, dict) else content)
