@@ -21,24 +21,61 @@ def test_failures_leave_no_trace(first):
 
 def test_the_seeds_have_everything_in_them():
     roles, policies, faults = Counter(), Counter(), Counter()
-    forgetful = 0
+    forgetful = unrecorded = merges = 0
     for seed in range(SEEDS):
         simulation = Simulation(seed)
         faults.update(fault.kind for fault in simulation.faults)
         forgetful += any(v.forgets for v in simulation.recipe.program().graph.vertices.values())
-        for part in simulation.recipe.parts.values():
+        parts = simulation.recipe.parts.values()
+        merges += any(part.role is Role.ORDERED and not part.keeps for part in parts)
+        chooses = any(not part.deterministic and not part.regime.recorded for part in parts)
+        unrecorded += chooses and any(fault.kind is FaultKind.FAIL for fault in simulation.faults)
+        for part in parts:
             roles[part.role] += 1
             policies[type(part.regime.policy), part.regime.recorded or part.deterministic] += 1
     assert min(roles[role] for role in Role) > 20, roles
-    assert forgetful > 100
+    assert forgetful > 60
+    assert unrecorded > 250, "what is not recorded, and a failure of some"
+    assert merges > 30, "what keeps no state, and takes its inputs as they come"
     assert min(faults[kind] for kind in FaultKind) > 20, faults
     kinds = [(policy, kept) for policy in (Ephemeral, Batch, Lazy, Eager) for kept in (True, False)]
     assert min(policies[kind] for kind in [*kinds, (History, True)]) > 10, policies
 
 
+@pytest.mark.parametrize("seed", [790_680_419, 605_197_338])
+def test_a_source_that_forgets_before_a_batch_is_no_program(seed):
+    """These seeds once had one: nothing could leave, and the machine took that for a fault of its own."""
+    simulation = Simulation(seed)
+    simulation.run()
+    graph = simulation.recipe.program().graph
+    batches = [name for name, vertex in graph.vertices.items() if vertex.coarse]
+    assert batches
+    assert not any(vertex.forgets for name, vertex in graph.vertices.items() if feeds(graph, name, batches))
+
+
+def feeds(graph, name, receivers):
+    """Return whether anything comes from a processor to some others."""
+    behind, reached = [name], set()
+    while behind:
+        targets = {edge.target for edge in graph.outputs[behind.pop()]} - reached
+        reached |= targets
+        behind += targets
+    return not reached.isdisjoint(receivers)
+
+
 def test_a_seed_repeats_its_trace():
     assert simulate(7) == simulate(7)
     assert simulate(7) != simulate(8)
+
+
+def test_the_seeds_prepare_several_steps_and_hear_late_answers():
+    prepared = late = 0
+    for seed in range(60):
+        trace = simulate(seed)
+        prepared += any(line.startswith("Prepare(") and line.count("Take(") > 1 for line in trace)
+        late += "an earlier life answers" in trace
+    assert prepared > 10
+    assert late > 10
 
 
 def test_recipes_make_a_fresh_program_each_time():

@@ -51,6 +51,8 @@ def random_faults(chance: random.Random, names: Sequence[str], acts: int) -> tup
         names: All processors, senders first.
         acts: About how many acts there will be.
     """
+    if chance.random() < 0.1:
+        return _faults_of_a_young_driver(chance, names)
     faults: list[Fault] = []
     at = 0
     in_a_row = chance.random() < 0.4
@@ -61,6 +63,15 @@ def random_faults(chance: random.Random, names: Sequence[str], acts: int) -> tup
         kind = chance.choices(tuple(FaultKind), weights=weights)[0]
         faults.append(Fault(at, kind, chance.getrandbits(16), _some(chance, names) if kind is FaultKind.FAIL else ()))
     return tuple(sorted(faults, key=lambda fault: fault.at))
+
+
+def _faults_of_a_young_driver(chance: random.Random, names: Sequence[str]) -> tuple[Fault, ...]:
+    """Return a failure before anything is known to be durable, and the end of the driver soon after."""
+    at = chance.randint(4, 40)
+    first = Fault(at, FaultKind.FAIL, 0, _some(chance, names))
+    at += chance.randint(1, 12)
+    kind = chance.choice((FaultKind.CRASH, FaultKind.CRASH_IN_ACT))
+    return first, Fault(at, kind, chance.getrandbits(16))
 
 
 def faults_up_a_chain(chance: random.Random, chain: Sequence[str], acts: int) -> tuple[Fault, ...]:

@@ -27,6 +27,9 @@ __all__ = ["Host", "check_nothing_lost", "machine_of"]
 DATAFLOW = "simulated"
 SLUGGISH = 0.9
 LATE = 0.8
+TRIES = 2
+"""So often what is to wait makes way for something else, if there is anything."""
+
 HURRIES = 0.05
 """How often the epoch of a batch has lasted long enough."""
 
@@ -69,7 +72,7 @@ class Host:
         self._finishes = False
         self._collected = 0
         self._failed: frozenset[str] = frozenset()
-        self._acts_since_failure = 0
+        self._acts = self._acts_since_failure = 0
         self._disk, self.settings = disk, settings
         self._memory = Memory(settings.recipe, world.nodes, world.kept)
         policies = {name: part.regime.policy for name, part in settings.recipe.parts.items()}
@@ -106,6 +109,7 @@ class Host:
         if self._lasting and self._chance.random() < HURRIES:
             batch = self._chance.choice(self._lasting)
             self.hear(do.Due(batch, self.machine.processors[batch].life))
+        self._acts += 1
         self._acts_since_failure += 1
         at = self._choice()
         if at is None:
@@ -159,8 +163,9 @@ class Host:
             if others and early and self._chance.random() < LATE:
                 return self._chance.choice(others)
         at = self._chance.randrange(count)
-        if at < len(self.outstanding) and self._waits(self.outstanding[at]):
-            at = self._chance.randrange(count)
+        for _ in range(TRIES):
+            if at < len(self.outstanding) and self._waits(self.outstanding[at]):
+                at = self._chance.randrange(count)
         return at
 
     def _answers_to_earlier_lives(self) -> tuple[list[int], set[int]]:
@@ -178,6 +183,8 @@ class Host:
     def _waits(self, todo: do.Instruction | do.Event | _Delete) -> bool:
         """Return whether something else is to be done first, if there is anything."""
         match todo:
+            case do.Durable() if self._acts < self.settings.unheard:
+                return True
             case do.Durable() | do.Kept():
                 return self._chance.random() < self.settings.slow
             case do.Run(processor):
@@ -239,6 +246,8 @@ class Host:
     def _run(self, order: do.Run) -> None:
         """Execute times; what a processor chooses and does not record cannot be repeated: the machine is not told of it."""
         earlier = order.life < self.machine.processors[order.processor].life
+        if earlier:
+            self._tell("an earlier life answers")
         void = earlier or self._world.fences(self.owner)
         part = self.settings.recipe.parts[order.processor]
         hidden = not part.deterministic and not part.regime.recorded

@@ -312,9 +312,12 @@ class _Making:
         unrecorded = Regime(Lazy(every=chance.randint(1, 2)), recorded=False)
         logged = Regime(Lazy(every=chance.randint(2, 4)), chance.random() < 0.5, messages=chance.random() < 0.7)
         behind = Regime(Lazy(every=chance.choice((1, 2, 4, None))), recorded=chance.random() < 0.5)
+        middle = chance.random() < 0.6  # whether it keeps state, or its messages alone
+        if not middle:
+            logged = Regime(recorded=logged.recorded, messages=True)
         for n, regime in enumerate((unrecorded, logged, behind)):
-            deterministic = n > 0 and chance.random() < 0.6
-            stream = self.add(Part(f"p{n}", Role.STRUCTURED, True, deterministic, regime), [stream], dense=True)
+            keeps, deterministic = n != 1 or middle, n > 0 and chance.random() < 0.6
+            stream = self.add(Part(f"p{n}", Role.STRUCTURED, keeps, deterministic, regime), [stream], dense=True)
         return self.finished()
 
     def _forgets(self, stream: _Stream) -> bool:

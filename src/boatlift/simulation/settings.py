@@ -19,6 +19,7 @@ class Settings:
         recipe: What the machine drives: the program, with the policies of this life.
         collect_after, messages_ahead: As `StateMachine` has them.
         slow: How often the news that something is durable has to wait once more.
+        unheard: For so many acts of a life no news that something is durable comes, while there is anything else to do.
         most: So many times are executed together at the most.
         restart: For so many acts the steps of a processor that has failed have to wait often.
         late: For so many acts after a failure answers to earlier lives come when they do the most harm.
@@ -31,6 +32,7 @@ class Settings:
         self.collect_after = chance.choice((1, 4, 16))
         self.messages_ahead = chance.choice((4, 12, 32))
         self.slow = chance.choice((0.0, 0.0, 0.7, 0.95))
+        self.unheard = chance.choice((0, 0, 40))
         self.restart = chance.choice((0, 10, 30))
         self.most = chance.choice((1, 1, 2, 5))
         self.late = chance.choice((0, 20, 60))
