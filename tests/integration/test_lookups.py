@@ -294,3 +294,19 @@ def test_columns_that_do_not_fit_are_refused(spark: SparkSession) -> None:
     queries.lookup("asked", live=counts.by("k")).sink("out", bl.parquet("out"))
     with pytest.raises(bl.InvalidError, match=r"\[SCHEMA_MISMATCH\] asked looks up counts by k, which is string here"):
         run(spark, flow)
+
+
+def test_a_key_that_one_side_names_otherwise_is_refused_with_what_to_do(spark: SparkSession) -> None:
+    from pyspark.sql import functions as F
+
+    flow = bl.Dataflow("answers")
+    rows = flow.source("rows", bl.generator({"k": "id"}, rows_per_step=1))
+    counts = rows.group_by("k").agg("counts", F.count("*").alias("n"))
+    queries = flow.source("queries", bl.generator({"wanted": "id"}, rows_per_step=1))
+    queries.lookup("asked", live=counts.by("k")).sink("out", bl.parquet("out"))
+    said = (
+        r"\[SCHEMA_MISMATCH\] asked looks up counts by k, which the input of asked does not have: it has wanted.*; "
+        "both sides need the key's columns by the same names, so rename one before"
+    )
+    with pytest.raises(bl.InvalidError, match=said):
+        run(spark, flow)

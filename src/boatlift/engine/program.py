@@ -353,7 +353,7 @@ def _compile_lookup(
 
 def _check_table(unit: Unit, table: Table, rows: StructType, there: StructType) -> None:
     for key in table.keys:
-        for schema, whose in ((rows, unit.name), (there, table.upstream)):
+        for schema, whose in ((rows, f"the input of {unit.name}"), (there, table.upstream)):
             if key in schema.fieldNames() and isinstance(
                 schema[key].dataType, ArrayType | StructType | MapType | FloatType | DoubleType
             ):
@@ -366,7 +366,7 @@ def _check_table(unit: Unit, table: Table, rows: StructType, there: StructType) 
                 raise InvalidError(
                     "SCHEMA_MISMATCH",
                     f"{unit.name} looks up {table.upstream} by {key}, which {whose} does not have: it has "
-                    f"{', '.join(schema.fieldNames())}",
+                    f"{', '.join(schema.fieldNames())}; both sides need the key's columns by the same names, so rename one before",
                 )
         if rows[key].dataType != there[key].dataType:
             raise InvalidError(

@@ -1,0 +1,59 @@
+"""The code that README prints, as its readers would take it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["ROOT", "TEXT", "Block", "block_of_file", "blocks"]
+
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block of code.
+
+    Attributes:
+        section: The heading that it stands under.
+        language: The word after its fence.
+        line: README's line that its text begins at.
+        text: What it holds.
+    """
+
+    section: str
+    language: str
+    line: int
+    text: str
+
+
+def blocks(section: str | None = None, language: str | None = None) -> list[Block]:
+    """Return README's blocks of code in order, all of them or those of a section and a language."""
+    found: list[Block] = []
+    heading = ""
+    opened: tuple[str, int] | None = None
+    lines = TEXT.splitlines(keepends=True)
+    for number, line in enumerate(lines):
+        if opened is None and line.startswith("## "):
+            heading = line.removeprefix("## ").strip()
+        elif line.startswith("```"):
+            if opened is None:
+                opened = line.removeprefix("```").strip(), number + 1
+            else:
+                name, first = opened
+                found.append(Block(heading, name, first + 1, "".join(lines[first:number])))
+                opened = None
+    assert opened is None, "README has a fence that is not closed"
+    return [
+        block
+        for block in found
+        if (section is None or block.section == section) and (language is None or block.language == language)
+    ]
+
+
+def block_of_file(name: str) -> Block:
+    """Return the block that README gives as a whole file: its first line is the file's name."""
+    (block,) = [block for block in blocks(language="python") if re.match(rf"# {re.escape(name)}\n", block.text)]
+    return block
