@@ -34,6 +34,7 @@ from boatlift.storage.codec import (
 )
 from boatlift.storage.history import History
 from boatlift.storage.records import Claim, Record, Snapshot, Stopped
+from boatlift.storage.stops import drop_older_marks, last_mark, mark_of, newest_mark
 from boatlift.storage.store import Store
 
 __all__ = ["BEGUN", "FIRST", "IDENTITIES", "IDENTITY", "LOG", "TRUNCATED", "Group", "Log", "name_of", "number_of"]
@@ -77,7 +78,6 @@ class Log:
         manifest: The number of the newest manifest, 0 for none.
         owner: The token of the owner that wrote the newest object, 0 for none.
         predecessor: The token of the owner before that one, 0 for none.
-        sealed: The newest object is the empty group after a clean stop.
     """
 
     def __init__(self, store: Store, dataflow: str) -> None:
@@ -144,7 +144,7 @@ class Log:
     def append(self, records: Sequence[Record]) -> int:
         """Makes records durable, all of them or none, and applies them to `history`.
 
-        A group that ends with `Stopped` is sealed by an empty group after it, so that the loss of either is seen.
+        A group that ends with `Stopped` is marked beside the log (`storage/stops.py`), so that its loss is seen.
 
         Returns:
             The number of their object.
@@ -156,7 +156,8 @@ class Log:
         with self._writing:
             number = self._write_next(tuple(records))
             if records and isinstance(records[-1], Stopped):
-                self._write_next(())
+                self._create_identity(mark_of(number))
+                drop_older_marks(self._store, number)
             return number
 
     def newer_owner(self) -> FencedError | None:
@@ -215,6 +216,15 @@ class Log:
         if not isinstance(record, Claim):
             raise _misplaced(token, "is not the claim that the log's owners rest on")
         return record
+
+    def check_mark(self) -> None:
+        """Refuse a mark of the newest stop in good order that is damaged, or another store's.
+
+        Raises:
+            DataError: `[CORRUPT]`.
+        """
+        if (mark := newest_mark(self._store)) is not None:
+            self._check_identity(mark)
 
     def groups(self) -> Iterator[Group]:
         """Reads the objects from the newest manifest on again, in order."""
@@ -327,6 +337,12 @@ class Log:
             group = newest if number == numbers[-1] else self._group(number)
             self._check_place(group, number)
             self._take(group)
+        if (marked := last_mark(self._store)) > self.last:
+            raise DataError(
+                "MISSING_OBJECT",
+                f"{name_of(marked)} is not there, though an owner stopped in good order with it, and the log ends with "
+                f"{name_of(self.last)}: what came between is lost: {RESTORE}",
+            )
         if self.manifest or not self._only_claims:
             self._check_identity(BEGUN)
         if len(self._leftovers) < self.manifest - FIRST:
@@ -339,7 +355,6 @@ class Log:
     def _reset(self) -> None:
         self.history = History(self.dataflow)
         self.last = self.manifest = self.owner = self.predecessor = 0
-        self.sealed = False
         self._checksum = b""
         self._only_claims = True
         self._garbage, self._leftovers = [], []
@@ -350,7 +365,6 @@ class Log:
         self.owner, self.predecessor = group.header.token, group.header.predecessor
         if self.last != self.owner:
             self._garbage.append(self.last)
-        self.sealed = not group.records
         for record in group.records:
             self._only_claims = self._only_claims and isinstance(record, Claim)
             self.history.apply(record)
