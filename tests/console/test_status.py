@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from boatlift.console.explain import explanation_of
 from boatlift.console.status import show_status, status_of
 from boatlift.engine.identity import recorded_program
 from boatlift.runtime.graph import program_of
@@ -58,11 +59,29 @@ def test_a_stateless_unit_whose_sink_holds_everything_replays_nothing(tmp_path: 
 
 def test_after_a_clean_stop_nothing_is_replayed_though_more_is_recorded(tmp_path: Path) -> None:
     log = crashed(tmp_path, PROGRAM)
-    log.append([saved(5, run_of(b"more", "runs/2")), Stopped()])
+    log.append([made(7, "rows"), saved(6, run_of(b"more", "runs/2")), Committed("totals", 6), Stopped()])
     state = status_of(log)
     assert state["stopped_cleanly"]
     assert {at["to_replay"] for at in state["processors"].values()} == {0}
     assert state["after_a_failure"] == []
+
+
+def test_it_replays_as_many_steps_as_explain_says(tmp_path: Path) -> None:
+    log = crashed(tmp_path, PROGRAM)
+    log.append([made(time, "rows") for time in range(7, 20)])  # recorded, and never executed
+    for stopped in (False, True):
+        if stopped:
+            log.append([Stopped()])
+        explained = explanation_of(log, frozenset())["processors"]
+        shown = {name: at["to_replay"] for name, at in status_of(log)["processors"].items()}
+        assert shown == {name: explained[name]["steps"] for name in shown} == {"clean": 3, "sums": 3}
+
+
+def test_a_sink_holds_what_was_collected_though_no_record_says_so(tmp_path: Path) -> None:
+    """Older versions did not record what a process found in its sinks."""
+    log = crashed(tmp_path, PROGRAM)
+    log.append([saved(6, run_of(b"more", "runs/2")), stable({"rows": 6, "clean": 6, "sums": 6, "all": 6, "totals": 6})])
+    assert status_of(log)["sinks"] == {"all": 6, "totals": 6}
 
 
 def test_the_owner_is_told_after_manifests_too(tmp_path: Path) -> None:

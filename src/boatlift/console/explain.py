@@ -15,15 +15,14 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from boatlift.engine.identity import recorded_program
+from boatlift.console.outlook import executed_again, known_from
 from boatlift.errors import InvalidError
 from boatlift.recovery import Kind, Monitor, ProcessorPlan
-from boatlift.runtime.regimes import Program, monitor_of
+from boatlift.runtime.regimes import Program
 from boatlift.storage.facts import last_number, maximal_of
 from boatlift.storage.history import History
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
-from boatlift.storage.standing import Standing
 from boatlift.times import Frontier
 
 __all__ = ["explanation_of", "show_explanation"]
@@ -67,15 +66,13 @@ def explanation_of(log: Log, failed: AbstractSet[str]) -> dict[str, Any]:
         InvalidError: `[BAD_OPTION]` somebody is named who is not there.
     """
     history = log.history
-    program = recorded_program(history.program)
+    program, monitor = known_from(history)
     names = program.graph.vertices.keys()
     if not failed <= names:
         raise InvalidError(
             "BAD_OPTION",
             f"nobody here is called {', '.join(sorted(failed - names))}: there are {', '.join(sorted(names))}",
         )
-    held = {sink: Frontier.up_to(time) for sink, time in history.committed.items()}
-    monitor = monitor_of(program, Standing.of(history.standing.facts()), held)
     _let_live(program, history, monitor)
     plan = monitor.plan(failed or names)
     return {
@@ -101,10 +98,8 @@ def _let_live(program: Program, history: History, monitor: Monitor) -> None:
 
 
 def _about(history: History, part: ProcessorPlan) -> dict[str, Any]:
-    begin, fixed = last_number(maximal_of(part.restore)), last_number(maximal_of(part.fixed))
-    results = history.standing.results.get(part.name, {})
-    executed = part.kind in (Kind.STATELESS, Kind.STATEFUL) and not part.stays
-    again = [result for time, result in results.items() if isinstance(time, int) and time > begin] if executed else []
+    fixed = last_number(maximal_of(part.fixed))
+    again = executed_again(history, part)
     return {
         "does": str(part),
         "stays": part.stays,

@@ -11,15 +11,12 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
-from boatlift.engine.identity import recorded_program
+from boatlift.console.outlook import executed_again, known_from, sinks_of
 from boatlift.recovery import Kind, RecoveryPlan
-from boatlift.runtime.regimes import monitor_of
-from boatlift.storage.facts import last_number, maximal_of
+from boatlift.storage.facts import last_number
 from boatlift.storage.history import History
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
-from boatlift.storage.standing import Standing
-from boatlift.times import Frontier
 
 __all__ = ["show_status", "status_of"]
 
@@ -57,11 +54,9 @@ def show_status(path: Path, *, as_json: bool) -> None:
 def status_of(log: Log) -> dict[str, Any]:
     """Gives all that `boatlift status` tells, as JSON."""
     history = log.history
-    program = recorded_program(history.program)
+    program, monitor = known_from(history)
     graph = program.graph
     kinds = {name: vertex.kind for name, vertex in graph.vertices.items()}
-    held = {sink: Frontier.up_to(time) for sink, time in history.committed.items()}
-    monitor = monitor_of(program, Standing.of(history.standing.facts()), held)
     after = monitor.plan(graph.vertices.keys())
     units = [name for name in graph.order if kinds[name] in (Kind.STATELESS, Kind.STATEFUL)]
     owner = log.last_claim()
@@ -71,7 +66,7 @@ def status_of(log: Log) -> dict[str, Any]:
         "stopped_cleanly": history.stopped,
         "closed": {name: history.last_closed(name) for name in graph.order if kinds[name] is Kind.SOURCE},
         "processors": {name: _unit(history, after, name) for name in units},
-        "sinks": dict(history.committed),
+        "sinks": sinks_of(program, history),
         # Whoever stopped in good order has executed nothing that is not kept.
         "after_a_failure": [] if history.stopped else after.describe().splitlines(),
         "owner": None if owner is None else {key: msgspec.to_builtins(owner)[key] for key in ("host", "pid", "at")},
@@ -80,11 +75,10 @@ def status_of(log: Log) -> dict[str, Any]:
 
 
 def _unit(history: History, after: RecoveryPlan, name: str) -> dict[str, int]:
-    standing, plan = history.standing, after.processors[name]
-    replay = last_number(maximal_of(plan.fixed)) - last_number(maximal_of(plan.restore))
+    standing = history.standing
     return {
         "executed": history.last_executed(name),
         "checkpoint": max((last_number(frontier) for frontier in standing.states.get(name, ())), default=-1),
         "stable": last_number(standing.collected.states.get(name, ())),
-        "to_replay": 0 if history.stopped else replay,
+        "to_replay": len(executed_again(history, after.processors[name])),
     }

@@ -156,7 +156,8 @@ class Host:
             first = self._machine.start()
             self._recorded = recorded_steps(plan, self._positions.recorded_of(self._machine.processors), history)
             admitted = admit(self._machine, history, self._engine.environment())
-            if first_records := [*admitted, *self._decisions.take()]:
+            found = self._deliveries.news_for(history.committed)
+            if first_records := [*admitted, *found, *self._decisions.take()]:
                 self._log.append(first_records)  # durable before anything of it can be seen
             self._tell_restored()
             self._drive(first)
@@ -386,6 +387,7 @@ class Host:
 
     def _holds(self, order: do.Ask, last: int) -> Iterable[do.Event]:
         self._deliveries.held[order.sink] = last
+        self._memos.append(Committed(order.sink, last))  # before whatever rests on it becomes durable
         yield do.Holds(order.sink, order.life, Frontier.up_to(last))
 
     def _ran(self, order: do.Run, results: Sequence[StepResult], held: Sequence[Held]) -> Iterable[do.Event]:
