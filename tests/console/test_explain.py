@@ -53,7 +53,9 @@ def test_it_is_told_to_people_and_programs(tmp_path: Path, capsys: pytest.Captur
     crashed(tmp_path)
     show_explanation(tmp_path, ["sums"], as_json=False)
     told = capsys.readouterr().out
-    assert told.startswith("If sums failed now:")
+    assert told.startswith("If sums failed now, as far as the log knows:\n")
+    assert told.index("The cost of the rollback") < told.index("sums restores its checkpoint"), "the costs come first"
+    assert "its checkpoint of times 0…3" in told
     assert "sums restores its checkpoint of time 3, replays 4…6" in told
     assert "15.0" in told
     show_explanation(tmp_path, [], as_json=True)

@@ -74,6 +74,8 @@ def told(frontier: AnyFrontier) -> str:
     messages = messages_of(frontier)
     if messages:
         return f"the first {' and '.join(f'{n + 1} of {edge}' for edge, n in messages.items())}"
+    if frontier == all_times(frontier.domain):
+        return "all times"
     return f"times {frontier}"
 
 

@@ -7,15 +7,12 @@ time. It makes the determinants that need a clock or chance, and it decides noth
 from __future__ import annotations
 
 import logging
-import os
 import secrets
-import socket
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from itertools import count
 from typing import Any
@@ -30,6 +27,7 @@ from boatlift.runtime.environments import admit
 from boatlift.runtime.graph import program_of, source_record
 from boatlift.runtime.kept_runs import KeptRuns
 from boatlift.runtime.open_epochs import OpenEpochs, asking
+from boatlift.runtime.ownership import LOOK_SECONDS, Ownership
 from boatlift.runtime.positions import Positions, pause_after
 from boatlift.runtime.progress import Progress
 from boatlift.runtime.recorded import readings, recorded_steps
@@ -40,7 +38,7 @@ from boatlift.storage.contents import runs_of
 from boatlift.storage.facts import Collected, Result, State, last_number, maximal_of
 from boatlift.storage.group_writer import GroupWriter
 from boatlift.storage.log import Log
-from boatlift.storage.records import Claim, Committed, Record, Stopped
+from boatlift.storage.records import Committed, Record, Stopped
 from boatlift.storage.store import Store
 from boatlift.times import Frontier, last_of
 
@@ -114,8 +112,11 @@ class Host:
 
     def _take_over_and_run(self) -> None:
         self._engine.reserve()
-        self._log = Log.open(self._store, self._engine.plan.dataflow)
-        self._token = token = self._log.claim(self._claim())
+        self._log = Log.open(self._store, self._engine.plan.dataflow, clock=self._clock)
+        self._owner = Ownership(self._log, self._clock)
+        self._token = token = self._owner.claim(self._engine.program(), self._engine.environment())
+        for takeover in self._owner.taken_over():
+            self._watch(takeover)
         history = self._log.history
         self._resumed = history.resumed  # then what was closed and is not kept was never executed
         self._positions = Positions(self._engine, history)
@@ -163,7 +164,8 @@ class Host:
             self._drive(first)
         except BaseException as error:
             self._engine.cancel()
-            if isinstance(error, Exception) and (newer := self._newer_owner()):
+            # What went wrong may come of a takeover, such as scratch files that are gone; then the takeover is told.
+            if isinstance(error, Exception) and (newer := self._owner.newer()):
                 raise newer from error
             raise
         finally:
@@ -171,18 +173,7 @@ class Host:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._writer.close()
 
-    def _newer_owner(self) -> FencedError | None:
-        """What went wrong may come of a takeover, such as scratch files that are gone; then it is that which is told."""
-        with suppress(BoatliftError):  # of looking; the error at hand is the one to raise
-            return self._log.newer_owner()
-        return None
-
     # -- before the first step ----------------------------------------------------------------------------------------
-
-    def _claim(self) -> Claim:
-        return Claim(
-            socket.gethostname(), os.getpid(), self._clock(), self._engine.program(), self._engine.environment()
-        )
 
     def _tell_restored(self) -> None:
         for name, p in self._machine.processors.items():
@@ -195,12 +186,21 @@ class Host:
     def _drive(self, first: list[do.Instruction]) -> None:
         self._carry_out(first)
         self._look_after_epochs()
+        self._look_again()
         while not self._finished:
             for event in self._answers.next()():
                 self._carry_out(self._machine.handle(event))
             self._look_after_epochs()
         if self._refusals:
             raise self._refusals[0]
+
+    def _look_again(self) -> Iterable[do.Event]:
+        self._answers.after(LOOK_SECONDS, partial(self._rested, self._look))
+        return ()
+
+    def _look(self) -> Answer:
+        self._owner.look()
+        return self._look_again
 
     def _look_after_epochs(self) -> None:
         processors = self._machine.processors

@@ -12,13 +12,14 @@ class Progress:
     """One thing that was done, for people and programs that watch.
 
     Attributes:
-        what: `step`, `commit`, `checkpoint`, `restore`, `failure`, `idle` or `stopping`.
-        processor: Whose; the dataflow's name when it is stopping.
+        what: `step`, `commit`, `checkpoint`, `restore`, `failure`, `idle`, `stopping` or `takeover`.
+        processor: Whose; the dataflow's name when it is stopping, or was taken over.
         time: At which logical time.
         numInputRows, numOutputRows: Rows in and out of a step.
         durationMs: How long it took, in milliseconds.
         replay: Whether it repeats what was done before a crash.
         behind: How many closed times the processor has still to run.
+        said: Of a takeover: from which process, in words.
     """
 
     what: str
@@ -29,3 +30,4 @@ class Progress:
     durationMs: float = 0.0  # noqa: N815
     replay: bool = False
     behind: int = 0
+    said: str = ""
