@@ -33,6 +33,11 @@ class Fate:
         self._after = after
         self._lock = threading.Lock()
 
+    @property
+    def over(self) -> bool:
+        """Whether the process is dead."""
+        return self._left <= 0
+
     def call(self, act: Callable[[], T]) -> T:
         with self._lock:
             self._left -= 1

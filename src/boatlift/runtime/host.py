@@ -26,6 +26,7 @@ from boatlift.runtime.engine import Beginning, Engine, StepResult
 from boatlift.runtime.environments import admit
 from boatlift.runtime.graph import program_of, source_record
 from boatlift.runtime.kept_runs import KeptRuns
+from boatlift.runtime.new_input import NewInput
 from boatlift.runtime.open_epochs import OpenEpochs, asking
 from boatlift.runtime.ownership import LOOK_SECONDS, Ownership
 from boatlift.runtime.positions import Positions, pause_after
@@ -156,6 +157,7 @@ class Host:
             )
             first = self._machine.start()
             self._recorded = recorded_steps(plan, self._positions.recorded_of(self._machine.processors), history)
+            self._new_input = NewInput(plan, self._recorded)
             admitted = admit(self._machine, history, self._engine.environment())
             found = self._deliveries.news_for(history.committed)
             if first_records := [*admitted, *found, *self._decisions.take()]:
@@ -296,6 +298,7 @@ class Host:
         if self._is_of_this_life(order.source, order.life):
             self._positions.closed(order.source, order.time, record["position"])
             self._unended.look(self._machine.processors)
+            self._watch(Progress("take", order.source, order.time))
         gathers = self._engine.gathers(order.source, record["position"])
         yield do.Closed(order.source, order.life, order.time, record, gathers)
 
@@ -401,7 +404,8 @@ class Host:
             yield do.Ran(name, order.life, take.time, None, *made, over, rows[0], milliseconds)
             behind = max(map(len, self._machine.processors[name].waiting.values()))
             replay = not self._resumed and take.number <= self._recorded[name]
-            self._watch(Progress("step", name, take.number, *rows, milliseconds, replay, behind))
+            new = self._new_input.rows(name, take, result.rows_in)
+            self._watch(Progress("step", name, take.number, *rows, milliseconds, replay, behind, newInputRows=new))
             for sink, time_there in held[at]:
                 self._watch(Progress("commit", sink, time_there))
             self._attempts.went_on(name, take.number)
