@@ -11,7 +11,7 @@ from boatlift.dataflow import Plan
 from boatlift.runtime.progress import Progress
 from support.hosts import run
 from support.memory_engine import World
-from support.memory_flows import forgets_with_two_sinks, lookup, merge, two_sinks
+from support.memory_flows import forgets_with_two_sinks, lookup, merge, two_sinks, union
 from support.mortality import Fate, KilledError, MortalEngine, MortalStore
 
 STEPS = 7
@@ -28,7 +28,9 @@ def live(root: Path, world: World, planned: Plan, fate: Fate) -> list[Progress]:
     return seen
 
 
-@pytest.mark.parametrize("flow", [two_sinks, lookup, merge, forgets_with_two_sinks], ids=lambda flow: flow.__name__)
+@pytest.mark.parametrize(
+    "flow", [two_sinks, lookup, merge, union, forgets_with_two_sinks], ids=lambda flow: flow.__name__
+)
 def test_each_step_of_a_source_and_its_rows_count_once_in_an_undisturbed_run(
     tmp_path: Path, flow: Callable[[], Plan]
 ) -> None:

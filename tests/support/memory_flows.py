@@ -85,6 +85,14 @@ def merge() -> Plan:
     return plan(flow)
 
 
+def union() -> Plan:
+    flow = bl.Dataflow("flow")
+    rows = flow.source("rows", ANY)
+    rows.transform("early", ANY).sink("all", ANY)
+    rows.union("both", flow.source("others", ANY)).sink("united", ANY)
+    return plan(flow)
+
+
 def forgets() -> Plan:
     flow = bl.Dataflow("flow")
     flow.source("rows", Forgets()).group_by("k").agg("sums", ANY, policy=bl.Lazy(every=2)).sink("totals", ANY)
@@ -100,7 +108,7 @@ def forgets_with_two_sinks() -> Plan:
 
 
 FLOWS = (
-    stateless, lazy, inputs_only, eager, history, two_sinks, asks_outside, batch, lookup, merge, forgets, forgets_with_two_sinks,
+    stateless, lazy, inputs_only, eager, history, two_sinks, asks_outside, batch, lookup, merge, union, forgets, forgets_with_two_sinks,
 )  # fmt: skip
 
 
