@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from rich.console import Console
 
+from boatlift.console import explain, kept, shows, status, tables
 from boatlift.console.explain import explanation_of, show_explanation
 from boatlift.console.kept import kept_in, show_kept
+from boatlift.console.shows import show_checkpoints
+from boatlift.console.status import show_status
 from boatlift.errors import InvalidError
 from boatlift.storage.contents import contents_with
 from boatlift.storage.facts import Chosen, Result, Sent, State
 from boatlift.storage.log import Log
 from boatlift.storage.records import Claim, Committed
+from boatlift.times import LAST
 from support.facts import made, run_of, saved
-from support.hosts import open_store
+from support.hosts import open_store, run
 from support.logs import claimed
-from support.memory_engine import PROGRAM
+from support.memory_engine import PROGRAM, World
+from support.memory_flows import FlowEngine, merge
 
 
 def crashed(root: Path) -> Log:
@@ -53,7 +60,9 @@ def test_it_is_told_to_people_and_programs(tmp_path: Path, capsys: pytest.Captur
     crashed(tmp_path)
     show_explanation(tmp_path, ["sums"], as_json=False)
     told = capsys.readouterr().out
-    assert told.startswith("If sums failed now:")
+    assert told.startswith("If sums failed now, as far as the log knows:\n")
+    assert told.index("The cost of the rollback") < told.index("sums restores its checkpoint"), "the costs come first"
+    assert "its checkpoint of times 0…3" in told
     assert "sums restores its checkpoint of time 3, replays 4…6" in told
     assert "15.0" in told
     show_explanation(tmp_path, [], as_json=True)
@@ -118,3 +127,47 @@ def test_what_is_taken_as_it_comes_is_told_by_how_much_came_of_each(tmp_path: Pa
     )
     assert "the messages of 1…2 are put back on queries->asked" in told["queues"]
     assert "the messages of 1 are put back on sums->asked" in told["queues"]
+
+
+def test_what_is_certain_to_the_end_is_told_as_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(FlowEngine(World(rows=10), merge()), open_store(tmp_path))
+    show_explanation(tmp_path, [], as_json=False)
+    told = capsys.readouterr().out
+    assert "is certain to repeat the first 4 of rows->both and all of others->both only" in told
+    assert str(LAST)[:6] not in told
+
+
+LONG = "a-name-of-a-processor-that-takes-nearly-all-of-the-sixty-four-"
+EDGES = [f"{LONG}0->{LONG}{n}" for n in (1, 2)]
+
+
+@pytest.mark.parametrize("on_a_terminal", [False, True], ids=["pipe", "80 columns"])
+def test_no_name_is_cut(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, on_a_terminal: bool
+) -> None:
+    program: dict[str, Any] = {"source rows": {}, f"processor {LONG}0": {"reads": "rows", "keys": []}}
+    for n in (1, 2):
+        program |= {
+            f"processor {LONG}{n}": {"reads": f"{LONG}0", "keys": ["k"]}, f"sink out{n}": {"reads": f"{LONG}{n}"}
+        }  # fmt: skip
+    log = claimed(open_store(tmp_path), Claim("host", 1, 1_700_000_000_000, program, {}))
+    log.append([made(0, "rows"), *(Sent(edge, 0, contents_with([run_of(b"x", f"runs/{edge[-1]}")])) for edge in EDGES)])
+    log.append([saved(0, run_of(b"x", "runs/1"), processor=f"{LONG}{n}") for n in (1, 2)])
+    log.append([Result(f"{LONG}{n}", time, "d", 10, 500.0) for n in (1, 2) for time in (0, 1)])
+    if on_a_terminal:
+        monkeypatch.setattr(tables, "console", lambda: Console(width=80, force_terminal=True, no_color=True))
+        for module in (explain, kept, shows, status):
+            monkeypatch.setattr(module, "console", tables.console)
+    for show, names in (
+        (lambda: show_kept(tmp_path, as_json=False), EDGES),
+        (lambda: show_status(tmp_path, as_json=False), [f"{LONG}1", f"{LONG}2"]),
+        (lambda: show_explanation(tmp_path, [], as_json=False), [f"{LONG}1", f"{LONG}2"]),
+        (lambda: show_checkpoints(tmp_path, as_json=False), [f"{LONG}1", f"{LONG}2"]),
+    ):
+        show()
+        lines = capsys.readouterr().out.splitlines()
+        rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if "│" in line]
+        whole = ["".join(column) for column in zip(*rows, strict=True)]
+        for name in names:
+            assert any(name in column for column in whole), f"{name} is cut in {lines}"
+            assert on_a_terminal or any(name in line for line in lines if "│" in line)

@@ -70,12 +70,13 @@ def test_the_log_is_told_record_by_record(tmp_path: Path, capsys: pytest.Capture
     small_store(tmp_path, stopped=True)
     show_log(tmp_path, as_json=False)
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[1] for line in lines] == ["Snapshot", "Chosen", "Committed", "Result", "Stopped"]
+    assert [line.split()[2] for line in lines] == ["Snapshot", "Chosen", "Committed", "Result", "Stopped"]
     assert "numbers" in lines[1]
     show_log(tmp_path, as_json=True)
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [record["record"] for record in told] == ["snapshot", "chosen", "committed", "result", "stopped"]
     assert told[1]["outcome"]["position"] == {"start": 20, "end": 30}
+    assert {record["written_at"] for record in told} == {None}, "by a writer without a clock"
     assert (told[3]["processor"], told[3]["time"], told[3]["digest"]) == ("sums", 1, f"{1:032x}")
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from boatlift.console.explain import explanation_of
 from boatlift.console.status import show_status, status_of
 from boatlift.engine.identity import recorded_program
 from boatlift.runtime.graph import program_of
+from boatlift.runtime.processes import this_process
 from boatlift.storage.log import Log
 from boatlift.storage.records import Claim, Committed, Stopped
 from support.facts import gave, made, run_of, saved, stable
@@ -58,11 +62,29 @@ def test_a_stateless_unit_whose_sink_holds_everything_replays_nothing(tmp_path: 
 
 def test_after_a_clean_stop_nothing_is_replayed_though_more_is_recorded(tmp_path: Path) -> None:
     log = crashed(tmp_path, PROGRAM)
-    log.append([saved(5, run_of(b"more", "runs/2")), Stopped()])
+    log.append([made(7, "rows"), saved(6, run_of(b"more", "runs/2")), Committed("totals", 6), Stopped()])
     state = status_of(log)
     assert state["stopped_cleanly"]
     assert {at["to_replay"] for at in state["processors"].values()} == {0}
     assert state["after_a_failure"] == []
+
+
+def test_it_replays_as_many_steps_as_explain_says(tmp_path: Path) -> None:
+    log = crashed(tmp_path, PROGRAM)
+    log.append([made(time, "rows") for time in range(7, 20)])  # recorded, and never executed
+    for stopped in (False, True):
+        if stopped:
+            log.append([Stopped()])
+        explained = explanation_of(log, frozenset())["processors"]
+        shown = {name: at["to_replay"] for name, at in status_of(log)["processors"].items()}
+        assert shown == {name: explained[name]["steps"] for name in shown} == {"clean": 3, "sums": 3}
+
+
+def test_a_sink_holds_what_was_collected_though_no_record_says_so(tmp_path: Path) -> None:
+    """Older versions did not record what a process found in its sinks."""
+    log = crashed(tmp_path, PROGRAM)
+    log.append([saved(6, run_of(b"more", "runs/2")), stable({"rows": 6, "clean": 6, "sums": 6, "all": 6, "totals": 6})])
+    assert status_of(log)["sinks"] == {"all": 6, "totals": 6}
 
 
 def test_the_owner_is_told_after_manifests_too(tmp_path: Path) -> None:
@@ -88,8 +110,35 @@ def test_what_a_whole_run_leaves(tmp_path: Path, capsys: pytest.CaptureFixture[s
     show_status(tmp_path, as_json=False)
     told = capsys.readouterr().out
     assert f"flow: stopped in good order\nstore: {state['store']}\n" in told
+    assert state["state"] == "stopped"
+    assert state["last_record_at"] > state["owner"]["at"] - 1000
     assert "\nlast owner: process " in told
     assert "If everything failed now" not in told
+
+
+@pytest.mark.parametrize(
+    ("process", "where", "state", "said"),
+    [
+        (this_process(), socket.gethostname(), "running", "flow: running: its process lives"),
+        (
+            f"{this_process().rpartition('/')[0]}/1", socket.gethostname(),
+            "crashed", "flow: crashed: its process has ended without a clean stop",
+        ),
+        (this_process(), "elsewhere", "running or crashed", "flow: running or crashed: whether its process lives cannot be told"),
+        ("", socket.gethostname(), "running or crashed", "flow: running or crashed: whether its process lives cannot be told"),
+    ],
+    ids=["running", "crashed", "elsewhere", "of an older version"],
+)  # fmt: skip
+def test_running_and_crashed_are_told_apart_where_that_can_be_known(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], process: str, where: str, state: str, said: str
+) -> None:
+    log = Log.open(open_store(tmp_path), "flow", clock=lambda: 1_700_000_009_000)
+    log.claim(Claim(where, os.getpid(), 1_700_000_000_000, PROGRAM, {}, process))
+    assert status_of(log)["state"] == state
+    show_status(tmp_path, as_json=False)
+    told = capsys.readouterr().out
+    assert told.startswith(said)
+    assert "\nlast record: 2023-11-14 22:13:29 UTC\n" in told
 
 
 def test_a_store_that_nobody_claimed(tmp_path: Path) -> None:

@@ -127,14 +127,34 @@ def test_a_whole_frame_around_something_else_is_refused(content: bytes) -> None:
         decode_group(content, "log/7")
 
 
-def test_the_bytes_of_version_1_stay_what_they_are() -> None:
+RECORDS = (
+    "92" "83" "a474797065" "a9636f6d6d6974746564" "a473696e6b" "a57461626c65" "a474696d65" "05"
+    "81" "a474797065" "a773746f70706564"
+)  # fmt: skip
+
+
+def test_the_bytes_of_version_2_stay_what_they_are() -> None:
     """A store written today must be read by every later version: change the version if this must change."""
-    content = encode_group(Header("flow", 2, 1, 0, b"\x01\x02", 0), [Committed("table", 5), Stopped()])
+    content = encode_group(Header("flow", 2, 1, 0, b"\x01\x02", 0, 7), [Committed("table", 5), Stopped()])
     assert content.hex() == (
-        "424c4654" "0100" "47" "00" "3f00000000000000"
-        "92" "96" "a4666c6f77" "02" "01" "00" "c4020102" "00"
-        "92" "83" "a474797065" "a9636f6d6d6974746564" "a473696e6b" "a57461626c65" "a474696d65" "05"
-        "81" "a474797065" "a773746f70706564"
+        "424c4654" "0200" "47" "00" "4000000000000000"
+        "92" "97" "a4666c6f77" "02" "01" "00" "c4020102" "00" "07" + RECORDS
         + xxhash.xxh3_128_digest(content[:-16]).hex()
     )  # fmt: skip
     assert checksum_of(content) == content[-16:]
+
+
+def test_what_version_1_has_written_is_read_and_has_no_time_of_day() -> None:
+    framed = bytes.fromhex(
+        "424c4654" "0100" "47" "00" "3f00000000000000"
+        "92" "96" "a4666c6f77" "02" "01" "00" "c4020102" "00" + RECORDS
+    )  # fmt: skip
+    header = Header("flow", 2, 1, 0, b"\x01\x02", 0, at=0)
+    read = decode_group(framed + xxhash.xxh3_128_digest(framed), "log/2")
+    assert read == (header, (Committed("table", 5), Stopped()))
+
+
+def test_a_claim_of_version_1_says_nothing_of_its_process() -> None:
+    body = encode_group(HEADER, [CLAIM])
+    assert b"process" not in body
+    assert decode_group(body, "log/7")[1] == (CLAIM,)

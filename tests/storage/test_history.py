@@ -66,8 +66,14 @@ def test_the_fold_does_not_change_the_records_or_the_snapshot(records: list[Reco
     assert history.snapshot() == snapshot
 
 
-def test_memos_never_go_back() -> None:
-    assert History.of([Committed("table", 5), Committed("table", 3)]).committed == {"table": 5}
+def test_the_newest_record_says_what_a_sink_holds() -> None:
+    assert History.of([Committed("table", 5), Committed("table", 3)]).held("table") == 3, "a user has taken it back"
+    assert History.of([]).held("table") == -1
+
+
+def test_what_was_collected_rested_on_what_the_sink_held() -> None:
+    assert History.of([Committed("table", 3), stable({"table": 5})]).held("table") == 5
+    assert History.of([stable({"table": 5})]).held("table") == 5
 
 
 def claim(environment: str) -> Claim:

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from boatlift.errors import DataError
 from boatlift.storage.history import History
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import BEGUN, IDENTITY, Log, name_of
@@ -149,12 +150,42 @@ def test_what_an_interrupted_truncation_left_is_not_read_and_goes_with_the_next(
     assert list(store.list("log/")) == [name_of(1), name_of(6), name_of(7)]
 
 
-def test_a_clean_stop_is_sealed(store: LocalStore) -> None:
+def test_a_clean_stop_is_marked_beside_the_log(store: LocalStore) -> None:
     log = claimed(store)
     log.append([made(0)])
     assert log.append([Committed("table", 0), Stopped()]) == 3
-    assert log.last == 4
+    assert log.last == 3
+    assert list(store.list("stopped/")) == ["stopped/000000000003"]
     again = Log.open(store, "flow")
-    assert (again.history.stopped, again.sealed) == (True, True)
+    assert again.history.stopped
     again.claim(CLAIM)
-    assert (again.history.stopped, again.sealed) == (False, False)
+    assert not again.history.stopped
+    again.append([Stopped()])
+    assert list(store.list("stopped/")) == ["stopped/000000000005"], "the older mark says nothing more"
+
+
+def test_a_log_that_lost_its_last_objects_after_a_clean_stop_is_refused_however_many(store: LocalStore) -> None:
+    log = claimed(store)
+    log.append([made(0)])
+    log.append([made(1)])
+    log.append([Stopped()])
+    for lost in (4, 3, 2):
+        store.delete(name_of(lost))
+        with pytest.raises(
+            DataError, match=r"\[MISSING_OBJECT\] log/000000000004 is not there, though an owner stopped"
+        ):
+            Log.open(store, "flow")
+
+
+def test_a_reader_takes_no_clean_stop_beside_it_for_a_loss(store: LocalStore) -> None:
+    """The owner stops between the reader's list of the log and its look at the marks."""
+    log = claimed(store)
+    beside = Meanwhile(store, "list", "stopped/", lambda: log.append([Stopped()]))
+    assert Log.open(beside, "flow").history.stopped  # type: ignore[arg-type]
+
+
+def test_a_process_that_dies_before_it_has_marked_its_stop_leaves_a_whole_log(store: LocalStore) -> None:
+    log = claimed(store)
+    log.append([Stopped()])
+    store.delete("stopped/000000000002")
+    assert Log.open(store, "flow").history.stopped

@@ -58,8 +58,8 @@ def test_every_missing_or_added_byte_is_found_and_named(tmp_path: Path) -> None:
 def test_every_deleted_object_is_found_and_named(tmp_path: Path) -> None:
     store, _ = small_store(tmp_path, stopped=True)
     names = list(store.list(""))
-    assert len(names) == 3 + 6 + 1
-    for name in names:
+    assert len(names) == 3 + 5 + 1 + 1
+    for name in (name for name in names if not name.startswith("stopped/")):
         content = store.read(name)
         store.delete(name)
         found = errors(store)
@@ -79,6 +79,32 @@ def test_without_a_clean_stop_only_the_newest_object_can_be_lost_unseen(tmp_path
             unseen.append(name)
         store.create(name, content)
     assert unseen == [list(store.list("log/"))[-1]]
+
+
+def test_after_a_clean_stop_the_loss_of_any_number_of_the_last_objects_is_found(tmp_path: Path) -> None:
+    store, _ = small_store(tmp_path, stopped=True)
+    for name in [*store.list("log/")][:0:-1]:
+        store.delete(name)
+        (found,) = errors(store)
+        assert (found.condition, "log/000000000007" in found.message) == ("MISSING_OBJECT", True), name
+
+
+def test_a_stop_whose_mark_is_not_there_is_a_note_for_a_process_may_have_died_just_then(tmp_path: Path) -> None:
+    store, _ = small_store(tmp_path, stopped=True)
+    store.delete("stopped/000000000007")
+    assert [(finding.name, finding.condition) for finding in verify(store)] == [("stopped/000000000007", None)]
+
+
+def test_a_mark_of_another_stop_or_store_is_found(tmp_path: Path) -> None:
+    store, _ = small_store(tmp_path / "one", stopped=True)
+    other, _ = small_store(tmp_path / "other", stopped=True)
+    mark = tmp_path / "one" / "stopped/000000000007"
+    whole = mark.read_bytes()
+    for content in (other.read("stopped/000000000007"), store.read("begun")):
+        mark.write_bytes(content)
+        assert [finding.condition for finding in errors(store)] == ["CORRUPT"]
+    mark.write_bytes(whole)
+    assert list(verify(store)) == []
 
 
 def test_two_damages_are_both_told(tmp_path: Path) -> None:

@@ -7,23 +7,21 @@ nobody has made durable use of yet, as a running process keeps it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
-from boatlift.engine.identity import recorded_program
+from boatlift.console.outlook import executed_again, known_from
+from boatlift.console.tables import console, table
 from boatlift.errors import InvalidError
 from boatlift.recovery import Kind, Monitor, ProcessorPlan
-from boatlift.runtime.regimes import Program, monitor_of
+from boatlift.recovery.constraints import told
+from boatlift.runtime.regimes import Program
 from boatlift.storage.facts import last_number, maximal_of
 from boatlift.storage.history import History
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
-from boatlift.storage.standing import Standing
 from boatlift.times import Frontier
 
 __all__ = ["explanation_of", "show_explanation"]
@@ -37,27 +35,38 @@ def show_explanation(path: Path, failed: Iterable[str], *, as_json: bool) -> Non
         failed: Who fails; nobody named: all of them.
         as_json: As JSON.
     """
-    told = explanation_of(Log.open(LocalStore.open(path, create=False), None), frozenset(failed))
+    explained = explanation_of(Log.open(LocalStore.open(path, create=False), None), frozenset(failed))
     if as_json:
-        print(json.dumps(told, indent=2))
+        print(json.dumps(explained, indent=2))
         return
-    who = "everything" if set(told["failed"]) == told["processors"].keys() else ", ".join(told["failed"])
-    print(f"If {who} failed now:\n")
-    for about in told["processors"].values():
+    who = "everything" if set(explained["failed"]) == explained["processors"].keys() else ", ".join(explained["failed"])
+    print(f"If {who} failed now, as far as the log knows:\n")
+    _show_costs(explained["processors"])
+    print("\nWhere each is rolled back to, and why no less:")
+    for about in explained["processors"].values():
         print(f"  {about['does']}")
-    for line in told["queues"]:
+    for line in explained["queues"]:
         print(f"  {line}")
-    costs = {name: about for name, about in told["processors"].items() if about["steps"]}
+
+
+def _show_costs(processors: Mapping[str, Mapping[str, Any]]) -> None:
+    costs = {name: about for name, about in processors.items() if about["steps"]}
     if not costs:
-        print("\nNothing is executed again.")
+        print("Nothing is executed again.")
         return
-    table = Table(title="\nExecuted again, at what it took before", title_justify="left")
-    for heading in ("processor", "steps", "of them repeated as they were", "rows", "seconds"):
-        table.add_column(heading)
+    headings = (
+        "processor",
+        "rolled back to",
+        "steps executed again",
+        "of these replayed as they were",
+        "rows",
+        "seconds",
+    )
+    shown = table(*headings, title="The cost of the rollback, by what the steps took before")
     for name, about in costs.items():
         numbers = (f"{about[key]:,}" for key in ("steps", "repeated", "rows"))
-        table.add_row(name, *numbers, f"{about['seconds']:.1f}")
-    Console().print(table)
+        shown.add_row(name, about["rolled_back_to"], *numbers, f"{about['seconds']:.1f}")
+    console().print(shown)
 
 
 def explanation_of(log: Log, failed: AbstractSet[str]) -> dict[str, Any]:
@@ -67,15 +76,13 @@ def explanation_of(log: Log, failed: AbstractSet[str]) -> dict[str, Any]:
         InvalidError: `[BAD_OPTION]` somebody is named who is not there.
     """
     history = log.history
-    program = recorded_program(history.program)
+    program, monitor = known_from(history)
     names = program.graph.vertices.keys()
     if not failed <= names:
         raise InvalidError(
             "BAD_OPTION",
             f"nobody here is called {', '.join(sorted(failed - names))}: there are {', '.join(sorted(names))}",
         )
-    held = {sink: Frontier.up_to(time) for sink, time in history.committed.items()}
-    monitor = monitor_of(program, Standing.of(history.standing.facts()), held)
     _let_live(program, history, monitor)
     plan = monitor.plan(failed or names)
     return {
@@ -101,13 +108,12 @@ def _let_live(program: Program, history: History, monitor: Monitor) -> None:
 
 
 def _about(history: History, part: ProcessorPlan) -> dict[str, Any]:
-    begin, fixed = last_number(maximal_of(part.restore)), last_number(maximal_of(part.fixed))
-    results = history.standing.results.get(part.name, {})
-    executed = part.kind in (Kind.STATELESS, Kind.STATEFUL) and not part.stays
-    again = [result for time, result in results.items() if isinstance(time, int) and time > begin] if executed else []
+    fixed = last_number(maximal_of(part.fixed))
+    again = executed_again(history, part)
     return {
         "does": str(part),
         "stays": part.stays,
+        "rolled_back_to": _rolled_back_to(part),
         "restored_to": maximal_of(part.restore),
         "repeats_up_to": maximal_of(part.fixed),
         "steps": len(again),
@@ -116,3 +122,11 @@ def _about(history: History, part: ProcessorPlan) -> dict[str, Any]:
         "seconds": round(sum(result.milliseconds for result in again) / 1000, 3),
         "why_not_less": None if part.why is None else str(part.why),
     }
+
+
+def _rolled_back_to(part: ProcessorPlan) -> str:
+    if part.stays:
+        return "stays"
+    if not part.restore:
+        return "the start"
+    return f"its checkpoint of {told(part.restore)}" if part.checkpoint is not None else told(part.restore)

@@ -8,9 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
+from boatlift.console.tables import console, table
 from boatlift.engine.identity import recorded_program
 from boatlift.recovery import RecoveryGraph
 from boatlift.storage.contents import runs_of
@@ -49,12 +47,10 @@ def show_kept(path: Path, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps([asdict(each) for each in kept], indent=2))
         return
-    table = Table()
-    for heading in ("kept", "of", "times", "runs", "bytes", "for whom"):
-        table.add_column(heading)
+    rows = table("kept", "of", "times", "runs", "bytes", "for whom")
     for each in kept:
-        table.add_row(each.what, each.whose, *(f"{n:,}" for n in (each.times, each.runs, each.size)), each.why)
-    Console().print(table)
+        rows.add_row(each.what, each.whose, *(f"{n:,}" for n in (each.times, each.runs, each.size)), each.why)
+    console().print(rows)
     print(
         f"{sum(each.size for each in kept):,} bytes in runs and pushes; positions, choices and digests are in the log"
     )

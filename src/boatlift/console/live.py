@@ -40,6 +40,7 @@ class Live:
         self._began = time.monotonic()
         self._taken = 0
         self._steps = 0
+        self._replayed = 0
         self._live: RichLive | None = None
 
     def __enter__(self) -> Self:
@@ -54,9 +55,13 @@ class Live:
             self._checkpoints[progress.processor] = progress.time
         if progress.what in ("step", "commit"):
             self._rows[progress.processor] = progress
-        if progress.what == "step":
-            self._taken += progress.numInputRows
+        if progress.what == "take":
             self._steps += 1
+        if progress.what == "step":
+            self._taken += progress.newInputRows
+            self._replayed += progress.replay
+        if progress.what == "takeover":
+            print(f"boatlift: {progress.processor}: {progress.said}", file=sys.stderr, flush=True)
         if progress.what == "stopping":
             print(f"{progress.processor}: finishing the steps under way; Ctrl-C again stops at once", flush=True)
         if self._live is not None:
@@ -103,7 +108,9 @@ class Live:
         if self._live is not None:
             self._live.stop()
         if error is None:
-            print(f"{self._flow.name}: stopped cleanly after {self._steps} steps and {self._taken} rows", flush=True)
+            took = f"took {self._steps:,} new steps with {self._taken:,} rows from sources"
+            replayed = f"; replayed {self._replayed:,} steps of processors" if self._replayed else ""
+            print(f"{self._flow.name}: stopped cleanly; {took}{replayed}", flush=True)
         sys.stdout.flush()
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from rich.console import Console
-from rich.table import Table
 from rich.tree import Tree
 
+from boatlift.console.tables import console, moment, table
 from boatlift.dataflow import Dataflow, Delivery, Plan, Sink, Unit, plan
 from boatlift.dataflow.processors import (
     Aggregate,
@@ -28,11 +28,15 @@ from boatlift.dataflow.processors import (
 from boatlift.runtime.foresight import costs_of, needless_policies
 from boatlift.runtime.graph import program_of
 from boatlift.storage.contents import runs_of
+from boatlift.storage.facts import last_number
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.verify import verify
 
 __all__ = ["show_checkpoints", "show_log", "show_plan", "show_verification"]
+
+LINE = 200
+"""On a terminal a record is cut after so many characters; elsewhere, and with --json, it is whole."""
 
 
 def show_plan(flow: Dataflow, *, as_json: bool) -> None:
@@ -64,38 +68,36 @@ def show_plan(flow: Dataflow, *, as_json: bool) -> None:
             }
         )
         return
-    console = Console()
+    show = console().print
     for source in planned.sources:
         tree = Tree(f"[bold]{source}[/bold]  {_words(described[source])}")
         _grow(tree, planned, source, described)
-        console.print(tree)
-    console.print(
-        "\nExecuted together, as one Spark job a step (a large step's rows are divided by another one before it):"
-    )
+        show(tree)
+    show("\nExecuted together, as one Spark job a step (a large step's rows are divided by another one before it):")
     for name, unit in planned.units.items():
         sinks = f", staging for {', '.join(s.name for s in unit.sinks)}" if unit.sinks else ""
         kept = ", its output kept as runs for its readers" if unit.materialised else ""
         kept += ", from everything since the beginning" if unit.recomputation and unit.recomputation.everything else ""
         looks = f", looking up {', '.join(table.upstream for table in unit.tables)}" if unit.tables else ""
-        console.print(f"  {' and '.join(unit.roots)} → {' → '.join(units[name])}{looks}{sinks}{kept}")
-    console.print("\nDurable in the log before anything of a step can be seen:")
+        show(f"  {' and '.join(unit.roots)} → {' → '.join(units[name])}{looks}{sinks}{kept}")
+    show("\nDurable in the log before anything of a step can be seen:")
     for source in planned.sources:
         forgets = "keys, clock, seed; no rows: what a failure takes back is pushed again"
-        console.print(f"  {source}: {forgets if planned.forgets(source) else 'position, clock, seed'}")
+        show(f"  {source}: {forgets if planned.forgets(source) else 'position, clock, seed'}")
     for name, unit in planned.units.items():
         if not unit.repeats:
-            console.print(f"  {name}: its rows, which could not be made again")
-    console.print("\nLogged after it, perhaps when sinks show the step already, to compare a replay with:")
+            show(f"  {name}: its rows, which could not be made again")
+    show("\nLogged after it, perhaps when sinks show the step already, to compare a replay with:")
     for name in (name for name, unit in planned.units.items() if unit.repeats):
-        console.print(f"  {name}: its digest (a sink keeps its own, and compares too)")
-    console.print("\nExecuted again if one failed, at the worst moment of a long run (and what was under way):")
+        show(f"  {name}: its digest (a sink keeps its own, and compares too)")
+    show("\nExecuted again if one failed, at the worst moment of a long run (and what was under way):")
     for name, again in costs.items():
         steps = ", ".join(f"{count} steps of {other}" for other, count in again.items())
-        console.print(f"  {name}: {steps or 'nothing'}")
+        show(f"  {name}: {steps or 'nothing'}")
     for name, policy in needless.items():
         cheaper, own = describe_policy(policy), describe_policy(policies[name])
-        console.print(f"  [bold]{own} of {name} buys nothing[/bold]: with {cheaper} every failure costs the same")
-    console.print(f"\nAt least once: {', '.join(loose) if loose else 'nothing; every source and sink is exactly-once'}")
+        show(f"  [bold]{own} of {name} buys nothing[/bold]: with {cheaper} every failure costs the same")
+    show(f"\nAt least once: {', '.join(loose) if loose else 'nothing; every source and sink is exactly-once'}")
 
 
 def _described(planned: Plan, name: str) -> dict[str, Any]:
@@ -147,14 +149,14 @@ def _grow(tree: Tree, planned: Plan, name: str, described: dict[str, dict[str, A
 
 def show_log(path: Path, *, as_json: bool) -> None:
     """Shows every record that is still kept."""
-    for number, record in _records(path):
+    for number, at, record in _records(path):
         kind = type(record).__name__
         fields = msgspec.to_builtins(record)
         fields.pop("type", None)
         if as_json:
-            print(json.dumps({"object": number, "record": kind.lower(), **fields}))
+            print(json.dumps({"object": number, "written_at": at or None, "record": kind.lower(), **fields}))
         else:
-            print(f"{number:>6}  {kind:<10} {_line(fields)}")
+            print(f"{number:>6}  {moment(at):<23}  {kind:<10} {_line(fields)}")
 
 
 def show_checkpoints(path: Path, *, as_json: bool) -> None:
@@ -169,9 +171,7 @@ def show_checkpoints(path: Path, *, as_json: bool) -> None:
             ]
         )
         return
-    table = Table()
-    for heading in ("processor", "step", "runs", "rows", "bytes", "new bytes since the one before"):
-        table.add_column(heading)
+    shown = table("processor", "step", "runs", "rows", "bytes", "new bytes since the one before")
     before: dict[str, set[str]] = {}
     for checkpoint in kept:
         runs = list(runs_of(checkpoint.content))
@@ -179,9 +179,9 @@ def show_checkpoints(path: Path, *, as_json: bool) -> None:
         fresh = sum(size for name, size in named.items() if name not in before.get(checkpoint.processor, set()))
         before[checkpoint.processor] = set(named)
         rows = sum(run.rows for run in runs)
-        cells: Sequence[object] = (max(checkpoint.frontier, default=-1), len(named), rows, sum(named.values()), fresh)
-        table.add_row(checkpoint.processor, *(f"{cell:,}" for cell in cells))
-    Console().print(table)
+        cells: Sequence[object] = (last_number(checkpoint.frontier), len(named), rows, sum(named.values()), fresh)
+        shown.add_row(checkpoint.processor, *(f"{cell:,}" for cell in cells))
+    console().print(shown)
 
 
 def show_verification(path: Path, sinks: Mapping[str, Sink], *, as_json: bool) -> int:
@@ -205,15 +205,15 @@ def _open(path: Path) -> Log:
     return Log.open(LocalStore.open(path, create=False), None)
 
 
-def _records(path: Path) -> Iterable[tuple[int, Any]]:
+def _records(path: Path) -> Iterable[tuple[int, int, Any]]:
     for group in _open(path).groups():
         for record in group.records:
-            yield group.header.number, record
+            yield group.header.number, group.header.at, record
 
 
 def _line(fields: dict[str, Any]) -> str:
     text = "  ".join(f"{key}={json.dumps(value, separators=(',', ':'))}" for key, value in fields.items())
-    return text if len(text) <= 200 else f"{text[:197]}…"
+    return text if len(text) <= LINE or not sys.stdout.isatty() else f"{text[: LINE - 1]}…"
 
 
 def _print_json(value: Any) -> None:

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
-from rich.console import Console
-from rich.table import Table
 
-from boatlift.engine.identity import recorded_program
+from boatlift.console.outlook import executed_again, known_from, sinks_of
+from boatlift.console.tables import console, moment, table
 from boatlift.recovery import Kind, RecoveryPlan
-from boatlift.runtime.regimes import monitor_of
-from boatlift.storage.facts import last_number, maximal_of
+from boatlift.runtime.processes import Life, life_of
+from boatlift.storage.facts import last_number
 from boatlift.storage.history import History
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
-from boatlift.storage.standing import Standing
-from boatlift.times import Frontier
+from boatlift.storage.records import Claim
 
 __all__ = ["show_status", "status_of"]
 
@@ -30,24 +28,22 @@ def show_status(path: Path, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(state, indent=2, default=str))
         return
-    stopped = "stopped in good order" if state["stopped_cleanly"] else "running, or ended without a clean stop"
-    print(f"{state['dataflow']}: {stopped}")
+    print(f"{state['dataflow']}: {_words(state)}")
     print(f"store: {state['store']}")
     if state["owner"] is not None:
         owner = state["owner"]
-        since = datetime.fromtimestamp(owner["at"] / 1000, UTC)
-        print(f"last owner: process {owner['pid']} on {owner['host']}, since {since:%Y-%m-%d %H:%M:%S} UTC")
+        print(f"last owner: process {owner['pid']} on {owner['host']}, since {moment(owner['at'])}")
+        print(f"last record: {moment(state['last_record_at'])}")
     for source, time in state["closed"].items():
         print(f"{source}: steps up to {time} are closed and recorded")
-    table = Table()
-    for heading in ("processor", "executed", "checkpoint", "stable", "steps to replay if it failed now"):
-        table.add_column(heading)
+    rows = table("processor", "executed", "checkpoint", "stable", "steps to replay if everything failed now")
     for name, at in state["processors"].items():
         told = ("none" if at[key] < 0 else str(at[key]) for key in ("executed", "checkpoint", "stable"))
-        table.add_row(name, *told, str(at["to_replay"]))
-    Console().print(table)
+        rows.add_row(name, *told, str(at["to_replay"]))
+    console().print(rows)
     for sink, time in state["sinks"].items():
-        print(f"{sink}: holds steps up to {time}, as far as the log knows")
+        holds = f"holds steps up to {time}" if time >= 0 else "holds nothing"
+        print(f"{sink}: {holds}, as far as the log knows")
     if state["after_a_failure"]:
         print("\nIf everything failed now:")
     for line in state["after_a_failure"]:
@@ -57,11 +53,9 @@ def show_status(path: Path, *, as_json: bool) -> None:
 def status_of(log: Log) -> dict[str, Any]:
     """Gives all that `boatlift status` tells, as JSON."""
     history = log.history
-    program = recorded_program(history.program)
+    program, monitor = known_from(history)
     graph = program.graph
     kinds = {name: vertex.kind for name, vertex in graph.vertices.items()}
-    held = {sink: Frontier.up_to(time) for sink, time in history.committed.items()}
-    monitor = monitor_of(program, Standing.of(history.standing.facts()), held)
     after = monitor.plan(graph.vertices.keys())
     units = [name for name in graph.order if kinds[name] in (Kind.STATELESS, Kind.STATEFUL)]
     owner = log.last_claim()
@@ -69,9 +63,11 @@ def status_of(log: Log) -> dict[str, Any]:
         "dataflow": log.dataflow,
         "store": log.store_id,
         "stopped_cleanly": history.stopped,
+        "state": _state(history, owner),
+        "last_record_at": log.written_at,
         "closed": {name: history.last_closed(name) for name in graph.order if kinds[name] is Kind.SOURCE},
         "processors": {name: _unit(history, after, name) for name in units},
-        "sinks": dict(history.committed),
+        "sinks": sinks_of(program, history),
         # Whoever stopped in good order has executed nothing that is not kept.
         "after_a_failure": [] if history.stopped else after.describe().splitlines(),
         "owner": None if owner is None else {key: msgspec.to_builtins(owner)[key] for key in ("host", "pid", "at")},
@@ -79,12 +75,34 @@ def status_of(log: Log) -> dict[str, Any]:
     }
 
 
+def _state(history: History, owner: Claim | None) -> str:
+    """Return `stopped`, `running`, `crashed`, `running or crashed` or, where no process ever claimed the store, `new`."""
+    if owner is None:
+        return "new"
+    if history.stopped:
+        return "stopped"
+    return {Life.RUNNING: "running", Life.ENDED: "crashed", Life.UNKNOWN: "running or crashed"}[life_of(owner)]
+
+
+def _words(state: Mapping[str, Any]) -> str:
+    match state["state"]:
+        case "new":
+            return "no process has run it yet"
+        case "stopped":
+            return "stopped in good order"
+        case "running":
+            return "running: its process lives"
+        case "crashed":
+            return "crashed: its process has ended without a clean stop; run it again, and it goes on"
+        case _:
+            return "running or crashed: whether its process lives cannot be told from here"
+
+
 def _unit(history: History, after: RecoveryPlan, name: str) -> dict[str, int]:
-    standing, plan = history.standing, after.processors[name]
-    replay = last_number(maximal_of(plan.fixed)) - last_number(maximal_of(plan.restore))
+    standing = history.standing
     return {
         "executed": history.last_executed(name),
         "checkpoint": max((last_number(frontier) for frontier in standing.states.get(name, ())), default=-1),
         "stable": last_number(standing.collected.states.get(name, ())),
-        "to_replay": 0 if history.stopped else replay,
+        "to_replay": len(executed_again(history, after.processors[name])),
     }

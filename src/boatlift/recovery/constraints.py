@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from boatlift.recovery.graph import Edge, Kind
 from boatlift.recovery.xi import Xi
-from boatlift.times import AnyFrontier, Domain, Times, TimeSet, all_times, frontier_of
+from boatlift.times import LAST, AnyFrontier, Domain, Times, TimeSet, all_times, frontier_of
 
 if TYPE_CHECKING:
     from boatlift.recovery.knowledge import Knowledge
@@ -73,7 +73,11 @@ def told(frontier: AnyFrontier) -> str:
         return "no times"
     messages = messages_of(frontier)
     if messages:
-        return f"the first {' and '.join(f'{n + 1} of {edge}' for edge, n in messages.items())}"
+        some = " and ".join(f"{n + 1} of {edge}" for edge, n in messages.items() if n != LAST)
+        whole = [f"all of {edge}" for edge, n in messages.items() if n == LAST]
+        return " and ".join([f"the first {some}", *whole] if some else whole)
+    if frontier == all_times(frontier.domain):
+        return "all times"
     return f"times {frontier}"
 
 

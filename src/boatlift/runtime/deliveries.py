@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from boatlift.recovery import RecoveryGraph
@@ -13,6 +13,7 @@ from boatlift.runtime.engine import Engine, StepResult
 from boatlift.runtime.graph import edge_name
 from boatlift.runtime.regimes import acts as do
 from boatlift.storage.contents import NOTHING
+from boatlift.storage.records import Committed
 from boatlift.times import last_of
 
 __all__ = ["Deliveries", "Held"]
@@ -42,6 +43,16 @@ class Deliveries:
         """Takes all sinks over, fencing older owners."""
         for name in self._engine.plan.sinks:
             self.held[name] = self.ask(name)
+
+    def news_for(self, recorded: Mapping[str, int]) -> list[Committed]:
+        """Return a record for each sink that holds something else than the log knows.
+
+        Without it the log knows less than what later records rest on, and commands that do not ask the sinks would find them inconsistent.
+
+        Args:
+            recorded: Sink to the last step that it holds, as the log has it.
+        """
+        return [Committed(sink, step) for sink, step in self.held.items() if recorded.get(sink, -1) != step]
 
     def ask(self, sink: str) -> int:
         """Gives the last step that a sink holds, once nothing that was under way can reach it any more."""

@@ -7,15 +7,12 @@ time. It makes the determinants that need a clock or chance, and it decides noth
 from __future__ import annotations
 
 import logging
-import os
 import secrets
-import socket
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from itertools import count
 from typing import Any
@@ -29,7 +26,9 @@ from boatlift.runtime.engine import Beginning, Engine, StepResult
 from boatlift.runtime.environments import admit
 from boatlift.runtime.graph import program_of, source_record
 from boatlift.runtime.kept_runs import KeptRuns
+from boatlift.runtime.new_input import NewInput
 from boatlift.runtime.open_epochs import OpenEpochs, asking
+from boatlift.runtime.ownership import LOOK_SECONDS, Ownership
 from boatlift.runtime.positions import Positions, pause_after
 from boatlift.runtime.progress import Progress
 from boatlift.runtime.recorded import readings, recorded_steps
@@ -40,7 +39,7 @@ from boatlift.storage.contents import runs_of
 from boatlift.storage.facts import Collected, Result, State, last_number, maximal_of
 from boatlift.storage.group_writer import GroupWriter
 from boatlift.storage.log import Log
-from boatlift.storage.records import Claim, Committed, Record, Stopped
+from boatlift.storage.records import Committed, Record, Stopped
 from boatlift.storage.store import Store
 from boatlift.times import Frontier, last_of
 
@@ -114,8 +113,11 @@ class Host:
 
     def _take_over_and_run(self) -> None:
         self._engine.reserve()
-        self._log = Log.open(self._store, self._engine.plan.dataflow)
-        self._token = token = self._log.claim(self._claim())
+        self._log = Log.open(self._store, self._engine.plan.dataflow, clock=self._clock)
+        self._owner = Ownership(self._log, self._clock)
+        self._token = token = self._owner.claim(self._engine.program(), self._engine.environment())
+        for takeover in self._owner.taken_over():
+            self._watch(takeover)
         history = self._log.history
         self._resumed = history.resumed  # then what was closed and is not kept was never executed
         self._positions = Positions(self._engine, history)
@@ -155,14 +157,17 @@ class Host:
             )
             first = self._machine.start()
             self._recorded = recorded_steps(plan, self._positions.recorded_of(self._machine.processors), history)
+            self._new_input = NewInput(plan, self._recorded)
             admitted = admit(self._machine, history, self._engine.environment())
-            if first_records := [*admitted, *self._decisions.take()]:
+            found = self._deliveries.news_for(history.committed)
+            if first_records := [*admitted, *found, *self._decisions.take()]:
                 self._log.append(first_records)  # durable before anything of it can be seen
             self._tell_restored()
             self._drive(first)
         except BaseException as error:
             self._engine.cancel()
-            if isinstance(error, Exception) and (newer := self._newer_owner()):
+            # What went wrong may come of a takeover, such as scratch files that are gone; then the takeover is told.
+            if isinstance(error, Exception) and (newer := self._owner.newer()):
                 raise newer from error
             raise
         finally:
@@ -170,18 +175,7 @@ class Host:
             self._pool.shutdown(wait=True, cancel_futures=True)
             self._writer.close()
 
-    def _newer_owner(self) -> FencedError | None:
-        """What went wrong may come of a takeover, such as scratch files that are gone; then it is that which is told."""
-        with suppress(BoatliftError):  # of looking; the error at hand is the one to raise
-            return self._log.newer_owner()
-        return None
-
     # -- before the first step ----------------------------------------------------------------------------------------
-
-    def _claim(self) -> Claim:
-        return Claim(
-            socket.gethostname(), os.getpid(), self._clock(), self._engine.program(), self._engine.environment()
-        )
 
     def _tell_restored(self) -> None:
         for name, p in self._machine.processors.items():
@@ -194,12 +188,21 @@ class Host:
     def _drive(self, first: list[do.Instruction]) -> None:
         self._carry_out(first)
         self._look_after_epochs()
+        self._look_again()
         while not self._finished:
             for event in self._answers.next()():
                 self._carry_out(self._machine.handle(event))
             self._look_after_epochs()
         if self._refusals:
             raise self._refusals[0]
+
+    def _look_again(self) -> Iterable[do.Event]:
+        self._answers.after(LOOK_SECONDS, partial(self._rested, self._look))
+        return ()
+
+    def _look(self) -> Answer:
+        self._owner.look()
+        return self._look_again
 
     def _look_after_epochs(self) -> None:
         processors = self._machine.processors
@@ -295,6 +298,7 @@ class Host:
         if self._is_of_this_life(order.source, order.life):
             self._positions.closed(order.source, order.time, record["position"])
             self._unended.look(self._machine.processors)
+            self._watch(Progress("take", order.source, order.time))
         gathers = self._engine.gathers(order.source, record["position"])
         yield do.Closed(order.source, order.life, order.time, record, gathers)
 
@@ -386,6 +390,7 @@ class Host:
 
     def _holds(self, order: do.Ask, last: int) -> Iterable[do.Event]:
         self._deliveries.held[order.sink] = last
+        self._memos.append(Committed(order.sink, last))  # before whatever rests on it becomes durable
         yield do.Holds(order.sink, order.life, Frontier.up_to(last))
 
     def _ran(self, order: do.Run, results: Sequence[StepResult], held: Sequence[Held]) -> Iterable[do.Event]:
@@ -399,7 +404,8 @@ class Host:
             yield do.Ran(name, order.life, take.time, None, *made, over, rows[0], milliseconds)
             behind = max(map(len, self._machine.processors[name].waiting.values()))
             replay = not self._resumed and take.number <= self._recorded[name]
-            self._watch(Progress("step", name, take.number, *rows, milliseconds, replay, behind))
+            new = self._new_input.rows(name, take, result.rows_in)
+            self._watch(Progress("step", name, take.number, *rows, milliseconds, replay, behind, newInputRows=new))
             for sink, time_there in held[at]:
                 self._watch(Progress("commit", sink, time_there))
             self._attempts.went_on(name, take.number)

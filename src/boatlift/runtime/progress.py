@@ -12,13 +12,15 @@ class Progress:
     """One thing that was done, for people and programs that watch.
 
     Attributes:
-        what: `step`, `commit`, `checkpoint`, `restore`, `failure`, `idle` or `stopping`.
-        processor: Whose; the dataflow's name when it is stopping.
+        what: `step`, `commit`, `checkpoint`, `restore`, `failure`, `idle`, `stopping`, `takeover`, or `take`: a source has closed a time.
+        processor: Whose; the dataflow's name when it is stopping, or was taken over.
         time: At which logical time.
         numInputRows, numOutputRows: Rows in and out of a step.
         durationMs: How long it took, in milliseconds.
         replay: Whether it repeats what was done before a crash.
         behind: How many closed times the processor has still to run.
+        newInputRows: Of its input rows, those that sources gave for the first time; each source counts at one of its readers.
+        said: Of a takeover: from which process, in words.
     """
 
     what: str
@@ -29,3 +31,5 @@ class Progress:
     durationMs: float = 0.0  # noqa: N815
     replay: bool = False
     behind: int = 0
+    newInputRows: int = 0  # noqa: N815
+    said: str = ""

@@ -19,7 +19,7 @@ from boatlift.storage.records import Record
 __all__ = ["FORMAT_VERSION", "Header", "Identity", "decode_group", "decode_identity", "encode_group", "encode_identity"]
 __all__ += ["InputObject", "Push", "checksum_of", "decode_input", "encode_input"]
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 _MAGIC = b"BLFT"
 _PREFIX = struct.Struct("<4sHcxQ")  # magic, format version, kind, zero, length of the payload
@@ -41,6 +41,7 @@ class Header(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
         predecessor: The token of the owner before that one; 0 for none.
         previous: The checksum of the object before it; empty for the first.
         manifest: The number of the newest manifest up to and including this object; 0 for none.
+        at: When it was written, in milliseconds since 1970 by the writer's clock, for people; 0 if unknown.
     """
 
     dataflow: str
@@ -49,6 +50,7 @@ class Header(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     predecessor: int
     previous: bytes
     manifest: int
+    at: int = 0
 
 
 class Identity(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

@@ -29,7 +29,7 @@ class History:
             first record after the claim (a claim alone does no work, and its owner may yet be refused), or at once if
             nothing was recorded before.
         cursors: Source to (time, cursor): what positions up to and including that time have taken.
-        committed: Sink to the last time it is known to hold.
+        committed: Sink to the last time that it was known to hold when that was recorded last.
         standing: The facts of processors that stand.
         decisions: What the user decided about single steps, or may have to, by what, who and step.
         stopped: Nothing was recorded since an owner stopped in good order.
@@ -68,7 +68,7 @@ class History:
             case Cursor(source, time, cursor):
                 self.cursors[source] = (time, cursor)
             case Committed(sink, time):
-                self.committed[sink] = max(time, self.committed.get(sink, time))
+                self.committed[sink] = time  # the newest says it: a user may have emptied the sink
             case Decided(what, who, time):
                 self.decisions[what, who, time] = record
                 if what == "skipped":
@@ -108,6 +108,14 @@ class History:
             last_number(standing.collected.states.get(processor, ())),
             *(last_number(frontier) for frontier in standing.states.get(processor, ())),
         )
+
+    def held(self, sink: str) -> int:
+        """Return the last time that a sink holds as far as the log knows, -1 for none: the sink may hold more.
+
+        A record of it comes after the fact, and older versions made none of what a sink was found to hold. But whatever was collected
+        rested on the sink, so its stable frontier says as much.
+        """
+        return max(self.committed.get(sink, -1), last_number(self.standing.collected.states.get(sink, ())))
 
     def decided(self, what: str) -> set[tuple[str, int]]:
         """Gives the steps that something was decided about (`accepted`, `skipped`), each with its processor or sink."""

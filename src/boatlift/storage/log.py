@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 import secrets
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,7 @@ from boatlift.storage.codec import (
 )
 from boatlift.storage.history import History
 from boatlift.storage.records import Claim, Record, Snapshot, Stopped
+from boatlift.storage.stops import drop_older_marks, last_mark, mark_of, newest_mark
 from boatlift.storage.store import Store
 
 __all__ = ["BEGUN", "FIRST", "IDENTITIES", "IDENTITY", "LOG", "TRUNCATED", "Group", "Log", "name_of", "number_of"]
@@ -77,13 +78,13 @@ class Log:
         manifest: The number of the newest manifest, 0 for none.
         owner: The token of the owner that wrote the newest object, 0 for none.
         predecessor: The token of the owner before that one, 0 for none.
-        sealed: The newest object is the empty group after a clean stop.
+        written_at: When the newest object was written, in milliseconds since 1970, 0 if unknown.
     """
 
-    def __init__(self, store: Store, dataflow: str) -> None:
+    def __init__(self, store: Store, dataflow: str, clock: Callable[[], int]) -> None:
         self.dataflow = dataflow
         self.store_id = ""
-        self._store = store
+        self._store, self._clock = store, clock
         self._token: int | None = None
         self._failure: BaseException | None = None
         self._writing = threading.Lock()
@@ -93,7 +94,7 @@ class Log:
         self._reset()
 
     @classmethod
-    def open(cls, store: Store, dataflow: str | None) -> Log:
+    def open(cls, store: Store, dataflow: str | None, *, clock: Callable[[], int] = lambda: 0) -> Log:
         """Reads a store's log: the last object, the manifest it names, and everything from there on.
 
         It writes nothing, so it is for readers too. A process that writes meanwhile does not disturb it.
@@ -101,12 +102,13 @@ class Log:
         Args:
             store: Where the log is. Without any object it is a new store, with an empty log.
             dataflow: Whose log it must be; None takes it as it is.
+            clock: Gives the time of day for what is written, in milliseconds since 1970; 0 is no time.
 
         Raises:
             DataError: `[MISSING_OBJECT]` an object that must be there is not, also when *all* of the log is gone;
                 `[CORRUPT]` an object is damaged or out of place; `[NEWER_FORMAT]`; `[STORE_OF_ANOTHER_DATAFLOW]`.
         """
-        log = cls(store, dataflow or "")
+        log = cls(store, dataflow or "", clock)
         log._load()
         return log
 
@@ -129,7 +131,7 @@ class Log:
             self._create_identity(IDENTITY)
             number = self.last + 1
             try:
-                self._write(Header(self.dataflow, number, number, self.owner, self._checksum, self.manifest), (record,))
+                self._write(self._header(number, number, self.owner, self.manifest), (record,))
             except FencedError as error:
                 if error.condition != "OBJECT_EXISTS":
                     raise
@@ -144,7 +146,7 @@ class Log:
     def append(self, records: Sequence[Record]) -> int:
         """Makes records durable, all of them or none, and applies them to `history`.
 
-        A group that ends with `Stopped` is sealed by an empty group after it, so that the loss of either is seen.
+        A group that ends with `Stopped` is marked beside the log (`storage/stops.py`), so that its loss is seen.
 
         Returns:
             The number of their object.
@@ -156,7 +158,8 @@ class Log:
         with self._writing:
             number = self._write_next(tuple(records))
             if records and isinstance(records[-1], Stopped):
-                self._write_next(())
+                self._create_identity(mark_of(number))
+                drop_older_marks(self._store, number)
             return number
 
     def newer_owner(self) -> FencedError | None:
@@ -164,6 +167,8 @@ class Log:
 
         Whatever goes wrong in a process may be a successor's doing, which has taken its scratch files and sinks.
         """
+        if self._store.size(name_of(self.last + 1)) is None:  # where a newer owner's claim would be, and stay
+            return None
         later = [number for number in self._numbers() if number > self.last]
         if (
             not later or self._group(later[-1]).header.token == self._token
@@ -208,13 +213,28 @@ class Log:
 
     def last_claim(self) -> Claim | None:
         """Tells who owns the log, or owned it last; None if nobody ever did. Claims outlive manifests."""
-        token = next(self.claims(), None)
-        if token is None:
+        return self._claim_of(self.owner)
+
+    def previous_claim(self) -> Claim | None:
+        """Return the claim of the owner before the newest; None if there was none."""
+        return self._claim_of(self.predecessor)
+
+    def _claim_of(self, token: int) -> Claim | None:
+        if not token:
             return None
         (record,) = self._group(token).records
         if not isinstance(record, Claim):
             raise _misplaced(token, "is not the claim that the log's owners rest on")
         return record
+
+    def check_mark(self) -> None:
+        """Refuse a mark of the newest stop in good order that is damaged, or another store's.
+
+        Raises:
+            DataError: `[CORRUPT]`.
+        """
+        if (mark := newest_mark(self._store)) is not None:
+            self._check_identity(mark)
 
     def groups(self) -> Iterator[Group]:
         """Reads the objects from the newest manifest on again, in order."""
@@ -228,11 +248,14 @@ class Log:
         number = self.last + 1
         manifest = number if any(isinstance(record, Snapshot) for record in records) else self.manifest
         try:
-            self._write(Header(self.dataflow, number, self._token, self.predecessor, self._checksum, manifest), records)
+            self._write(self._header(number, self._token, self.predecessor, manifest), records)
         except FencedError as error:
             self._failure = self._taken_over(number)
             raise self._failure from error
         return number
+
+    def _header(self, number: int, token: int, predecessor: int, manifest: int) -> Header:
+        return Header(self.dataflow, number, token, predecessor, self._checksum, manifest, self._clock())
 
     def _write(self, header: Header, records: tuple[Record, ...]) -> None:
         content = encode_group(header, records)
@@ -327,6 +350,12 @@ class Log:
             group = newest if number == numbers[-1] else self._group(number)
             self._check_place(group, number)
             self._take(group)
+        if (marked := last_mark(self._store)) > self.last:
+            raise DataError(
+                "MISSING_OBJECT",
+                f"{name_of(marked)} is not there, though an owner stopped in good order with it, and the log ends with "
+                f"{name_of(self.last)}: what came between is lost: {RESTORE}",
+            )
         if self.manifest or not self._only_claims:
             self._check_identity(BEGUN)
         if len(self._leftovers) < self.manifest - FIRST:
@@ -338,19 +367,17 @@ class Log:
 
     def _reset(self) -> None:
         self.history = History(self.dataflow)
-        self.last = self.manifest = self.owner = self.predecessor = 0
-        self.sealed = False
+        self.last = self.manifest = self.owner = self.predecessor = self.written_at = 0
         self._checksum = b""
         self._only_claims = True
         self._garbage, self._leftovers = [], []
 
     def _take(self, group: Group) -> None:
         self.last, self._checksum = group.header.number, group.checksum
-        self.manifest = group.header.manifest
+        self.manifest, self.written_at = group.header.manifest, group.header.at
         self.owner, self.predecessor = group.header.token, group.header.predecessor
         if self.last != self.owner:
             self._garbage.append(self.last)
-        self.sealed = not group.records
         for record in group.records:
             self._only_claims = self._only_claims and isinstance(record, Claim)
             self.history.apply(record)

@@ -52,6 +52,7 @@ class Claim(Recorded, frozen=True, tag="claim"):
         host, pid, at: Who and when (milliseconds since 1970), for people.
         program: The program's identity: graph, schemas, keys, canonical plans (`docs/formats/log.md`).
         environment: Versions and settings that results depend on.
+        process: Tells the process from all others that have its number on that host (`runtime/processes.py`), for people; empty if unknown.
     """
 
     host: str
@@ -59,6 +60,7 @@ class Claim(Recorded, frozen=True, tag="claim"):
     at: int
     program: dict[str, Any]
     environment: dict[str, Any]
+    process: str = ""
 
 
 class Admitted(Recorded, frozen=True, tag="admitted"):

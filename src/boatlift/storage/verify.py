@@ -14,6 +14,7 @@ from boatlift.storage.history import History
 from boatlift.storage.input_log import INPUT, verify_input
 from boatlift.storage.log import IDENTITIES, LOG, Log, name_of
 from boatlift.storage.records import RunRef
+from boatlift.storage.stops import STOPS, last_mark, mark_of
 from boatlift.storage.store import Store
 
 __all__ = ["verify"]
@@ -25,26 +26,27 @@ def verify(store: Store) -> Iterator[Finding]:
     """Reads every object of a store and tells what is wrong, and what is there that nobody names.
 
     It checks each log object by itself, then the log as a whole (numbers, chain, owners and all their claims), then size
-    and digest of every run that a live checkpoint names, then what was pushed to sources. One loss cannot be seen by anyone: that of the newest object of a log whose owner
-    did not stop in good order, for a crash just before it leaves the same bytes; the sinks, which know their last step,
-    tell it at the next start.
+    and digest of every run that a live checkpoint names, then what was pushed to sources. One loss cannot be seen by anyone: that of the newest objects of a log whose owner
+    did not stop in good order, for a crash just before them leaves the same bytes; the sinks, which know their last step,
+    tell it at the next start. An owner that stopped in good order has left a mark of how far the log went.
 
     It may run beside the owner: what the owner deletes meanwhile is looked up again before it is called missing.
     """
     damaged = set()
     for name in store.list(""):
-        if name in IDENTITIES or name.startswith(LOG):
+        if name in IDENTITIES or name.startswith((LOG, STOPS)):
             for finding in _check_object(store, name):
                 damaged.add(finding.name)
                 yield finding
     try:
         log = Log.open(store, None)
         claims = [*log.claims()]
+        log.check_mark()
     except BoatliftError as error:
         if not any(name in error.message for name in damaged):
             yield Finding("log", error.condition, error.message)
         return
-    yield from _check_end(log)
+    yield from _check_end(store, log)
     yield from _check_runs(store, log.history)
     yield from verify_input(store, log.store_id, _taken_of_pushes(log.history))
     yield from _left_over(store, log, claims)
@@ -74,13 +76,13 @@ def _check_object(store: Store, name: str) -> Iterator[Finding]:
             yield Finding(name, error.condition, error.message)
 
 
-def _check_end(log: Log) -> Iterator[Finding]:
-    if log.history.stopped and not log.sealed:
-        name = name_of(log.last + 1)
+def _check_end(store: Store, log: Log) -> Iterator[Finding]:
+    if log.history.stopped and last_mark(store) < log.last:
+        name = mark_of(log.last)
         yield Finding(
             name,
-            "MISSING_OBJECT",
-            f"{name} is not there, though the owner stopped in good order: it was lost, or the process died right then",
+            None,
+            f"{name} is not there: the owner died just after its stop in good order, or the mark of it was lost",
         )
 
 
@@ -96,7 +98,7 @@ def _left_over(store: Store, log: Log, claims: Sequence[int]) -> Iterator[Findin
     needed = {*IDENTITIES, *log.history.live_runs(), *(name_of(token) for token in claims)}
     begin = name_of(log.manifest)
     for name in store.list(""):
-        belongs = name.startswith(INPUT) or (name.startswith(LOG) and name >= begin)
+        belongs = name.startswith((INPUT, STOPS)) or (name.startswith(LOG) and name >= begin)
         if name not in needed and not belongs:
             yield Finding(name, None, f"{name} is left over: nothing that is kept names it")
 

@@ -1,0 +1,116 @@
+"""Owners come and go: an older one ends soon though it has nothing to do, a newer one says from which process it has taken over."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from boatlift.errors import FencedError
+from boatlift.runtime import host
+from boatlift.runtime.host import Host
+from boatlift.runtime.processes import Life, life_of, this_process
+from boatlift.runtime.progress import Progress
+from boatlift.storage.log import Log
+from boatlift.storage.records import Claim
+from support.hosts import Background, RaisingEngine, open_store, run
+from support.logs import claimed
+from support.memory_engine import PROGRAM, MemoryEngine, World
+from support.waiting import until
+
+
+def claim_of(process: str, pid: int, host_name: str = "") -> Claim:
+    return Claim(host_name or socket.gethostname(), pid, 1_700_000_000_000, PROGRAM, {"python": "3"}, process)
+
+
+def test_an_idle_owner_ends_soon_after_another_process_has_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "LOOK_SECONDS", 0.01)
+    seen: list[str] = []
+    idle = Host(
+        MemoryEngine(World(rows=3)), open_store(tmp_path), available_now=False, watch=lambda p: seen.append(p.what)
+    )
+    older = Background(idle.run)
+    try:
+        until(lambda: seen.count("idle") > 3)
+        claimed(open_store(tmp_path), claim_of("", 4711, "elsewhere"))
+        error = older.result()
+    finally:
+        idle.stop()
+    assert isinstance(error, FencedError)
+    assert "process 4711 on elsewhere has taken flow over" in error.message
+
+
+def test_an_owner_that_is_the_newest_runs_on_however_often_it_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "LOOK_SECONDS", 0.0)
+    world = World(rows=60)
+    run(MemoryEngine(world), open_store(tmp_path))
+    world.check()
+
+
+def takeovers(root: Path, world: World) -> list[str]:
+    seen: list[Progress] = []
+    run(MemoryEngine(world), open_store(root), seen.append)
+    return [progress.said for progress in seen if progress.what == "takeover"]
+
+
+def test_a_newer_owner_says_from_which_process_it_has_taken_over_unless_that_stopped_in_good_order(
+    tmp_path: Path,
+) -> None:
+    world = World(rows=3)
+    with pytest.raises(ZeroDivisionError):
+        run(RaisingEngine(world), open_store(tmp_path))
+    (said,) = takeovers(tmp_path, world)
+    assert re.fullmatch(
+        rf"taken over from process {os.getpid()} on {socket.gethostname()}, owner since [\d: -]+ UTC, which still lives: .*",
+        said,
+    )
+    assert takeovers(tmp_path, world) == []
+
+
+@pytest.mark.parametrize(
+    ("process", "where", "said"),
+    [
+        (f"{this_process().rpartition('/')[0]}/1", "", "which has ended without a clean stop"),
+        ("", "", "which has not stopped in good order: if it still runs, it ends by itself"),
+        (this_process(), "elsewhere", "which has not stopped in good order: if it still runs, it ends by itself"),
+    ],
+    ids=["another process has its number", "not recorded", "elsewhere"],
+)
+def test_it_says_what_became_of_that_process_as_far_as_that_is_known(
+    tmp_path: Path, process: str, where: str, said: str
+) -> None:
+    claimed(open_store(tmp_path), claim_of(process, os.getpid(), where))
+    (told,) = takeovers(tmp_path, World(rows=3))
+    assert said in told
+
+
+def test_a_process_is_known_by_when_it_began() -> None:
+    code = "from boatlift.runtime.processes import this_process; print(this_process(), flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        claim = claim_of(other.stdout.readline().strip(), other.pid)
+        assert life_of(claim) is Life.RUNNING
+        other.kill()
+        until(lambda: life_of(claim) is Life.ENDED)  # dead, and not buried yet
+    assert life_of(claim) is Life.ENDED
+    assert life_of(claim_of(claim.process, os.getpid())) is Life.ENDED, "its number is another's now"
+    assert life_of(claim_of("another-boot/pid:[1]/7", os.getpid())) is Life.UNKNOWN
+    assert life_of(claim_of("", os.getpid())) is Life.UNKNOWN
+
+
+def test_objects_of_the_log_say_when_they_were_written(tmp_path: Path) -> None:
+    engine = MemoryEngine(World(rows=3))
+    Host(engine, open_store(tmp_path), available_now=True, clock=lambda: 1_700_000_000_000).run()
+    log = Log.open(open_store(tmp_path), None)
+    assert {group.header.at for group in log.groups()} == {1_700_000_000_000} == {log.written_at}
