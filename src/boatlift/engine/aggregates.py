@@ -16,6 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
     ByteType,
     DataType,
+    DecimalType,
     DoubleType,
     FloatType,
     IntegerType,
@@ -45,7 +46,7 @@ KEY_GROUPS = 4096
 Function = Literal["count_all", "count", "sum", "avg", "min", "max"]
 
 _SUPPORTED = "count, sum, avg, min and max of an expression"
-_SUMMABLE = (ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType)
+_SUMMABLE = (ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType, DecimalType)
 _INSTEAD = {
     "first": "min(…) or max(…): rows have no order",
     "last": "min(…) or max(…): rows have no order",
@@ -189,7 +190,7 @@ def _argument(frame: DataFrame, function: str, column: Column, output: str) -> _
     if function in ("sum", "avg") and not isinstance(kind, _SUMMABLE):
         raise _unsupported(
             output,
-            f"{function} over {kind.simpleString()} is not kept exactly: cast it to long or double in a transform",
+            f"{function} over {kind.simpleString()} is not kept exactly: cast it to a number (long, double, decimal) in a transform",
         )
     return _Argument(column, kind, json.dumps(canonical(analysed(selected)), sort_keys=True))
 
