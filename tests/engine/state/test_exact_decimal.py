@@ -102,25 +102,34 @@ def test_many_keys_of_every_type(tmp_path: Path, precision: int, scale: int) -> 
         assert cut.step(rows) == (expected, mark)
 
 
-@given(
-    st.sampled_from(TYPES),
-    st.data(),
-    st.integers(1, 8)
-    | st.integers(1, 2**40)
-    | st.integers(2**62, 2**63 - 1)
-    | st.sampled_from([2**32 - 1, 2**32, 2**32 + 1]),
-)
-def test_averages_are_rounded_once_for_any_count(kind: tuple[int, int], data: st.DataObject, count: int) -> None:
-    precision, scale = kind
-    total = data.draw(values_of(min(38, precision + 10)))
-    limbs = _limbs(total)
-    result = average_type(pa.decimal128(*kind))
-    found, overflow = average_of_decimals(limbs, np.array([count], np.int64), pa.decimal128(*kind))
-    expected = (2 * abs(total) * 10 ** (result.scale - scale) + count) // (2 * count)
-    assert overflow[0] == (expected >= 10**result.precision)
-    if not overflow[0]:
-        signed = expected if total >= 0 else -expected
-        assert Column(result, found).to_arrow()[0].as_py() == scaled(signed, result.scale)
+COUNTS = [1, 2, 3, 7, 32, 160, 10**9, 2**32 - 1, 2**32, 2**32 + 1, 2**40 - 1, 2**50 + 3, 2**62, 2**63 - 1]
+
+
+@pytest.mark.parametrize(("precision", "scale"), TYPES)
+def test_averages_are_rounded_once_for_any_count(precision: int, scale: int) -> None:
+    kind, chance = pa.decimal128(precision, scale), random.Random(precision * 100 + scale)
+    result, digits = average_type(kind), sum_type(kind).precision
+    most = 10**digits
+    for count in COUNTS:
+        half = count // 2 * 10**scale
+        for total in (
+            0,
+            1,
+            half,
+            max(half - 1, 0),
+            half + 1,
+            most - 1,
+            most,
+            chance.randrange(most),
+            chance.randrange(10**9),
+        ):
+            for signed in (total, -total):
+                found, overflow = average_of_decimals(_limbs(signed), np.array([count], np.int64), kind)
+                average = (2 * total * 10 ** (result.scale - scale) + count) // (2 * count)
+                assert overflow[0] == (total >= most or average >= 10**result.precision)
+                if not overflow[0]:
+                    expected = scaled(average if signed >= 0 else -average, result.scale)
+                    assert Column(result, found).to_arrow()[0].as_py() == expected
 
 
 @given(
@@ -129,6 +138,7 @@ def test_averages_are_rounded_once_for_any_count(kind: tuple[int, int], data: st
 @example([10**38 - 1], (38, 0))
 @example([10**38 - 1, 1], (38, 0))
 @example([-(10**38) + 1, -1], (38, 0))
+@example([-(2**64)], (38, 0))
 @example([10**18 - 1], (8, 2))
 @example([10**18], (8, 2))
 @example([-(10**18)], (8, 2))
