@@ -60,8 +60,12 @@ _INSTEAD = {
     "variance": "sums of x and x * x, and a transform of these",
     "collect_list": "a sink with the rows themselves",
     "collect_set": "group_by with the column as another key",
-    "approx_count_distinct": "group_by with the column as another key",
 }
+_DISTINCT = (
+    "distinct values are not kept as state: count them anew now and then, "
+    '`stream.recompute("name", lambda df: df.groupBy("k").agg(F.count_distinct("x").alias("n")), policy=bl.Batch(epochs=10))`, '
+    "or group_by with the column as another key, and count the rows that the sink holds"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,13 +172,15 @@ def _read(frame: DataFrame, column: Column) -> tuple[Function, _Argument | None]
         raise _unsupported(output, what)
     function = {"mean": "avg"}.get(call.function, call.function)
     if call.distinct:
-        raise _unsupported(output, "counts distinct values: group_by with the column as another key, then count these")
+        raise _unsupported(output, _DISTINCT)
     if function == "count" and call.counts_rows:
         return "count_all", None
     if function in ("count", "sum", "avg", "min", "max"):
         if len(call.arguments) != 1:
             raise _unsupported(output, f"{function} of {len(call.arguments)} columns: name one expression")
         return cast("Function", function), _argument(frame, function, call.arguments[0], output)
+    if function == "approx_count_distinct":
+        raise _unsupported(output, _DISTINCT)
     instead = next((use for name, use in _INSTEAD.items() if function.startswith(name)), None)
     if instead is None:
         known = "use one of these, and compute with the result in a transform"
