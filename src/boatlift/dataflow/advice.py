@@ -191,7 +191,7 @@ def advise(owner: object, name: str, table: Mapping[str, str], here: str, keys: 
     written = {"here": _variable(here), "keys": ", ".join(f'"{key}"' for key in keys), "other": "other"}
     if name in _FRAME_NAMES:
         raise AttributeInvalidError(
-            "NOT_ON_A_STREAM", f"{here} is a {kind}, used where Spark takes a DataFrame: {_of_two('stream', here)}"
+            "NOT_ON_A_STREAM", f"{here} is a {kind}, used where Spark takes a DataFrame: {of_two('stream', here)}"
         )
     if name in table:
         raise AttributeInvalidError("NOT_ON_A_STREAM", f"a {kind} has no {name}: {_filled(table[name], written)}")
@@ -214,11 +214,17 @@ def used_as_frame(captured: str, processor: str, upstream: str) -> InvalidError:
     return InvalidError(
         "NOT_ON_A_STREAM",
         f"the function of {processor} uses the stream {captured}, and can use the rows of its own step and static tables alone: "
-        f"{_of_two(upstream, captured)}",
+        f"{of_two(upstream, captured)}",
     )
 
 
-def _of_two(here: str, other: str) -> str:
+def of_two(here: str, other: str) -> str:
+    """Return what is written to bring the rows of two streams together.
+
+    Args:
+        here: The stream whose rows are transformed.
+        other: The other one.
+    """
     written = {"here": _variable(here), "other": _variable(other, "other")}
     return f"{_filled(_LOOKUP, written)}; for the rows of both {_filled(_UNION, written).removeprefix('write ')}"
 
