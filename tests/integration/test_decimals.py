@@ -96,7 +96,7 @@ def batch(spark: SparkSession) -> DataFrame:
 
 
 def expected_of(spark: SparkSession) -> tuple[Any, set[tuple[Any, ...]]]:
-    """Gives types and rows of Spark's own aggregate, which for once computes all averages as decimals."""
+    """Return types and rows of Spark's own aggregate, with all averages computed as decimals."""
     before = spark.conf.get("spark.sql.optimizer.excludedRules", "")
     spark.conf.set("spark.sql.optimizer.excludedRules", IN_DOUBLES)
     try:
