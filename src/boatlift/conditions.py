@@ -22,6 +22,11 @@ CONDITIONS: dict[str, Condition] = {
     "EMPTY_DATAFLOW": Condition("InvalidError", "the dataflow has no source or no sink", "add what is missing"),
     "BAD_NAME": Condition("InvalidError", "a name has characters other than letters, digits, - and _", "rename it"),
     "BAD_OPTION": Condition("InvalidError", "an option has a value that makes no sense", "correct the option"),
+    "NOT_ON_A_STREAM": Condition(
+        "InvalidError",
+        "a stream is used as if it were one of Spark's DataFrames",
+        "write what the message shows instead",
+    ),
     "BAD_LOOKUP": Condition(
         "InvalidError", "a lookup of what cannot be looked up, or for rows it cannot be for", "change what it reads"
     ),

@@ -47,7 +47,7 @@ class BoatliftError(Exception):
 
     def __init__(self, condition: str, message: str) -> None:
         known = CONDITIONS.get(condition)
-        if known is None or known.error != type(self).__name__:
+        if known is None or known.error not in {cls.__name__ for cls in type(self).__mro__}:
             raise AssertionError(f"[{condition}] is not a condition of {type(self).__name__}")
         super().__init__(f"[{condition}] {message}")
         self.condition = condition

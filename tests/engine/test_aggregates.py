@@ -38,6 +38,8 @@ def test_each_function_is_read_with_argument_name_and_types(frame: DataFrame) ->
             F.min("k"),
             F.max(frame["d"]),
             F.min("money").alias("least"),
+            F.sum("money").alias("paid"),
+            F.avg("money").alias("price"),
         ],
     )
     got = [(a.function, a.output, a.input_type, a.output_type, a.spark_type.simpleString()) for a in parsed.aggregates]
@@ -52,6 +54,8 @@ def test_each_function_is_read_with_argument_name_and_types(frame: DataFrame) ->
         ("min", "min(k)", pa.string(), pa.string(), "string"),
         ("max", "max(d)", pa.float64(), pa.float64(), "double"),
         ("min", "least", pa.decimal128(10, 2), pa.decimal128(10, 2), "decimal(10,2)"),
+        ("sum", "paid", pa.decimal128(10, 2), pa.decimal128(20, 2), "decimal(20,2)"),
+        ("avg", "price", pa.decimal128(10, 2), pa.decimal128(14, 6), "decimal(14,6)"),
     ]
 
 
@@ -96,9 +100,7 @@ UNSUPPORTED = {
     "cast": (lambda: F.sum("i").cast("int").alias("z"), "compute with the result in a transform"),
     "text": (lambda: F.expr("sum(i) AS z"), "write F.sum('x')"),
     "window": (lambda: F.sum("i").over(Window.partitionBy("k")), None),
-    "decimal": (lambda: F.sum("money"), "cast it to long or double"),
-    "decimal average": (lambda: F.avg("money"), "cast it to long or double"),
-    "text sum": (lambda: F.sum("k"), "cast it to long or double"),
+    "text sum": (lambda: F.sum("k"), "cast it to a number (long, double, decimal)"),
 }  # fmt: skip
 
 

@@ -233,3 +233,36 @@ def test_our_own_errors_pass_through(rows: DataFrame) -> None:
     with pytest.raises(BoatliftError) as caught:
         apply(rows, lambda df: df.withColumn("n", now()), "clean")
     assert caught.value.condition == "OUTSIDE_STEP"
+
+
+@pytest.mark.parametrize("how", ["join", "union", "alone"])
+def test_the_frame_of_another_transform_is_refused(spark: SparkSession, rows: DataFrame, how: str) -> None:
+    """Its rows would be those of whichever step the other transform was at."""
+    kept: list[DataFrame] = []
+
+    def keep(df: DataFrame) -> DataFrame:
+        kept.append(df)
+        return df
+
+    check_row_wise(spark.createDataFrame([], rows.schema), keep, "other")
+
+    def use(df: DataFrame) -> DataFrame:
+        if how == "alone":
+            return kept[0]
+        return df.union(kept[0]) if how == "union" else df.join(kept[0], rows.columns[0])
+
+    with pytest.raises(
+        InvalidError, match=r"\[NOT_ON_A_STREAM\] clean uses a DataFrame that another transform was handed"
+    ):
+        check_row_wise(rows, use, "clean")
+
+
+def test_a_union_of_the_input_with_itself_passes(rows: DataFrame) -> None:
+    check_row_wise(rows, lambda df: df.union(df).unionByName(df), "clean")
+
+
+def test_a_misspelt_column_is_no_position(spark: SparkSession) -> None:
+    """Spark names the columns that there are, among them the position."""
+    frame = spark.createDataFrame([], "k LONG, _position LONG")
+    with pytest.raises(UserCodeError, match=r"\[USER_CODE\] clean raised AnalysisException.*`nope`"):
+        check_row_wise(frame, lambda df: df.where("nope > 0"), "clean")

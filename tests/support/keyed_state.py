@@ -8,6 +8,7 @@ import random
 import struct
 from collections import Counter
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import xxhash
 
-from boatlift.engine.state import Layout, StepKernel
+from boatlift.engine.state import Aggregate, Layout, StepKernel
 from boatlift.storage.records import RunRef
 
 Row = tuple[Any, ...]
@@ -96,12 +97,39 @@ class Oracle:
                 result.append(None)
             elif aggregate.function in ("min", "max"):
                 result.append(canonical((min if aggregate.function == "min" else max)(values, key=order)))
+            elif pa.types.is_decimal(aggregate.output_type):
+                result.append(of_decimals(aggregate, values))
             elif pa.types.is_integer(aggregate.output_type):
                 result.append(sum(values))
             else:
                 total = exact(values)
                 result.append(canonical(total / len(values) if aggregate.function == "avg" else total))
         return tuple(result)
+
+
+def of_decimals(aggregate: Aggregate, values: Sequence[Decimal]) -> Decimal | None:
+    """Sums or averages in integers, rounds half away from zero; None if the total or the result has too many digits."""
+    assert aggregate.input_type is not None
+    scale, result = aggregate.input_type.scale, aggregate.output_type
+    total = sum(unscaled(value, scale) for value in values)
+    if abs(total) >= 10 ** min(38, aggregate.input_type.precision + 10):
+        return None
+    if aggregate.function == "avg":
+        count, magnitude = len(values), abs(total) * 10 ** (result.scale - scale)
+        total = (1 if total >= 0 else -1) * ((2 * magnitude + count) // (2 * count))
+    return None if abs(total) >= 10**result.precision else scaled(total, result.scale)
+
+
+def unscaled(value: Decimal, scale: int) -> int:
+    sign, digits, exponent = value.as_tuple()
+    assert isinstance(exponent, int)
+    whole = Fraction(int("".join(map(str, digits)))) * Fraction(10) ** (exponent + scale)
+    assert whole.denominator == 1
+    return -int(whole) if sign else int(whole)
+
+
+def scaled(value: int, scale: int) -> Decimal:
+    return Decimal((int(value < 0), tuple(map(int, str(abs(value)))), -scale))
 
 
 def exact(values: Sequence[float]) -> float:

@@ -13,8 +13,9 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NoReturn
 
+from boatlift.dataflow.advice import OF_DATAFLOW, OF_GROUPED, OF_STREAM, advise, column_advice
 from boatlift.dataflow.contracts import Sink, Source
 from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Lazy
 from boatlift.dataflow.processors import (
@@ -98,6 +99,11 @@ class Dataflow:
         self._processors[processor.name] = processor
         return Stream(self, processor.name)
 
+    if not TYPE_CHECKING:  # a type checker shall go on finding names that are not there
+
+        def __getattr__(self, name: str) -> NoReturn:
+            advise(self, name, OF_DATAFLOW, "flow")
+
     def __repr__(self) -> str:
         return f"Dataflow({self.name!r}, {len(self._processors)} processors)"
 
@@ -149,11 +155,11 @@ class Stream:
 
     def group_by(self, *keys: str) -> Grouped:
         """Groups by columns, to be aggregated. NULL is a key like any other."""
-        return Grouped(self, _columns("group_by", keys))
+        return Grouped(self, _columns(self, "group_by", keys))
 
     def by(self, *keys: str) -> Keyed:
         """Names the columns by which a lookup finds the rows of this stream, an aggregate's or a recomputation's."""
-        return Keyed(self, _columns("by", keys))
+        return Keyed(self, _columns(self, "by", keys))
 
     def lookup(self, name: str, *, policy: Lazy | Eager | History | None = None, **tables: Keyed) -> Stream:
         """Gives each row the newest rows of other streams, as they are when it comes; it waits for none of them.
@@ -289,6 +295,11 @@ class Stream:
         """Hands every step to the outside, exactly once."""
         self.dataflow._add(SinkProcessor(_checked(name), self.name, sink))
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            advise(self, name, OF_STREAM, "" if name == "name" else self.name)
+
 
 @dataclass(frozen=True, slots=True)
 class Keyed:
@@ -323,8 +334,18 @@ class Grouped:
         flow = self.stream.dataflow
         return flow._add(Aggregate(_checked(name), self.stream.name, self.keys, columns, policy or Lazy()))
 
+    if not TYPE_CHECKING:
 
-def _columns(call: str, keys: tuple[str, ...]) -> tuple[str, ...]:
+        def __getattr__(self, name: str) -> NoReturn:
+            bare = name in ("stream", "keys")  # not set yet, as in a copy under way
+            advise(self, name, OF_GROUPED, "" if bare else self.stream.name, () if bare else self.keys)
+
+
+def _columns(stream: Stream, call: str, keys: tuple[str, ...]) -> tuple[str, ...]:
+    offered: tuple[object, ...] = keys
+    for key in offered:
+        if not isinstance(key, str):
+            raise column_advice(call, key, stream.name)
     if not keys or len(set(keys)) != len(keys):
         raise InvalidError("BAD_OPTION", f"{call}{keys}: name at least one column, and each only once")
     return keys

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from boatlift.dataflow.builder import Dataflow
+from boatlift.dataflow.captured import refuse_captured_streams
 from boatlift.dataflow.contracts import WritesInParts
 from boatlift.dataflow.policies import Ephemeral, History, Policy
 from boatlift.dataflow.processors import (
@@ -156,7 +157,7 @@ def plan(dataflow: Dataflow) -> Plan:
 
     Raises:
         InvalidError: `[EMPTY_DATAFLOW]`, `[AGGREGATE_OVER_CHANGES]`, `[BAD_LOOKUP]`, `[BAD_RECOMPUTATION]`, `[BAD_UNION]`,
-            `[NOT_DETERMINISTIC]`.
+            `[NOT_DETERMINISTIC]`, `[NOT_ON_A_STREAM]`.
     """
     processors = dataflow.processors
     readers: dict[str, list[Processor]] = {name: [] for name in processors}
@@ -168,6 +169,7 @@ def plan(dataflow: Dataflow) -> Plan:
     if not sources or not sinks:
         missing = "source" if not sources else "sink"
         raise InvalidError("EMPTY_DATAFLOW", f"{dataflow.name} has no {missing}, so it would do nothing: add one")
+    refuse_captured_streams(dataflow)
     for name, consumers in readers.items():
         if not consumers and name not in sinks:
             raise InvalidError("EMPTY_DATAFLOW", f"nothing reads {name}: give it a sink, or remove it")

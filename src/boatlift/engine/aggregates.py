@@ -16,6 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
     ByteType,
     DataType,
+    DecimalType,
     DoubleType,
     FloatType,
     IntegerType,
@@ -45,7 +46,7 @@ KEY_GROUPS = 4096
 Function = Literal["count_all", "count", "sum", "avg", "min", "max"]
 
 _SUPPORTED = "count, sum, avg, min and max of an expression"
-_SUMMABLE = (ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType)
+_SUMMABLE = (ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType, DecimalType)
 _INSTEAD = {
     "first": "min(…) or max(…): rows have no order",
     "last": "min(…) or max(…): rows have no order",
@@ -59,8 +60,12 @@ _INSTEAD = {
     "variance": "sums of x and x * x, and a transform of these",
     "collect_list": "a sink with the rows themselves",
     "collect_set": "group_by with the column as another key",
-    "approx_count_distinct": "group_by with the column as another key",
 }
+_DISTINCT = (
+    "distinct values are not kept as state: count them anew now and then, "
+    '`stream.recompute("name", lambda df: df.groupBy("k").agg(F.count_distinct("x").alias("n")), policy=bl.Batch(epochs=10))`, '
+    "or group_by with the column as another key, and count the rows that the sink holds"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,13 +172,15 @@ def _read(frame: DataFrame, column: Column) -> tuple[Function, _Argument | None]
         raise _unsupported(output, what)
     function = {"mean": "avg"}.get(call.function, call.function)
     if call.distinct:
-        raise _unsupported(output, "counts distinct values: group_by with the column as another key, then count these")
+        raise _unsupported(output, _DISTINCT)
     if function == "count" and call.counts_rows:
         return "count_all", None
     if function in ("count", "sum", "avg", "min", "max"):
         if len(call.arguments) != 1:
             raise _unsupported(output, f"{function} of {len(call.arguments)} columns: name one expression")
         return cast("Function", function), _argument(frame, function, call.arguments[0], output)
+    if function == "approx_count_distinct":
+        raise _unsupported(output, _DISTINCT)
     instead = next((use for name, use in _INSTEAD.items() if function.startswith(name)), None)
     if instead is None:
         known = "use one of these, and compute with the result in a transform"
@@ -189,7 +196,7 @@ def _argument(frame: DataFrame, function: str, column: Column, output: str) -> _
     if function in ("sum", "avg") and not isinstance(kind, _SUMMABLE):
         raise _unsupported(
             output,
-            f"{function} over {kind.simpleString()} is not kept exactly: cast it to long or double in a transform",
+            f"{function} over {kind.simpleString()} is not kept exactly: cast it to a number (long, double, decimal) in a transform",
         )
     return _Argument(column, kind, json.dumps(canonical(analysed(selected)), sort_keys=True))
 

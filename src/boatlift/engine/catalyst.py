@@ -91,9 +91,9 @@ class Tree:
             yield from child.walk()
 
 
-def is_input(node: Tree) -> bool:
-    """Tells whether a node marks the input of a transform."""
-    return node.kind == "SubqueryAlias" and node.fields["identifier"].get("name") == INPUT
+def is_input(node: Tree, mark: str = INPUT) -> bool:
+    """Return whether a node marks the input of a transform."""
+    return node.kind == "SubqueryAlias" and node.fields["identifier"].get("name") == mark
 
 
 def analysed(frame: DataFrame) -> Tree:

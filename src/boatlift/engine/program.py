@@ -400,6 +400,7 @@ def _compile_aggregate(unit: Unit, aggregate: Aggregate, frame: DataFrame, posit
             StateAggregate(spec.function, spec.argument, spec.output, spec.input_type, spec.output_type)
             for spec in parsed.aggregates
         ),
+        null_on_overflow=str(frame.sparkSession.conf.get("spark.sql.ansi.enabled")).lower() == "false",
     )
     output_schema = StructType(
         [frame.schema[key] for key in aggregate.keys] + [StructField(s.output, s.spark_type) for s in parsed.aggregates]

@@ -12,10 +12,11 @@ A step may be divided anyhow, run again, and handed changes; only what gives eac
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from boatlift.dataflow.advice import of_two
 from boatlift.dataflow.columns import POSITION
 from boatlift.engine.allowed import (
     AGGREGATE,
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = ["apply", "check_expressions", "check_row_wise"]
+
+_OWN = f"{INPUT}own"
+"""How the input is marked in a call that is made to see whether the function uses other frames."""
 
 _SCALAR_UDF_TYPES = frozenset({100, 101, 200, 204, 250, 251})
 """Python UDFs that give one value a row: plain, Arrow-optimised, pandas, pandas iterator, Arrow, Arrow iterator."""
@@ -65,7 +69,7 @@ def apply(rows: DataFrame, function: Callable[[DataFrame], DataFrame], name: str
     except BoatliftError:
         raise
     except Exception as error:
-        if isinstance(error, AnalysisException) and f"`{POSITION}`" in str(error):
+        if isinstance(error, AnalysisException) and f"with name `{POSITION}`" in str(error):
             raise InvalidError(
                 "NO_ROW_POSITION",
                 f"{name} draws from {POSITION}, which it did not keep: name the columns that tell rows apart, or draw before "
@@ -97,15 +101,23 @@ def check_row_wise(
         What the function gives.
 
     Raises:
-        InvalidError: `[NOT_ROW_WISE]`, `[NOT_DETERMINISTIC]`, naming processor, offender, and what to use instead.
+        InvalidError: `[NOT_ROW_WISE]`, `[NOT_DETERMINISTIC]`, naming processor, offender, and what to use instead;
+            `[NOT_ON_A_STREAM]` it uses the frame of another transform.
         UserCodeError: `[USER_CODE]` as `apply`.
     """
     marked = rows.alias(INPUT)
     context = current_context()
     calls = context.calls if context is not None else 0
     result = apply(marked, function, name)
+    plan, own = analysed(result), analysed(marked)
+    if any(
+        node != own for node in _inputs(plan)
+    ):  # a frame from elsewhere, or a union with itself, which Spark renumbers
+        if context is not None:
+            context.calls = calls
+        _refuse_frames_from_elsewhere(analysed(apply(rows.alias(_OWN), function, name)), name)
     walk = _Walk(name, deterministic, of_transform=True)
-    walk.check(analysed(result))
+    walk.check(plan)
     if deterministic is not False:
         if context is not None:
             context.calls = calls
@@ -116,6 +128,29 @@ def check_row_wise(
                 "bl.now(), bl.rand() and bl.uuid()",
             )
     return result
+
+
+def _inputs(node: Tree) -> Iterator[Tree]:
+    """Iterate over the topmost nodes that mark an input."""
+    if is_input(node):
+        yield node
+    else:
+        for child in node.children:
+            yield from _inputs(child)
+
+
+def _refuse_frames_from_elsewhere(node: Tree, name: str) -> None:
+    """Refuse a plan in which an input is marked otherwise than that of its own call."""
+    if is_input(node, _OWN):
+        return
+    if is_input(node):
+        raise InvalidError(
+            "NOT_ON_A_STREAM",
+            f"{name} uses a DataFrame that another transform was handed, or the same one at another call, and can use the rows of its own "
+            f"step and static tables alone: {of_two('stream', 'other')}",
+        )
+    for child in node.children:
+        _refuse_frames_from_elsewhere(child, name)
 
 
 def check_expressions(frame: DataFrame, name: str, deterministic: bool | None = None) -> None:

@@ -9,7 +9,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from boatlift.dataflow.columns import HASH
-from boatlift.engine.state.column import Column
+from boatlift.engine.state.column import Bits, Column
+from boatlift.engine.state.exact_decimal import cut_decimals, fit_integers
 from boatlift.engine.state.exact_sum import limbs_of_floats, limbs_of_integers, settle
 from boatlift.engine.state.group import Grouping, group, grouped_sum
 from boatlift.engine.state.layout import ROWS, Layout, Part
@@ -62,7 +63,7 @@ def _aggregate_argument(layout: Layout, number: int, array: pa.Array, grouping: 
         in_order = array.take(pa.array(order))
         for which in extremes:
             state.extremes[which, number] = grouped_ranked(which, in_order, starts)
-        return
+        extremes = []
     if not extremes and number not in layout.summed:
         return
     column = Column.from_arrow(array, kind, canonical=False).take(order)
@@ -75,6 +76,8 @@ def _aggregate_argument(layout: Layout, number: int, array: pa.Array, grouping: 
             with np.errstate(invalid="ignore"):  # signalling NaNs
                 values = column.values.view(f"<f{column.values.itemsize}").astype(np.float64)
             _add_floats(number, values, starts, state)
+        elif pa.types.is_decimal(kind):
+            _add_decimals(number, column.values, starts, state)
         else:
             _add_integers(number, column.values.astype(np.int64), starts, state)
 
@@ -99,6 +102,15 @@ def _add_integers(number: int, values: Ints, starts: Ints, state: State) -> None
         low, high = values & np.int64(0xFFFFFFFF), values >> 32
         limbs = settle({0: grouped_sum(low, starts), 1: grouped_sum(high, starts)})
     for limb, total in limbs.items():
+        state.adds[Part("sum", number, limb)] = total
+
+
+def _add_decimals(number: int, values: Bits, starts: Ints, state: State) -> None:
+    if fit_integers(values):
+        _add_integers(number, np.ascontiguousarray(values["low"]).view(np.int64), starts, state)
+        return
+    limbs = {limb: grouped_sum(part, starts) for limb, part in cut_decimals(values).items()}
+    for limb, total in settle(limbs).items():
         state.adds[Part("sum", number, limb)] = total
 
 

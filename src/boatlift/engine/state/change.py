@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from boatlift.engine.state.column import Column
 from boatlift.engine.state.digest import add_column, add_constant, finish
+from boatlift.engine.state.exact_decimal import average_of_decimals, sum_of_decimals
 from boatlift.engine.state.exact_sum import to_double, to_integer
-from boatlift.engine.state.layout import Layout
+from boatlift.engine.state.layout import Aggregate, Layout
 from boatlift.engine.state.order_code import ABSENT, from_codes, merge_ranked
 from boatlift.engine.state.partials import Partials, State, settle_sums
 from boatlift.engine.state.probe import Previous
@@ -48,11 +49,12 @@ def change(layout: Layout, delta: Partials, previous: Previous, *, upserts: bool
         Batches of `layout.output_schema`: first the rows before, then the rows after, each sorted as `delta` is.
 
     Raises:
-        DataError: `[OVERFLOW]` a sum of integers is no int64.
+        DataError: `[OVERFLOW]` a sum of integers is no int64; a sum or average of decimals does not fit its type, and is not
+            to be NULL.
     """
     length = len(delta)
     after = results(layout, merge_states(layout, previous.state, delta.state))
-    before = results(layout, previous.state) if previous.everyone or previous.found.any() else None
+    before = results(layout, previous.state, refuses=False) if previous.everyone or previous.found.any() else None
     changed: Mask | None = None
     if before is not None:
         same = previous.found
@@ -107,11 +109,17 @@ def merge_states(layout: Layout, left: State, right: State) -> State:
     return merged
 
 
-def results(layout: Layout, state: State) -> Sequence[Column]:
+def results(layout: Layout, state: State, *, refuses: bool = True) -> Sequence[Column]:
     """Gives the result columns of a state.
 
+    Args:
+        layout: What to compute.
+        state: Its sums are settled.
+        refuses: Whether decimals that overflow are an error, unless the layout lets them be NULL. The rows before a step are
+            what they were when they were made, under whichever rule.
+
     Raises:
-        DataError: `[OVERFLOW]` a sum of integers is no int64.
+        DataError: `[OVERFLOW]` as `change`.
     """
     doubles: dict[int, Floats] = {}
     columns: list[Column] = []
@@ -136,6 +144,8 @@ def results(layout: Layout, state: State) -> Sequence[Column]:
                     f"sum({aggregate.argument}) of {int(misfit.sum())} keys is beyond 64 bits: cast it to a double",
                 )
             columns.append(Column(aggregate.output_type, total, valid))
+        elif pa.types.is_decimal(aggregate.output_type):
+            columns.append(_decimal(layout, state, aggregate, present, refuses))
         else:
             if number not in doubles:
                 doubles[number] = _double(state, number)
@@ -145,6 +155,29 @@ def results(layout: Layout, state: State) -> Sequence[Column]:
             bits = value.view(np.uint64)
             columns.append(Column(aggregate.output_type, bits if valid is None else np.where(valid, bits, 0), valid))
     return columns
+
+
+def _decimal(layout: Layout, state: State, aggregate: Aggregate, present: Mask, refuses: bool) -> Column:
+    """Return a sum or average of decimals; NULL where there is no value, or where it overflows and is not refused."""
+    number = layout.number(aggregate.argument)
+    kind, limbs = layout.arguments[number][1], state.limbs(number)
+    if aggregate.function == "sum":
+        values, overflow = sum_of_decimals(limbs, state.length, kind)
+    else:
+        values, overflow = average_of_decimals(limbs, state.counts(number), kind)
+    if overflow.any():
+        if refuses and not layout.null_on_overflow:
+            raise DataError(
+                "OVERFLOW",
+                f"{aggregate.name}, a {aggregate.function} of decimals, has more digits than {aggregate.output_type} holds for "
+                f"{int(overflow.sum())} keys: cast the column to fewer digits behind the point or to a double in a transform, "
+                "or begin with spark.sql.ansi.enabled=false, under which it is NULL",
+            )
+        present = present & ~overflow
+    if present.all():
+        return Column(aggregate.output_type, values)
+    values[~present] = np.zeros(1, values.dtype)[0]
+    return Column(aggregate.output_type, values, present)
 
 
 def _double(state: State, number: int) -> Floats:

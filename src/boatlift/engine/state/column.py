@@ -18,13 +18,15 @@ import pyarrow.compute as pc
 
 from boatlift.errors import InvalidError
 
-__all__ = ["Bits", "Column", "fits_codes", "is_supported", "sort_rows", "storage_of", "unequal_rows"]
+__all__ = ["DECIMAL", "Bits", "Column", "fits_codes", "is_supported", "sort_rows", "storage_of", "unequal_rows"]
 
 Bits = npt.NDArray[Any]
 Indices = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
-_DECIMAL = np.dtype([("low", "<u8"), ("high", "<i8")])
+DECIMAL = np.dtype([("low", "<u8"), ("high", "<i8")])
+"""The storage of a decimal: its unscaled value in two's complement."""
+
 _NAN = {4: np.uint32(0x7FC00000), 8: np.uint64(0x7FF8000000000000)}
 
 
@@ -42,7 +44,7 @@ def storage_of(kind: pa.DataType) -> np.dtype[Any] | None:
     if types.is_float32(kind) or types.is_float64(kind):
         return np.dtype(f"<u{kind.bit_width // 8}")
     if types.is_decimal128(kind):
-        return _DECIMAL
+        return DECIMAL
     if types.is_signed_integer(kind) or types.is_date32(kind) or types.is_timestamp(kind) or types.is_duration(kind):
         return np.dtype(f"<i{kind.bit_width // 8}")
     raise InvalidError(
@@ -62,7 +64,7 @@ def is_supported(kind: pa.DataType) -> bool:
 def fits_codes(kind: pa.DataType) -> bool:
     """Tells whether a type's order fits into 64-bit integers: all fixed-width types but decimals of over 18 digits."""
     storage = storage_of(kind)
-    return storage is not None and (storage != _DECIMAL or bool(kind.precision <= 18))
+    return storage is not None and (storage != DECIMAL or bool(kind.precision <= 18))
 
 
 @dataclass(frozen=True, slots=True)

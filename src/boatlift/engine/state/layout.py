@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.engine.state.column import fits_codes, is_supported
+from boatlift.engine.state.exact_decimal import average_type, sum_type
 from boatlift.errors import InvalidError
 
 __all__ = ["Aggregate", "Function", "Layout", "Part"]
@@ -59,7 +60,7 @@ class Aggregate:
         name: The result column.
         input_type: The argument's type; None for `count_all`.
         output_type: The result's type: int64 for counts and sums of integers, float64 for sums of floating point and
-            for averages, the input's type for min and max.
+            for averages, the input's type for min and max; sums and averages of decimals have the types of `exact_decimal`.
     """
 
     function: Function
@@ -75,7 +76,9 @@ class Aggregate:
             )
         kind = self.input_type
         if self.function in ("sum", "avg"):
-            possible = kind is not None and (pa.types.is_signed_integer(kind) or pa.types.is_floating(kind))
+            possible = kind is not None and (
+                pa.types.is_signed_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal128(kind)
+            )
         elif self.function in ("min", "max"):
             possible = kind is not None and is_supported(kind)
         else:
@@ -94,6 +97,8 @@ class Aggregate:
     def _result_type(self) -> pa.DataType:
         if self.function in ("count_all", "count"):
             return pa.int64()
+        if self.function in ("sum", "avg") and pa.types.is_decimal128(self.input_type):
+            return sum_type(self.input_type) if self.function == "sum" else average_type(self.input_type)
         if self.function == "avg" or (self.function == "sum" and pa.types.is_floating(self.input_type)):
             return pa.float64()
         return pa.int64() if self.function == "sum" else self.input_type
@@ -106,10 +111,12 @@ class Layout:
     Attributes:
         keys: Name and type of each key column, in order.
         aggregates: The result columns, in order.
+        null_on_overflow: Whether a sum or average of decimals that overflows is NULL (Spark without ANSI) and no error.
     """
 
     keys: tuple[tuple[str, pa.DataType], ...]
     aggregates: tuple[Aggregate, ...]
+    null_on_overflow: bool = False
 
     def __post_init__(self) -> None:
         if not self.keys or not self.aggregates:
@@ -171,5 +178,5 @@ class Layout:
     def _numbers(self, *functions: str) -> tuple[int, ...]:
         return tuple(sorted({self.number(a.argument) for a in self.aggregates if a.function in functions}))
 
-    def __reduce__(self) -> tuple[type[Layout], tuple[object, object]]:
-        return Layout, (self.keys, self.aggregates)
+    def __reduce__(self) -> tuple[type[Layout], tuple[object, object, bool]]:
+        return Layout, (self.keys, self.aggregates, self.null_on_overflow)
