@@ -326,7 +326,10 @@ class Log:
                 )
             group = newest if number == numbers[-1] else self._group(number)
             self._check_place(group, number)
-            self._take(group)
+            try:
+                self._take(group)
+            except (TypeError, ValueError) as error:  # times of different domains do not compare
+                raise _misplaced(number, f"holds times that do not go with those before ({error})") from error
         if self.manifest or not self._only_claims:
             self._check_identity(BEGUN)
         if len(self._leftovers) < self.manifest - FIRST:
