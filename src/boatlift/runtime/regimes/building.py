@@ -14,7 +14,7 @@ from boatlift.runtime.regimes.ordered import Ordered
 from boatlift.runtime.regimes.processor import Processor
 from boatlift.runtime.regimes.program import Program
 from boatlift.runtime.regimes.structured import Head, Structured
-from boatlift.storage.facts import Chosen
+from boatlift.storage.facts import Chosen, last_epoch
 from boatlift.storage.standing import Standing
 from boatlift.times import AnyFrontier, Cuts, Feedback, Loop, Order, Sequence, frontier_of
 
@@ -30,7 +30,7 @@ def monitor_of(program: Program, standing: Standing, held: Mapping[str, AnyFront
         held: Sink to what the outside holds.
 
     Raises:
-        DataError: `[PROGRAM_CHANGED]`.
+        DataError: `[PROGRAM_CHANGED]`, `[CORRUPT]`.
     """
     build(program, standing)
     monitor = Monitor(program.graph, program.orders)
@@ -44,15 +44,16 @@ def build(program: Program, standing: Standing) -> dict[str, Processor]:
     """Gives all processors, senders before receivers as far as there is no cycle, with their neighbours.
 
     Raises:
-        DataError: `[PROGRAM_CHANGED]` something durable is of a processor or an edge that the program has not.
+        DataError: `[PROGRAM_CHANGED]` something durable is of a processor or an edge that the program has not; `[CORRUPT]` no execution gives
+            such choices.
     """
     graph = program.graph
     _refuse_unknown(program, standing)
     for name, order in program.orders.items():
         order.begin_after(frontier_of(order.domain, standing.collected.choices.get(name, ())))
-        _fill_order(order, standing.chosen.get(name, {}), standing.states.get(name, ()))
+        _fill_order(name, order, standing.chosen.get(name, {}), standing.states.get(name, ()))
     for name, cuts in program.cuts.items():
-        _fill_cuts(cuts, standing.chosen.get(name, {}))
+        _fill_cuts(name, cuts, standing.chosen.get(name, {}), last_epoch(standing.collected.choices.get(name, ())))
     processors = {name: _made(program, name) for name in graph.order}
     for edge in graph.edges.values():
         processors[edge.target].senders.append((edge, processors[edge.source]))
@@ -107,27 +108,40 @@ def _is_time(domain: Any, time: Any) -> bool:
     return isinstance(time, int)
 
 
-def _fill_order(order: Order, chosen: Mapping[Any, Chosen], points: Iterable[Iterable[Any]]) -> None:
-    """Takes what was taken; where that is no longer known, in any order that has the same counts at the points that are."""
-    counts = dict.fromkeys(order.domain.edges, 0)
-    counts.update((edge, n + 1) for edge, n in order.prefix(len(order)).maximal)
-    reached = sorted(({edge: n + 1 for edge, n in point} for point in points), key=lambda point: sum(point.values()))
-    for point in reached:
-        events = range(len(order), sum(point.values()))
-        known = [str(chosen[n].taken) for n in events if n in chosen]
-        unknown = [edge for edge, count in point.items() for _ in range(count - counts[edge] - known.count(edge))]
-        for n in events:
-            order.take(str(chosen[n].taken) if n in chosen else unknown.pop())
-        counts.update(point)
-    while len(order) in chosen:
-        order.take(str(chosen[len(order)].taken))
+def _fill_order(name: str, order: Order, chosen: Mapping[Any, Chosen], points: Iterable[Iterable[Any]]) -> None:
+    """Take what was taken, after what is collected: up to the last state at least.
+
+    Raises:
+        DataError: `[CORRUPT]`.
+    """
+    while (fact := chosen.get(len(order))) is not None:
+        if fact.taken not in order.domain.edges:
+            raise _contradictory(name, f"event {len(order)} took from {fact.taken!r}")
+        order.take(str(fact.taken))
+    for point in points:
+        events = sum(n + 1 for _, n in point)
+        if events > len(order) or (events >= order.start and order.prefix(events) != frontier_of(order.domain, point)):
+            raise _contradictory(name, f"a state at {point}, though it took {order.prefix(len(order))}")
 
 
-def _fill_cuts(cuts: Cuts, chosen: Mapping[Any, Chosen]) -> None:
-    """Takes the ends that are known; those before them were somewhere."""
-    for number in sorted(chosen):
-        end = int(chosen[number].taken or 0)
-        if not cuts.ends:
-            for before in range(number):
-                cuts.add(end - number + before)
-        cuts.add(end)
+def _fill_cuts(name: str, cuts: Cuts, chosen: Mapping[Any, Chosen], collected: int) -> None:
+    """Take the ends that are known: that of the last coarse epoch that is collected, and all after it.
+
+    Raises:
+        DataError: `[CORRUPT]`.
+    """
+    numbers = sorted(chosen)
+    if numbers != list(range(max(collected, 0), max(collected, 0) + len(numbers))) or (collected >= 0 and not numbers):
+        raise _contradictory(name, f"ends of epochs {numbers[:3]}…, though those up to {collected} are collected")
+    for number in numbers:
+        end, before = chosen[number].taken, -1 if number == collected else cuts.end(number - 1)
+        if not isinstance(end, int) or end <= before:
+            raise _contradictory(name, f"{end!r} as the end of epoch {number}, after {before}")
+        if number == collected:
+            cuts.begin_after(number, end)
+        else:
+            cuts.add(end)
+
+
+def _contradictory(name: str, what: str) -> DataError:
+    return DataError("CORRUPT", f"the log says of {name} what no execution gives: {what}: restore it from a copy")
