@@ -28,6 +28,7 @@ from boatlift.dataflow.processors import (
 from boatlift.runtime.foresight import costs_of, needless_policies
 from boatlift.runtime.graph import program_of
 from boatlift.storage.contents import runs_of
+from boatlift.storage.facts import last_number
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.verify import verify
@@ -164,7 +165,11 @@ def show_checkpoints(path: Path, *, as_json: bool) -> None:
     if as_json:
         _print_json(
             [
-                {"processor": state.processor, "frontier": state.frontier, "runs": state.content["runs"]}
+                {
+                    "processor": state.processor,
+                    "frontier": state.frontier,
+                    "runs": [msgspec.to_builtins(run) for run in runs_of(state.content)],
+                }
                 for state in kept
             ]
         )
@@ -179,7 +184,7 @@ def show_checkpoints(path: Path, *, as_json: bool) -> None:
         fresh = sum(size for name, size in named.items() if name not in before.get(checkpoint.processor, set()))
         before[checkpoint.processor] = set(named)
         rows = sum(run.rows for run in runs)
-        cells: Sequence[object] = (max(checkpoint.frontier, default=-1), len(named), rows, sum(named.values()), fresh)
+        cells: Sequence[object] = (last_number(checkpoint.frontier), len(named), rows, sum(named.values()), fresh)
         table.add_row(checkpoint.processor, *(f"{cell:,}" for cell in cells))
     Console().print(table)
 

@@ -30,14 +30,16 @@ def with_order():
 def far_batch():
     """A batch that has had very many epochs, of two each, and two more since anything was collected."""
     ends = [Chosen("p", FAR + n, 2 * (FAR + n) + 1, None) for n in range(3)]
+    last = Chosen("in", 2 * FAR + 1, None, {"end": 2 * FAR + 1})
     collected = {"in": (2 * FAR + 1,), "p": (FAR,)}
-    return [*ends, Collected(collected, collected, {"in>p": (2 * FAR + 1,), "p>out": (FAR,)})]
+    return [last, *ends, Collected(collected, collected, {"in>p": (2 * FAR + 1,), "p>out": (FAR,)})]
 
 
 def far_order():
     """Very many events, most of them collected."""
     before = (("x>p", FAR), ("y>p", FAR))
     events = [Chosen("p", 2 * FAR + 2 + n, edge, None) for n, edge in enumerate(("x>p", "y>p", "x>p"))]
+    events += [Chosen(source, FAR, None, {"end": FAR}) for source in "xy"]
     state = State("p", (("x>p", FAR + 1), ("y>p", FAR + 1)), None)
     choices = {"x": (FAR,), "y": (FAR,), "p": before}
     messages = {"x>p": (FAR,), "y>p": (FAR,), "p>out": before}
