@@ -125,8 +125,11 @@ class KafkaSinkCase(SinkCase):
             admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(PATIENCE)
 
         step_9 = b'{"writer":0,"writers":1,"step":9,"rows":1,"digest":"d","token":1}'
+        nested, no_text = b"[" * 200_000, step_9.replace(b'"d"', b'"\xff"')
         return {
             "a record that is none": ("SINK_DAMAGED", lambda folder: write(folder, b"1", b"{")),
+            "a record that nests too deeply": ("SINK_DAMAGED", lambda folder: write(folder, b"claim", nested)),
+            "a record that is no UTF-8": ("SINK_DAMAGED", lambda folder: write(folder, b"9", no_text)),
             "a step too many": ("SINK_GAP", lambda folder: write(folder, b"9", step_9)),
             "a topic made again": ("SINK_DAMAGED", make_again),
         }

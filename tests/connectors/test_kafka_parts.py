@@ -138,6 +138,33 @@ def test_of_each_writer_so_many_steps_are_known() -> None:
     assert ledger.of_step(5) is not None
 
 
+CLAIMED = b'{"format":1,"dataflow":"f","sink":"s","store":"0","token":1,"topic":["t","id"],"shape":%s}'
+WRITTEN = b'{"writer":%s,"writers":1,"step":%s,"rows":1,"digest":"%s","token":1}'
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (b"claim", b"[" * 200_000),
+        (b"claim", CLAIMED % (b'{"a":' * 200_000)),
+        (b"claim", CLAIMED % (b'{"a":' * 500 + b"1" + b"}" * 500)),
+        (b"claim", CLAIMED.replace(b'"f"', b'"\xff\xfe"') % b"{}"),
+        (b"claim", CLAIMED),
+        (b"1", WRITTEN % (b"0", b"1", b"\xff")),
+        (b"1", WRITTEN % (b"-5", b"1", b"d")),
+        (b"1", WRITTEN % (b"0", b"-1", b"d")),
+        (b"1", b"null"),
+    ],
+)
+def test_a_record_that_is_none_is_refused_however_it_is_made(key: bytes, value: bytes) -> None:
+    ledger = Ledger()
+    with pytest.raises(ValueError, match=r"\w"):
+        ledger.take(key, value)
+    ledger.take(b"claim", CLAIMED % b"{}")
+    ledger.take(b"1", WRITTEN % (b"0", b"1", b"d"))
+    assert ledger.whole() == 1
+
+
 # --- who writes what -----------------------------------------------------------------------------------------------------
 
 messages = st.lists(

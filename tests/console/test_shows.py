@@ -14,10 +14,14 @@ import pytest
 import boatlift as bl
 from boatlift.connectors.parquet import ParquetSink
 from boatlift.console.shows import show_checkpoints, show_log, show_plan, show_verification
+from boatlift.storage.contents import contents_with
+from boatlift.storage.facts import State
 from boatlift.storage.log import name_of
 from connectors.conformance import context, put
 from support.crash_data import make_data
 from support.facts import small_store
+from support.hosts import open_store
+from support.logs import claimed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,6 +93,16 @@ def test_checkpoints_are_told_with_what_they_added(tmp_path: Path, capsys: pytes
     show_checkpoints(tmp_path, as_json=False)
     (row,) = [line for line in capsys.readouterr().out.splitlines() if "sums" in line]
     assert [cell.strip() for cell in row.strip("│ ").split("│")] == ["sums", "0", "1", "1", "51", "51"]
+
+
+def test_checkpoints_of_who_takes_its_inputs_as_they_come_are_told_by_how_many_it_took(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = claimed(open_store(tmp_path))
+    log.append([State("asked", (("live->asked", 4), ("queries->asked", 1)), contents_with([]))])
+    show_checkpoints(tmp_path, as_json=False)
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if "asked" in line]
+    assert [cell.strip() for cell in row.strip("│ ").split("│")][:2] == ["asked", "6"], "events 0…6"
 
 
 @pytest.mark.spark

@@ -11,10 +11,14 @@ import pytest
 import boatlift as bl
 from boatlift.dataflow import Policy
 from boatlift.engine.spark_engine import SparkEngine
+from boatlift.runtime import host
 from boatlift.storage.facts import Sent, State, Taken
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
+from boatlift.storage.verify import verify
 from support.dying import DiesError
+from support.running import running
+from support.waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,7 +53,7 @@ def dies(progress: bl.Progress) -> None:
 
 
 def run(flow: bl.Dataflow, spark: SparkSession) -> dict[str, list[int]]:
-    """Runs it to its end; gives the steps that each unit executed."""
+    """Run it to its end, after which every byte verifies and nothing is left over; return the steps that each unit executed."""
     executed: dict[str, list[int]] = {}
 
     def note(progress: bl.Progress) -> None:
@@ -57,6 +61,7 @@ def run(flow: bl.Dataflow, spark: SparkSession) -> dict[str, list[int]]:
             executed.setdefault(progress.processor, []).append(progress.time)
 
     bl.run(flow, "store", available_now=True, spark=spark, on_progress=note)
+    assert list(map(str, verify(LocalStore.open(Path("store"), create=False)))) == []
     return executed
 
 
@@ -165,3 +170,16 @@ def test_after_a_clean_stop_another_environment_is_refused_to_who_executes_again
         patched.setattr(SparkEngine, "environment", upgraded)
         run(flow_of(bl.Lazy(every=1) if again else policy), spark)
     assert history() == expected
+
+
+def test_a_clean_stop_leaves_no_run_over_however_often_garbage_was_collected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
+) -> None:
+    """Collected while states in memory could still be gone back to, and not again at the end: by then nothing more was garbage."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(host, "COLLECT_AFTER", 1)
+    idle: list[bl.Progress] = []
+    flow = flow_of(bl.Lazy(every=1), cleaning=bl.Eager(), steps=20)
+    with running(flow, spark, on_progress=lambda progress: idle.append(progress) if progress.what == "idle" else None):
+        until(lambda: len(idle) > 20)
+    assert list(map(str, verify(LocalStore.open(Path("store"), create=False)))) == []

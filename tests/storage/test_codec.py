@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
+import msgspec
 import pytest
 import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boatlift.errors import DataError
+from boatlift.errors import BoatliftError, DataError
 from boatlift.storage.codec import (
     FORMAT_VERSION,
     Header,
     Identity,
+    InputObject,
     checksum_of,
     decode_group,
     decode_identity,
+    decode_input,
     encode_group,
     encode_identity,
+    encode_input,
 )
 from boatlift.storage.records import Admitted, Committed, Record, Stopped
+from boatlift.storage.well_formed import MOST_NESTED, fault_of_value
 from support.facts import CLAIM, a_snapshot, cut, gave, made, run_of, saved, sequences, stable
 
 HEADER = Header("flow", 7, 3, 2, b"\x01" * 16, 5)
@@ -158,3 +164,171 @@ def test_a_claim_of_version_1_says_nothing_of_its_process() -> None:
     body = encode_group(HEADER, [CLAIM])
     assert b"process" not in body
     assert decode_group(body, "log/7")[1] == (CLAIM,)
+
+
+# --- whole frames around what no Boatlift writes ---
+
+
+HEAD = b"\x92" + msgspec.msgpack.encode(HEADER)
+
+
+def group_of(record: Any) -> bytes:
+    """An object of the log with one record, given as builtins or as msgpack."""
+    packed = record if isinstance(record, bytes) else msgspec.msgpack.encode(record)
+    return reframed(FORMAT_VERSION, HEAD + b"\x91" + packed)
+
+
+def chosen(**changed: Any) -> dict[str, Any]:
+    return {"type": "chosen", "processor": "numbers", "time": 1, "taken": None, "outcome": None} | changed
+
+
+def with_raw(record: dict[str, Any], value: bytes) -> bytes:
+    """A record in msgpack where `"HERE"` is something that Python cannot hold."""
+    packed = msgspec.msgpack.encode(record)
+    assert packed.count(b"\xa4HERE") == 1
+    return packed.replace(b"\xa4HERE", value)
+
+
+LISTS, MAPS = b"\x91" * 200_000 + b"\xc0", b"\x81\xa1a" * 200_000 + b"\xc0"
+NO_TEXT = b"\xa2\xff\xfe"
+HOSTILE: dict[str, Any] = {
+    "nested lists": with_raw(chosen(outcome="HERE"), LISTS),
+    "nested maps": with_raw(chosen(outcome="HERE"), MAPS),
+    "nested a little too deeply": with_raw(chosen(outcome="HERE"), b"\x91" * (MOST_NESTED + 1) + b"\xc0"),
+    "no UTF-8": with_raw(chosen(outcome="HERE"), NO_TEXT),
+    "a name that is no UTF-8": with_raw(chosen(processor="HERE"), NO_TEXT),
+    "a key that is no UTF-8": with_raw(chosen(outcome={"HERE": 1}), NO_TEXT),
+    "ext": with_raw(chosen(outcome="HERE"), b"\xd4\x05\x00"),
+    "a timestamp": with_raw(chosen(outcome="HERE"), b"\xd6\xff\x00\x00\x00\x01"),
+    "a timestamp of no year": with_raw(chosen(outcome="HERE"), b"\xc7\x0c\xff" + b"\xff" * 12),
+    "a map with tuples as keys": with_raw(chosen(outcome="HERE"), b"\x81\x92\x01\x02\x03"),
+    "a map with numbers as keys": with_raw(chosen(outcome=["HERE"]), b"\x81\x01\x03"),
+    "bytes": chosen(outcome=b"x"),
+    "a name in markup": chosen(processor="[/bold]"),
+    "no name": chosen(processor=""),
+    **{f"time {time}": chosen(time=time) for time in (-5, 2**63 - 1, 2**63, 2**64 - 1, 1.5, "x", None)},
+    **{f"time {time}": chosen(time=time) for time in ((), (1,), (1, "x"), ("x",), ("x", -1), ("x", "y"), (0, -2))},
+    **{f"taken {taken!r}": chosen(taken=taken) for taken in (-1, 2**63 - 1, "", "[/bold]", 0.5)},
+    "a frontier of two domains": {"type": "cut", "processors": {"a": (1, ("b", 2))}, "messages": {}},
+    "a frontier below nothing": {"type": "cut", "processors": {"a": (-5,)}, "messages": {}},
+    "a state without end": {"type": "state", "processor": "a", "frontier": (2**63 - 1,), "content": None},
+    "a run that is none": {"type": "state", "processor": "a", "frontier": (1,), "content": {"runs": [{"name": "runs/1"}]}},
+    "runs that are none": {"type": "sent", "edge": "a->b", "time": 1, "message": {"runs": 5}},
+    "a message of no time": {"type": "taken", "processor": "a", "time": 1, "frontier": (1,), "messages": [["b->a", -1, None]], "outcome": None},
+    "a step before all": {"type": "committed", "sink": "a", "time": -5},
+    "a claim after all years": {"type": "claim", "host": "h", "pid": 1, "at": 2**62, "program": {}, "environment": {}},
+    "a fact in a snapshot": {
+        "type": "snapshot", "dataflow": "flow", "program": {}, "environment": {}, "cursors": {}, "committed": {}, "facts": [chosen(time=-5)],
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("record", HOSTILE.values(), ids=HOSTILE)
+def test_a_record_that_no_boatlift_writes_is_refused_by_name(record: Any) -> None:
+    with pytest.raises(DataError, match=r"\[CORRUPT\] log/7 "):
+        decode_group(group_of(record), "log/7")
+
+
+def test_what_is_refused_is_refused_for_what_is_wrong_with_it() -> None:
+    for allowed in (chosen(), chosen(time=("a->b", 0)), chosen(time=(0, -1)), chosen(time=10**12)):
+        decode_group(group_of(allowed), "log/7")
+    most = b"\x91" * MOST_NESTED + b"\xc0"
+    _, (record,) = decode_group(group_of(with_raw(chosen(outcome="HERE"), most)), "log/7")
+    assert fault_of_value(msgspec.to_builtins(record)["outcome"]) is None
+
+
+@pytest.mark.parametrize("number", [-1, 10**12])
+@pytest.mark.parametrize("field", ["number", "token", "predecessor", "manifest"])
+def test_a_header_with_a_number_that_no_object_can_have_is_refused(field: str, number: int) -> None:
+    changed = msgspec.structs.replace(HEADER, **{field: number})
+    with pytest.raises(DataError, match=r"\[CORRUPT\] log/7 "):
+        decode_group(encode_group(changed, []), "log/7")
+
+
+INPUT = InputObject("5" * 32, "orders", 7, 3, 10, 5, "claim", (1, 7), 4)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"memo": 8}, {"memo": -1}, {"freed": 10**11}, {"claims": (1, 9)}, {"base": -1}, {"kind": "alien"}, {"token": -1}],
+)
+def test_an_object_of_an_input_log_that_no_boatlift_writes_is_refused_by_name(changed: dict[str, Any]) -> None:
+    assert decode_input(encode_input(INPUT), "input/7") == INPUT
+    with pytest.raises(DataError, match=r"\[CORRUPT\] input/7 "):
+        decode_input(encode_input(msgspec.structs.replace(INPUT, **changed)), "input/7")
+
+
+@pytest.mark.parametrize("value", [LISTS, MAPS, NO_TEXT])
+@pytest.mark.parametrize(("kind", "decode"), [(b"P", decode_input), (b"I", decode_identity)])
+def test_an_object_with_a_hostile_value_is_refused_by_name(value: bytes, kind: bytes, decode: Any) -> None:
+    for packed in (value, b"\x93\xa1f" + value + b"\xa1s", b"\x97" + value * 7):
+        with pytest.raises(DataError, match=r"\[CORRUPT\] it "):
+            decode(reframed(FORMAT_VERSION, packed, kind=kind), "it")
+
+
+plain = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats()
+    | st.text(max_size=4)
+    | st.binary(max_size=4)
+)
+extensions = st.builds(msgspec.msgpack.Ext, st.integers(-128, 127), st.binary(max_size=12))
+values = st.recursive(
+    plain | extensions,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(plain | st.tuples(plain), inner, max_size=4),
+    max_leaves=12,
+)
+fields = st.sampled_from([
+    "type", "processor", "time", "taken", "outcome", "edge", "message", "frontier", "content", "runs", "sink", "processors", "messages", "states",
+    "choices", "cursors", "committed", "facts",
+])  # fmt: skip
+kinds = st.sampled_from(
+    [
+        "chosen",
+        "ended",
+        "sent",
+        "result",
+        "state",
+        "taken",
+        "cut",
+        "collected",
+        "cursor",
+        "committed",
+        "snapshot",
+        "claim",
+    ]
+)
+records = st.builds(lambda kind, rest: {**rest, "type": kind}, kinds, st.dictionaries(fields, values, max_size=6))
+
+
+@given(values | st.lists(records, max_size=2), st.booleans())
+def test_any_value_in_a_whole_frame_is_read_or_refused_by_name(value: Any, headed: bool) -> None:
+    payload = msgspec.msgpack.encode(value)
+    read_or_refused((HEAD if headed else b"") + payload)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=4),
+    st.binary(max_size=4),
+    st.integers(0, 400),
+)
+def test_any_bytes_in_a_whole_frame_are_read_or_refused_by_name(
+    changes: list[tuple[int, int]], added: bytes, at: int
+) -> None:
+    payload = bytearray(encode_group(HEADER, EVERY_KIND)[16:-16])
+    for where, byte in changes:
+        payload[where % len(payload)] = byte
+    payload[at % len(payload) : at % len(payload)] = added
+    read_or_refused(bytes(payload))
+
+
+def read_or_refused(payload: bytes) -> None:
+    for kind, decode in ((b"G", decode_group), (b"I", decode_identity), (b"P", decode_input)):
+        refused = None
+        try:
+            decode(reframed(FORMAT_VERSION, payload, kind=kind), "log/7")
+        except BoatliftError as error:
+            refused = str(error)
+        assert refused is None or refused.startswith("[CORRUPT] log/7 ")

@@ -273,3 +273,33 @@ def test_a_name_that_is_none_is_refused(store: LocalStore) -> None:
     with pytest.raises(BoatliftError, match="no object of an input log"):
         log_of_readers(store)
     assert all(isinstance(each, Finding) for each in verify_input(store, STORE, {}))
+
+
+def several_owners(store: Store) -> InputLog:
+    """Three owners, the second of whom wrote a memo that freed what the first had appended."""
+    first = claimed(store)
+    last = first.append([pushed("a")], b"rows")
+    second = claimed(store, 2)
+    for _ in range(MEMO_AFTER):
+        last = second.append([pushed("b")], b"rows")
+    second.free(last, 0)
+    log = claimed(store, 3, last)
+    log.append([pushed("c")], b"rows")
+    assert len(log.claims) == 3
+    assert not set(there(store)) >= set(range(1, log.last + 1)), "some are gone"
+    return log
+
+
+def test_a_claim_that_is_gone_is_found_though_nothing_else_reads_it(store: LocalStore) -> None:
+    log = several_owners(store)
+    assert list(verify_input(store, STORE, {})) == []
+    for number in log.claims[:2]:
+        name = log._name(number)
+        content = store.read(name)
+        store.delete(name)
+        assert [(found.name, found.condition) for found in verify_input(store, STORE, {})] == [(name, "MISSING_OBJECT")]
+        store.create(name, store.read(log._name(log.last)))
+        assert [(found.name, found.condition) for found in verify_input(store, STORE, {})] == [(name, "CORRUPT")]
+        store.delete(name)
+        store.create(name, content)
+    assert list(verify_input(store, STORE, {})) == []

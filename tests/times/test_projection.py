@@ -64,7 +64,50 @@ def test_built_in_projections_keep_the_laws(projection, domain, times):
 def test_coarse_and_fine_keep_the_laws_wherever_epochs_are_cut(made):
     check_projection(Coarse(made), EPOCH, range(14))
     # The epochs beyond the last cut are open: nothing is known of their ends.
-    check_projection(Fine(made), EPOCH, range(len(made.ends)))
+    check_projection(Fine(made), EPOCH, range(len(made)))
+
+
+@given(cuts, st.integers(0, 6))
+def test_coarse_and_fine_keep_the_laws_when_the_beginning_is_forgotten(made, count):
+    made.forget(count)
+    assert made.start == min(count, len(made)), "no more than that is held"
+    check_projection(Coarse(made), EPOCH, range(14))
+    check_projection(Fine(made), EPOCH, range(len(made)))
+
+
+@given(cuts, st.integers(0, 6), st.integers(0, 6), st.integers(13, 20))
+def test_what_is_forgotten_changes_nothing_after_it(whole, count, length, more):
+    less, begun = Cuts(whole.ends), Cuts()
+    less.forget(count)
+    start = less.start
+    if start:
+        begun.begin_after(start - 1, whole.end(start - 1))
+    for number in range(start, len(whole)):
+        begun.add(whole.end(number))
+    for made in (whole, less, begun):
+        made.cut(max(length, start))
+        assert made.add(more) == len(made) - 1
+    for made in (less, begun):
+        for last in [*range(whole.end(start - 1), 22), LAST]:
+            assert Coarse(made)(up_to(last)) == Coarse(whole)(up_to(last))
+            assert Coarse(made).sent(up_to(last)) == Coarse(whole).sent(up_to(last))
+            assert Fine(made).within(up_to(last)) == Fine(whole).within(up_to(last))
+        for last in [*range(start - 1, len(whole) + 1), LAST]:
+            assert Fine(made)(up_to(last)) == Fine(whole)(up_to(last))
+            assert Fine(made).sent(up_to(last)) == Fine(whole).sent(up_to(last))
+            assert Coarse(made).within(up_to(last)) == Coarse(whole).within(up_to(last))
+            assert Fine(made).arrives(last) == Fine(whole).arrives(last)
+
+
+@given(cuts, st.integers(1, 6))
+def test_of_what_is_forgotten_everything_counts_as_the_last_of_it(made, count):
+    made.forget(count)
+    for time in range(made.begin + 1):
+        assert Coarse(made).arrives(time) == made.start - 1
+        assert last_of(Coarse(made)(up_to(time))) == (made.start - 1 if time == made.begin else -1)
+    for number in range(made.start):
+        assert Fine(made).arrives(number) == made.begin
+        assert last_of(Fine(made)(up_to(number))) == (made.begin if number == made.start - 1 else -1)
 
 
 @given(st.lists(st.sampled_from("ab"), max_size=6))
@@ -78,7 +121,7 @@ def test_a_sequence_keeps_the_laws_whatever_the_order_taken(taken):
 @given(cuts, st.integers(-1, 13), st.integers(0, 12))
 def test_answers_of_coarse_stay_true_when_more_is_cut(made, last, more):
     before = Coarse(made)(up_to(last))
-    if more > (made.ends[-1] if made.ends else -1):
+    if more > made.end(len(made) - 1):
         made.add(more)
     assert before <= Coarse(made)(up_to(last))
 

@@ -14,17 +14,20 @@ from typing import Any
 
 from boatlift.console.outlook import executed_again, known_from
 from boatlift.console.tables import console, table
-from boatlift.errors import InvalidError
+from boatlift.errors import DataError, InvalidError
 from boatlift.recovery import Kind, Monitor, ProcessorPlan
 from boatlift.recovery.constraints import told
 from boatlift.runtime.regimes import Program
 from boatlift.storage.facts import last_number, maximal_of
 from boatlift.storage.history import History
 from boatlift.storage.local import LocalStore
-from boatlift.storage.log import Log
+from boatlift.storage.log import RESTORE, Log
 from boatlift.times import Frontier
 
 __all__ = ["explanation_of", "show_explanation"]
+
+MOST_MESSAGES = 1_000_000
+"""A process has no more messages in memory than these and as many as there are facts that stand."""
 
 
 def show_explanation(path: Path, failed: Iterable[str], *, as_json: bool) -> None:
@@ -93,16 +96,31 @@ def explanation_of(log: Log, failed: AbstractSet[str]) -> dict[str, Any]:
 
 
 def _let_live(program: Program, history: History, monitor: Monitor) -> None:
-    """Tells the monitor what a running process would have in memory."""
+    """Tell the monitor what a running process would have in memory.
+
+    Raises:
+        DataError: `[CORRUPT]` that is more than any process has.
+    """
+    most = MOST_MESSAGES + sum(1 for _ in history.standing.facts())
     for name, vertex in program.graph.vertices.items():
         if vertex.kind is Kind.SINK:
             continue
         source, order = vertex.kind is Kind.SOURCE, program.orders.get(name)
         done = history.last_closed(name) if source else history.last_executed(name)
+        if order is not None:  # of what came after the last state the order may not be known
+            done = min(done, len(order) - 1)
         monitor.completed(name, Frontier.up_to(done) if order is None else order.prefix(done + 1))
         for edge in program.graph.outputs[name]:
-            passed = last_number(history.standing.collected.messages.get(edge.name, ()))
+            collected = history.standing.collected
+            passed = max(
+                last_number(collected.messages.get(edge.name, ())), last_number(collected.choices.get(name, ()))
+            )
             begin = passed + 1 if order is None else max(passed + 1, order.start)
+            if done - begin > most:
+                raise DataError(
+                    "CORRUPT",
+                    f"the log says that {name} has sent {done - begin} messages that nobody has taken: {RESTORE}",
+                )
             for number in range(begin, done + 1):
                 monitor.sent(edge.name, number if order is None else order.at(number))
 

@@ -166,7 +166,11 @@ def show_checkpoints(path: Path, *, as_json: bool) -> None:
     if as_json:
         _print_json(
             [
-                {"processor": state.processor, "frontier": state.frontier, "runs": state.content["runs"]}
+                {
+                    "processor": state.processor,
+                    "frontier": state.frontier,
+                    "runs": [msgspec.to_builtins(run) for run in runs_of(state.content)],
+                }
                 for state in kept
             ]
         )

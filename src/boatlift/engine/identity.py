@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from boatlift.dataflow import Batch, Eager, Ephemeral, Lazy, Policy
+from boatlift.errors import DataError, InternalError, InvalidError
 from boatlift.recovery import Kind
 from boatlift.runtime.graph import Node, program_from
 from boatlift.runtime.regimes import Program
@@ -18,8 +19,17 @@ __all__ = ["recorded_program"]
 
 
 def recorded_program(identity: Mapping[str, Any]) -> Program:
-    """Gives sources, units and sinks as the machine takes them; an empty program if nothing was ever claimed."""
-    return program_from(_node(key, about) for key, about in identity.items())
+    """Return sources, units and sinks as the machine takes them; an empty program if nothing was ever claimed.
+
+    Raises:
+        DataError: `[CORRUPT]` what was recorded is no program.
+    """
+    try:
+        return program_from([_node(key, about) for key, about in identity.items()])
+    except (AttributeError, KeyError, TypeError, ValueError, InternalError, InvalidError) as error:
+        raise DataError(
+            "CORRUPT", f"the log's newest claim records what is no program ({error!r}): restore it from a copy"
+        ) from error
 
 
 def _node(key: str, about: Mapping[str, Any]) -> Node:

@@ -9,7 +9,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from boatlift.dataflow import Plan
-from boatlift.errors import BoatliftError, DivergedError, InvalidError
+from boatlift.errors import BoatliftError, DataError, DivergedError, InvalidError
 from boatlift.runtime.regimes.acts import Take
 from boatlift.storage.facts import Result, Time
 from boatlift.storage.history import History
@@ -34,6 +34,7 @@ class Decisions:
         plan: The dataflow.
 
     Raises:
+        DataError: `[PROGRAM_CHANGED]` what was decided is of another program.
         InvalidError: `[BAD_OPTION]` a step that cannot be skipped.
     """
 
@@ -46,6 +47,11 @@ class Decisions:
         recorded: Mapping[str, int],
         plan: Plan,
     ) -> None:
+        strange = sorted({who for what, who, _ in history.decisions if what != ACCEPTED} - plan.units.keys())
+        if strange:
+            raise DataError(
+                "PROGRAM_CHANGED", f"steps of {', '.join(strange)} were decided on, and this program has none"
+            )
         self._accept = accept
         self._standing = history.standing
         self._accepted = history.decided(ACCEPTED)

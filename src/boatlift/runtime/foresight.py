@@ -168,7 +168,7 @@ class _Grown:
         each = _steps_of(policy) if isinstance(policy, Batch) else 1
         for end in range(each - 1, epochs, each):
             self._program.cuts[name].add(end)
-        self._steps[name] = len(self._program.cuts[name].ends)
+        self._steps[name] = len(self._program.cuts[name])
 
     def _times(self, name: str) -> list[object]:
         order = self._program.orders.get(name)

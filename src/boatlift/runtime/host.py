@@ -12,6 +12,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from itertools import count
@@ -260,7 +261,7 @@ class Host:
                 case do.Acknowledge(source, frontier):
                     self._positions.acknowledge(source, frontier)
                 case do.Finish():
-                    self._submit(self._finish)
+                    self._submit(self._finish, _runs_in(self._machine.durable.contents()))
                 case do.Cancel(processor):
                     self._engine.call_off(processor)
                 case do.Ask():
@@ -440,10 +441,14 @@ class Host:
         self._engine.hasten()
         yield do.Stop()
 
-    def _finish(self) -> Answer:
-        """Says in the log that all is done, once the last manifest is there."""
+    def _finish(self, named: AbstractSet[str]) -> Answer:
+        """Write that all is done to the log, once the last manifest is there, and no run but those that facts name."""
         for manifest in self._manifests:
             manifest.result()
+        if garbage := self._runs.finish(named):
+            self._writer.manifest()
+            self._runs.delete(garbage)
+        self._log.truncate()  # also what a crash left before the manifest
         self._write_records((*self._take_memos(), Stopped()), self._end)
         return list
 
@@ -480,7 +485,7 @@ class Host:
 
     def _collect(self) -> None:
         """Writes a manifest, then deletes the runs that nobody can ask for: what is to be kept of them is known now."""
-        live = {run.name for content in self._machine.contents() for run in runs_of(content)} | self._engine.holds()
+        live = _runs_in(self._machine.contents()) | self._engine.holds()
         self._engine.discard(live)
         under_way = [each for each in self._manifests if not each.done()]
         self._manifests = [*under_way, self._pool.submit(self._manifest, self._runs.garbage(live))]
@@ -491,3 +496,7 @@ class Host:
             self._runs.delete(garbage)
         except BaseException as error:  # noqa: BLE001 - handed to the loop, which raises it
             self._answers.fail(error)
+
+
+def _runs_in(contents: Iterable[Any]) -> set[str]:
+    return {run.name for content in contents for run in runs_of(content)}

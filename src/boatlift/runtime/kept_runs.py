@@ -26,6 +26,7 @@ class KeptRuns:
         self._store, self._engine = store, engine
         self._durable: set[str] = set()
         self._under_way: set[str] = set()
+        self._over = False
         self._changed = threading.Condition()
 
     def begin(self, live: AbstractSet[str], token: int) -> None:
@@ -55,10 +56,10 @@ class KeptRuns:
         self._engine.kept(processor, runs)
 
     def _mine_to_keep(self, name: str) -> bool:
-        """Whether a run is not durable, once nobody else is about to make it so."""
+        """Whether a run is still to be made durable, once no other thread is about to do that."""
         with self._changed:
             self._changed.wait_for(lambda: name not in self._under_way)
-            if name in self._durable:
+            if self._over or name in self._durable:
                 return False
             self._under_way.add(name)
             return True
@@ -72,6 +73,19 @@ class KeptRuns:
         gone = sorted(self._durable.copy() - live)
         self._durable.difference_update(gone)
         return gone
+
+    def finish(self, named: AbstractSet[str]) -> list[str]:
+        """Let no more runs become durable, and return those that are and that no fact names.
+
+        Memory may name more than facts do: states to go back to, which no processor does after the last step.
+
+        Args:
+            named: The runs that facts name.
+        """
+        with self._changed:
+            self._over = True
+            self._changed.wait_for(lambda: not self._under_way)
+        return self.garbage(named)
 
     def delete(self, names: Iterable[str]) -> None:
         """Deletes runs, once a manifest is durable that does not name them."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from boatlift.errors import DataError
 from boatlift.runtime.engine import Engine
 from boatlift.runtime.regimes.acts import Run
 from boatlift.runtime.regimes.processor import Processor
@@ -24,6 +25,9 @@ POLL_PAUSE = 20
 LONGEST_QUIET_SECONDS = 1.0
 """But never longer than this, however long asking it takes."""
 
+_KINDS: dict[str, type] = {"position": dict, "clock": int, "seed": int}
+"""What a source records of a step."""
+
 
 def pause_after(took: float) -> float:
     """Gives how many seconds a source is left alone that had nothing, and took so many to say so."""
@@ -39,6 +43,9 @@ class Positions:
 
     Attributes:
         recorded: Source to the last time that was closed by then, -1 for none.
+
+    Raises:
+        DataError: `[CORRUPT]` what was recorded is no source's.
     """
 
     def __init__(self, engine: Engine, history: History) -> None:
@@ -48,10 +55,12 @@ class Positions:
             source: history.cursors.get(source, (-1, engine.first_cursor(source))) for source in self.recorded
         }
         self._positions: dict[str, dict[int, Any]] = {
-            source: {t: fact.outcome["position"] for t, fact in _epochs(history, source) if t > self._stable[source][0]}
-            for source in self.recorded
+            source: _positions_after(history, source, time) for source, (time, _) in self._stable.items()
         }
-        self._newest = {source: self._folded(source, last) for source, last in self.recorded.items()}
+        try:
+            self._newest = {source: self._folded(source, last) for source, last in self.recorded.items()}
+        except (KeyError, TypeError, ValueError) as error:
+            raise _contradictory(f"a source's positions do not go with its cursor ({error!r})") from error
 
     @property
     def cursors(self) -> dict[str, tuple[Any, Any]]:
@@ -114,6 +123,22 @@ class Positions:
         return last, cursor
 
 
-def _epochs(history: History, source: str) -> Iterator[tuple[int, Chosen]]:
+def _positions_after(history: History, source: str, time: int) -> dict[int, Any]:
+    """Return the recorded positions of a source after those that its cursor stands for."""
+    collected = last_epoch(history.standing.collected.choices.get(source, ()))
+    if time != collected:
+        raise _contradictory(f"{source} has the cursor after step {time}, and no positions up to step {collected}")
     chosen: Mapping[Any, Chosen] = history.standing.chosen.get(source, {})
-    return ((time, fact) for time, fact in chosen.items() if isinstance(time, int))
+    steps = {number: fact.outcome for number, fact in chosen.items() if isinstance(number, int) and number > time}
+    if sorted(steps) != list(range(time + 1, time + 1 + len(steps))):
+        raise _contradictory(f"{source} has no positions of some steps between {time} and {max(steps)}")
+    for number, outcome in steps.items():
+        if not (isinstance(outcome, dict) and _KINDS.keys() <= outcome.keys()) or any(
+            not isinstance(outcome[key], kind) for key, kind in _KINDS.items()
+        ):
+            raise _contradictory(f"{source} has no position, clock and seed of step {number}")
+    return {number: outcome["position"] for number, outcome in steps.items()}
+
+
+def _contradictory(what: str) -> DataError:
+    return DataError("CORRUPT", f"the log says what no execution gives: {what}: restore it from a copy")

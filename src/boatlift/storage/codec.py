@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from typing import TypeVar
+from itertools import chain
+from typing import Annotated, TypeVar
 
 import msgspec
 import xxhash
 
 from boatlift.errors import DataError
 from boatlift.storage.records import Record
+from boatlift.storage.well_formed import fault_of
 
 __all__ = ["FORMAT_VERSION", "Header", "Identity", "decode_group", "decode_identity", "encode_group", "encode_identity"]
 __all__ += ["InputObject", "Push", "checksum_of", "decode_input", "encode_input"]
@@ -27,6 +29,10 @@ _CHECKSUM_BYTES = 16
 _GROUP = b"G"
 _IDENTITY = b"I"
 _INPUT = b"P"
+
+_Number = Annotated[int, msgspec.Meta(ge=0, lt=10**12)]
+"""Of an object: its name has twelve digits."""
+_Count = Annotated[int, msgspec.Meta(ge=0)]
 
 _T = TypeVar("_T")
 
@@ -45,12 +51,12 @@ class Header(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     """
 
     dataflow: str
-    number: int
-    token: int
-    predecessor: int
+    number: _Number
+    token: _Number
+    predecessor: _Number
     previous: bytes
-    manifest: int
-    at: int = 0
+    manifest: _Number
+    at: _Number = 0
 
 
 class Identity(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -79,10 +85,10 @@ class Push(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     """
 
     key: str
-    rows: int
+    rows: _Count
     digest: bytes
     at: int
-    number: int = 0
+    number: _Number = 0
 
 
 class InputObject(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -102,13 +108,13 @@ class InputObject(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 
     store: str
     source: str
-    number: int
-    token: int
-    base: int
-    memo: int
-    kind: str
-    claims: tuple[int, ...] = ()
-    freed: int = 0
+    number: _Number
+    token: _Number
+    base: _Count
+    memo: _Number
+    kind: Annotated[str, msgspec.Meta(pattern="^(claim|memo|rows|keys)$")]
+    claims: tuple[_Number, ...] = ()
+    freed: _Number = 0
     pushes: tuple[Push, ...] = ()
     rows: bytes = b""
 
@@ -139,7 +145,11 @@ def decode_group(content: bytes, name: str) -> tuple[Header, tuple[Record, ...]]
     Raises:
         DataError: `[CORRUPT]` it is not what was written; `[NEWER_FORMAT]` a newer Boatlift wrote it.
     """
-    return _decoded(_groups, _payload(content, name, _GROUP), name)
+    header, records = _decoded(_groups, _payload(content, name, _GROUP), name)
+    fault = next(filter(None, map(fault_of, records)), None)
+    if fault is not None:
+        raise _corrupt(name, f"holds what no Boatlift writes: {fault}")
+    return header, records
 
 
 def encode_identity(identity: Identity) -> bytes:
@@ -159,7 +169,11 @@ def encode_input(made: InputObject) -> bytes:
 
 def decode_input(content: bytes, name: str) -> InputObject:
     """Reads an object of an input log; see `decode_group`."""
-    return _decoded(_inputs, _payload(content, name, _INPUT), name)
+    found = _decoded(_inputs, _payload(content, name, _INPUT), name)
+    named = chain((found.memo, found.freed), found.claims, (push.number for push in found.pushes))
+    if any(number > found.number for number in named):
+        raise _corrupt(name, "names objects that come after it")
+    return found
 
 
 def checksum_of(content: bytes) -> bytes:
@@ -193,7 +207,7 @@ def _payload(content: bytes, name: str, kind: bytes) -> memoryview:
 def _decoded(decoder: msgspec.msgpack.Decoder[_T], payload: memoryview, name: str) -> _T:
     try:
         return decoder.decode(payload)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _corrupt(name, f"holds records that cannot be read ({error})") from error
 
 

@@ -74,7 +74,7 @@ class InputLog:
         keeps_all: Whether rows are kept though no failure needs them: they are read again in the whole.
 
     Attributes:
-        source: Likewise.
+        store_id, source: Likewise.
         last: The number of the newest object, 0 for none.
         waiting: How many bytes it has in objects that are not free.
         keeps_rows: What was appended is there for every later owner.
@@ -84,7 +84,7 @@ class InputLog:
     keeps_rows = begun = True
 
     def __init__(self, store: Store, store_id: str, source: str, *, keeps_all: bool = False) -> None:
-        self._store, self._store_id, self.source = store, store_id, source
+        self._store, self.store_id, self.source = store, store_id, source
         self._keeps_all = keeps_all
         self._prefix = f"{INPUT}{source}/"
         self._changing = threading.Lock()
@@ -100,6 +100,11 @@ class InputLog:
         self._keys: dict[str, Push] = {}
 
     # -- reading ------------------------------------------------------------------------------------------------------
+
+    @property
+    def claims(self) -> tuple[int, ...]:
+        """The numbers of all claims that there ever were, as the newest claim or memo names them."""
+        return self._claims
 
     def load(self, freed: int = 0) -> None:
         """Reads what is there.
@@ -288,7 +293,7 @@ class InputLog:
         assert owner is not None, "claim comes first"
         number = self.last + 1
         memo = number if kind == MEMO else self._memo
-        return InputObject(self._store_id, self.source, number, owner, self._base, memo, kind, **content)
+        return InputObject(self.store_id, self.source, number, owner, self._base, memo, kind, **content)
 
     def _write(self, made: InputObject) -> None:
         try:
@@ -326,7 +331,7 @@ class InputLog:
         return self._checked(decode_input(self._store.read(self._name(number)), self._name(number)), number)
 
     def _checked(self, found: InputObject, number: int) -> InputObject:
-        if (found.store, found.source, found.number) != (self._store_id, self.source, number):
+        if (found.store, found.source, found.number) != (self.store_id, self.source, number):
             raise DataError(
                 "CORRUPT",
                 f"{self._name(number)} is number {found.number} of {found.source} in store {found.store}, copied here: {RESTORE}",
@@ -400,6 +405,20 @@ def verify_input(store: Store, store_id: str, taken: Mapping[str, int]) -> Itera
         except BoatliftError as error:
             yield Finding(f"{INPUT}{source}", error.condition, error.message)
             continue
+        yield from _lost_claims(store, log)
         if log.last < taken.get(source, 0):
             name = f"{INPUT}{source}/{taken[source]:012}"
             yield Finding(name, "MISSING_OBJECT", f"{name} is not there, and a step took it: {RESTORE}")
+
+
+def _lost_claims(store: Store, log: InputLog) -> Iterator[Finding]:
+    """Yield the claims that an input log rests on and that are not there, as they were written: their numbers must never become free."""
+    for number in log.claims:
+        name = f"{INPUT}{log.source}/{number:012}"
+        try:
+            found = decode_input(store.read(name), name)
+        except BoatliftError as error:
+            yield Finding(name, error.condition, error.message)
+            continue
+        if (found.store, found.source, found.number, found.kind) != (log.store_id, log.source, number, CLAIM):
+            yield Finding(name, "CORRUPT", f"{name} is not the claim that the input log rests on: {RESTORE}")

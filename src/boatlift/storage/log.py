@@ -349,7 +349,10 @@ class Log:
                 )
             group = newest if number == numbers[-1] else self._group(number)
             self._check_place(group, number)
-            self._take(group)
+            try:
+                self._take(group)
+            except (TypeError, ValueError) as error:  # times of different domains do not compare
+                raise _misplaced(number, f"holds times that do not go with those before ({error})") from error
         if (marked := last_mark(self._store)) > self.last:
             raise DataError(
                 "MISSING_OBJECT",

@@ -6,9 +6,12 @@ A *group* of records is one numbered object; a group is durable whole or not at 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
+
+from msgspec import Meta
 
 from boatlift.storage.facts import Fact, Recorded, Time
+from boatlift.times import LAST
 
 __all__ = [
     "Admitted",
@@ -21,6 +24,11 @@ __all__ = [
     "Snapshot",
     "Stopped",
 ]
+
+_Step = Annotated[int, Meta(ge=-1, lt=LAST)]
+"""The last of some steps; -1 for none."""
+_Milliseconds = Annotated[int, Meta(ge=0, lt=253_402_300_800_000)]
+"""Since 1970, up to the last year that a date has."""
 
 
 class RunRef(Recorded, frozen=True):
@@ -57,7 +65,7 @@ class Claim(Recorded, frozen=True, tag="claim"):
 
     host: str
     pid: int
-    at: int
+    at: _Milliseconds
     program: dict[str, Any]
     environment: dict[str, Any]
     process: str = ""
@@ -71,14 +79,14 @@ class Committed(Recorded, frozen=True, tag="committed"):
     """A sink holds every time up to this one (a memo: the sink itself is the truth)."""
 
     sink: str
-    time: int
+    time: _Step
 
 
 class Cursor(Recorded, frozen=True, tag="cursor"):
     """What all positions of a source up to and including a time have taken; written with the `Collected` that makes them garbage."""
 
     source: str
-    time: int
+    time: _Step
     cursor: dict[str, Any]
 
 
@@ -96,7 +104,7 @@ class Decided(Recorded, frozen=True, tag="decided"):
 
     what: str
     who: str
-    time: int
+    time: _Step
     said: str
     messages: tuple[tuple[str, Time], ...] = ()
 
@@ -121,8 +129,8 @@ class Snapshot(Recorded, frozen=True, tag="snapshot"):
     dataflow: str
     program: dict[str, Any]
     environment: dict[str, Any]
-    cursors: dict[str, tuple[int, dict[str, Any]]]
-    committed: dict[str, int]
+    cursors: dict[str, tuple[_Step, dict[str, Any]]]
+    committed: dict[str, _Step]
     facts: tuple[Fact, ...]
     decided: tuple[Decided, ...] = ()
 

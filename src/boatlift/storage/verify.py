@@ -60,7 +60,7 @@ def _taken_of_pushes(history: History) -> dict[str, int]:
             position = fact.outcome.get("position") if isinstance(fact.outcome, dict) else None
             if isinstance(position, dict) and position.keys() >= {"first", "last", "base", "rows"}:
                 newest = position["keys" if "keys" in position else "last"]
-                taken[source] = max(taken.get(source, 0), newest)
+                taken[source] = max(taken.get(source, 0), newest if isinstance(newest, int) else 0)
     return taken
 
 

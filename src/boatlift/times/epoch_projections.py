@@ -13,34 +13,64 @@ __all__ = ["Coarse", "Cuts", "Fine", "epochs_cut"]
 
 
 class Cuts:
-    """Where coarse epochs ended: the last epoch of each. They are determinants; they grow, and a rollback cuts them.
+    """Where coarse epochs ended: the last epoch of each. They are determinants; they grow, a rollback cuts them, and their beginning is forgotten.
+
+    Of what is forgotten only the last end is known. So it counts as one: whatever comes within has the number, or the end, of the last of it.
+
+    Attributes:
+        start: The first coarse epoch that is not forgotten.
+        begin: The end of the one before that, -1 if there is none.
+        ends: The ends from `start` on.
 
     Raises:
         ValueError: an epoch would end before the one before it.
     """
 
-    __slots__ = ("ends",)
+    __slots__ = ("begin", "ends", "start")
 
     def __init__(self, ends: Iterable[int] = ()) -> None:
+        self.start, self.begin = 0, -1
         self.ends: list[int] = []
         for end in ends:
             self.add(end)
 
+    def __len__(self) -> int:
+        return self.start + len(self.ends)
+
     def add(self, end: int) -> int:
-        """Notes that the open coarse epoch ends with an epoch; gives its number."""
-        if end <= (self.ends[-1] if self.ends else -1):
+        """Add the end of the open coarse epoch, and return its number."""
+        if end <= self.end(len(self) - 1):
             raise ValueError(
-                f"coarse epoch {len(self.ends)} cannot end at {end}: the one before ended at {self.ends[-1:]}"
+                f"coarse epoch {len(self)} cannot end at {end}: the one before ended at {self.end(len(self) - 1)}"
             )
         self.ends.append(end)
-        return len(self.ends) - 1
+        return len(self) - 1
+
+    def end(self, number: int) -> int:
+        """Return where a coarse epoch ended; -1 before the first."""
+        return self.ends[number - self.start] if number >= self.start else self.begin
+
+    def ended(self, last: int) -> int:
+        """Return how many coarse epochs ended at an epoch or before."""
+        return self.start + bisect_right(self.ends, last) if last >= self.begin else 0
 
     def cut(self, count: int) -> None:
-        """Forgets all coarse epochs from a number on."""
-        del self.ends[count:]
+        """Drop all coarse epochs from a number on."""
+        del self.ends[max(0, count - self.start) :]
+
+    def begin_after(self, number: int, end: int) -> None:
+        """Begin an empty record after a coarse epoch of which only the end is known."""
+        self.start, self.begin = number + 1, end
+
+    def forget(self, count: int) -> None:
+        """Forget where the first coarse epochs ended, but for the last of these."""
+        if count > self.start:
+            gone = min(count, len(self)) - self.start
+            self.start, self.begin = self.start + gone, self.ends[gone - 1] if gone else self.begin
+            del self.ends[:gone]
 
     def __repr__(self) -> str:
-        return f"Cuts({self.ends})"
+        return f"Cuts({self.ends})" if not self.start else f"Cuts({self.ends} after {self.start} up to {self.begin})"
 
 
 class Coarse:
@@ -58,11 +88,12 @@ class Coarse:
     def __call__(self, frontier: AnyFrontier) -> AnyFrontier:
         """Gives the coarse epochs that are over."""
         last = last_of(frontier)
-        return frontier if last == LAST else Frontier.up_to(bisect_right(self._cuts.ends, last) - 1)
+        return frontier if last == LAST else Frontier.up_to(self._cuts.ended(last) - 1)
 
     def arrives(self, time: int) -> int:
         """Gives the coarse epoch that an epoch is part of: if it has not ended, the open one."""
-        return bisect_left(self._cuts.ends, time)
+        cuts = self._cuts
+        return cuts.start + bisect_left(cuts.ends, time) if time > cuts.begin else cuts.start - 1
 
     def sent(self, frontier: AnyFrontier) -> AnyFrontier:
         """Gives the coarse epochs begun."""
@@ -72,9 +103,9 @@ class Coarse:
     def within(self, frontier: AnyFrontier) -> AnyFrontier:
         """Gives the epochs up to the end of the last coarse one; an open one has no end."""
         last = last_of(frontier)
-        if last < 0:
-            return frontier
-        return Frontier.up_to(self._cuts.ends[last]) if last < len(self._cuts.ends) else Frontier.everything()
+        if last < self._cuts.start - 1:
+            return Frontier.up_to(-1)
+        return Frontier.up_to(self._cuts.end(last)) if last < len(self._cuts) else Frontier.everything()
 
     def __repr__(self) -> str:
         return f"Coarse({self._cuts})"
@@ -100,23 +131,25 @@ class Fine:
         self._cuts = cuts
 
     def __call__(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Gives the epochs up to the end of the last coarse one within."""
-        return frontier if last_of(frontier) == LAST else self.sent(frontier)
+        """Return the epochs up to the end of the last coarse one within."""
+        last = last_of(frontier)
+        if last == LAST:
+            return frontier
+        return self.sent(frontier) if last >= self._cuts.start - 1 else Frontier.up_to(-1)
 
     def arrives(self, time: int) -> int | None:
-        """Gives the end of a coarse epoch; None while it is open."""
-        return self._cuts.ends[time] if time < len(self._cuts.ends) else None
+        """Return the end of a coarse epoch; None while it is open."""
+        return self._cuts.end(time) if time < len(self._cuts) else None
 
     def sent(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Gives the epochs up to the end of the last coarse one."""
-        last, ends = min(last_of(frontier), len(self._cuts.ends) - 1), self._cuts.ends
-        return Frontier.up_to(ends[last] if last >= 0 else -1)
+        """Return the epochs up to the end of the last coarse one."""
+        last = min(last_of(frontier), len(self._cuts) - 1)
+        return Frontier.up_to(self._cuts.end(last) if last >= 0 else -1)
 
     def within(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Gives the coarse epochs that ended within."""
-        last, ends = last_of(frontier), self._cuts.ends
-        over = bisect_right(ends, last)
-        return Frontier.everything() if over == len(ends) else Frontier.up_to(over - 1)
+        """Return the coarse epochs that ended within."""
+        over = self._cuts.ended(last_of(frontier))
+        return Frontier.everything() if over == len(self._cuts) else Frontier.up_to(over - 1)
 
     def __repr__(self) -> str:
         return f"Fine({self._cuts})"

@@ -60,7 +60,7 @@ def test_where_a_batch_ends_is_recorded_and_repeated():
     times = [time for _, _, steps in driver.placed for time, _ in steps]
     assert times == ends
     again = Driver(with_batch(), Standing.of(driver.machine.durable.standing.facts()), {"out": up_to(4)}, epochs=5)
-    assert again.machine.processors["p"].cuts.ends[-1] == ends[-1], "of what is garbage, the last is known"
+    assert again.machine.processors["p"].cuts.end(len(ends) - 1) == ends[-1], "of what is garbage, the last is known"
 
 
 def test_a_batch_may_also_want_a_time_to_pass_by_the_recorded_clocks():

@@ -8,15 +8,19 @@ the step modulo `SLOTS`: so of each writer the last `SLOTS` steps are known.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+
+from boatlift.storage.well_formed import fault_of_value
 
 __all__ = ["SLOTS", "Claimed", "Ledger", "Written"]
 
 SLOTS = 1024
 
 FORMAT = 1
+
+_Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Claimed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -53,13 +57,13 @@ class Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         begins: Partition to an offset before which there is nothing of the step.
     """
 
-    writer: int
-    writers: int
-    step: int
-    rows: int
+    writer: _Count
+    writers: Annotated[int, msgspec.Meta(ge=1)]
+    step: _Count
+    rows: _Count
     digest: str
-    token: int
-    begins: dict[int, int] = {}
+    token: _Count
+    begins: dict[_Count, _Count] = {}
 
     @property
     def key(self) -> bytes:
@@ -83,13 +87,19 @@ class Ledger:
         """Takes the next record in, as it is in the topic.
 
         Raises:
-            msgspec.MsgspecError: it is none.
+            ValueError: it is none.
         """
         record: Claimed | Written
-        if key == b"claim":
-            record = msgspec.json.decode(value, type=Claimed)
-        else:
-            record = msgspec.json.decode(value, type=Written)
+        try:
+            if key == b"claim":
+                record = msgspec.json.decode(value, type=Claimed)
+            else:
+                record = msgspec.json.decode(value, type=Written)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ValueError(str(error)) from error
+        fault = fault_of_value(record.shape) if isinstance(record, Claimed) else None
+        if fault is not None:
+            raise ValueError(fault)
         self.apply(record)
 
     def apply(self, record: Claimed | Written) -> None:

@@ -9,8 +9,6 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from boatlift.connectors.kafka.access import PATIENCE, Access, Complaints
 from boatlift.connectors.kafka.ledger import Ledger
 from boatlift.connectors.kafka.offsets import Range
@@ -97,11 +95,11 @@ class LedgerTopic:
             time.sleep(SETTLE_PAUSE)
             ends = self._committed.ends(here)
         ledger = Ledger()
-        try:
-            for key, value in self._records(ends):
+        for key, value in self._records(ends):
+            try:
                 ledger.take(key, value)
-        except msgspec.MsgspecError as error:
-            raise DataError("SINK_DAMAGED", f"{self} has a record that is none ({error}): restore it") from error
+            except ValueError as error:
+                raise DataError("SINK_DAMAGED", f"{self} has a record that is none ({error}): restore it") from error
         return ledger
 
     def ends(self) -> dict[int, int]:

@@ -10,13 +10,14 @@ from boatlift.recovery import Kind, Monitor
 from boatlift.runtime.regimes.coarse import CoarseEpochs
 from boatlift.runtime.regimes.durable import DurableFacts
 from boatlift.runtime.regimes.ends import SinkEnd, SourceEnd
+from boatlift.runtime.regimes.fitting import refuse_unfit, refuse_unfit_sinks
 from boatlift.runtime.regimes.ordered import Ordered
 from boatlift.runtime.regimes.processor import Processor
 from boatlift.runtime.regimes.program import Program
 from boatlift.runtime.regimes.structured import Head, Structured
-from boatlift.storage.facts import Chosen
+from boatlift.storage.facts import Chosen, last_epoch
 from boatlift.storage.standing import Standing
-from boatlift.times import AnyFrontier, Cuts, Feedback, Loop, Order, Sequence, frontier_of
+from boatlift.times import AnyFrontier, Cuts, Feedback, Order, frontier_of
 
 __all__ = ["build", "monitor_of"]
 
@@ -30,9 +31,10 @@ def monitor_of(program: Program, standing: Standing, held: Mapping[str, AnyFront
         held: Sink to what the outside holds.
 
     Raises:
-        DataError: `[PROGRAM_CHANGED]`.
+        DataError: `[PROGRAM_CHANGED]`, `[CORRUPT]`.
     """
     build(program, standing)
+    refuse_unfit_sinks(program, held)
     monitor = Monitor(program.graph, program.orders)
     DurableFacts(program.graph, monitor, standing)
     for sink, frontier in held.items():
@@ -44,15 +46,19 @@ def build(program: Program, standing: Standing) -> dict[str, Processor]:
     """Gives all processors, senders before receivers as far as there is no cycle, with their neighbours.
 
     Raises:
-        DataError: `[PROGRAM_CHANGED]` something durable is of a processor or an edge that the program has not.
+        DataError: `[PROGRAM_CHANGED]` something durable is of a processor or an edge that the program has not; `[CORRUPT]` no execution gives
+            such choices.
     """
     graph = program.graph
-    _refuse_unknown(program, standing)
+    refuse_unfit(program, standing)
     for name, order in program.orders.items():
         order.begin_after(frontier_of(order.domain, standing.collected.choices.get(name, ())))
-        _fill_order(order, standing.chosen.get(name, {}), standing.states.get(name, ()))
-    for name, cuts in program.cuts.items():
-        _fill_cuts(cuts, standing.chosen.get(name, {}))
+        _fill_order(name, order, standing.chosen.get(name, {}), standing.states.get(name, ()))
+    for name in (name for name, vertex in graph.vertices.items() if vertex.divides):
+        chosen, collected = standing.chosen.get(name, {}), last_epoch(standing.collected.choices.get(name, ()))
+        known = _without_gap(name, chosen, collected)
+        if name in program.cuts:
+            _fill_cuts(name, program.cuts[name], [(number, chosen[number].taken) for number in known], collected)
     processors = {name: _made(program, name) for name in graph.order}
     for edge in graph.edges.values():
         processors[edge.target].senders.append((edge, processors[edge.source]))
@@ -75,59 +81,49 @@ def _made(program: Program, name: str) -> Processor:
     return (Head if head else Structured)(vertex, regime, inputs, outputs)
 
 
-def _refuse_unknown(program: Program, standing: Standing) -> None:
-    vertices, edges, collected = program.graph.vertices, program.graph.edges, standing.collected
-    known = {*standing.chosen, *standing.ended, *standing.results, *standing.states, *standing.taken}
-    known |= {*collected.states, *collected.choices}
-    strange = (known - vertices.keys()) | ({*standing.sent, *collected.messages} - edges.keys())
-    for name in vertices.keys() & known:
-        times = [*standing.taken.get(name, ()), *(t for f in standing.states.get(name, ()) for t in f)]
-        times += [*collected.states.get(name, ()), *collected.choices.get(name, ())]
-        events = standing.chosen.get(name, ())
-        domain = vertices[name].domain
-        numbered = all(isinstance(n, int) if isinstance(domain, Sequence) else _is_time(domain, n) for n in events)
-        if not numbered or not all(_is_time(domain, time) for time in times):
-            strange.add(f"{name} with such times")
-    for edge in edges.keys() & standing.sent.keys():
-        if not all(_is_time(vertices[edges[edge].source].domain, time) for time in standing.sent[edge]):
-            strange.add(f"{edge} with such times")
-    if strange:
-        raise DataError(
-            "PROGRAM_CHANGED",
-            f"what is durable is of another program: this one has no {', '.join(sorted(strange))}: run that one",
-        )
+def _fill_order(name: str, order: Order, chosen: Mapping[Any, Chosen], points: Iterable[Iterable[Any]]) -> None:
+    """Take what was taken, after what is collected: up to the last state at least.
+
+    Raises:
+        DataError: `[CORRUPT]`.
+    """
+    while (fact := chosen.get(len(order))) is not None:
+        if fact.taken not in order.domain.edges:
+            raise _contradictory(name, f"event {len(order)} took from {fact.taken!r}")
+        order.take(str(fact.taken))
+    for point in points:
+        events = sum(n + 1 for _, n in point)
+        if events > len(order) or (events >= order.start and order.prefix(events) != frontier_of(order.domain, point)):
+            raise _contradictory(name, f"a state at {point}, though it took {order.prefix(len(order))}")
 
 
-def _is_time(domain: Any, time: Any) -> bool:
-    """Whether a time could be one of a domain."""
-    if isinstance(domain, Sequence):
-        return isinstance(time, tuple) and len(time) == 2 and time[0] in domain.edges
-    if isinstance(domain, Loop):
-        return isinstance(time, tuple) and len(time) == domain.depth + 1 and all(isinstance(n, int) for n in time)
-    return isinstance(time, int)
+def _fill_cuts(name: str, cuts: Cuts, ends: Iterable[tuple[int, Any]], collected: int) -> None:
+    """Take the ends that are known, each with its number: that of the last coarse epoch that is collected, and all after it.
+
+    Raises:
+        DataError: `[CORRUPT]`.
+    """
+    for number, end in ends:
+        before = -1 if number == collected else cuts.end(number - 1)
+        if not isinstance(end, int) or end <= before:
+            raise _contradictory(name, f"{end!r} as the end of epoch {number}, after {before}")
+        if number == collected:
+            cuts.begin_after(number, end)
+        else:
+            cuts.add(end)
 
 
-def _fill_order(order: Order, chosen: Mapping[Any, Chosen], points: Iterable[Iterable[Any]]) -> None:
-    """Takes what was taken; where that is no longer known, in any order that has the same counts at the points that are."""
-    counts = dict.fromkeys(order.domain.edges, 0)
-    counts.update((edge, n + 1) for edge, n in order.prefix(len(order)).maximal)
-    reached = sorted(({edge: n + 1 for edge, n in point} for point in points), key=lambda point: sum(point.values()))
-    for point in reached:
-        events = range(len(order), sum(point.values()))
-        known = [str(chosen[n].taken) for n in events if n in chosen]
-        unknown = [edge for edge, count in point.items() for _ in range(count - counts[edge] - known.count(edge))]
-        for n in events:
-            order.take(str(chosen[n].taken) if n in chosen else unknown.pop())
-        counts.update(point)
-    while len(order) in chosen:
-        order.take(str(chosen[len(order)].taken))
+def _without_gap(name: str, chosen: Mapping[Any, Chosen], collected: int) -> list[int]:
+    """Return the epochs whose choices are known: the last that is collected, and all after it.
+
+    Raises:
+        DataError: `[CORRUPT]`.
+    """
+    numbers, first = sorted(chosen), max(collected, 0)
+    if numbers != list(range(first, first + len(numbers))) or (collected >= 0 and not numbers):
+        raise _contradictory(name, f"it chose at {numbers[:3]}…, though what is up to {collected} is collected")
+    return numbers
 
 
-def _fill_cuts(cuts: Cuts, chosen: Mapping[Any, Chosen]) -> None:
-    """Takes the ends that are known; those before them were somewhere."""
-    for number in sorted(chosen):
-        end = int(chosen[number].taken or 0)
-        if not cuts.ends:
-            for before in range(number):
-                cuts.add(end - number + before)
-        cuts.add(end)
+def _contradictory(name: str, what: str) -> DataError:
+    return DataError("CORRUPT", f"the log says of {name} what no execution gives: {what}: restore it from a copy")

@@ -142,7 +142,7 @@ class CoarseEpochs(Processor):
     def upcoming(self, chosen: Mapping[Any, Chosen], *, hasten: bool) -> Iterator[Step]:
         """Gives the epoch that ends where it ended before; else with what is complete, if that is enough."""
         number = last_of(self.done) + 1
-        begin = self.cuts.ends[number - 1] if number else -1
+        begin = self.cuts.end(number - 1)
         there = min(last_of(self._epochs[edge.name](sender.done)) for edge, sender in self.senders)
         if number in chosen:
             end = int(chosen[number].taken or 0)
@@ -199,7 +199,7 @@ class CoarseEpochs(Processor):
             key = message.edge, message.time
             if key not in self.unmarked:
                 self._open.note(message.content, self._marks.get(key))
-        if step.time == len(self.cuts.ends):
+        if step.time == len(self.cuts):
             self.cuts.add(step.taken)
         self.done = Frontier.up_to(step.time)
 

@@ -47,7 +47,7 @@ def _of(p: Processor) -> list[tuple[bool, str]]:
     if isinstance(p, Ordered):
         facts.append((p.done == p.order.prefix(p.count), "has not done what it took"))
     if isinstance(p, CoarseEpochs):
-        facts.append((len(p.cuts.ends) > max(p.done.maximal, default=-1), "has done epochs that have no end"))
+        facts.append((len(p.cuts) > max(p.done.maximal, default=-1), "has done epochs that have no end"))
     if isinstance(p, SinkEnd):
         facts += [
             (p.held <= p.done, "holds what it has not been handed"),

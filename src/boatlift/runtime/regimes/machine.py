@@ -431,8 +431,7 @@ class StateMachine:
     def _collected(self, garbage: Collected) -> None:
         """What is garbage is durably known to be: now it can go."""
         self._given.append(do.Collect())
-        for name, order in self.program.orders.items():
-            order.forget(order.within(frontier_of(order.domain, garbage.choices[name])))
+        self.program.forget(garbage)
         self._acknowledge(garbage)
 
     def _acknowledge(self, garbage: Collected) -> None:

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from boatlift.errors import InternalError, InvalidError
 from boatlift.recovery import RecoveryGraph
 from boatlift.runtime.regimes.regime import Regime
-from boatlift.times import Cuts, Order, Sequence, epochs_cut
+from boatlift.storage.facts import Collected, last_epoch
+from boatlift.times import Cuts, Order, Sequence, epochs_cut, frontier_of
 
 __all__ = ["Program"]
 
@@ -67,6 +68,13 @@ class Program:
                         "BAD_POLICY",
                         f"source {source} keeps no rows, and batch {name} would hold them back: let the source record them",
                     )
+
+    def forget(self, garbage: Collected) -> None:
+        """Forget the choices that are garbage: in which order was taken, and where coarse epochs ended."""
+        for name, order in self.orders.items():
+            order.forget(order.within(frontier_of(order.domain, garbage.choices[name])))
+        for name, cuts in self.cuts.items():
+            cuts.forget(last_epoch(garbage.choices[name]) + 1)
 
     def regime(self, processor: str) -> Regime:
         """Gives a processor's regime."""
