@@ -15,7 +15,7 @@ import msgspec
 import xxhash
 
 from boatlift.errors import DataError
-from boatlift.storage.records import Record
+from boatlift.storage.records import Milliseconds, Record
 from boatlift.storage.well_formed import fault_of
 
 __all__ = ["FORMAT_VERSION", "Header", "Identity", "decode_group", "decode_identity", "encode_group", "encode_identity"]
@@ -56,7 +56,7 @@ class Header(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     predecessor: _Number
     previous: bytes
     manifest: _Number
-    at: _Number = 0
+    at: Milliseconds = 0
 
 
 class Identity(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

@@ -19,6 +19,7 @@ __all__ = [
     "Committed",
     "Cursor",
     "Decided",
+    "Milliseconds",
     "Record",
     "RunRef",
     "Snapshot",
@@ -27,7 +28,7 @@ __all__ = [
 
 _Step = Annotated[int, Meta(ge=-1, lt=LAST)]
 """The last of some steps; -1 for none."""
-_Milliseconds = Annotated[int, Meta(ge=0, lt=253_402_300_800_000)]
+Milliseconds = Annotated[int, Meta(ge=0, lt=253_402_300_800_000)]
 """Since 1970, up to the last year that a date has."""
 
 
@@ -65,7 +66,7 @@ class Claim(Recorded, frozen=True, tag="claim"):
 
     host: str
     pid: int
-    at: _Milliseconds
+    at: Milliseconds
     program: dict[str, Any]
     environment: dict[str, Any]
     process: str = ""
