@@ -12,6 +12,7 @@ from types import FrameType
 from pyspark.sql import SparkSession
 
 from boatlift.dataflow import Dataflow, Plan, plan
+from boatlift.engine.jvm import told_of_jvm
 from boatlift.engine.session import check_session, session
 from boatlift.engine.spark_engine import SparkEngine
 from boatlift.runtime.host import Host
@@ -79,9 +80,10 @@ def run_plan(
     on_progress: Callable[[Progress], None] = _silent,
 ) -> None:
     """Runs a dataflow that is divided into units already; as `run`."""
-    host = _host(planned, store, available_now, accept_released, skip, spark, on_progress)
-    with _stopped_by_signals(host):
-        host.run()
+    with told_of_jvm():
+        host = _host(planned, store, available_now, accept_released, skip, spark, on_progress)
+        with _stopped_by_signals(host):
+            host.run()
 
 
 class Running:
@@ -95,7 +97,8 @@ class Running:
 
     def _run(self) -> None:
         try:
-            self._host.run()
+            with told_of_jvm():
+                self._host.run()
         except BaseException as error:  # noqa: BLE001 - raised by `wait`
             self._error = error
 

@@ -41,7 +41,7 @@ def run(
     available_now: Annotated[bool, Parameter(negative=())] = False,
     accept_released: Annotated[bool, Parameter(negative=())] = False,
     skip: tuple[str, ...] = (),
-    master: Master = "local[2,4]",
+    master: Master = "local[2,2]",
     conf: tuple[str, ...] = (),
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=())] = False,
 ) -> None:

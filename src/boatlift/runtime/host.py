@@ -353,10 +353,9 @@ class Host:
 
     def _rest_of(self, name: str, time: int, error: BoatliftError) -> float:
         """Gives how long one that has failed rests; raises what it failed of if it is not to be tried again."""
-        if self._engine.cancelled or error.condition in ("SINK_LOCKED", "BAD_ROW"):  # another try would be the same
-            raise error
-        rest = self._attempts.failed(name)
-        if rest is None:
+        unit = self._engine.plan.units.get(name)
+        rest = self._attempts.failed(name, time, error, deterministic=unit is not None and unit.deterministic)
+        if rest is None or self._engine.cancelled:
             raise error
         logger.warning("%s failed, and is tried again in %.1f s: %s", name, rest, error)
         self._watch(Progress("failure", name, time))
