@@ -150,7 +150,9 @@ def _host(
     on_progress: Callable[[Progress], None],
 ) -> Host:
     check_session(spark)
+    on_progress(Progress("compile", planned.dataflow, -1))
     engine = SparkEngine(spark, planned)
+    on_progress(Progress("recover", planned.dataflow, -1))
     return Host(
         engine, store, available_now=available_now, accept_released=accept_released, skip=skip, watch=on_progress
     )

@@ -13,7 +13,7 @@ from boatlift.engine.jvm import death_of_jvm
 from boatlift.engine.worker_tracebacks import WorkerTraceback
 from boatlift.errors import BoatliftError, UnavailableError, UserCodeError, from_text
 
-__all__ = ["explain", "remedy", "tries_of_a_task"]
+__all__ = ["explain", "first_line", "remedy", "tries_of_a_task"]
 
 _SQLSTATE = re.compile(r"SQLSTATE: (\w{2})\w{3}")
 _FAULTS_OF_EXPRESSIONS = frozenset({"22", "42"})
@@ -50,7 +50,7 @@ def explain(
         explained = source.explain_failure(position, text)
         if isinstance(explained, BoatliftError):
             return explained
-    end = _taken(inputs) + (f"; {remedy}" if remedy else "")
+    end = "".join(f"; {told}" for told in (_taken(inputs), remedy) if told)
     raised = WorkerTraceback.found_in(text)
     if raised is not None:
         whose = " or ".join(dict.fromkeys(functions or [unit]))
@@ -60,10 +60,18 @@ def explain(
         told.add_note(raised.text)
         return told
     state = _SQLSTATE.search(text)
-    first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
+    first = first_line(error)
     if state is not None and state[1] in _FAULTS_OF_EXPRESSIONS:
         return UserCodeError("USER_CODE", f"an expression of {unit} failed at step {time}: {first.rstrip('. ')}{end}")
     return UnavailableError("STEP_FAILED", f"Spark could not run step {time} of {unit}: {first}")
+
+
+def first_line(error: Exception) -> str:
+    """Return the line of an error that says most: what a function of the user raised, or how the text begins."""
+    raised = WorkerTraceback.found_in(str(error))
+    if raised is not None:
+        return raised.summary + raised.place
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def remedy(plan: Plan, unit: str, time: int) -> str:
@@ -95,4 +103,4 @@ def tries_of_a_task(master: str, max_failures: str | None) -> int:
 
 def _taken(inputs: Sequence[tuple[Source, Json]]) -> str:
     named = [source.names(position) for source, position in inputs if isinstance(source, NamesInput)]
-    return f", which takes {' and '.join(named)}" if named else ""
+    return f"the step takes {' and '.join(named)}" if named else ""

@@ -57,11 +57,11 @@ def launch(conf: SparkConf) -> None:
     finally:
         os.close(writing)
     if ended is not None:
-        said = output.last_words(SECONDS_OF_LAST_WORDS)
+        said = output.first_words(SECONDS_OF_LAST_WORDS)
         raise UnavailableError(
             "SPARK_NOT_STARTED",
-            f"the JVM of Spark ended while it started ({said or 'it said nothing'}): see to the memory of the machine, to spark.driver.memory and "
-            "to Java's options, then run again",
+            f"the JVM of Spark ended while it started ({said or 'it said nothing'}): correct the options of Spark and Java, or "
+            "see to the machine's memory, then run again",
         ) from ended
     setattr(gateway, _OUTPUT, output)
     output.pass_on()

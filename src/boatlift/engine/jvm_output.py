@@ -19,8 +19,11 @@ LINES_KEPT = 200
 _NOISE = frozenset({"WARNING: Using incubator modules: jdk.incubator.vector"})
 """Spark switches this module on, and the JVM has no option against the warning."""
 
-_TELLING = ("OutOfMemoryError", "insufficient memory", "Could not reserve", "Error: ", "Exception in thread")
-"""A line with one of these tells more than the last one does; the first of them that is found tells most."""
+_TELLING = ("OutOfMemoryError", "insufficient memory", "Could not reserve", "Exception in thread")
+"""A line with one of these tells more than others do; the first of them that is found tells most."""
+
+_ABOUT_NOTHING = ("WARNING: ", "Picked up ", "Using Spark's ", "Error occurred during initialization of VM")
+"""How lines begin that a JVM writes before it says what is wrong."""
 
 
 class JvmOutput:
@@ -46,18 +49,24 @@ class JvmOutput:
                 _write(line)
 
     def last_words(self, wait_seconds: float) -> str:
-        """Return the line that says most of why the JVM ended, "" if it said nothing.
+        """Return the line that says most of why the JVM ended, "" if none does.
 
         Args:
             wait_seconds: So long the last lines of a JVM that has ended are waited for.
         """
+        said = self._said(wait_seconds)
+        return next((line for sign in _TELLING for line in reversed(said) if sign in line), "")
+
+    def first_words(self, wait_seconds: float) -> str:
+        """Return the line that says most of why the JVM never began, "" if it said nothing; arguments as for `last_words`."""
+        said = self._said(wait_seconds)
+        begun = (line for line in said if not line.startswith(_ABOUT_NOTHING))
+        return self.last_words(0) or next(begun, "")
+
+    def _said(self, wait_seconds: float) -> list[str]:
         self._thread.join(wait_seconds)
         with self._lock:
-            said = [line.strip() for line in self._lines if line.strip()]
-        for sign in _TELLING:
-            if telling := [line for line in said if sign in line]:
-                return telling[-1]
-        return said[-1] if said else ""
+            return [line.strip() for line in self._lines if line.strip()]
 
     def _read(self) -> None:
         with self._stream:

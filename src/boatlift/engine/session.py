@@ -132,7 +132,6 @@ def check_session(spark: SparkSession) -> None:
         )
     if spark.sparkContext._jsc is None:
         raise InvalidError("BAD_OPTION", "this Spark session is stopped: make a new one with boatlift.session()")
-    quiet_when_gone(spark.sparkContext)
     conf = spark.sparkContext.getConf()
     if conf.get("spark.speculation", "false") == "true":
         raise InvalidError(
@@ -145,6 +144,7 @@ def check_session(spark: SparkSession) -> None:
             "BAD_OPTION",
             "PYSPARK_PIN_THREAD is not true, so what a job's tasks are told could be another job's: leave it out of the environment",
         )
+    quiet_when_gone(spark.sparkContext)
     for name, value in RUNTIME_SETTINGS.items():
         if spark.conf.get(name) != value:
             spark.conf.set(name, value)

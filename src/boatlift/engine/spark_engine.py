@@ -32,7 +32,7 @@ from boatlift.engine.aggregate_task import MergeTask
 from boatlift.engine.batches import Batches
 from boatlift.engine.edges import EDGE
 from boatlift.engine.environment import RunningSettings, environment
-from boatlift.engine.errors_of_jobs import explain, remedy, tries_of_a_task
+from boatlift.engine.errors_of_jobs import explain, first_line, remedy, tries_of_a_task
 from boatlift.engine.input_logs import InputLogs
 from boatlift.engine.inputs import Inputs, content_of
 from boatlift.engine.job_groups import JobGroup
@@ -226,7 +226,9 @@ class SparkEngine(SourceCalls):
             if self.cancelled or death_of_jvm(error) is not None:
                 raise
             # Nothing was kept, and of which step it comes cannot be told: the steps will, each alone.
-            logger.warning("steps %s to %s of %s go one by one: %s", order.time, order.takes[-1].time, unit, error)
+            logger.warning(
+                "steps %s to %s of %s go one by one: %s", order.time, order.takes[-1].time, unit, first_line(error)
+            )
             self._apart[unit] = APART_RUNS
             return self._run_apart(order, cursor)
         return self._results(unit, order.takes, made)

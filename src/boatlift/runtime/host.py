@@ -188,6 +188,10 @@ class Host:
             if name in self._engine.plan.units and p.state is not None:
                 self._engine.kept(name, runs_of(p.state))
                 self._watch(Progress("restore", name, last_number(maximal_of(p.done))))
+        if not self._resumed:
+            for name in self._engine.plan.units:
+                if self._recorded[name] > (done := last_number(maximal_of(self._machine.processors[name].done))):
+                    self._watch(Progress("replay", name, self._recorded[name], behind=self._recorded[name] - done))
 
     # -- the loop -----------------------------------------------------------------------------------------------------
 
@@ -301,7 +305,8 @@ class Host:
     def _idle(self, order: do.Close, took: float) -> Iterable[do.Event]:
         if not self._available_now:
             self._answers.after(pause_after(took), lambda: [do.Wake(order.source)])
-        self._watch(Progress("idle", order.source, -1))
+        waiting = max(len(sent) for p in self._machine.processors.values() for sent in (*p.waiting.values(), ()))
+        self._watch(Progress("idle", order.source, -1, behind=waiting))
         yield do.Idle(order.source, order.life, order.time, ended=self._available_now)
 
     # -- steps --------------------------------------------------------------------------------------------------------

@@ -12,9 +12,9 @@ class Progress:
     """One thing that was done, for people and programs that watch.
 
     Attributes:
-        what: `step`, `commit`, `checkpoint`, `restore`, `failure`, `idle` or `stopping`.
-        processor: Whose; the dataflow's name when it is stopping.
-        time: At which logical time.
+        what: `compile`, `recover`, `restore`, `replay`, `step`, `commit`, `checkpoint`, `failure`, `idle` or `stopping`.
+        processor: Whose; the dataflow's name when it is compiled, recovers or is stopping.
+        time: At which logical time; of a `replay` the last that is executed again.
         numInputRows, numOutputRows: Rows in and out of a step.
         durationMs: How long it took, in milliseconds.
         replay: Whether it repeats what was done before a crash.
