@@ -56,7 +56,7 @@ def run(
     Raises:
         BoatliftError: What stopped it. The same call goes on from there.
     """
-    spark = spark or SparkSession.getActiveSession() or session(app_name=flow.name)
+    spark = spark or _session_of(flow)
     opened = LocalStore.open(Path(store), create=True) if isinstance(store, str | Path) else store
     run_plan(
         plan(flow),
@@ -135,9 +135,16 @@ def start(
     on_progress: Callable[[Progress], None] = _silent,
 ) -> Running:
     """Runs a dataflow in the background; arguments as for `run`."""
-    spark = spark or SparkSession.getActiveSession() or session(app_name=flow.name)
+    spark = spark or _session_of(flow)
     opened = LocalStore.open(Path(store), create=True) if isinstance(store, str | Path) else store
-    return Running(_host(plan(flow), opened, available_now, accept_released, skip, spark, on_progress))
+    with told_of_jvm():
+        host = _host(plan(flow), opened, available_now, accept_released, skip, spark, on_progress)
+    return Running(host)
+
+
+def _session_of(flow: Dataflow) -> SparkSession:
+    with told_of_jvm():  # the one of before may be gone
+        return SparkSession.getActiveSession() or session(app_name=flow.name)
 
 
 def _host(
