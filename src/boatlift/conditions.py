@@ -179,6 +179,16 @@ CONDITIONS: dict[str, Condition] = {
         "see its own traceback, which is shown with it; boatlift look shows what the step takes, run --skip leaves it out",
     ),
     "OVERFLOW": Condition("DataError", "a sum does not fit its type", "cast the column to a wider type"),
+    "SPARK_NOT_STARTED": Condition(
+        "UnavailableError",
+        "Java is there, but Spark did not start: its JVM ended, or its session could not be made",
+        "see what it said, which the message shows; mend it, then run again",
+    ),
+    "JVM_DIED": Condition(
+        "UnavailableError",
+        "the JVM of Spark is gone while a dataflow runs: it was killed, or memory ran out",
+        "give it memory if that was it (spark.driver.memory), then run the same command again: it goes on",
+    ),
     "STEP_FAILED": Condition("UnavailableError", "Spark could not run a step", "see the cause, then run again"),
     "BROKER_FAILED": Condition(
         "UnavailableError",

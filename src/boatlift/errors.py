@@ -41,9 +41,13 @@ class BoatliftError(Exception):
     Args:
         condition: A name from `CONDITIONS`.
         message: One lowercase sentence with the values that matter, saying what to do.
+
+    Attributes:
+        lasting: Whether another try would end the same.
     """
 
     exit_code = 1
+    lasting = False
 
     def __init__(self, condition: str, message: str) -> None:
         known = CONDITIONS.get(condition)

@@ -12,6 +12,7 @@ from types import FrameType
 from pyspark.sql import SparkSession
 
 from boatlift.dataflow import Dataflow, Plan, plan
+from boatlift.engine.jvm import told_of_jvm
 from boatlift.engine.session import check_session, session
 from boatlift.engine.spark_engine import SparkEngine
 from boatlift.runtime.host import Host
@@ -55,7 +56,7 @@ def run(
     Raises:
         BoatliftError: What stopped it. The same call goes on from there.
     """
-    spark = spark or SparkSession.getActiveSession() or session(app_name=flow.name)
+    spark = spark or _session_of(flow)
     opened = LocalStore.open(Path(store), create=True) if isinstance(store, str | Path) else store
     run_plan(
         plan(flow),
@@ -79,9 +80,10 @@ def run_plan(
     on_progress: Callable[[Progress], None] = _silent,
 ) -> None:
     """Runs a dataflow that is divided into units already; as `run`."""
-    host = _host(planned, store, available_now, accept_released, skip, spark, on_progress)
-    with _stopped_by_signals(host):
-        host.run()
+    with told_of_jvm():
+        host = _host(planned, store, available_now, accept_released, skip, spark, on_progress)
+        with _stopped_by_signals(host):
+            host.run()
 
 
 class Running:
@@ -95,7 +97,8 @@ class Running:
 
     def _run(self) -> None:
         try:
-            self._host.run()
+            with told_of_jvm():
+                self._host.run()
         except BaseException as error:  # noqa: BLE001 - raised by `wait`
             self._error = error
 
@@ -132,9 +135,16 @@ def start(
     on_progress: Callable[[Progress], None] = _silent,
 ) -> Running:
     """Runs a dataflow in the background; arguments as for `run`."""
-    spark = spark or SparkSession.getActiveSession() or session(app_name=flow.name)
+    spark = spark or _session_of(flow)
     opened = LocalStore.open(Path(store), create=True) if isinstance(store, str | Path) else store
-    return Running(_host(plan(flow), opened, available_now, accept_released, skip, spark, on_progress))
+    with told_of_jvm():
+        host = _host(plan(flow), opened, available_now, accept_released, skip, spark, on_progress)
+    return Running(host)
+
+
+def _session_of(flow: Dataflow) -> SparkSession:
+    with told_of_jvm():  # the one of before may be gone
+        return SparkSession.getActiveSession() or session(app_name=flow.name)
 
 
 def _host(
@@ -147,7 +157,9 @@ def _host(
     on_progress: Callable[[Progress], None],
 ) -> Host:
     check_session(spark)
+    on_progress(Progress("compile", planned.dataflow, -1))
     engine = SparkEngine(spark, planned)
+    on_progress(Progress("recover", planned.dataflow, -1))
     return Host(
         engine, store, available_now=available_now, accept_released=accept_released, skip=skip, watch=on_progress
     )

@@ -63,3 +63,56 @@ def test_an_error_is_no_clean_stop(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ZeroDivisionError), Live(bl.Dataflow("mine"), quiet=False):
         raise ZeroDivisionError
     assert "stopped cleanly" not in capsys.readouterr().out
+
+
+def stages(*done: Progress, quiet: bool = False, available_now: bool = False) -> None:
+    flow = bl.Dataflow("mine")
+    for name in ("rows", "more"):
+        flow.source(name, bl.generator({"n": "id"}, rows_per_step=1))
+    shown = Live(flow, quiet=quiet, available_now=available_now)
+    with shown:
+        for progress in done:
+            shown.show(progress)
+
+
+def idle(source: str, behind: int = 0) -> Progress:
+    return Progress("idle", source, -1, behind=behind)
+
+
+STEP = Progress("step", "sums", 4, 1000, 10, 500.0, replay=True)
+
+
+def test_what_a_run_is_at_is_told_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+    stages(
+        Progress("compile", "mine", -1), Progress("recover", "mine", -1), Progress("replay", "sums", 5, behind=2), STEP
+    )
+    told = capsys.readouterr()
+    assert told.err.splitlines() == [
+        "boatlift: compiling mine",
+        "boatlift: taking over the store and the sinks",
+        "boatlift: sums replays 2 steps, up to step 5",
+    ]
+    assert told.out.splitlines()[0].startswith("sums: replayed 4 of 5, 1000 rows")
+
+
+def test_it_waits_for_input_once_all_sources_have_none_and_nothing_is_to_be_done(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    stages(idle("rows"), STEP, idle("rows"), idle("more", behind=1))
+    assert capsys.readouterr().err == ""
+    stages(idle("rows"), idle("more"), idle("rows"), idle("more"))
+    assert capsys.readouterr().err == "boatlift: waiting for input\n"
+    stages(idle("rows"), idle("more"), STEP, idle("rows"), idle("more"))
+    assert capsys.readouterr().err == "boatlift: waiting for input\n" * 2
+
+
+def test_input_that_is_exhausted_is_told_with_what_is_left_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    stages(idle("rows"), STEP, idle("more", behind=3), STEP, available_now=True)
+    assert capsys.readouterr().err == "boatlift: the input is exhausted, 3 more steps to go\n"
+    stages(idle("rows"), idle("more"), available_now=True)
+    assert capsys.readouterr().err == "boatlift: the input is exhausted\n"
+
+
+def test_no_stage_is_told_if_it_is_to_be_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    stages(Progress("compile", "mine", -1), Progress("replay", "sums", 5), idle("rows"), idle("more"), quiet=True)
+    assert capsys.readouterr().err == ""

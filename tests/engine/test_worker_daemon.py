@@ -1,14 +1,16 @@
 """What is on the path of Python workers, and what they look through for garbage between tasks."""
 
 import gc
+import socket
 import sys
 import weakref
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from boatlift.engine.worker_daemon import MANY_OBJECTS, keeping, without_archives
+from boatlift.engine.worker_daemon import MANY_OBJECTS, UNHEARD, keeping, without_archives
 
 
 def archives() -> tuple[Path, list[str]]:
@@ -114,3 +116,28 @@ def test_a_worker_does_not_look_again_through_what_it_keeps(spark: object) -> No
     assert again
     for row in again:
         assert row.left < MANY_OBJECTS < row.kept
+
+
+@pytest.mark.parametrize("family", [socket.AF_UNIX, socket.AF_INET])
+def test_a_task_that_its_jvm_has_given_up_ends_quietly_and_what_is_real_is_raised(family: socket.AddressFamily) -> None:
+    def writes(connection: socket.socket) -> int:
+        for _ in range(1000):
+            connection.sendall(b"rows" * 100_000)
+        return 0
+
+    def fails(connection: socket.socket) -> int:
+        raise BrokenPipeError(connection)
+
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        if family == socket.AF_UNIX:
+            here, there = socket.socketpair()
+        else:
+            here = socket.create_connection(server.getsockname())
+            there, _ = server.accept()
+    with here:
+        with pytest.raises(BrokenPipeError):  # of something else: its JVM still listens
+            keeping(fails)(here)
+        there.close()
+        assert keeping(writes)(here) == UNHEARD
+        with pytest.raises(ZeroDivisionError):
+            keeping(lambda _: 1 // 0)(here)

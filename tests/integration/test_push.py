@@ -263,7 +263,7 @@ def test_rows_of_a_step_can_be_looked_at(spark: SparkSession, capsys: pytest.Cap
     with running(flow, spark):
         flow.push("pushed", [row(1), row(2)])
     drained(lambda: orders(bl.Lazy(every=100)), spark)
-    show_rows(spark, orders(), Path("store"), "per", 0, at_most=10, as_json=True)
+    show_rows(lambda: spark, orders(), Path("store"), "per", 0, at_most=10, as_json=True)
     assert [json.loads(line)["id"] for line in capsys.readouterr().out.splitlines()] == [1, 2]
 
 

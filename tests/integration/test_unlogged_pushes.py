@@ -215,7 +215,7 @@ def test_rows_are_kept_for_who_reads_them_again(spark: SparkSession) -> None:
     with running(flow, spark):
         flow.push("rows", {"id": 1})
     with pytest.raises(bl.DataError, match=r"\[INPUT_MISSING\] nobody keeps what is pushed to rows"):
-        show_rows(spark, passed(), Path("store"), "twice", 0, at_most=10, as_json=True)
+        show_rows(lambda: spark, passed(), Path("store"), "twice", 0, at_most=10, as_json=True)
     kept = bl.Dataflow("passed")
     rows = kept.source("rows", bl.push("id LONG NOT NULL"))
     rows.transform("twice", lambda df: df.selectExpr("id", "id * 2 AS twice")).sink("out", bl.parquet("out"))

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["FilesSource", "files"]
 
+_FILES_NAMED = 3
+"""An error names so many files of a step."""
+
 _READ_FAILURES = ("FAILED_READ_FILE", "MALFORMED_RECORD", "CANNOT_READ_FILE", "PATH_NOT_FOUND")
 
 
@@ -228,6 +231,13 @@ class FilesSource:
     def weigh(self, position: Json) -> int:
         """Adds up the sizes."""
         return sum(int(file["size"]) for file in position["files"])
+
+    def names(self, position: Json) -> str:
+        """Return the paths of a position's first files, and how many others there are."""
+        paths = [str(path) for path in self._paths(position)]
+        return ", ".join(paths[:_FILES_NAMED]) + (
+            f" and {len(paths) - _FILES_NAMED} more files" if len(paths) > _FILES_NAMED else ""
+        )
 
     def explain_failure(self, position: Json, text: str) -> Exception | None:
         """Finds the file, the line and the field that Spark could not read."""

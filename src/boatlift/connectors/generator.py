@@ -114,6 +114,10 @@ class GeneratorSource:
         """Guesses some bytes a row."""
         return (int(position["end"]) - int(position["start"])) * _ROW_BYTES
 
+    def names(self, position: Json) -> str:
+        """Return the numbers of a position's rows."""
+        return f"rows {position['start']} to {int(position['end']) - 1}"
+
     def explain_failure(self, position: Json, text: str) -> Exception | None:
         """Explains nothing: there is no outside that could fail."""
 

@@ -10,12 +10,15 @@ import os
 import signal
 import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
 
 from boatlift import __version__
+from boatlift.console.telling import begin_warnings, tell
 from boatlift.errors import BoatliftError, InvalidError, UserCodeError
 from boatlift.paths import refuse_url
 
@@ -41,7 +44,7 @@ def run(
     available_now: Annotated[bool, Parameter(negative=())] = False,
     accept_released: Annotated[bool, Parameter(negative=())] = False,
     skip: tuple[str, ...] = (),
-    master: Master = "local[2,4]",
+    master: Master = "local[2,2]",
     conf: tuple[str, ...] = (),
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=())] = False,
 ) -> None:
@@ -60,17 +63,20 @@ def run(
         quiet: Show no progress.
     """
     from boatlift.console.live import Live
-    from boatlift.console.programs import check_flow, load_flow, settings, steps_named
-    from boatlift.engine.session import session
+    from boatlift.console.programs import OneSession, check_flow, check_store, load_flow, settings, steps_named
 
+    # All that can be told without a JVM is told before one starts.
     skips = steps_named(skip)
-    refuse_url(store, "a store")  # before a JVM starts, as all that can be told without one
+    refuse_url(store, "a store")
     check_flow(flow)
-    spark = session(master, app_name=flow, **settings(conf))
-    dataflow = load_flow(flow)
+    session = OneSession(master, flow, settings(conf), quiet=quiet)
+    tell(f"importing {flow}", quiet=quiet)
+    dataflow = load_flow(flow, session)
+    check_store(dataflow, store, skips)
+    spark = session.begin()
     from boatlift.running import run as run_dataflow
 
-    with Live(dataflow, quiet=quiet) as live:
+    with Live(dataflow, quiet=quiet, available_now=available_now) as live, _step_named(flow, store):
         run_dataflow(
             dataflow,
             store,
@@ -91,13 +97,16 @@ def plan(flow: str, *, master: Master = "local[1]", as_json: Json = False) -> No
         master: Spark's master URL; only for checking the transformations.
         as_json: Print JSON.
     """
-    from boatlift.console.programs import check_flow, load_flow
+    from boatlift.console.programs import OneSession, check_flow, load_flow
     from boatlift.console.shows import show_plan
-    from boatlift.engine.session import session
+    from boatlift.dataflow import plan as planned
 
     check_flow(flow)
-    session(master, app_name=flow)
-    show_plan(load_flow(flow), as_json=as_json)
+    session = OneSession(master, flow)
+    dataflow = load_flow(flow, session)
+    planned(dataflow)  # what is wrong with it is told before a JVM starts
+    session.begin()
+    show_plan(dataflow, as_json=as_json)
 
 
 @app.command
@@ -115,13 +124,12 @@ def look(
         as_json: Print JSON, one row a line.
     """
     from boatlift.console.look import show_rows
-    from boatlift.console.programs import check_flow, load_flow, steps_named
-    from boatlift.engine.session import session
+    from boatlift.console.programs import OneSession, check_flow, load_flow, steps_named
 
     ((processor, time),) = steps_named((step,))
     check_flow(flow)
-    spark = session(master, app_name=flow)
-    show_rows(spark, load_flow(flow), store, processor, time, at_most=rows, as_json=as_json)
+    session = OneSession(master, flow)
+    show_rows(session.begin, load_flow(flow, session), store, processor, time, at_most=rows, as_json=as_json)
 
 
 @app.command
@@ -204,12 +212,11 @@ def verify(*, store: StorePath, flow: str | None = None, master: Master = "local
 
     sinks = {}
     if flow is not None:
-        from boatlift.console.programs import load_flow
+        from boatlift.console.programs import OneSession, load_flow
         from boatlift.dataflow import plan as planned
-        from boatlift.engine.session import session
 
-        session(master, app_name=flow)
-        sinks = {name: processor.sink for name, processor in planned(load_flow(flow)).sinks.items()}
+        dataflow = load_flow(flow, OneSession(master, flow))
+        sinks = {name: processor.sink for name, processor in planned(dataflow).sinks.items()}
     sys.exit(show_verification(store, sinks, as_json=as_json))
 
 
@@ -253,6 +260,7 @@ def main() -> None:
 
     What the user's own code raised is shown before it, with its own traceback.
     """
+    begin_warnings()
     try:
         app()
         sys.stdout.flush()
@@ -261,8 +269,8 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
     except BoatliftError as error:
-        if isinstance(error, UserCodeError) and error.__cause__ is not None:
-            _print_own_traceback(error.__cause__)
+        if isinstance(error, UserCodeError):
+            _print_own_traceback(error)
         print(f"boatlift: {error}", file=sys.stderr)
         if error.__cause__ is not None and error.condition == "INTERNAL":
             raise
@@ -272,10 +280,24 @@ def main() -> None:
         sys.exit(130)
 
 
-def _print_own_traceback(error: BaseException) -> None:
-    """Prints the user's part of a traceback; a failure in a task has none here, for its message holds it."""
+@contextmanager
+def _step_named(flow: str, store: Path) -> Iterator[None]:
+    """Put the command's own arguments into what an error of the user's code advises to type."""
+    try:
+        yield
+    except UserCodeError as error:
+        named = UserCodeError("USER_CODE", error.message.replace("FLOW --store STORE", f"{flow} --store {store}"))
+        named.__notes__ = getattr(error, "__notes__", [])
+        raise named from error.__cause__
+
+
+def _print_own_traceback(error: UserCodeError) -> None:
+    """Print the user's part of the traceback of what code of the user raised: in a task it is a note, here it is the cause."""
     from boatlift.engine.tracebacks import own_frames
 
-    own = own_frames(error.__traceback__)
-    if own is not None or isinstance(error, SyntaxError):
-        traceback.print_exception(type(error), error, own)
+    if notes := getattr(error, "__notes__", ()):
+        print(*notes, sep="\n", file=sys.stderr)
+    elif (cause := error.__cause__) is not None:
+        own = own_frames(cause.__traceback__)
+        if own is not None or isinstance(cause, SyntaxError):
+            traceback.print_exception(type(cause), cause, own)

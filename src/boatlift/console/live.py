@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.live import Live as RichLive
 from rich.table import Table
 
+from boatlift.console.stages import Stages
 from boatlift.dataflow import Dataflow
 from boatlift.runtime.host import MESSAGES_AHEAD
 from boatlift.runtime.progress import Progress
@@ -27,10 +28,12 @@ class Live:
     Args:
         flow: The dataflow that runs.
         quiet: Show nothing but the last line.
+        available_now: Whether the run ends with the input.
     """
 
-    def __init__(self, flow: Dataflow, *, quiet: bool) -> None:
+    def __init__(self, flow: Dataflow, *, quiet: bool, available_now: bool = False) -> None:
         self._flow = flow
+        self._stages = Stages(flow, quiet=quiet, available_now=available_now)
         self._quiet = quiet
         self._console = Console(stderr=False)
         self._table = self._console.is_terminal and not quiet
@@ -51,6 +54,7 @@ class Live:
 
     def show(self, progress: Progress) -> None:
         """Takes in what was done."""
+        self._stages.show(progress)
         if progress.what == "checkpoint":
             self._checkpoints[progress.processor] = progress.time
         if progress.what in ("step", "commit"):
@@ -78,8 +82,9 @@ class Live:
         if now - self._told.get(progress.processor, 0.0) >= LINE_SECONDS or progress.behind == 0:
             self._told[progress.processor] = now
             mode = "replayed" if progress.replay else "step"
+            of = self._stages.to_replay(progress.processor) if progress.replay else ""
             print(
-                f"{progress.processor}: {mode} {progress.time}, {progress.numInputRows} rows in "
+                f"{progress.processor}: {mode} {progress.time}{of}, {progress.numInputRows} rows in "
                 f"{progress.durationMs:.0f} ms, last checkpoint {self._checkpoints.get(progress.processor, '-')}",
                 flush=True,
             )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,23 @@ __all__ = ["show_rows"]
 
 
 def show_rows(
-    spark: SparkSession, flow: Dataflow, store: Path, processor: str, time: int, *, at_most: int, as_json: bool
+    begin: Callable[[], SparkSession],
+    flow: Dataflow,
+    store: Path,
+    processor: str,
+    time: int,
+    *,
+    at_most: int,
+    as_json: bool,
 ) -> None:
     """Shows them, read again from where the log says that they are.
+
+    Args:
+        begin: Gives the session, once all is known that can be known without one.
+        flow, store: What it reads of.
+        processor, time: Which step.
+        at_most: So many rows.
+        as_json: One object a line.
 
     Raises:
         InvalidError: `[BAD_OPTION]` there is no such step, or it takes nothing from a source.
@@ -47,7 +61,7 @@ def show_rows(
         if isinstance(source, KeptInStore):
             source.attach(InputLog(opened, log.store_id, name))
         source.verify(position)
-        frame = source.load(spark, position)
+        frame = source.load(begin(), position)
         if as_json:
             whole = F.to_json(F.struct("*"), {"ignoreNullFields": "false"})
             for (row,) in frame.limit(at_most).select(whole).collect():

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib.abc import InspectLoader
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from boatlift.dataflow import Dataflow
+from boatlift.console.telling import tell
+from boatlift.dataflow import Dataflow, plan
+from boatlift.engine.session_on_demand import session_on_demand
 from boatlift.engine.tracebacks import own_frames, place
 from boatlift.errors import BoatliftError, InvalidError, UserCodeError
+from boatlift.runtime.decisions import refuse_skip
+from boatlift.storage.local import LocalStore
+from boatlift.storage.log import Log
 
-__all__ = ["check_flow", "load_flow", "settings", "steps_named"]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["OneSession", "check_flow", "check_store", "load_flow", "settings", "steps_named"]
 
 
 def check_flow(where: str) -> None:
@@ -59,8 +68,51 @@ def steps_named(steps: Iterable[str]) -> tuple[tuple[str, int], ...]:
     return tuple(named)
 
 
-def load_flow(where: str) -> Dataflow:
+class OneSession:
+    """The session of a command, which begins when it is first asked for.
+
+    Args:
+        master: Spark's master URL.
+        app_name: The name that Spark shows.
+        conf: Spark settings.
+        quiet: Do not tell that it begins.
+    """
+
+    def __init__(
+        self, master: str, app_name: str, conf: Mapping[str, str] | None = None, *, quiet: bool = False
+    ) -> None:
+        self._master, self._app_name, self._conf, self._quiet = master, app_name, conf or {}, quiet
+        self._session: SparkSession | None = None
+
+    def begin(self) -> SparkSession:
+        """Return the session, and start it the first time."""
+        if self._session is None:
+            from boatlift.engine import session
+
+            tell(f"starting Spark ({self._master})", quiet=self._quiet)
+            self._session = session.session(self._master, app_name=self._app_name, **self._conf)
+        return self._session
+
+
+def check_store(flow: Dataflow, store: Path, skip: Collection[tuple[str, int]]) -> None:
+    """Refuse what a run would refuse, as far as program and store tell it without a session.
+
+    Raises:
+        InvalidError: the dataflow cannot be run, or a step not be skipped.
+        DataError: the log cannot be read, or is another dataflow's.
+    """
+    planned = plan(flow)
+    history = Log.open(LocalStore.open(store, create=False), flow.name).history if store.exists() else None
+    for unit, time in set(skip) - (set() if history is None else history.decided("skipped")):
+        refuse_skip(planned, unit, time, -1 if history is None else history.last_executed(unit))
+
+
+def load_flow(where: str, session: OneSession) -> Dataflow:
     """Imports a dataflow; the current folder is on the path.
+
+    Args:
+        where: module:attribute.
+        session: Begins when the module asks Spark for one.
 
     Raises:
         InvalidError: `[FLOW_NOT_FOUND]`, or what the module's own calls of Boatlift raise.
@@ -71,7 +123,8 @@ def load_flow(where: str) -> Dataflow:
     check_flow(where)
     name, _, attribute = where.partition(":")
     try:
-        module = importlib.import_module(name)
+        with session_on_demand(session.begin):
+            module = importlib.import_module(name)
     except BoatliftError:
         raise
     except Exception as error:

@@ -33,6 +33,7 @@ __all__ = [
     "LoadsEverything",
     "LoadsTogether",
     "LoadsWhenTold",
+    "NamesInput",
     "Outcome",
     "Reading",
     "Sink",
@@ -125,6 +126,14 @@ class LoadsTogether(Source, Protocol):
 
     def load_together(self, spark: SparkSession, positions: Sequence[Json]) -> DataFrame:
         """Reads exactly the rows that positions name, lazily; `_ordinal` (int) is the index of a row's position."""
+
+
+@runtime_checkable
+class NamesInput(Source, Protocol):
+    """A source that tells people what a position names, so that an error can say which input a step takes."""
+
+    def names(self, position: Json) -> str:
+        """Return what a position names, in few words."""
 
 
 @runtime_checkable

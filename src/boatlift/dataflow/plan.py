@@ -74,6 +74,11 @@ class Unit:
         return all(transform.repeats for transform in (*self.chain, *self.after))
 
     @property
+    def deterministic(self) -> bool:
+        """Whether code that raises at a step would raise again: a batch may do what it likes, and the outside may answer another time."""
+        return self.repeats and (self.recomputation is None or self.recomputation.function is None)
+
+    @property
     def in_turn(self) -> bool:
         """Whether it takes its inputs as they come."""
         return self.lookup is not None or (self.union is not None and self.union.as_they_come)

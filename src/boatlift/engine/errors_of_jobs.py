@@ -8,27 +8,40 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from boatlift.dataflow import Json, Source
+from boatlift.dataflow import Json, NamesInput, Plan, Source
+from boatlift.engine.jvm import death_of_jvm
+from boatlift.engine.worker_tracebacks import WorkerTraceback
 from boatlift.errors import BoatliftError, UnavailableError, UserCodeError, from_text
 
-__all__ = ["explain"]
+__all__ = ["explain", "first_line", "remedy", "tries_of_a_task"]
 
 _SQLSTATE = re.compile(r"SQLSTATE: (\w{2})\w{3}")
 _FAULTS_OF_EXPRESSIONS = frozenset({"22", "42"})
 """Classes of SQLSTATE that come again however often a step is tried: bad values, and what does not resolve."""
 
+_TRIES_ON_A_CLUSTER = 4
+"""Spark's own default of spark.task.maxFailures."""
+
 
 def explain(
-    error: Exception, unit: str, time: int, inputs: Sequence[tuple[Source, Json]] = (), functions: Sequence[str] = ()
+    error: Exception,
+    unit: str,
+    time: int,
+    inputs: Sequence[tuple[Source, Json]] = (),
+    functions: Sequence[str] = (),
+    remedy: str = "",
 ) -> BoatliftError:
-    """Finds out what a failed job means for the user.
+    """Return what a failed job means for the user.
 
     Args:
         error: What Spark raised.
         unit, time: Which step.
         inputs: The sources and positions that it read, if it read from outside.
         functions: The transforms whose Python functions it called.
+        remedy: What the user can do about input at which code of the user fails.
     """
+    if (dead := death_of_jvm(error)) is not None:
+        return dead
     text = str(error)
     ours = from_text(text)
     if ours is not None:
@@ -37,27 +50,57 @@ def explain(
         explained = source.explain_failure(position, text)
         if isinstance(explained, BoatliftError):
             return explained
-    if "Traceback (most recent call last)" in text:
+    end = "".join(f"; {told}" for told in (_taken(inputs), remedy) if told)
+    raised = WorkerTraceback.found_in(text)
+    if raised is not None:
         whose = " or ".join(dict.fromkeys(functions or [unit]))
-        return UserCodeError("USER_CODE", f"a function of {whose} raised at step {time} of {unit}: {_traceback(text)}")
+        told = UserCodeError(
+            "USER_CODE", f"a function of {whose} raised at step {time} of {unit}: {raised.summary}{raised.place}{end}"
+        )
+        told.add_note(raised.text)
+        return told
     state = _SQLSTATE.search(text)
-    first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
+    first = first_line(error)
     if state is not None and state[1] in _FAULTS_OF_EXPRESSIONS:
-        return UserCodeError("USER_CODE", f"an expression of {unit} failed at step {time}: {first}")
+        return UserCodeError("USER_CODE", f"an expression of {unit} failed at step {time}: {first.rstrip('. ')}{end}")
     return UnavailableError("STEP_FAILED", f"Spark could not run step {time} of {unit}: {first}")
 
 
-def _traceback(text: str) -> str:
-    """The user's part of a Python worker's traceback: Spark's own frames are cut."""
-    lines = text[text.index("Traceback (most recent call last)") :].splitlines()
-    kept = [lines[0]]
-    ours = False
-    for line in lines[1:]:
-        if line.startswith("  File "):
-            ours = "/pyspark/" in line
-        elif line and not line.startswith(" "):
-            kept.append(line)
-            break
-        if not ours:
-            kept.append(line)
-    return "\n".join(kept)
+def first_line(error: Exception) -> str:
+    """Return the line of an error that says most: what a function of the user raised, or how the text begins."""
+    raised = WorkerTraceback.found_in(str(error))
+    if raised is not None:
+        return raised.summary + raised.place
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def remedy(plan: Plan, unit: str, time: int) -> str:
+    """Return what to do about a step at which code of the user always fails.
+
+    The command line puts its own arguments in the places of FLOW and STORE.
+    """
+    if any(plan.forgets(source) for source in plan.sources_of(unit)):
+        return "let the function pass over such rows"
+    look = f"boatlift look FLOW --store STORE --step {unit}:{time} shows its rows"
+    again = plan.units[unit].recomputation
+    if again is not None and again.everything:
+        return f"{look}; let the function pass over bad ones"
+    return f"{look}, boatlift run FLOW --store STORE --skip {unit}:{time} leaves it out"
+
+
+def tries_of_a_task(master: str, max_failures: str | None) -> int:
+    """Return how often Spark tries a task before it gives its job up.
+
+    Args:
+        master: Spark's master URL.
+        max_failures: The setting spark.task.maxFailures.
+    """
+    if master.startswith("local") and not master.startswith("local-cluster"):
+        said = re.search(r",\s*(\d+)\s*\]", master)
+        return int(said[1]) if said else 1
+    return int(max_failures or _TRIES_ON_A_CLUSTER)
+
+
+def _taken(inputs: Sequence[tuple[Source, Json]]) -> str:
+    named = [source.names(position) for source, position in inputs if isinstance(source, NamesInput)]
+    return f"the step takes {' and '.join(named)}" if named else ""

@@ -6,6 +6,8 @@ import threading
 
 from pyspark.sql import SparkSession
 
+from boatlift.engine.jvm import unless_gone
+
 __all__ = ["JobGroup"]
 
 
@@ -34,11 +36,13 @@ class JobGroup:
 
     def end(self, unit: str) -> None:
         """Makes the jobs of a unit end soon."""
-        self._context.cancelJobsWithTag(self._tag(unit))
+        with unless_gone():
+            self._context.cancelJobsWithTag(self._tag(unit))
 
     def end_all(self) -> None:
         """Makes all jobs end soon."""
-        self._context.cancelJobGroup(self._name)
+        with unless_gone():
+            self._context.cancelJobGroup(self._name)
 
     def _tag(self, unit: str) -> str:
         return f"{self._name}-{unit}"

@@ -37,6 +37,7 @@ from boatlift.engine.fingerprint import (
     pin_static_tables,
     shape,
 )
+from boatlift.engine.jvm import unless_gone
 from boatlift.engine.row_questions import check_marks
 from boatlift.engine.row_wise import apply, check_row_wise
 from boatlift.engine.state import Aggregate as StateAggregate
@@ -163,7 +164,8 @@ class Program:
     def close(self) -> None:
         """Lets go of static tables."""
         for table in self.pinned:
-            table.unpersist()
+            with unless_gone():
+                table.unpersist()
 
 
 def compile_program(spark: SparkSession, plan: Plan) -> Program:

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from boatlift.engine.jvm import cause_in_java, launch, quiet_when_gone
 from boatlift.errors import InvalidError, UnavailableError
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ __all__ = ["DEFAULT_MASTER", "check_java", "check_session", "prepare_environment
 
 logger = logging.getLogger(__name__)
 
-DEFAULT_MASTER = "local[2,4]"
-"""Two cores, and a task is tried four times: plain `local[2]` never tries again."""
+DEFAULT_MASTER = "local[2,2]"
+"""Two cores, and a task is tried twice: plain `local[2]` never tries again, and a step that fails is tried again besides."""
 
 OLDEST_JAVA = 17
 OLDEST_SPARK = (4, 3)
@@ -73,7 +74,7 @@ def session(master: str = DEFAULT_MASTER, app_name: str = "boatlift", **conf: st
 
     Raises:
         InvalidError: `[NO_JAVA]`, `[MISSING_EXTRA]`, or `[BAD_OPTION]` as `check_session`.
-        UnavailableError: `[STEP_FAILED]` the JVM that `PYSPARK_GATEWAY_PORT` names does not answer.
+        UnavailableError: `[SPARK_NOT_STARTED]`; `[STEP_FAILED]` the JVM that `PYSPARK_GATEWAY_PORT` names does not answer.
     """
     _require_pyspark()
     from pyspark.sql import SparkSession
@@ -89,12 +90,32 @@ def session(master: str = DEFAULT_MASTER, app_name: str = "boatlift", **conf: st
         return attached
     if SparkSession.getActiveSession() is None:
         check_java()
-    builder = SparkSession.builder.master(master).appName(app_name)
-    for name, value in settings_for(master, conf).items():
-        builder = builder.config(name, value)
-    made = builder.getOrCreate()
+    made = _begin({"spark.master": master, "spark.app.name": app_name, **settings_for(master, conf)})
     check_session(made)
     return made
+
+
+def _begin(settings: Mapping[str, str]) -> SparkSession:
+    """Return the session of this process with these settings, or a new one in a JVM of its own."""
+    from py4j.protocol import Py4JError
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    if SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
+        conf = SparkConf()
+        conf.setAll([*settings.items()])
+        launch(conf)
+    builder = SparkSession.builder
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    try:
+        return builder.getOrCreate()
+    except (Py4JError, PySparkException, OSError) as error:
+        said = cause_in_java(error)
+        raise UnavailableError(
+            "SPARK_NOT_STARTED", f"Spark did not start: {said}: mend that, then run again"
+        ) from error
 
 
 def check_session(spark: SparkSession) -> None:
@@ -123,6 +144,7 @@ def check_session(spark: SparkSession) -> None:
             "BAD_OPTION",
             "PYSPARK_PIN_THREAD is not true, so what a job's tasks are told could be another job's: leave it out of the environment",
         )
+    quiet_when_gone(spark.sparkContext)
     for name, value in RUNTIME_SETTINGS.items():
         if spark.conf.get(name) != value:
             spark.conf.set(name, value)

@@ -32,10 +32,11 @@ from boatlift.engine.aggregate_task import MergeTask
 from boatlift.engine.batches import Batches
 from boatlift.engine.edges import EDGE
 from boatlift.engine.environment import RunningSettings, environment
-from boatlift.engine.errors_of_jobs import explain
+from boatlift.engine.errors_of_jobs import explain, first_line, remedy, tries_of_a_task
 from boatlift.engine.input_logs import InputLogs
 from boatlift.engine.inputs import Inputs, content_of
 from boatlift.engine.job_groups import JobGroup
+from boatlift.engine.jvm import death_of_jvm
 from boatlift.engine.lookups import Lookups
 from boatlift.engine.marks import Markers
 from boatlift.engine.program import CompiledUnit, compile_program
@@ -106,9 +107,12 @@ class SparkEngine(SourceCalls):
         self._hastened = False
         self._apart: Counter[str] = Counter()
         self._called_off: Counter[str] = Counter()
+        self._known: dict[str, tuple[Take, BoatliftError]] = {}  # steps of which it is known that they fail
         self._skipped: AbstractSet[tuple[str, int]] = frozenset()
         self._passed_over: AbstractSet[tuple[str, str, Any]] = frozenset()
         self._input_logs = InputLogs(plan)
+        context = spark.sparkContext
+        self._tries = tries_of_a_task(str(context.master), context.getConf().get("spark.task.maxFailures"))
         self._background = ThreadPoolExecutor(1, thread_name_prefix="plans")
         for name, compiled in self._compiled.units.items():
             if compiled.layout is not None:
@@ -209,6 +213,9 @@ class SparkEngine(SourceCalls):
     def run(self, order: Run, cursor: Json | None = None) -> tuple[StepResult, ...]:
         """Executes steps as one Spark job, or else, so that each fails for itself, as one each."""
         unit = order.processor
+        known = self._known.pop(unit, None)
+        if known is not None and known[0] == order.takes[0]:
+            raise known[1]
         if self._passed_over:
             order = replace(order, takes=tuple(self._without_skipped(unit, take) for take in order.takes))
         if len(order.takes) == 1 or self._apart[unit] or not self._as_one_job(order):
@@ -216,10 +223,12 @@ class SparkEngine(SourceCalls):
         try:
             made = self._job(unit, order.takes, list(runs_of(order.state)))
         except Exception as error:
-            if self.cancelled:
+            if self.cancelled or death_of_jvm(error) is not None:
                 raise
             # Nothing was kept, and of which step it comes cannot be told: the steps will, each alone.
-            logger.warning("steps %s to %s of %s go one by one: %s", order.time, order.takes[-1].time, unit, error)
+            logger.warning(
+                "steps %s to %s of %s go one by one: %s", order.time, order.takes[-1].time, unit, first_line(error)
+            )
             self._apart[unit] = APART_RUNS
             return self._run_apart(order, cursor)
         return self._results(unit, order.takes, made)
@@ -268,9 +277,11 @@ class SparkEngine(SourceCalls):
                 break
             try:
                 results.append(execute(take, state))
-            except BoatliftError:
+            except BoatliftError as error:
                 if not results:
                     raise
+                if error.lasting:
+                    self._known[order.processor] = take, error
                 break  # what came before it stands; it will be ordered again, as the first
             state = results[-1].state
         return tuple(results)
@@ -323,8 +334,11 @@ class SparkEngine(SourceCalls):
         except BoatliftError:
             raise
         except Exception as error:
-            inputs = self._inputs.positions(take)
-            raise explain(error, unit, take.number, inputs, self._compiled.units[unit].functions) from error
+            inputs, functions = self._inputs.positions(take), self._compiled.units[unit].functions
+            told = explain(error, unit, take.number, inputs, functions, remedy(self.plan, unit, take.number))
+            # Spark has tried the task several times already: code that repeats itself raises it the next time too.
+            told.lasting = isinstance(told, UserCodeError) and self._tries > 1 and self.plan.units[unit].deterministic
+            raise told from error
 
     def _begin_job(self, unit: str, take: Take) -> None:
         if self.cancelled:

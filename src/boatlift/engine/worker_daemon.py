@@ -8,21 +8,29 @@ of thousands of entries; what workers find elsewhere on it too is taken off it.
 
 After each task a worker collects garbage, and takes no other before it is done. To look through all that Arrow, NumPy and PySpark keep takes longer than a small
 task; so what a worker keeps from task to task is not looked through again.
+
+A worker whose task the JVM gives up, since another part of the job has failed or the JVM stops, cannot write its last rows. It ends without a traceback.
 """
 
 from __future__ import annotations
 
 import gc
+import select
+import socket
 import sys
 from collections.abc import Callable
 from functools import wraps
 from importlib.machinery import PathFinder
 from pathlib import Path
+from typing import Any
 
-__all__ = ["keeping", "without_archives"]
+__all__ = ["keeping", "peer_is_gone", "without_archives"]
 
 MANY_OBJECTS = 10_000
 """So many new objects that outlive a task are modules that it imported, and what they hold."""
+
+UNHEARD = 1
+"""The exit code of a task that its JVM has given up: the worker ends, and its JVM has no use for a traceback."""
 
 Task = Callable[..., int]
 
@@ -31,14 +39,27 @@ def keeping(task: Task) -> Task:
     """Gives what runs a task, and then sets aside what outlives it, if that is much: the next collection passes it over."""
 
     @wraps(task)
-    def run(*arguments: object) -> int:
-        code = task(*arguments)
+    def run(*arguments: Any) -> int:
+        try:
+            code = task(*arguments)
+        except ConnectionError:
+            # Raised by the last write to the socket: what the user's functions raise is caught before.
+            if not peer_is_gone(arguments[0]):
+                raise
+            return UNHEARD
         gc.collect()
         if len(gc.get_objects()) > MANY_OBJECTS:
             gc.freeze()
         return code
 
     return run
+
+
+def peer_is_gone(connection: socket.socket) -> bool:
+    """Return whether the other end of a connection is closed."""
+    poller = select.poll()
+    poller.register(connection, 0)  # what cannot go on is told without being asked for
+    return bool(poller.poll(0))
 
 
 def without_archives(path: list[str]) -> list[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from boatlift.errors import BoatliftError, UserCodeError
+
 __all__ = ["REST_SECONDS", "RETRIES", "Attempts"]
 
 
@@ -12,6 +14,9 @@ RETRIES = 3
 
 REST_SECONDS = 0.2
 """So long it rests before the first of them, and twice as long before each other."""
+
+_LASTING = frozenset({"BAD_ROW", "JVM_DIED", "SINK_LOCKED"})
+"""Conditions that another try would end with too."""
 
 
 class Attempts:
@@ -26,13 +31,22 @@ class Attempts:
         self._most, self._rest = most, rest
         self._failures: Counter[str] = Counter()
         self._furthest: dict[str, int] = {}
+        self._raised: dict[str, tuple[int, str]] = {}
 
-    def failed(self, processor: str) -> float | None:
-        """Learns of a failure.
+    def failed(self, processor: str, time: int, error: BoatliftError, *, deterministic: bool) -> float | None:
+        """Return how many seconds a processor rests after a failure; None if another try would not help, or enough were made.
 
-        Returns:
-            How many seconds it rests now; None if it has failed too often.
+        Args:
+            processor, time: Which step.
+            error: What it failed of.
+            deterministic: Whether code that raised the same twice at a step will raise it again. (A service that does not answer may yet.)
         """
+        if error.lasting or error.condition in _LASTING:
+            return None
+        if isinstance(error, UserCodeError) and deterministic:
+            before, self._raised[processor] = self._raised.get(processor), (time, error.message)
+            if before == (time, error.message):
+                return None
         self._failures[processor] += 1
         failures = self._failures[processor]
         return None if failures > self._most else self._rest * 2.0 ** (failures - 1)

@@ -16,7 +16,7 @@ from boatlift.storage.history import History
 from boatlift.storage.records import Decided, Record
 from boatlift.storage.standing import Standing
 
-__all__ = ["Decisions"]
+__all__ = ["Decisions", "refuse_skip"]
 
 logger = logging.getLogger(__name__)
 
@@ -127,27 +127,8 @@ class Decisions:
         return [self._memos.get() for _ in range(self._memos.qsize())]  # nobody else takes any
 
     def _skip(self, who: str, time: int, executed: int, recorded: Mapping[str, int]) -> None:
-        unit = self._plan.units.get(who)
-        if unit is None:
-            units = ", ".join(self._plan.units)
-            raise InvalidError("BAD_OPTION", f"{who} executes no steps that could be skipped: {units} do")
-        if unit.recomputation is not None and unit.recomputation.everything:
-            raise InvalidError(
-                "BAD_OPTION",
-                f"{who} takes everything at every step, so that what a step fails of comes again with the next: let its function pass over it",
-            )
-        forgets = [source for source in sorted(self._plan.sources_of(who)) if self._plan.forgets(source)]
-        if forgets:
-            raise InvalidError(
-                "BAD_OPTION",
-                f"{forgets[0]} keeps no rows, so that a step of {who} would be of others now: let its function pass over bad ones, or choose ack='recorded'",
-            )
-        if time <= executed:
-            raise InvalidError(
-                "BAD_OPTION",
-                f"step {time} of {who} was executed, and others may have seen what it gave: only a step that fails can be skipped",
-            )
-        if unit.takes_by_choice:
+        refuse_skip(self._plan, who, time, executed)
+        if self._plan.units[who].takes_by_choice:
             if (who, time) not in self._of_failed:
                 raise InvalidError(
                     "BAD_OPTION",
@@ -165,3 +146,36 @@ class Decisions:
     ) -> None:
         logger.warning("%s, and on the record: %s", what, said)
         self._memos.put(Decided(what, who, time, said, messages))
+
+
+def refuse_skip(plan: Plan, who: str, time: int, executed: int) -> None:
+    """Refuse to skip a step, as far as the program and what was executed tell it.
+
+    Args:
+        plan: The dataflow.
+        who, time: Which step.
+        executed: The last step of that unit that was executed.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]`.
+    """
+    unit = plan.units.get(who)
+    if unit is None:
+        units = ", ".join(plan.units)
+        raise InvalidError("BAD_OPTION", f"{who} executes no steps that could be skipped: {units} do")
+    if unit.recomputation is not None and unit.recomputation.everything:
+        raise InvalidError(
+            "BAD_OPTION",
+            f"{who} takes everything at every step, so that what a step fails of comes again with the next: let its function pass over it",
+        )
+    forgets = [source for source in sorted(plan.sources_of(who)) if plan.forgets(source)]
+    if forgets:
+        raise InvalidError(
+            "BAD_OPTION",
+            f"{forgets[0]} keeps no rows, so that a step of {who} would be of others now: let its function pass over bad ones, or choose ack='recorded'",
+        )
+    if time <= executed:
+        raise InvalidError(
+            "BAD_OPTION",
+            f"step {time} of {who} was executed, and others may have seen what it gave: only a step that fails can be skipped",
+        )

@@ -183,6 +183,10 @@ class Host:
             if name in self._engine.plan.units and p.state is not None:
                 self._engine.kept(name, runs_of(p.state))
                 self._watch(Progress("restore", name, last_number(maximal_of(p.done))))
+        if not self._resumed:
+            for name in self._engine.plan.units:
+                if self._recorded[name] > (done := last_number(maximal_of(self._machine.processors[name].done))):
+                    self._watch(Progress("replay", name, self._recorded[name], behind=self._recorded[name] - done))
 
     # -- the loop -----------------------------------------------------------------------------------------------------
 
@@ -306,7 +310,8 @@ class Host:
     def _idle(self, order: do.Close, took: float) -> Iterable[do.Event]:
         if not self._available_now:
             self._answers.after(pause_after(took), lambda: [do.Wake(order.source)])
-        self._watch(Progress("idle", order.source, -1))
+        waiting = max(len(sent) for p in self._machine.processors.values() for sent in (*p.waiting.values(), ()))
+        self._watch(Progress("idle", order.source, -1, behind=waiting))
         yield do.Idle(order.source, order.life, order.time, ended=self._available_now)
 
     # -- steps --------------------------------------------------------------------------------------------------------
@@ -358,10 +363,9 @@ class Host:
 
     def _rest_of(self, name: str, time: int, error: BoatliftError) -> float:
         """Gives how long one that has failed rests; raises what it failed of if it is not to be tried again."""
-        if self._engine.cancelled or error.condition in ("SINK_LOCKED", "BAD_ROW"):  # another try would be the same
-            raise error
-        rest = self._attempts.failed(name)
-        if rest is None:
+        unit = self._engine.plan.units.get(name)
+        rest = self._attempts.failed(name, time, error, deterministic=unit is not None and unit.deterministic)
+        if rest is None or self._engine.cancelled:
             raise error
         logger.warning("%s failed, and is tried again in %.1f s: %s", name, rest, error)
         self._watch(Progress("failure", name, time))

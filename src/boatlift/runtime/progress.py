@@ -12,9 +12,10 @@ class Progress:
     """One thing that was done, for people and programs that watch.
 
     Attributes:
-        what: `step`, `commit`, `checkpoint`, `restore`, `failure`, `idle`, `stopping`, `takeover`, or `take`: a source has closed a time.
-        processor: Whose; the dataflow's name when it is stopping, or was taken over.
-        time: At which logical time.
+        what: `compile`, `recover`, `takeover`, `restore`, `replay`, `step`, `commit`, `checkpoint`, `failure`, `idle`, `stopping`, or `take`:
+            a source has closed a time.
+        processor: Whose; the dataflow's name when it is compiled, recovers, is stopping, or was taken over.
+        time: At which logical time; of a `replay` the last that is executed again.
         numInputRows, numOutputRows: Rows in and out of a step.
         durationMs: How long it took, in milliseconds.
         replay: Whether it repeats what was done before a crash.

@@ -227,9 +227,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs a dataflow like `boatlift run`, noting its crash points or dying at one of them."""
     import argparse
 
-    from boatlift.console.programs import load_flow
+    from boatlift.console.programs import OneSession, load_flow
     from boatlift.dataflow import plan
-    from boatlift.engine.session import session
     from boatlift.running import run_plan
     from boatlift.runtime.progress import Progress
     from boatlift.storage.local import LocalStore
@@ -243,9 +242,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--pause", action="store_true", help="do not die there but stop, until told to go on")
     parser.add_argument("--record", type=Path, help="a file that gets a line for each crash point passed")
     chosen = parser.parse_args(arguments)
-    spark = session(chosen.master, app_name=chosen.flow)
+    session = OneSession(chosen.master, chosen.flow)
+    spark = session.begin()
     tracer = Tracer(chosen.at, chosen.record, signal.SIGSTOP if chosen.pause else signal.SIGKILL)
-    planned = with_crashing_sinks(plan(load_flow(chosen.flow)), tracer)
+    planned = with_crashing_sinks(plan(load_flow(chosen.flow, session)), tracer)
     store = CrashingStore(LocalStore.open(chosen.store, create=True), tracer)
 
     def watch(progress: Progress) -> None:

@@ -226,6 +226,13 @@ class KafkaSource:
         """Guesses some bytes an offset."""
         return sum(each.end - each.start for each in ranges_of(position)) * MESSAGE_BYTES
 
+    def names(self, position: Json) -> str:
+        """Return the offsets of a position, partition by partition."""
+        return ", ".join(
+            f"offsets {each.start} to {each.end - 1} of {each.topic}, partition {each.partition}"
+            for each in ranges_of(position)
+        )
+
     def explain_failure(self, position: Json, text: str) -> Exception | None:  # noqa: ARG002
         """Knows rows that do not parse; other failures of reading come as errors of ours."""
         return self._payload.explain_failure(text)

@@ -130,6 +130,10 @@ class PushedSteps:
         """Proves that all objects up to a cursor are what they were."""
         self._verify(1, cursor["last"], cursor["digest"])
 
+    def names(self, position: Json) -> str:
+        """Return the numbers of a position's objects."""
+        return f"objects {position['first']} to {position['last']} of what was pushed"
+
     def explain_failure(self, position: Json, text: str) -> Exception | None:
         """Knows of none: what tasks raise are errors of ours."""
 

@@ -1,0 +1,109 @@
+"""What needs no Spark to be told is told where there is no Java: wrong programs, wrong options, a wrong store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from boatlift.storage.local import LocalStore
+from boatlift.storage.log import Log
+from boatlift.storage.records import Claim
+from support.commands import boatlift, without_java
+
+PLAIN = """
+import boatlift as bl
+
+flow = bl.Dataflow("plain")
+rows = flow.source("rows", bl.files("data/*.csv", schema="k STRING, v LONG"))
+rows.transform("clean", lambda df: df.where("v > 0")).sink("out", bl.parquet("history"))
+"""
+
+EVERYTHING = """
+import boatlift as bl
+
+flow = bl.Dataflow("plain")
+rows = flow.source("rows", bl.files("data/*.csv", schema="k STRING, v LONG"))
+rows.recompute("fit", lambda df: df, policy=bl.Batch(epochs=2)).sink("out", bl.parquet("history"))
+"""
+
+NEEDS_SPARK = """
+import boatlift as bl
+from pyspark.sql import functions as F
+
+flow = bl.Dataflow("plain")
+rows = flow.source("rows", bl.files("data/*.csv", schema="k STRING, v LONG"))
+rows.group_by("k").agg("sums", F.sum("v").alias("total")).sink("out", bl.parquet("history"))
+"""
+
+PROGRAMS = {
+    "plain": PLAIN,
+    "everything": EVERYTHING,
+    "needs": NEEDS_SPARK,
+    "empty": 'import boatlift as bl\nflow = bl.Dataflow("empty")\n',
+    "raising": 'import boatlift as bl\nflow = bl.Dataflow("raising")\n{}["nothing"]\n',
+    "policy": PLAIN.replace('"v > 0")', '"v > 0"), policy=bl.Lazy(every=0)'),
+}
+
+RUN = ("run", "--store", "store")
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    for name, text in PROGRAMS.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "told"),
+    [
+        ((*RUN, "nosuch:flow"), 2, "[FLOW_NOT_FOUND] there is no module nosuch"),
+        (("plan", "nosuch:flow"), 2, "[FLOW_NOT_FOUND] there is no module nosuch"),
+        ((*RUN, "plain:other"), 2, "[FLOW_NOT_FOUND] plain has no Dataflow named other: it has flow"),
+        ((*RUN, "raising:flow"), 7, "[USER_CODE] importing raising raised KeyError('nothing')"),
+        (("plan", "raising:flow"), 7, "[USER_CODE] importing raising raised KeyError('nothing')"),
+        ((*RUN, "empty:flow"), 2, "[EMPTY_DATAFLOW]"),
+        (("plan", "empty:flow"), 2, "[EMPTY_DATAFLOW]"),
+        ((*RUN, "policy:flow"), 2, "[BAD_OPTION] Lazy(every=0)"),
+        ((*RUN, "plain:flow", "--conf", "nonsense"), 2, "[BAD_OPTION] --conf nonsense"),
+        ((*RUN, "plain:flow", "--skip", "clean"), 2, "[BAD_OPTION] 'clean' is no step"),
+        ((*RUN, "plain:flow", "--skip", "rows:3"), 2, "[BAD_OPTION] rows executes no steps that could be skipped"),
+        ((*RUN, "everything:flow", "--skip", "fit:3"), 2, "[BAD_OPTION] fit takes everything at every step"),
+        (("look", "plain:flow", "--store", "nowhere", "--step", "clean:0"), 2, "[STORE_NOT_FOUND]"),
+        (("look", "plain:flow", "--store", "nowhere", "--step", "rows:0"), 2, "[BAD_OPTION] rows executes no steps"),
+        (("run", "plain:flow", "--store", "others"), 5, "[STORE_OF_ANOTHER_DATAFLOW]"),
+    ],
+)
+def test_what_needs_no_spark_is_told_without_java(
+    here: Path, arguments: tuple[str, ...], status: int, told: str
+) -> None:
+    log = Log.open(LocalStore.open(here / "others", create=True), "other")
+    log.claim(Claim("here", 1, 0, {}, {}))
+    done = boatlift(here, *arguments, environment=without_java(here))
+    assert f"boatlift: {told}" in done.stderr
+    assert done.returncode == status
+    assert "starting Spark" not in done.stderr
+    assert not (here / "store").exists()
+
+
+@pytest.mark.parametrize("arguments", [(*RUN, "needs:flow"), ("plan", "needs:flow"), (*RUN, "plain:flow")])
+def test_what_needs_spark_asks_for_java_then(here: Path, arguments: tuple[str, ...]) -> None:
+    done = boatlift(here, *arguments, environment=without_java(here))
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("boatlift: [NO_JAVA] no Java was found")
+    assert "Traceback" not in done.stderr
+
+
+def test_a_folder_that_holds_no_java_is_named(here: Path) -> None:
+    environment = {**without_java(here), "JAVA_HOME": "/nowhere"}
+    done = boatlift(here, *RUN, "plain:flow", environment=environment)
+    assert done.returncode == 2
+    assert "[NO_JAVA] JAVA_HOME=/nowhere holds no Java that runs" in done.stderr.splitlines()[-1]
+
+
+def test_sinks_are_verified_without_java(here: Path) -> None:
+    log = Log.open(LocalStore.open(here / "store", create=True), "plain")
+    log.claim(Claim("here", 1, 0, {}, {}))
+    done = boatlift(here, "verify", "--store", "store", "--flow", "plain:flow", environment=without_java(here))
+    assert done.returncode == 0, done.stderr
