@@ -29,7 +29,7 @@ class Admission:
 
     def __init__(self, address: tuple[str, int], token: PushToken | None) -> None:
         self._port, self._loopback, self._token = address[1], is_loopback(address[0]), token
-        self._parsed = lru_cache(maxsize=64)(_parsed)
+        self._trusts = lru_cache(maxsize=64)(self._checked_host)  # most requests of a server have one Host
 
     def check(self, headers: list[tuple[bytes, bytes]], *, needs_host: bool = True) -> None:
         """Let a request pass, or refuse it.
@@ -62,16 +62,21 @@ class Admission:
         """Return whether no other name can stand for the server in a browser: then a page of the same origin is the server's own."""
         if not hosts and not needed:
             return False
-        found = self._parsed(hosts[0]) if len(hosts) == 1 else None
+        if len(hosts) != 1:
+            raise _no_host()
+        return self._trusts(hosts[0])
+
+    def _checked_host(self, host: bytes) -> bool:
+        found = _HOST.fullmatch(host.decode("latin-1").lower())
         if found is None:
-            raise InvalidError("BAD_REQUEST", "a request has one Host, of a name or an address and a port: send that")
-        name, port = found
+            raise _no_host()
+        name, port = found[1] or found[2], int(found[3] or HTTP_PORT)
         if not self._loopback:
             return _is_address(name) or self._token is not None
         if port != self._port or not (name == "localhost" or is_loopback(name)):
             raise InvalidError(
                 "CROSS_SITE",
-                f"the request is for {_shown(hosts[0])}, and this is localhost:{self._port}: use that as Host, also in a proxy",
+                f"the request is for {_shown(host)}, and this is localhost:{self._port}: use that as Host, also in a proxy",
             )
         return True
 
@@ -111,9 +116,8 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def _parsed(host: bytes) -> tuple[str, int] | None:
-    found = _HOST.fullmatch(host.decode("latin-1").lower())
-    return found and (found[1] or found[2], int(found[3] or HTTP_PORT))
+def _no_host() -> InvalidError:
+    return InvalidError("BAD_REQUEST", "a request has one Host, of a name or an address and a port: send that")
 
 
 def _shown(value: bytes) -> str:

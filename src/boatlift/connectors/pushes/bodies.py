@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
 from starlette.requests import Request
 
 from boatlift.connectors.pushes.limits import Limits
@@ -24,9 +21,8 @@ class Bodies:
         self._limits = limits
         self._under_way = 0
 
-    @asynccontextmanager
-    async def of(self, request: Request) -> AsyncIterator[bytes]:
-        """Read a body, and count it until it is left.
+    async def read(self, request: Request) -> bytes:
+        """Read a body, which counts until it is dropped.
 
         Raises:
             InvalidError: `[PUSH_TOO_LARGE]`.
@@ -41,9 +37,14 @@ class Bodies:
                 self._check(len(part), len(body), objects)
                 body += part
                 self._under_way += len(part)
-            yield bytes(body)
-        finally:
-            self._under_way -= len(body)
+        except BaseException:
+            self.drop(body)
+            raise
+        return bytes(body)
+
+    def drop(self, body: bytes | bytearray) -> None:
+        """Count a body no more."""
+        self._under_way -= len(body)
 
     def _check(self, more: int, size: int, objects: int) -> None:
         limits = self._limits

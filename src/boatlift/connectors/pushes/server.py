@@ -180,10 +180,13 @@ class Server:
 
     async def _put(self, request: Request) -> Future[Receipt]:
         key = _key_of(request)
-        async with self._bodies.of(request) as body:
+        body = await self._bodies.read(request)
+        try:
             if len(body) > self._limits.small_body:  # else all others would wait for it
                 return await asyncio.to_thread(self._door.put_json, body, key)
             return self._door.put_json(body, key)
+        finally:
+            self._bodies.drop(body)
 
     async def _pushed(self, request: Request) -> Response:
         try:
