@@ -57,6 +57,8 @@ class Live:
         if progress.what == "step":
             self._taken += progress.numInputRows
             self._steps += 1
+        if progress.what == "listening" and not self._quiet:
+            print(f"{progress.processor}: listening on {progress.where}", file=sys.stderr, flush=True)
         if progress.what == "stopping":
             print(f"{progress.processor}: finishing the steps under way; Ctrl-C again stops at once", flush=True)
         if self._live is not None:

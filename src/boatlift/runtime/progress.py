@@ -12,13 +12,14 @@ class Progress:
     """One thing that was done, for people and programs that watch.
 
     Attributes:
-        what: `step`, `commit`, `checkpoint`, `restore`, `failure`, `idle` or `stopping`.
+        what: `step`, `commit`, `checkpoint`, `restore`, `failure`, `idle`, `listening` or `stopping`.
         processor: Whose; the dataflow's name when it is stopping.
         time: At which logical time.
         numInputRows, numOutputRows: Rows in and out of a step.
         durationMs: How long it took, in milliseconds.
         replay: Whether it repeats what was done before a crash.
         behind: How many closed times the processor has still to run.
+        where: The URL that a source listens on.
     """
 
     what: str
@@ -29,3 +30,4 @@ class Progress:
     durationMs: float = 0.0  # noqa: N815
     replay: bool = False
     behind: int = 0
+    where: str = ""

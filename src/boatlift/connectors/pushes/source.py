@@ -127,6 +127,11 @@ class PushSource(PushedSteps):
         return self._until_stable
 
     @property
+    def url(self) -> str | None:
+        """The URL that rows are taken on now, if any."""
+        return self._server.url if self._server is not None and self._open.is_set() else None
+
+    @property
     def awaits_stability(self) -> bool:
         """Whether an answer waits for one now, or a refused push."""
         recorder = self._recorder
