@@ -167,8 +167,6 @@ class Connection(HttpToolsProtocol):
         super().on_headers_complete()
         self._enter(_Phase.BODY)
         self._body = 0
-        if self.parser.should_upgrade():
-            self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
         """Take part of a body. The answer says when it is too large; after some more the client has not heeded it."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import resource
 from dataclasses import dataclass
 
-__all__ = ["Limits"]
+__all__ = ["Limits", "most_connections"]
 
 _CONNECTIONS = 1000
 
 
-def _connections() -> int:
+def most_connections() -> int:
     """Return how many connections there may be: the store and Spark need file descriptors, too."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(_CONNECTIONS, soft // 2))
@@ -38,7 +38,7 @@ class Limits:
         bodies_bytes: Bytes of all bodies under way, besides the small ones.
     """
 
-    connections: int = _connections()
+    connections: int = most_connections()
     leaving: int = 64
     head_seconds: float = 10.0
     body_seconds: float = 10.0
