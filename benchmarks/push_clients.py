@@ -22,7 +22,7 @@ async def client(host: str, port: int, path: str, name: str, until: float) -> li
     while (began := time.perf_counter()) < until:
         number += 1
         body = b'{"id": %d, "item": "item-%d", "amount": 1.5}' % (number, number % 100)
-        head = f"POST {path} HTTP/1.1\r\nHost: {host}\r\nIdempotency-Key: {name}-{number}\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = f"POST {path} HTTP/1.1\r\nHost: {host}:{port}\r\nIdempotency-Key: {name}-{number}\r\nContent-Length: {len(body)}\r\n\r\n"
         writer.write(head.encode() + body)
         answer = await reader.readuntil(b"\r\n\r\n")
         length = next(line for line in answer.lower().split(b"\r\n") if line.startswith(b"content-length:"))

@@ -129,6 +129,28 @@ CONDITIONS: dict[str, Condition] = {
     "PUSH_TOO_LARGE": Condition(
         "InvalidError", "a push has more bytes than a source takes at once", "push it in parts"
     ),
+    "CROSS_SITE": Condition(
+        "InvalidError",
+        "a request over HTTP is of a web page of another site, or is for another host than the server's",
+        "push from a program, without Origin, with the address that the source listens at as Host",
+    ),
+    "BAD_TOKEN": Condition(
+        "InvalidError",
+        "a request over HTTP has no token, or a wrong one",
+        "send Authorization: Bearer and the token that the source has",
+    ),
+    "BAD_REQUEST": Condition("InvalidError", "what came over HTTP is no request", "send one of HTTP/1.1"),
+    "HEADERS_TOO_LARGE": Condition(
+        "InvalidError", "a request over HTTP has more headers, or longer ones, than a source takes", "send fewer"
+    ),
+    "TOO_SLOW": Condition(
+        "UnavailableError", "a request over HTTP did not come whole in time", "push again, with the same key"
+    ),
+    "SERVER_BUSY": Condition(
+        "UnavailableError",
+        "more connections or bytes of requests over HTTP are under way than a source takes",
+        "push again in a moment, with the same key",
+    ),
     "LISTEN_FAILED": Condition(
         "UnavailableError",
         "a source cannot listen where it is to, or answer",

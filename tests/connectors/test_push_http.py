@@ -15,7 +15,7 @@ import pytest
 import uvicorn
 
 import boatlift as bl
-from boatlift.connectors.pushes.server import LARGEST_BODY, MOST_OBJECTS
+from boatlift.connectors.pushes.limits import Limits
 from support.push_source import Source
 from support.waiting import until
 
@@ -50,8 +50,8 @@ def test_http_says_what_became_of_rows(served: tuple[Source, str], tmp_path: Pat
         (b'{"id": "x"}', None, 400, "BAD_ROW"),
         (b'{"id": 9}', "k/1 é", 422, "KEY_REUSED"),
         (b'{"id": 9}', "k" * 201, 400, "BAD_OPTION"),
-        (b" " * (LARGEST_BODY + 1), None, 413, "PUSH_TOO_LARGE"),
-        (b"{}" * (MOST_OBJECTS + 1), None, 413, "PUSH_TOO_LARGE"),
+        (b" " * (Limits().body_bytes + 1), None, 413, "PUSH_TOO_LARGE"),
+        (b"{}" * (Limits().objects + 1), None, 413, "PUSH_TOO_LARGE"),
     ):
         found, told = ask(url, body, key)
         assert (found, told["condition"]) == (status, condition)
@@ -78,7 +78,9 @@ def test_a_client_that_waits_for_stability_is_told_of_the_end(tmp_path: Path) ->
 def test_a_client_that_goes_in_the_middle_disturbs_nobody(served: tuple[Source, str]) -> None:
     source, url = served
     with socket.create_connection(source.listens_at) as gone:
-        gone.sendall(b'POST /orders HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"id":')
+        gone.sendall(
+            b'POST /orders HTTP/1.1\r\nHost: localhost:%d\r\nContent-Length: 100\r\n\r\n{"id":' % gone.getpeername()[1]
+        )
     assert ask(url, b'{"id": 1}')[0] == 200
     assert ask(url, b'{"id": 1, "item": "%s"}' % (b"x" * 100_000))[0] == 200, "a large one is parsed elsewhere"
 

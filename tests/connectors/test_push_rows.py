@@ -9,8 +9,11 @@ import json
 from datetime import timedelta
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pyspark.sql import types as T
 
 import boatlift as bl
@@ -72,7 +75,7 @@ def test_json_of_every_type_becomes_rows() -> None:
         (b'{"id": 1', "truncated"),
         (b"id=1", "malformed"),
         (b'"text"', "Expected `object`"),
-        (b'{"id": 1, "item": "\xff"}', "utf-8"),
+        (b'{"id": 1, "item": "\xff"}', "row 1: bytes that are no UTF-8 - at `$[0].item`"),
     ],
 )
 def test_json_that_does_not_fit_is_refused(body: bytes, told: str) -> None:
@@ -81,6 +84,122 @@ def test_json_that_does_not_fit_is_refused(body: bytes, told: str) -> None:
     assert caught.value.condition == "BAD_ROW"
     assert told in caught.value.message
     assert "nothing of this push was recorded" in caught.value.message
+
+
+NESTED = T.StructType(
+    [
+        *SCHEMA.fields,
+        T.StructField("map", T.MapType(T.StringType(), T.StringType())),
+        T.StructField("maps", T.MapType(T.StringType(), T.MapType(T.StringType(), T.LongType()))),
+        T.StructField("in", T.StructType([T.StructField("x", T.StringType()), T.StructField("y", T.StringType())])),
+        T.StructField("all", T.ArrayType(T.StructType([T.StructField("x", T.StringType())]))),
+        T.StructField("tags", T.ArrayType(T.StringType())),
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (rb'{"id": 1, "item": "a\u0000b"}', "row 1: text with a NUL - at `$[0].item`"),
+        (b'{"id": 1, "item": "a\0b"}', "row 1: text with a NUL - at `$[0].item`"),
+        (rb'[{"id": 1}, {"id": 2, "tags": ["a", "\u0000"]}]', "row 2: text with a NUL - at `$[1].tags[1]`"),
+        (rb'{"id": 1, "all": [{}, {"x": "\u0000"}]}', "row 1: text with a NUL - at `$[0].all[1].x`"),
+        (rb'{"id": 1, "map": {"\u0000": "a"}}', "row 1: text with a NUL, in the name of a field - at `$[0].map`"),
+        (rb'{"id": 1, "item": "\ud800"}', "row 1: half of a surrogate pair - at `$[0].item`"),
+        (rb'{"id": 1, "item": "\udc00"}', "row 1: half of a surrogate pair - at `$[0].item`"),
+        (rb'{"id": 1, "item": "\ud800\u0041"}', "row 1: half of a surrogate pair - at `$[0].item`"),
+        (b'{"id": 1}\n\n{"id": 2, "in": {"y": "a\\ud83d"}}', "row 2: half of a surrogate pair - at `$[1].in.y`"),
+        (rb'{"id": 1, "map": {"\udfff": "a"}}', "half of a surrogate pair, in the name of a field - at `$[0].map`"),
+        (b'{"id": 1, "item": "\xed\xa0\x80"}', "row 1: bytes that are no UTF-8 - at `$[0].item`"),
+        (b'{"id": 1, "id": 1}', "row 1: the field `id` is given twice - at `$[0]`"),
+        (b'[{"id": 1}, {"id": 1, "item": null, "item": "a"}]', "row 2: the field `item` is given twice - at `$[1]`"),
+        (rb'{"id": 1, "\u0069d": 2}', "row 1: the field `id` is given twice - at `$[0]`"),
+        (b'{"id": 1, "id" \t\r\n : 2}', "the field `id` is given twice"),
+        (b'{"id": 1, "item": ":\\":", "item": "a"}', "the field `item` is given twice"),
+        (b'{"id": 1, "item": "a", "item": "\\\\"}', "the field `item` is given twice"),
+        (b'{"id": 1}\n{"id": 2, "map": {"k": "a", "k": "b"}}', "row 2: the field `k` is given twice - at `$[1].map`"),
+        (b'{"id": 1, "maps": {"k": {"l": 1, "l": 2}}}', "the field `l` is given twice - at `$[0].maps.k`"),
+        (b'{"id": 1, "in": {"x": "a", "y": "b", "x": null}}', "the field `x` is given twice - at `$[0].in`"),
+        (b'{"id": 1, "in": {"x": "a"}, "in": {"y": "b"}}', "the field `in` is given twice - at `$[0]`"),
+        (b'{"id": 1, "in": null, "in": null}', "the field `in` is given twice - at `$[0]`"),
+        (b'{"id": 1, "all": [null, {"x": "a", "x": "a"}]}', "the field `x` is given twice - at `$[0].all[1]`"),
+    ],
+)
+def test_text_and_fields_that_would_be_lost_or_changed_are_refused(body: bytes, told: str) -> None:
+    with pytest.raises(bl.DataError) as caught:
+        PushedRows(NESTED).of_json(body)
+    assert caught.value.condition == "BAD_ROW"
+    assert told in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {}, {"item": ":"}, {"item": '": '}, {"item": '":"'}, {"item": '\\":'}, {"item": "\\"}, {"item": "\\u0000"}, {"item": "\\\\u0000"},
+        {"item": "10:00 :)"}, {"item": "😀é"}, {"map": {"": ""}, "in": {}, "all": [], "maps": {}}, {"map": {":": ":", '":': '":'}},
+        {"map": None, "in": None, "all": None, "item": None}, {"maps": {"a": {"b": 1, "c": 2}, "d": {}, "e": None}},
+        {"in": {"x": "a: b", "y": None}, "all": [{"x": "\":"}, None, {}], "tags": [":", None]},
+    ],
+)  # fmt: skip
+def test_text_with_colons_and_quotes_is_no_repeated_field(row: dict[str, Any]) -> None:
+    rows = PushedRows(NESTED)
+    expected = rows.of_python({"id": 1, **row}).to_pylist()
+    for ascii_only in (True, False):
+        for separators in ((",", ":"), (" , ", " : "), ("\t,\r", "\t: ")):
+            body = json.dumps({"id": 1, **row}, ensure_ascii=ascii_only, separators=separators).encode()
+            assert rows.of_json(body).to_pylist() == expected
+            assert rows.of_json(b"[" + body + b"," + body + b"]").to_pylist() == expected * 2
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.text(':"\\ a,{}', max_size=6), min_size=4, max_size=4), st.sampled_from([":", " :", "\n: "]))
+def test_a_field_given_twice_is_found_whatever_the_text_is(texts: list[str], colon: str) -> None:
+    item, key, first, second = map(json.dumps, texts)
+    once = f'{{"id"{colon}1,"item"{colon}{item},"map"{colon}{{{key}{colon}{first}}}}}'
+    twice = f'{{"id"{colon}1,"item"{colon}{item},"map"{colon}{{{key}{colon}{first},{key}{colon}{second}}}}}'
+    rows = PushedRows(NESTED)
+    assert rows.of_json(once.encode()).num_rows == 1
+    for body in (twice, f"{once}\n{twice}", f"[{once},{twice}]"):
+        with pytest.raises(bl.DataError, match="is given twice"):
+            rows.of_json(body.encode())
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"id": 1, "item": "a\0"}, "row 1: text with a NUL - at `$[0].item`"),
+        ([{"id": 1}, {"id": 2, "item": "\ud800"}], "row 2: half of a surrogate pair - at `$[1].item`"),
+        ([{"id": 1, "in": {"x": "\0"}}], "text with a NUL - at `$[0].in.x`"),
+        ([{"id": 1, "map": {"k": "\udc80"}}], "half of a surrogate pair - at `$[0].map.k`"),
+        ([{"id": 1, "map": {"\0": "v"}}], "text with a NUL"),
+        ([{"id": 1, "tags": ["a", "\0"]}], "text with a NUL - at `$[0].tags[1]`"),
+        (pa.table({"id": [1, 2], "item": ["a", "b\0"]}), "row 2: text with a NUL - at `$[1].item`"),
+        (pa.table({"id": [1], "all": [[{"x": "\0"}]]}), "text with a NUL - at `$[0].all[0].x`"),
+        (pa.table({"id": [1], "map": pa.array([[("k", "\0")]], pa.map_(pa.string(), pa.string()))}), "text with a NUL"),
+        (pa.record_batch({"id": [1], "item": ["\0"]}), "text with a NUL - at `$[0].item`"),
+        (pd.DataFrame({"id": [1, 2], "item": ["a", "\ud800"]}), "row 2: half of a surrogate pair - at `$[1].item`"),
+        (pd.DataFrame({"id": [1, 2], "item": ["a", 5]}), "item"),
+        (
+            pa.table({"id": [1], "item": pa.StringArray.from_buffers(1, pa.py_buffer(b"\0\0\0\0\3\0\0\0"), pa.py_buffer(b"\xed\xa0\x80"))}),
+            "Invalid UTF8",
+        ),
+        (pa.table({"id": [1], "in": pa.StructArray.from_arrays([pa.array(["a"]), pa.array(["b"])], ["x", "x"])}), "column in"),
+    ],
+)  # fmt: skip
+def test_text_of_python_that_would_be_lost_or_changed_is_refused(given: Any, told: str) -> None:
+    with pytest.raises(bl.DataError, match=r"\[BAD_ROW\]") as caught:
+        PushedRows(NESTED).of_python(given)
+    assert told in caught.value.message
+
+
+def test_a_nul_that_is_no_text_of_a_row_is_taken() -> None:
+    hidden = pa.array(["a", "\0"])
+    masked = pa.StringArray.from_buffers(2, *hidden.buffers()[1:], pa.array([True, None]).buffers()[0])
+    rows = PushedRows(T.StructType([T.StructField("item", T.StringType()), T.StructField("blob", T.BinaryType())]))
+    table = pa.table({"item": masked, "blob": [b"\0", b""]})
+    assert rows.of_python(table).to_pylist() == [{"item": "a", "blob": b"\0"}, {"item": None, "blob": b""}]
+    assert rows.of_python(pa.table({"item": ["\0", "a"]}).slice(1)).to_pylist() == [{"item": "a", "blob": None}]
 
 
 @pytest.mark.parametrize(
@@ -122,8 +241,8 @@ def test_what_python_has_and_no_column_is_refused() -> None:
 def test_tables_are_taken_as_they_are() -> None:
     rows = PushedRows(SCHEMA)
     table = pa.table({"item": pa.chunked_array([["a"], [None]]), "id": pa.array([1, 2], pa.int32())})
-    for given in (table, table.to_pandas(), table.to_batches()[0], {"id": 1, "item": "a"}):
-        assert rows.of_python(given).to_pylist()[0] == {"id": 1, "item": "a"}
+    for each in (table, table.to_pandas(), table.to_batches()[0], {"id": 1, "item": "a"}):
+        assert rows.of_python(each).to_pylist()[0] == {"id": 1, "item": "a"}
     assert rows.of_python(table.slice(0, 0)).num_rows == 0
     assert rows.of_python([]).num_rows == rows.of_json(b"").num_rows == rows.of_json(b"[]").num_rows == 0
 

@@ -49,6 +49,13 @@ def test_a_takeover_is_told_on_standard_error_however_quiet(capsys: pytest.Captu
     assert capsys.readouterr().err == "boatlift: mine: taken over from process 7 on there\n"
 
 
+@pytest.mark.parametrize("quiet", [False, True])
+def test_where_a_source_listens_is_told_on_standard_error(capsys: pytest.CaptureFixture[str], quiet: bool) -> None:
+    with Live(bl.Dataflow("mine"), quiet=quiet) as shown:
+        shown.show(Progress("listening", "orders", -1, where="http://127.0.0.1:8080/orders"))
+    assert capsys.readouterr().err == ("" if quiet else "orders: listening on http://127.0.0.1:8080/orders\n")
+
+
 def test_a_table_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
     monkeypatch.setattr(live, "Console", lambda **_: Console(file=screen, force_terminal=True, width=100))

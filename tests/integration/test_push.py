@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +17,7 @@ import pytest
 import boatlift as bl
 from boatlift.connectors.pushes.source import PushSource
 from boatlift.console.look import show_rows
+from boatlift.runtime.progress import Progress
 from boatlift.storage.local import LocalStore
 from boatlift.storage.verify import verify
 from support.dying import DiesError, dying_at
@@ -284,3 +287,36 @@ def test_many_push_at_once_and_each_row_comes_out_once(spark: SparkSession) -> N
     drained(orders, spark)
     assert ids() == list(range(160))
     assert sum(counts().values()) == 160
+
+
+def test_where_it_listens_is_told_once_rows_are_taken_there(
+    spark: SparkSession, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a token of the environment, which a push of this process does not need and which is neither shown nor kept."""
+    secret = "of.the-environment"
+    monkeypatch.setenv("BOATLIFT_PUSH_TOKEN", secret)
+    flow = orders(listen="127.0.0.1:0")
+    told: list[Progress] = []
+
+    def pushed(*headers: tuple[str, str]) -> int:
+        (listening,) = [each for each in told if each.what == "listening"]
+        request = urllib.request.Request(listening.where, b'{"id": 2}', dict(headers))
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    with running(flow, spark, on_progress=told.append):
+        flow.push("pushed", row(1))
+        assert source_of(flow).listens_at is not None
+        host, port = source_of(flow).listens_at or ("", 0)
+        assert [(each.processor, each.where) for each in told if each.what == "listening"] == [
+            ("pushed", f"http://{host}:{port}/pushed")
+        ]
+        assert pushed() == 401
+        assert pushed(("Authorization", "Bearer " + secret)) == 200
+    drained(orders, spark)  # without a token the program is the same
+    assert ids() == [1, 2]
+    assert secret not in str(told)
+    assert [path for path in here.rglob("*") if path.is_file() and secret.encode() in path.read_bytes()] == []

@@ -113,6 +113,9 @@ class MemoryEngine:
     def environment(self) -> dict[str, Any]:
         return {"python": "3"}
 
+    def listening(self) -> dict[str, str]:
+        return {}
+
     def reserve(self) -> None:
         pass
 

@@ -66,6 +66,8 @@ class Live:
             self._replayed += progress.replay
         if progress.what == "takeover":
             print(f"boatlift: {progress.processor}: {progress.said}", file=sys.stderr, flush=True)
+        if progress.what == "listening" and not self._quiet:
+            print(f"{progress.processor}: listening on {progress.where}", file=sys.stderr, flush=True)
         if progress.what == "stopping":
             print(f"{progress.processor}: finishing the steps under way; Ctrl-C again stops at once", flush=True)
         if self._live is not None:

@@ -75,6 +75,10 @@ class KeptInStore(Source, Protocol):
         """Whether those who push hear of it only once their rows are stable."""
 
     @property
+    def url(self) -> str | None:
+        """The URL that rows are taken on now, if any."""
+
+    @property
     def awaits_stability(self) -> bool:
         """Whether somebody waits now until rows are stable: to hear of it, or to push more."""
 

@@ -59,6 +59,10 @@ class InputLogs:
             source.attach(UnloggedInput(log, beginning.scratch) if self._plan.forgets(name) else log)
             source.open(beginning.token, *beginning.cursors.get(name, (source.start(), source.start())))
 
+    def listening(self) -> dict[str, str]:
+        """Return the URL of each source that takes rows over HTTP now."""
+        return {name: source.url for name, source in self._sources.items() if source.url is not None}
+
     def awaited(self) -> bool:
         """Tells whether somebody waits until rows are stable, or until there is room again."""
         return any(source.awaits_stability for source in self._sources.values())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from boatlift.dataflow import Gathers, Json, KeptInStore, Plan, Reading
 from boatlift.engine.input_logs import InputLogs
 from boatlift.engine.readings import Readings
@@ -19,6 +21,10 @@ class SourceCalls:
     def reserve(self) -> None:
         """Has sources listen where they are to."""
         self._input_logs.reserve()
+
+    def listening(self) -> Mapping[str, str]:
+        """Ask sources that are pushed to."""
+        return self._input_logs.listening()
 
     def awaited(self) -> bool:
         """Asks sources that are pushed to."""

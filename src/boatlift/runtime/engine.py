@@ -93,6 +93,9 @@ class Engine(Protocol):
             UnavailableError: `[LISTEN_FAILED]`.
         """
 
+    def listening(self) -> Mapping[str, str]:
+        """Return the URL of each source that takes rows over HTTP now."""
+
     def awaited(self) -> bool:
         """Tells whether somebody waits until what sources gave is stable; at once."""
 

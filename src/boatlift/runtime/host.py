@@ -142,6 +142,8 @@ class Host:
                 cursors=self._positions.cursors,
             )
         )
+        for name, url in self._engine.listening().items():
+            self._watch(Progress("listening", name, -1, where=url))
         self._engine.skip(self._decisions.skipped, self._decisions.passed_over)
         self._pool = ThreadPoolExecutor(max_workers=4 + 2 * len(self._engine.plan.processors))
         self._writer = GroupWriter(self._log)

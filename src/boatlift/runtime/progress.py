@@ -12,8 +12,8 @@ class Progress:
     """One thing that was done, for people and programs that watch.
 
     Attributes:
-        what: `compile`, `recover`, `takeover`, `restore`, `replay`, `step`, `commit`, `checkpoint`, `failure`, `idle`, `stopping`, or `take`:
-            a source has closed a time.
+        what: `compile`, `recover`, `takeover`, `restore`, `replay`, `step`, `commit`, `checkpoint`, `failure`, `idle`, `listening`, `stopping`,
+            or `take`: a source has closed a time.
         processor: Whose; the dataflow's name when it is compiled, recovers, is stopping, or was taken over.
         time: At which logical time; of a `replay` the last that is executed again.
         numInputRows, numOutputRows: Rows in and out of a step.
@@ -22,6 +22,7 @@ class Progress:
         behind: How many closed times the processor has still to run.
         newInputRows: Of its input rows, those that sources gave for the first time; each source counts at one of its readers.
         said: Of a takeover: from which process, in words.
+        where: The URL that a source listens on.
     """
 
     what: str
@@ -34,3 +35,4 @@ class Progress:
     behind: int = 0
     newInputRows: int = 0  # noqa: N815
     said: str = ""
+    where: str = ""

@@ -13,6 +13,15 @@ import msgspec
 import pyarrow as pa
 import xxhash
 
+from boatlift.connectors.pushes.flaws import (
+    field_counter,
+    flaw_in,
+    flaw_in_columns,
+    flaw_in_json,
+    has_repeated_fields,
+    may_have_nul,
+    may_have_nul_escaped,
+)
 from boatlift.errors import DataError, InvalidError
 
 if TYPE_CHECKING:
@@ -49,6 +58,7 @@ class PushedRows:
         self._one: msgspec.json.Decoder[Any] = msgspec.json.Decoder(self._row)
         self.schema: pa.Schema = to_arrow_schema(nullable_inside(schema), timezone="UTC")
         self._has_decimals = "decimal" in schema.simpleString()
+        self._nested = {f.name: counter for f in schema.fields if (counter := field_counter(f.dataType))}
 
     def of_json(self, body: bytes) -> pa.RecordBatch:
         """Takes an object, a list of objects, or objects in lines.
@@ -56,9 +66,19 @@ class PushedRows:
         Raises:
             DataError: `[BAD_ROW]`.
         """
-        if body.lstrip()[:1] == b"[":
-            return self._made(lambda: self._many.decode(body))
-        return self._made(lambda: self._one.decode_lines(body))
+        decode = self._many.decode if body.lstrip()[:1] == b"[" else self._one.decode_lines
+        try:
+            rows = _as_dictionaries(lambda: decode(body))
+        except (msgspec.DecodeError, UnicodeError) as error:
+            raise _bad_row(flaw_in_json(body) or str(error)) from error
+        fields = sum(map(len, rows))
+        for name, count in self._nested.items():
+            fields += sum(count(row[name]) for row in rows if row.get(name))
+        if has_repeated_fields(body, fields):
+            raise _bad_row(flaw_in_json(body) or "a field is given twice")
+        if may_have_nul_escaped(body) and (flaw := flaw_in_json(body)):
+            raise _bad_row(flaw)
+        return self._made(rows)
 
     def of_python(self, rows: object) -> pa.RecordBatch:
         """Takes rows as mappings, or whatever gives itself as an Arrow stream.
@@ -67,11 +87,11 @@ class PushedRows:
             DataError: `[BAD_ROW]`.
         """
         if hasattr(rows, "__arrow_c_stream__"):
-            return self._of_table(pa.table(rows))
+            return _without_nul(self._of_table(_as_arrow(rows)))
         if isinstance(rows, pa.RecordBatch):
-            return self._of_table(pa.Table.from_batches([rows]))
+            return _without_nul(self._of_table(pa.Table.from_batches([rows])))
         given = [rows] if isinstance(rows, dict) else rows
-        return self._made(lambda: msgspec.convert(given, self._rows))
+        return _without_nul(self._made(_as_dictionaries(lambda: msgspec.convert(given, self._rows))))
 
     def stream(self, batches: list[pa.RecordBatch]) -> bytes:
         """Gives all rows of some batches as one Arrow stream."""
@@ -85,18 +105,16 @@ class PushedRows:
         """Gives the digest of rows, by which the same are known again: of their values, however they came."""
         return xxhash.xxh3_128_digest(msgspec.msgpack.encode([column.to_pylist() for column in batch.columns]))
 
-    def _made(self, decode: Callable[[], list[Any]]) -> pa.RecordBatch:
+    def _made(self, rows: list[Any]) -> pa.RecordBatch:
         try:
-            rows = msgspec.to_builtins(decode(), builtin_types=_KEPT)
             if self._has_decimals:
                 _check_decimals(rows)
             columns = [
                 pa.array([row.get(field.name) for row in rows], field.type, from_pandas=False) for field in self.schema
             ]
-        except msgspec.DecodeError as error:
-            row = _AT.search(str(error))
-            raise _bad_row(f"row {int(row[1]) + 1}: {error}" if row else str(error)) from error
-        except (pa.ArrowException, OverflowError, UnicodeError, TypeError) as error:
+        except UnicodeError as error:
+            raise _bad_row(flaw_in(rows) or str(error)) from error
+        except (pa.ArrowException, OverflowError, TypeError) as error:
             raise _bad_row(str(error)) from error
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
@@ -110,12 +128,47 @@ class PushedRows:
             try:
                 _check_inside(there.type, field.type)
                 column = there.cast(field.type)
+                column.validate(full=True)
             except (pa.ArrowException, TypeError) as error:
                 raise _bad_row(f"column {field.name} does not fit {field.type}: {error}") from error
             if column.null_count and not field.nullable:
                 raise _bad_row(f"column {field.name} must not be NULL")
             columns.append(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column)
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def _as_arrow(table: Any) -> pa.Table:
+    """Return a table as Arrow's.
+
+    Raises:
+        DataError: `[BAD_ROW]` Arrow has nothing that could hold it.
+    """
+    try:
+        return pa.table(table)
+    except (pa.ArrowException, UnicodeError, TypeError) as error:
+        raise _bad_row(flaw_in_columns(table) or str(error)) from error
+
+
+def _as_dictionaries(decode: Callable[[], list[Any]]) -> list[Any]:
+    """Return rows with the fields that were given; what is no JSON raises what it raises.
+
+    Raises:
+        DataError: `[BAD_ROW]` a row does not fit.
+    """
+    try:
+        rows: list[Any] = msgspec.to_builtins(decode(), builtin_types=_KEPT)
+    except msgspec.ValidationError as error:
+        row = _AT.search(str(error))
+        raise _bad_row(f"row {int(row[1]) + 1}: {error}" if row else str(error)) from error
+    except (OverflowError, TypeError) as error:
+        raise _bad_row(str(error)) from error
+    return rows
+
+
+def _without_nul(batch: pa.RecordBatch) -> pa.RecordBatch:
+    if any(map(may_have_nul, batch.columns)) and (flaw := flaw_in(batch.to_pylist())):
+        raise _bad_row(flaw)
+    return batch
 
 
 def _check_inside(given: pa.DataType, declared: pa.DataType) -> None:
@@ -126,7 +179,9 @@ def _check_inside(given: pa.DataType, declared: pa.DataType) -> None:
     """
     if pa.types.is_struct(given) and pa.types.is_struct(declared):
         names = [given.field(at).name for at in range(given.num_fields)]
-        if not set(names) <= {declared.field(at).name for at in range(declared.num_fields)}:
+        if len(set(names)) < len(names) or not set(names) <= {
+            declared.field(at).name for at in range(declared.num_fields)
+        }:
             raise pa.ArrowInvalid(f"it has fields {names}")
         for name in names:
             _check_inside(given.field(name).type, declared.field(name).type)
@@ -183,7 +238,8 @@ def _struct(schema: StructType) -> type:
     for number, field in enumerate(schema.fields):
         kind = _python_type(field.dataType, field.name)
         names[f"c{number}"] = field.name
-        fields.append((f"c{number}", kind | None, None) if field.nullable else (f"c{number}", kind))
+        optional = (f"c{number}", kind | None | msgspec.UnsetType, msgspec.UNSET)
+        fields.append(optional if field.nullable else (f"c{number}", kind))
     return msgspec.defstruct("Row", fields, rename=names, forbid_unknown_fields=True, kw_only=True)
 
 

@@ -7,9 +7,10 @@ import logging
 import os
 import socket
 import threading
+from collections.abc import Awaitable, Callable, MutableMapping
 from concurrent.futures import Future
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 import uvicorn
@@ -17,21 +18,24 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
+from boatlift.connectors.pushes.admission import Admission, is_loopback
+from boatlift.connectors.pushes.bodies import Bodies
+from boatlift.connectors.pushes.connections import Connection, Connections
+from boatlift.connectors.pushes.limits import Limits
+from boatlift.connectors.pushes.push_token import PushToken
+from boatlift.connectors.pushes.refusals import refusal_of
 from boatlift.dataflow.pushes import Receipt
-from boatlift.errors import BoatliftError, FencedError, InternalError, InvalidError, UnavailableError
+from boatlift.errors import InvalidError, UnavailableError
 
 __all__ = ["Server"]
 
 logger = logging.getLogger(__name__)
 
-LARGEST_BODY, MOST_OBJECTS, PARSE_HERE = 16 << 20, 250_000, 1 << 16
-"""Bytes of a body; objects in it, since a row can be as small as two bytes; bytes that are parsed between two others."""
-
-MOST_CONNECTIONS = 1000
-
 KEY_HEADER = "idempotency-key"
 
-_STATUS = {"BAD_ROW": 400, "BAD_OPTION": 400, "PUSH_TOO_LARGE": 413, "KEY_REUSED": 422}
+_Message = MutableMapping[str, Any]
+_Receive = Callable[[], Awaitable[_Message]]
+_Send = Callable[[_Message], Awaitable[None]]
 
 
 class Door(Protocol):
@@ -51,6 +55,8 @@ class Server:
         source: Its name.
         address: Host and port; port 0 for one that is free.
         door: The source.
+        token: What each request must have, if anything.
+        limits: What clients may take.
 
     Attributes:
         address: Where it listens.
@@ -59,9 +65,18 @@ class Server:
         UnavailableError: `[LISTEN_FAILED]`.
     """
 
-    def __init__(self, source: str, address: tuple[str, int], door: Door) -> None:
+    def __init__(
+        self,
+        source: str,
+        address: tuple[str, int],
+        door: Door,
+        token: PushToken | None = None,
+        limits: Limits | None = None,
+    ) -> None:
         self._door = door
         self._source = source
+        self._limits = limits or Limits()
+        self._bodies = Bodies(self._limits)
         try:
             family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
             self._socket = socket.create_server(address, family=family, backlog=1024)
@@ -72,20 +87,26 @@ class Server:
                 f"{source} cannot listen at {host}:{port} ({os.strerror(error.errno or 0)}): give another address, or end who listens there",
             ) from error
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
+        self._admission, self._is_open = Admission(self.address, token), token is None
         routes = [
             Route(f"/{source}", self._push, methods=["POST"]),
             Route(f"/{source}/keys/{{key:path}}", self._pushed, methods=["GET"]),
         ]
+        self._router = Router(routes)
+        connections = Connections(self._limits)
+        http: Any = partial(Connection, connections)  # uvicorn calls it, as it would a class
         config = uvicorn.Config(
-            Router(routes),
+            self._answer,
+            http=http,
+            interface="asgi3",
+            ws="none",
             log_config=None,
             access_log=False,
             proxy_headers=False,
             lifespan="off",
-            limit_concurrency=MOST_CONNECTIONS,
             timeout_graceful_shutdown=2,
         )
-        self._server = _Announcing(config)
+        self._server = _Announcing(config, connections)
         run = partial(self._server.run, sockets=[self._socket])
         self._thread = threading.Thread(target=run, name=f"boatlift-http-{source}", daemon=True)
 
@@ -98,7 +119,21 @@ class Server:
         self._thread.start()
         self._server.settled.wait()
         self.check()
-        logger.info("%s takes rows at http://%s:%s/%s", self._source, *self.address, self._source)
+        logger.info("%s: listening on %s", self._source, self.url)
+        host, port = self.address
+        if self._is_open and not is_loopback(host):
+            logger.warning(
+                "%s takes rows from everyone that reaches %s port %s: give bl.push a token, or listen on 127.0.0.1",
+                self._source,
+                host,
+                port,
+            )
+
+    @property
+    def url(self) -> str:
+        """Where rows are pushed."""
+        host, port = self.address
+        return f"http://[{host}]:{port}/{self._source}" if ":" in host else f"http://{host}:{port}/{self._source}"
 
     def check(self) -> None:
         """Makes sure that it answers.
@@ -119,19 +154,39 @@ class Server:
             self._thread.join()
         self._socket.close()
 
+    async def _answer(
+        self,
+        scope: _Message,
+        receive: _Receive,
+        send: _Send,
+    ) -> None:
+        """Answer a request, if it is one that is let in."""
+        whole = _Whole(receive, send, waits=any(name == b"expect" for name, _ in scope["headers"]))
+        try:
+            self._admission.check(scope["headers"], needs_host=scope["http_version"] != "1.0")
+        except InvalidError as error:
+            await _refused(error)(scope, whole.receive, whole.send)
+        else:
+            await self._router(scope, whole.receive, whole.send)
+
     async def _push(self, request: Request) -> Response:
         try:
-            body, key = await _body_of(request), _key_of(request)
-            if len(body) > PARSE_HERE:  # else everybody would wait for it
-                answer = await asyncio.to_thread(self._door.put_json, body, key)
-            else:
-                answer = self._door.put_json(body, key)
-            receipt: Receipt = await asyncio.wrap_future(answer)
+            receipt: Receipt = await asyncio.wrap_future(await self._put(request))
             return _told(200, receipt)
         except ClientDisconnect:
             return _told(400, {"condition": "BAD_ROW", "message": "the body ends too early"})  # nobody hears it
         except Exception as error:  # noqa: BLE001 - told to who asks
             return _refused(error)
+
+    async def _put(self, request: Request) -> Future[Receipt]:
+        key = _key_of(request)
+        body = await self._bodies.read(request)
+        try:
+            if len(body) > self._limits.small_body:  # else all others would wait for it
+                return await asyncio.to_thread(self._door.put_json, body, key)
+            return self._door.put_json(body, key)
+        finally:
+            self._bodies.drop(body)
 
     async def _pushed(self, request: Request) -> Response:
         try:
@@ -142,16 +197,21 @@ class Server:
 
 
 class _Announcing(uvicorn.Server):
-    """A server that says when it has begun to answer, or has failed to."""
+    """A server that says when it has begun to answer, or has failed to, and looks after its connections."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
+    def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
         super().__init__(config)
+        self._connections = connections
         self.settled = threading.Event()
         self.failure: BaseException | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.settled.set()
+
+    async def on_tick(self, counter: int) -> bool:
+        self._connections.look(asyncio.get_running_loop().time())
+        return await super().on_tick(counter)
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
         try:
@@ -163,22 +223,27 @@ class _Announcing(uvicorn.Server):
             self.settled.set()
 
 
-async def _body_of(request: Request) -> bytes:
-    """Reads a body, but no more of it than is taken.
+class _Whole:
+    """Reads what is left of a body before the answer: most clients read none before they have sent all.
 
-    Raises:
-        InvalidError: `[PUSH_TOO_LARGE]`.
+    Args:
+        receive, send: As ASGI has them.
+        waits: Whether the client sends no body before it is told to; then an answer may come instead.
     """
-    body, objects = bytearray(), 0
-    async for part in request.stream():
-        body += part
-        objects += part.count(b"{")
-        if len(body) > LARGEST_BODY or objects > MOST_OBJECTS:
-            raise InvalidError(
-                "PUSH_TOO_LARGE",
-                f"a push is at most {LARGEST_BODY:,} bytes and {MOST_OBJECTS:,} objects: push them in parts",
-            )
-    return bytes(body)
+
+    def __init__(self, receive: _Receive, send: _Send, *, waits: bool) -> None:
+        self._receive, self._send = receive, send
+        self._more = not waits
+
+    async def receive(self) -> _Message:
+        message = await self._receive()
+        self._more = message.get("more_body", False)
+        return message
+
+    async def send(self, message: _Message) -> None:
+        while self._more:
+            await self.receive()
+        await self._send(message)
 
 
 def _key_of(request: Request) -> str | None:
@@ -199,11 +264,5 @@ def _told(status: int, what: object) -> Response:
 
 
 def _refused(error: Exception) -> Response:
-    if not isinstance(error, BoatliftError):
-        logger.error("a push failed", exc_info=error)
-        error = InternalError("INTERNAL", f"{type(error).__name__}: see what the dataflow's process logs")
-    status = _STATUS.get(error.condition, 503 if isinstance(error, UnavailableError | FencedError) else 500)
-    response = _told(status, {"condition": error.condition, "message": error.message})
-    if status == 503:
-        response.headers["retry-after"] = "1"
-    return response
+    refusal = refusal_of(error)
+    return Response(refusal.body, refusal.status, refusal.headers)

@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
 from boatlift.connectors.declared_columns import columns_of, struct_of
+from boatlift.connectors.pushes.push_token import PushToken, token_of
 from boatlift.connectors.pushes.steps import PushedSteps
 from boatlift.dataflow.contracts import Json
 from boatlift.dataflow.pushes import Receipt
@@ -37,6 +38,7 @@ def push(
     schema: str | StructType,
     *,
     listen: str | None = None,
+    token: str | None = None,
     ack: Literal["recorded", "stable"] = "recorded",
     remember_keys: timedelta = timedelta(days=1),
     max_rows_per_step: int = LARGEST_STEP,
@@ -47,6 +49,8 @@ def push(
     Args:
         schema: The columns; those that are not `NOT NULL` may be left out of a row.
         listen: `host:port` to take `POST /SOURCE` at, and `GET /SOURCE/keys/KEY`; None: nowhere.
+        token: What each request over HTTP must have, as `Authorization: Bearer …`; if not given, what `BOATLIFT_PUSH_TOKEN` has in the
+            environment; if that is not set, a push needs none. It is kept in no store and shown nowhere.
         ack: When whoever pushes is answered: once the rows are `recorded`, or once what came of them is `stable`, so that no failure can make
             anyone read them again. Then rows are not recorded, only their keys, and results leave with the checkpoints of whoever reads them; who was not
             answered pushes again. They are recorded where they have to be read again (`History`), or would have to wait for others: for a batch, a union with another
@@ -69,12 +73,16 @@ def push(
     remembered: object = remember_keys
     if not isinstance(remembered, timedelta) or remembered <= timedelta(0):
         raise InvalidError("BAD_OPTION", f"remember_keys is {remember_keys!r}: give a timedelta above 0")
-    address = None
+    address = secret = None
     if listen is not None:
         from boatlift.connectors.pushes.address import address_of
 
-        address = address_of(listen)
-    return PushSource(schema, address, ack == "stable", remember_keys, max_rows_per_step, max_waiting_bytes)
+        address, secret = address_of(listen), token_of(token)
+    elif token is not None:
+        raise InvalidError("BAD_OPTION", "a token is for requests over HTTP: give listen, too, or no token")
+    return PushSource(
+        schema, address, ack == "stable", remember_keys, max_rows_per_step, max_waiting_bytes, bearer=secret
+    )
 
 
 class PushSource(PushedSteps):
@@ -83,6 +91,7 @@ class PushSource(PushedSteps):
     Args:
         schema, remember, limit, most_waiting: As `push` takes them, checked.
         address: Where to listen, if anywhere.
+        bearer: The token that requests over HTTP must have, if anything.
         until_stable: Whether answers wait until what came of the rows is stable.
         clock: Milliseconds since 1970; by it keys are forgotten.
 
@@ -99,9 +108,11 @@ class PushSource(PushedSteps):
         limit: int,
         most_waiting: int,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        *,
+        bearer: PushToken | None = None,
     ) -> None:
         super().__init__(schema, limit)
-        self._address, self._until_stable = address, until_stable
+        self._address, self._bearer, self._until_stable = address, bearer, until_stable
         self._remember, self._most, self._clock = remember, most_waiting, clock
         self._recorder: Recorder | None = None
         self._server: Server | None = None
@@ -114,6 +125,11 @@ class PushSource(PushedSteps):
     def answers_when_stable(self) -> bool:
         """Whether answers wait for acknowledgements."""
         return self._until_stable
+
+    @property
+    def url(self) -> str | None:
+        """The URL that rows are taken on now, if any."""
+        return self._server.url if self._server is not None and self._open.is_set() else None
 
     @property
     def awaits_stability(self) -> bool:
@@ -130,7 +146,7 @@ class PushSource(PushedSteps):
         if self._address is not None:
             from boatlift.connectors.pushes.server import Server
 
-            self._server = Server(name, self._address, self)
+            self._server = Server(name, self._address, self, self._bearer)
             self.listens_at = self._server.address
         self._reserved = True
 

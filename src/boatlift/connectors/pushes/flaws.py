@@ -1,0 +1,158 @@
+"""What is wrong with pushed rows though JSON and Arrow may let it pass: NUL in text, halves of surrogate pairs, a field given twice.
+
+Finding out that something is wrong is cheap, for every push pays for it; saying what it is may take its time.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType
+
+__all__ = [
+    "field_counter",
+    "flaw_in",
+    "flaw_in_columns",
+    "flaw_in_json",
+    "has_repeated_fields",
+    "may_have_nul",
+    "may_have_nul_escaped",
+]
+
+_BLANKS = re.compile(r"[ \t\n\r]*")
+
+
+def has_repeated_fields(body: bytes, fields: int) -> bool:
+    """Tell whether JSON, which has been read, gives a field twice in an object.
+
+    Each field has one colon outside of strings, so that there are as many of those as fields if none is repeated.
+
+    Args:
+        body: Objects.
+        fields: How many were read of all objects.
+    """
+    if body.count(b":") == fields or body.translate(None, b" \t\r\n").count(b'":') == fields:
+        return False  # a field's colon stands behind a quote, so that these are all of them, if not more
+    marked = body.replace(rb"\\", b"").replace(rb"\"", b"")  # every quote that is left begins or ends a string
+    return b"".join(marked.split(b'"')[::2]).count(b":") != fields
+
+
+def may_have_nul_escaped(body: bytes) -> bool:
+    """Tell whether a string of JSON may have a NUL; one that stands there as it is was refused."""
+    return b"\\" in body and b"\\u0000" in body
+
+
+def field_counter(kind: DataType) -> Callable[[Any], int] | None:
+    """Return what counts the fields of all objects in a value of this type; None if there are none."""
+    from pyspark.sql import types as T
+
+    match kind:
+        case T.StructType(fields=fields):
+            inner = {f.name: counter for f in fields if (counter := field_counter(f.dataType))}
+            return lambda value: len(value) + sum(inner[name](value[name]) for name in inner if value.get(name))
+        case T.MapType(valueType=held):
+            counter = field_counter(held)
+            return lambda value: len(value) + (sum(map(counter, filter(None, value.values()))) if counter else 0)
+        case T.ArrayType(elementType=element):
+            counter = field_counter(element)
+            return counter and (lambda value: sum(map(counter, filter(None, value))))
+    return None
+
+
+def may_have_nul(column: pa.Array) -> bool:
+    """Tell whether there is a NUL in a column's text; also if it is in what a NULL hides."""
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        data = column.buffers()[2]
+        return data is not None and b"\0" in data.to_pybytes()
+    if pa.types.is_map(kind):
+        return may_have_nul(column.keys) or may_have_nul(column.items)
+    if pa.types.is_list(kind):
+        return may_have_nul(column.values)
+    return pa.types.is_struct(kind) and any(may_have_nul(column.field(at)) for at in range(kind.num_fields))
+
+
+def flaw_in_json(body: bytes) -> str | None:
+    """Return what is wrong with a body first, and where; None if it is nothing of this module's."""
+    try:
+        text, wrong = body.decode(), "half of a surrogate pair"
+    except UnicodeDecodeError:  # then each byte that is wrong becomes half of a pair
+        text, wrong = body.decode(errors="surrogateescape"), "bytes that are no UTF-8"
+    decoder = json.JSONDecoder(object_pairs_hook=_Pairs, strict=False)
+    rows: list[Any] = []
+    with suppress(ValueError, RecursionError):  # what is before it may have a flaw
+        if text.lstrip()[:1] == "[":
+            rows = decoder.decode(text)
+        else:
+            at = _end_of_blanks(text, 0)
+            while at < len(text):
+                row, end = decoder.raw_decode(text, at)
+                rows.append(row)
+                at = _end_of_blanks(text, end)
+    return flaw_in(rows, wrong)
+
+
+def flaw_in(rows: Iterable[Any], wrong: str = "half of a surrogate pair") -> str | None:
+    """Return what is wrong with rows first, and where.
+
+    Args:
+        rows: As JSON or Arrow gives them to Python.
+        wrong: What text is that cannot be UTF-8.
+    """
+    for number, row in enumerate(rows):
+        if found := _flaw(row, f"$[{number}]", wrong):
+            what, where = found
+            return f"row {number + 1}: {what} - at `{where}`"
+    return None
+
+
+def flaw_in_columns(table: Any) -> str | None:
+    """Return what is wrong with the text of a table that is none of Arrow's, such as one of pandas."""
+    names = list(getattr(table, "columns", ()))
+    return flaw_in(dict(zip(names, row, strict=True)) for row in zip(*(table[n] for n in names), strict=True))
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object of JSON as it is written, with all that is given twice."""
+
+
+def _end_of_blanks(text: str, at: int) -> int:
+    found = _BLANKS.match(text, at)
+    assert found
+    return found.end()
+
+
+def _flaw(value: Any, path: str, wrong: str) -> tuple[str, str] | None:
+    match value:
+        case str():
+            what = _flaw_of_text(value, wrong)
+            return (what, path) if what else None
+        case _Pairs() | Mapping():
+            pairs = value if isinstance(value, _Pairs) else value.items()
+            names = set()
+            for name, held in pairs:
+                if isinstance(name, str) and (what := _flaw_of_text(name, wrong)):
+                    return f"{what}, in the name of a field", path
+                if name in names:
+                    return f"the field `{name}` is given twice", path
+                names.add(name)
+                if found := _flaw(held, f"{path}.{name}", wrong):
+                    return found
+        case list() | tuple():
+            for at, held in enumerate(value):
+                if found := _flaw(held, f"{path}[{at}]", wrong):
+                    return found
+    return None
+
+
+def _flaw_of_text(text: str, wrong: str) -> str | None:
+    if "\0" in text:
+        return "text with a NUL"
+    return None if text.isascii() or not any("\ud800" <= each <= "\udfff" for each in text) else wrong

@@ -1,0 +1,55 @@
+"""What a push server lets its clients take, so that none keeps the others out."""
+
+from __future__ import annotations
+
+import resource
+from dataclasses import dataclass
+
+__all__ = ["Limits", "most_connections"]
+
+_CONNECTIONS = 1000
+
+
+def most_connections() -> int:
+    """Return how many connections there may be: the store and Spark need file descriptors, too."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(_CONNECTIONS, soft // 2))
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of a push server.
+
+    Attributes:
+        connections: Connections at once. One more, and the one that has been silent longest is closed, if its client owes a request.
+        leaving: Connections that were refused, and are open for a moment so that their clients can read why.
+        head_seconds: How long a request's line and headers may take to come.
+        body_seconds: How long a body may take to come, besides a second for each `body_rate` bytes.
+        body_rate: Bytes a second of the slowest client.
+        idle_seconds: How long a connection is kept after an answer.
+        write_seconds: How long a client may leave answers unread.
+        linger_seconds: How long a refused client may take to read why.
+        head_bytes: Bytes of a request's line and headers.
+        headers: Headers of a request.
+        pipelined: Requests of one connection that wait behind one that is not answered.
+        body_bytes: Bytes of a body.
+        objects: Objects in a body, since a row can be as small as two bytes.
+        small_body: A body up to so many bytes is read whatever else is under way.
+        bodies_bytes: Bytes of all bodies under way, besides the small ones.
+    """
+
+    connections: int = most_connections()
+    leaving: int = 64
+    head_seconds: float = 10.0
+    body_seconds: float = 10.0
+    body_rate: int = 4096
+    idle_seconds: float = 5.0
+    write_seconds: float = 10.0
+    linger_seconds: float = 2.0
+    head_bytes: int = 32 << 10
+    headers: int = 100
+    pipelined: int = 16
+    body_bytes: int = 16 << 20
+    objects: int = 250_000
+    small_body: int = 64 << 10
+    bodies_bytes: int = 128 << 20

@@ -1,0 +1,64 @@
+"""What a client is told in HTTP when a push is refused: a status, headers, and JSON with the condition."""
+
+from __future__ import annotations
+
+import http
+import logging
+
+import msgspec
+
+from boatlift.errors import BoatliftError, FencedError, InternalError, UnavailableError
+
+__all__ = ["Refusal", "as_response", "refusal_of"]
+
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS = 1
+
+_STATUS = {
+    "BAD_ROW": 400,
+    "BAD_OPTION": 400,
+    "BAD_REQUEST": 400,
+    "BAD_TOKEN": 401,
+    "CROSS_SITE": 403,
+    "TOO_SLOW": 408,
+    "PUSH_TOO_LARGE": 413,
+    "KEY_REUSED": 422,
+    "HEADERS_TOO_LARGE": 431,
+}
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """A refusal as HTTP has it.
+
+    Attributes:
+        status: The status code.
+        headers: All but those that say how long the body is, and what becomes of the connection.
+        body: JSON.
+    """
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+def refusal_of(error: Exception) -> Refusal:
+    """Return what a client is told; an error that is none of Boatlift's is logged, and told as `[INTERNAL]`."""
+    if not isinstance(error, BoatliftError):
+        logger.error("a push failed", exc_info=error)
+        error = InternalError("INTERNAL", f"{type(error).__name__}: see what the dataflow's process logs")
+    status = _STATUS.get(error.condition, 503 if isinstance(error, UnavailableError | FencedError) else 500)
+    headers = {"content-type": "application/json"}
+    if status == 503:
+        headers["retry-after"] = str(RETRY_SECONDS)
+    if status == 401:
+        headers["www-authenticate"] = "Bearer"
+    return Refusal(status, headers, msgspec.json.encode({"condition": error.condition, "message": error.message}))
+
+
+def as_response(refusal: Refusal) -> bytes:
+    """Return a whole response, the last one of its connection."""
+    headers = {**refusal.headers, "content-length": str(len(refusal.body)), "connection": "close"}
+    lines = [f"HTTP/1.1 {refusal.status} {http.HTTPStatus(refusal.status).phrase}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + refusal.body

@@ -1,0 +1,118 @@
+"""A push server whose rows are recorded in a folder, and clients that write bytes to it."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from boatlift.connectors.pushes.limits import Limits
+from boatlift.connectors.pushes.server import Server
+from support.push_source import Source
+
+__all__ = ["Answer", "Client", "Served", "request", "serving"]
+
+
+class Answer(NamedTuple):
+    """What a server answered; `closed` if that was nothing."""
+
+    status: int
+    headers: dict[str, str]
+    told: Any
+
+
+class Client:
+    """A connection, of which the test writes every byte."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self.socket = socket.create_connection(address, timeout=60)
+        self._read = self.socket.makefile("rb")
+
+    def send(self, what: bytes) -> None:
+        self.socket.sendall(what)
+
+    def answer(self) -> Answer | None:
+        """Reads an answer; None if the server ended the connection without one."""
+        try:
+            line = self._read.readline()
+        except ConnectionError:
+            return None
+        if not line:
+            return None
+        headers = {}
+        while header := self._read.readline().strip():
+            name, _, value = header.decode("latin-1").partition(":")
+            headers[name.lower()] = value.strip()
+        body = self._read.read(int(headers.get("content-length", 0)))
+        return Answer(int(line.split()[1]), headers, json.loads(body) if body else None)
+
+    def ended(self) -> bool:
+        """Waits until the server ends the connection; whether it did so without saying anything more."""
+        try:
+            return self._read.read() == b""
+        except ConnectionError:
+            return True
+
+    def close(self) -> None:
+        self._read.close()
+        self.socket.close()
+
+
+class Served(NamedTuple):
+    """A server, and the source behind it."""
+
+    server: Server
+    source: Source
+
+    def client(self) -> Client:
+        return Client(self.server.address)
+
+    def ask(self, what: bytes) -> Answer | None:
+        client = self.client()
+        try:
+            client.send(what)
+            return client.answer()
+        finally:
+            client.close()
+
+    def push(self, body: bytes = b'{"id": 1}', *headers: str) -> Answer | None:
+        return self.ask(request(self.server, body, *headers))
+
+    @property
+    def recorded(self) -> int:
+        """How many rows were recorded."""
+        position = self.source.next(self.source.start())
+        return 0 if position is None else int(position["rows"])
+
+
+def request(server: Server, body: bytes = b'{"id": 1}', *headers: str, host: str | None = None) -> bytes:
+    """Gives a push as HTTP has it."""
+    own = f"localhost:{server.address[1]}" if host is None else host
+    lines = [
+        "POST /orders HTTP/1.1",
+        *([f"Host: {own}"] if own else []),
+        *headers,
+        f"Content-Length: {len(body)}",
+        "",
+        "",
+    ]
+    return "\r\n".join(lines).encode("latin-1") + body
+
+
+@contextmanager
+def serving(
+    folder: Path, listen: str = "127.0.0.1", *, token: Any = None, source: Any = None, **limits: Any
+) -> Iterator[Served]:
+    """Serves a source under some limits."""
+    made = Source(folder, **(source or {}))
+    server = Server("orders", (listen, 0), made, token, Limits(**limits))
+    server.serve()
+    try:
+        yield Served(server, made)
+    finally:
+        made._recorder.close()
+        server.close()
+        made.close()
