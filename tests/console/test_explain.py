@@ -15,16 +15,16 @@ from boatlift.console.kept import kept_in, show_kept
 from boatlift.console.shows import show_checkpoints
 from boatlift.console.status import show_status
 from boatlift.errors import InvalidError
+from boatlift.recovery.constraints import told as told_frontier
 from boatlift.storage.contents import contents_with
 from boatlift.storage.facts import Chosen, Result, Sent, State
 from boatlift.storage.log import Log
 from boatlift.storage.records import Claim, Committed
-from boatlift.times import LAST
+from boatlift.times import EPOCH, LAST, Frontier, Sequence, all_times
 from support.facts import made, run_of, saved
-from support.hosts import open_store, run
+from support.hosts import open_store
 from support.logs import claimed
-from support.memory_engine import PROGRAM, World
-from support.memory_flows import FlowEngine, merge
+from support.memory_engine import PROGRAM
 
 
 def crashed(root: Path) -> Log:
@@ -129,12 +129,13 @@ def test_what_is_taken_as_it_comes_is_told_by_how_much_came_of_each(tmp_path: Pa
     assert "the messages of 1 are put back on sums->asked" in told["queues"]
 
 
-def test_what_is_certain_to_the_end_is_told_as_all(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run(FlowEngine(World(rows=10), merge()), open_store(tmp_path))
-    show_explanation(tmp_path, [], as_json=False)
-    told = capsys.readouterr().out
-    assert "is certain to repeat the first 4 of rows->both and all of others->both only" in told
-    assert str(LAST)[:6] not in told
+def test_what_is_certain_to_the_end_is_told_as_all() -> None:
+    """The end of all times is a number that means nothing to people."""
+    domain = Sequence(("rows->both", "others->both"))
+    frontier = Frontier(domain, [("rows->both", 3), ("others->both", LAST)])
+    assert told_frontier(frontier) == "the first 4 of rows->both and all of others->both"
+    assert told_frontier(all_times(domain)) == "all of others->both and all of rows->both"
+    assert told_frontier(all_times(EPOCH)) == "all times"
 
 
 LONG = "a-name-of-a-processor-that-takes-nearly-all-of-the-sixty-four-"

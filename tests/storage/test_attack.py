@@ -52,7 +52,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     log.append([Chosen("orders", OWNERS, None, {"position": position, "clock": 1, "seed": 2})])
     log.append([Stopped()])
     assert list(verify(store)) == []
-    assert {name.partition("/")[0] for name in store.list("")} == {*IDENTITIES, "log", "input", "runs"}
+    assert {name.partition("/")[0] for name in store.list("")} == {*IDENTITIES, "log", "input", "runs", "stopped"}
     return root
 
 
@@ -97,6 +97,10 @@ def test_any_object_that_is_cut_is_told(root: Path, left: float) -> None:
 
 def test_any_object_that_is_gone_is_told(root: Path) -> None:
     told = attacked(root, Path.unlink)
+    (mark,) = [name for name in told if name.startswith("stopped/")]
+    assert told.pop(mark) == [], (
+        "without the mark the store is as after a death right behind the stop: a note, no error"
+    )
     assert all(found for found in told.values()), [name for name, found in told.items() if not found]
     for name, found in told.items():
         assert [f.condition for f in found] == ["MISSING_OBJECT"], name

@@ -20,7 +20,6 @@ from boatlift.recovery.solver import Solving, Values
 from boatlift.runtime.regimes import StateMachine, keeping, recovering
 from boatlift.runtime.regimes.acts import Closed, Place
 from boatlift.runtime.regimes.durable import DurableFacts
-from boatlift.runtime.regimes.ends import SinkEnd
 from boatlift.runtime.regimes.leaving import Leaving
 from boatlift.runtime.regimes.ordered import Ordered
 from boatlift.runtime.regimes.processor import Processor
@@ -69,7 +68,6 @@ _take_back = recovering._take_back
 _drop_back = Processor.drop_back
 _call_off = Processor.call_off
 _report = DurableFacts._report
-_leaving = Leaving.__init__
 
 
 def _whether_complete_or_not(self: Any, chosen: Any, *, hasten: bool) -> Any:
@@ -312,11 +310,6 @@ def _order_alone(self: Any, fact: Any) -> None:
         _report(self, fact)
 
 
-def _no_order(self: Any, *args: Any) -> None:
-    _leaving(self, *args)
-    self._ordered = []
-
-
 def _in_any_order(self: Any, _chosen: Any, *, hasten: bool) -> Any:
     return _upcoming_in_order(self, {}, hasten=hasten)
 
@@ -424,9 +417,6 @@ MUTANTS: dict[str, Mutant] = {
         "a processor without state keeps a message that it took after one that it does not keep",
         {(knowledge, "Prefixes"): lambda order, _: Every(frontier_of(order.domain), all_times(order.domain))},
     ),
-    "order-leaves": Mutant(
-        "what was taken as it came is seen before its order is durable", {(Leaving, "__init__"): _no_order}
-    ),
     "lives-of-runs": Mutant(
         "a run of an earlier life counts", {(StateMachine, "_ran"): _of_this_life(StateMachine._ran)}
     ),
@@ -440,9 +430,6 @@ MUTANTS: dict[str, Mutant] = {
     "prepared-lost": Mutant(
         "steps are run as prepared though a failure took what they take",
         {(Processor, "has"): lambda _self, _message: True},
-    ),
-    "staged-dropped": Mutant(
-        "what waits to leave is deleted with what nobody can ask for", {(SinkEnd, "contents"): Processor.contents}
     ),
     "called-off": Mutant(
         "what is being taken is not called off when it comes out differently",

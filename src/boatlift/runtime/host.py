@@ -21,12 +21,14 @@ from typing import Any
 from boatlift.errors import BoatliftError, FencedError, UnavailableError, UserCodeError
 from boatlift.runtime.answers import Answer, Answers
 from boatlift.runtime.attempts import REST_SECONDS, RETRIES, Attempts
+from boatlift.runtime.beginnings import beginnings
 from boatlift.runtime.decisions import Decisions
 from boatlift.runtime.deliveries import Deliveries, Held
 from boatlift.runtime.engine import Beginning, Engine, StepResult
 from boatlift.runtime.environments import admit
 from boatlift.runtime.graph import program_of, source_record
 from boatlift.runtime.kept_runs import KeptRuns
+from boatlift.runtime.losses import senders_of_lost
 from boatlift.runtime.new_input import NewInput
 from boatlift.runtime.open_epochs import OpenEpochs, asking
 from boatlift.runtime.ownership import LOOK_SECONDS, Ownership
@@ -36,8 +38,8 @@ from boatlift.runtime.recorded import readings, recorded_steps
 from boatlift.runtime.regimes import StateMachine
 from boatlift.runtime.regimes import acts as do
 from boatlift.runtime.unended import UnendedEpochs
-from boatlift.storage.contents import runs_of
-from boatlift.storage.facts import Collected, Result, State, last_number, maximal_of
+from boatlift.storage.contents import names_of_runs, runs_of
+from boatlift.storage.facts import Collected, Result, State, last_number
 from boatlift.storage.group_writer import GroupWriter
 from boatlift.storage.log import Log
 from boatlift.storage.records import Committed, Record, Stopped
@@ -184,11 +186,9 @@ class Host:
         for name, p in self._machine.processors.items():
             if name in self._engine.plan.units and p.state is not None:
                 self._engine.kept(name, runs_of(p.state))
-                self._watch(Progress("restore", name, last_number(maximal_of(p.done))))
-        if not self._resumed:
-            for name in self._engine.plan.units:
-                if self._recorded[name] > (done := last_number(maximal_of(self._machine.processors[name].done))):
-                    self._watch(Progress("replay", name, self._recorded[name], behind=self._recorded[name] - done))
+        recorded = {} if self._resumed else self._recorded
+        for progress in beginnings(self._engine.plan, self._machine.processors, recorded):
+            self._watch(progress)
 
     # -- the loop -----------------------------------------------------------------------------------------------------
 
@@ -267,7 +267,7 @@ class Host:
                 case do.Acknowledge(source, frontier):
                     self._positions.acknowledge(source, frontier)
                 case do.Finish():
-                    self._submit(self._finish, _runs_in(self._machine.durable.contents()))
+                    self._submit(self._finish, names_of_runs(self._machine.durable.contents()))
                 case do.Cancel(processor):
                     self._engine.call_off(processor)
                 case do.Ask():
@@ -374,12 +374,7 @@ class Host:
         return rest
 
     def _lost(self, messages: Iterable[do.Message]) -> set[str]:
-        """Names the senders whose messages are no longer where they were."""
-        lost = set()
-        for message in messages:
-            if not all(self._engine.path(run).exists() for run in runs_of(message.content)):
-                lost.add(self._program.graph.edges[message.edge].source)
-        return lost
+        return senders_of_lost(messages, self._engine, self._program.graph)
 
     def _ask(self, order: do.Ask) -> Answer:
         try:
@@ -491,7 +486,7 @@ class Host:
 
     def _collect(self) -> None:
         """Writes a manifest, then deletes the runs that nobody can ask for: what is to be kept of them is known now."""
-        live = _runs_in(self._machine.contents()) | self._engine.holds()
+        live = names_of_runs(self._machine.contents()) | self._engine.holds()
         self._engine.discard(live)
         under_way = [each for each in self._manifests if not each.done()]
         self._manifests = [*under_way, self._pool.submit(self._manifest, self._runs.garbage(live))]
@@ -502,7 +497,3 @@ class Host:
             self._runs.delete(garbage)
         except BaseException as error:  # noqa: BLE001 - handed to the loop, which raises it
             self._answers.fail(error)
-
-
-def _runs_in(contents: Iterable[Any]) -> set[str]:
-    return {run.name for content in contents for run in runs_of(content)}

@@ -9,7 +9,7 @@ import msgspec
 
 from boatlift.storage.records import RunRef
 
-__all__ = ["NOTHING", "contents_with", "runs_of"]
+__all__ = ["NOTHING", "contents_with", "names_of_runs", "runs_of"]
 
 
 def contents_with(runs: Iterable[RunRef], **more: Any) -> dict[str, Any]:
@@ -26,6 +26,11 @@ def runs_of(content: Any) -> Iterator[RunRef]:
     """Gives the runs that a content names; none of what has none, such as the position of a source."""
     if isinstance(content, dict):
         yield from (msgspec.convert(run, RunRef) for run in content.get("runs", ()))
+
+
+def names_of_runs(contents: Iterable[Any]) -> set[str]:
+    """Return the names of all runs that some contents name."""
+    return {run.name for content in contents for run in runs_of(content)}
 
 
 NOTHING: Mapping[str, Any] = contents_with((), rows=0, digest=f"{0:016x}")
