@@ -29,11 +29,12 @@ def test_a_failure_is_made_smaller(name):
         assert str(attempt(again)) == str(smallest)
 
 
-def test_a_range_ends_with_a_line_that_says_how_many_failed(capsys):
-    assert simulate_range(0, 5, quiet=True) == 0
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_range_ends_with_a_line_that_says_how_many_failed(capsys, jobs):
+    assert simulate_range(0, 5, jobs=jobs, quiet=True) == 0
     assert capsys.readouterr().out.splitlines() == ["5 seeds, 0 failed"]
     with MUTANTS["release"].at_work():
-        assert simulate_range(0, 5, quiet=True) == 1
+        assert simulate_range(0, 5, jobs=jobs, quiet=True) == 1
     *failed, last = capsys.readouterr().out.splitlines()
     count = sum("again: boatlift simulate --seed" in line for line in failed)
     assert last == f"5 seeds, {count} failed"
@@ -57,6 +58,8 @@ def test_one_that_fails_is_shown_small(capsys):
 
 
 def test_options_that_make_no_sense_are_refused():
+    with pytest.raises(InvalidError, match=r"BAD_OPTION.*--jobs 0"):
+        simulate_range(0, 5, jobs=0, quiet=True)
     with pytest.raises(InvalidError, match="BAD_OPTION"):
         case_of(0, "1,x", None)
     with pytest.raises(InvalidError, match="BAD_OPTION"):

@@ -229,6 +229,7 @@ def simulate(
     without: str = "",
     epochs: int | None = None,
     trace: Annotated[bool, Parameter(negative=())] = False,
+    jobs: int | None = None,
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=())] = False,
 ) -> None:
     """Run whole random dataflows under random failures, without Spark, and hold what comes out against a run without failures.
@@ -242,6 +243,7 @@ def simulate(
         without: With --seed: leave out these faults, by number from 0, as 0,2.
         epochs: With --seed: let sources close so many epochs.
         trace: With --seed: show all that happened.
+        jobs: With --seeds: run them in so many processes; as many as there are cores, if not given.
         quiet: Show no progress.
     """
     from boatlift.console.simulate import case_of, simulate_one, simulate_range
@@ -252,7 +254,7 @@ def simulate(
         raise InvalidError("BAD_OPTION", "--seeds takes at least 1, and --without, --epochs and --trace go with --seed")
     if seed is not None:
         sys.exit(simulate_one(case_of(seed, without, epochs), trace=trace))
-    sys.exit(simulate_range(first_seed, seeds or 0, quiet=quiet))
+    sys.exit(simulate_range(first_seed, seeds or 0, jobs=(os.cpu_count() or 1) if jobs is None else jobs, quiet=quiet))
 
 
 def main() -> None:

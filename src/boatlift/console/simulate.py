@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 
 from boatlift.errors import InvalidError
 from boatlift.simulation.recipes import Recipe
@@ -11,25 +15,60 @@ from boatlift.simulation.shrink import Case, Failure, attempt, shrunk
 __all__ = ["case_of", "simulate_one", "simulate_range"]
 
 SEEDS_A_DOT = 100
+SEEDS_A_CHUNK = 10
+"""So many seeds a process is handed at once: a second's work."""
+
 LAST_LINES = 60
 
 
-def simulate_range(first: int, count: int, *, quiet: bool) -> int:
-    """Runs a range of seeds; the last line says how many failed.
+def simulate_range(first: int, count: int, *, jobs: int, quiet: bool) -> int:
+    """Run a range of seeds; the last line says how many failed.
+
+    Args:
+        first, count: The seeds.
+        jobs: How many processes run them; what is printed does not depend on it.
+        quiet: Whether to show no progress.
 
     Returns:
-        The exit status: 1 if any did.
+        The exit status: 1 if any failed.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]`.
     """
+    if jobs < 1:
+        raise InvalidError("BAD_OPTION", f"--jobs {jobs}: give at least 1")
     failed = 0
-    for number, seed in enumerate(range(first, first + count), 1):
-        failure = attempt(Case(seed))
-        if failure is not None:
-            failed += 1
-            print(f"seed {seed}: {failure}\n  again: {failure.case.command}", flush=True)
-        if not quiet and sys.stderr.isatty() and (number % SEEDS_A_DOT == 0 or number == count):
-            print(f"\r{number} of {count} seeds", end="\n" if number == count else "", file=sys.stderr, flush=True)
+    with _tries(range(first, first + count), jobs) as tries:
+        for number, said in enumerate(tries, 1):
+            if said is not None:
+                failed += 1
+                print(said, flush=True)
+            if not quiet and sys.stderr.isatty() and (number % SEEDS_A_DOT == 0 or number == count):
+                print(f"\r{number} of {count} seeds", end="\n" if number == count else "", file=sys.stderr, flush=True)
     print(f"{count} seeds, {failed} failed")
     return 1 if failed else 0
+
+
+@contextmanager
+def _tries(seeds: range, jobs: int) -> Iterator[Iterator[str | None]]:
+    """Return what is to be said of each seed, in their order."""
+    if jobs == 1:
+        yield map(_try, seeds)
+        return
+    pool = ProcessPoolExecutor(min(jobs, len(seeds)), initializer=_leave_interrupts_to_the_parent)
+    try:
+        yield pool.map(_try, seeds, chunksize=SEEDS_A_CHUNK)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _try(seed: int) -> str | None:
+    failure = attempt(Case(seed))
+    return None if failure is None else f"seed {seed}: {failure}\n  again: {failure.case.command}"
+
+
+def _leave_interrupts_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def simulate_one(case: Case, *, trace: bool) -> int:

@@ -164,9 +164,13 @@ class _Execution:
             w.name: sorted((self._epoch(w, t), t, d) for t, d in self._sent[w.name].items())
             for w in self._recipe.inputs(name)
         }
+        senders = {wire.name: wire.source for wire in self._recipe.inputs(name)}
         state: str | None = None
         while (time := self._next_event(name, state)) is not None:
             edge, n = time
+            if not queues[edge] and not self._recipe.parts[name].keeps and self._is_short(senders[edge]):
+                self._short.add(name)  # what came last led to nothing visible, and is not known
+                break
             if n != len(self._numbers[name]) - sum(k[0] != edge for k in self._numbers[name]) or not queues[edge]:
                 raise AssertionError(f"{name} took {(edge, n)} after {list(self._numbers[name])}")
             _, sender_time, digest = queues[edge].pop(0)
