@@ -41,7 +41,7 @@ read.group_by("k").agg("sums", F.sum("v").alias("total")).sink("out", bl.parquet
 RUN = ("run", "mine:flow", "--store", "store", "--available-now")
 
 
-def test_it_is_told_once_with_row_and_remedy_and_is_not_tried_for_long(tmp_path: Path, warm_jvm: WarmJvm) -> None:
+def test_it_is_told_once_with_file_and_remedy_and_is_not_tried_for_long(tmp_path: Path, warm_jvm: WarmJvm) -> None:
     (tmp_path / "mine.py").write_text(FLOW)
     line = next(at for at, text in enumerate(FLOW.splitlines(), 1) if "raise ValueError" in text)
     (tmp_path / "data").mkdir()
@@ -69,3 +69,19 @@ def test_it_is_told_once_with_row_and_remedy_and_is_not_tried_for_long(tmp_path:
     skipped = boatlift(tmp_path, *shlex.split(run), "--available-now", environment=warm_jvm.environment())
     assert skipped.returncode == 0, skipped.stderr
     assert f"boatlift: skipped, and on the record: step {POISONED} of sums gives nothing" in skipped.stderr
+
+
+def test_a_program_that_was_refused_runs_with_the_same_command_once_it_is_corrected(
+    tmp_path: Path, warm_jvm: WarmJvm
+) -> None:
+    """The refused run has made the folder of the store, and nothing in it."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "0.csv").write_text("k,v\na,5\n")
+    (tmp_path / "mine.py").write_text(FLOW.replace(", deterministic=True", ""))
+    refused = boatlift(tmp_path, *RUN, environment=warm_jvm.environment())
+    assert (refused.returncode, "[NOT_DETERMINISTIC]" in refused.stderr) == (2, True), refused.stderr
+    (tmp_path / "store").mkdir(exist_ok=True)
+    assert list((tmp_path / "store").iterdir()) == []
+    (tmp_path / "mine.py").write_text(FLOW)
+    corrected = boatlift(tmp_path, *RUN, environment=warm_jvm.environment())
+    assert corrected.returncode == 0, corrected.stderr

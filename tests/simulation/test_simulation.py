@@ -34,7 +34,7 @@ def test_the_seeds_have_everything_in_them():
             roles[part.role] += 1
             policies[type(part.regime.policy), part.regime.recorded or part.deterministic] += 1
     assert min(roles[role] for role in Role) > 20, roles
-    assert forgetful > 60
+    assert forgetful > 60, "a source of a batch never forgets"
     assert unrecorded > 250, "what is not recorded, and a failure of some"
     assert merges > 30, "what keeps no state, and takes its inputs as they come"
     assert min(faults[kind] for kind in FaultKind) > 20, faults

@@ -102,7 +102,8 @@ def check_store(flow: Dataflow, store: Path, skip: Collection[tuple[str, int]]) 
         DataError: the log cannot be read, or is another dataflow's.
     """
     planned = plan(flow)
-    history = Log.open(LocalStore.open(store, create=False), flow.name).history if store.exists() else None
+    # A folder that holds nothing is what a first run leaves that was refused before it recorded anything.
+    history = Log.open(LocalStore.open(store, create=True), flow.name).history if store.exists() else None
     for unit, time in set(skip) - (set() if history is None else history.decided("skipped")):
         refuse_skip(planned, unit, time, -1 if history is None else history.last_executed(unit))
 

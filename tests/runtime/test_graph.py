@@ -1,0 +1,62 @@
+"""No program that the planner makes is refused by the machine: above all none with a source that keeps no rows."""
+
+from itertools import combinations
+
+import pytest
+
+import boatlift as bl
+from boatlift.dataflow import plan
+from boatlift.recovery import Kind
+from boatlift.runtime.graph import program_of
+from support.memory_flows import ANY, Forgets
+
+READERS = {
+    "transform": lambda flow, rows, n: rows.transform(n, ANY),
+    "outside": lambda flow, rows, n: rows.transform(n, ANY, deterministic=False),
+    "eager": lambda flow, rows, n: rows.transform(n, ANY, policy=bl.Eager()),
+    "lazy sums": lambda flow, rows, n: rows.group_by("k").agg(n, ANY, policy=bl.Lazy(every=2)),
+    "sums of inputs": lambda flow, rows, n: rows.group_by("k").agg(n, ANY, policy=bl.Lazy(every=None)),
+    "history": lambda flow, rows, n: rows.group_by("k").agg(n, ANY, policy=bl.History()),
+    "lookup": lambda flow, rows, n: rows.lookup(n, live=_sums(flow, n).by("k"), policy=bl.Lazy(every=2)),
+    "table": lambda flow, rows, n: flow.source(f"{n}-q", ANY).lookup(n, live=_of(rows, n).by("k")),
+    "merge": lambda flow, rows, n: rows.merge(n, flow.source(f"{n}-others", ANY)),
+    "merged transform": lambda flow, rows, n: rows.transform(f"{n}-t", ANY).merge(n, flow.source(f"{n}-others", ANY)),
+    "union": lambda flow, rows, n: rows.union(n, flow.source(f"{n}-others", ANY)),
+    "recompute": lambda flow, rows, n: rows.recompute(n, ANY, policy=bl.Batch(epochs=2)),
+    "recompute a batch": lambda flow, rows, n: rows.recompute(n, ANY, over="batch", policy=bl.Batch(epochs=2)),
+    "gather": lambda flow, rows, n: rows.transform(f"{n}-t", ANY).gather(n, policy=bl.Batch(epochs=2)),
+    "gather a merge": lambda flow, rows, n: rows.merge(f"{n}-m", flow.source(f"{n}-others", ANY)).gather(
+        n, policy=bl.Batch(epochs=2)
+    ),
+}
+
+
+def _sums(flow, n):
+    return _of(flow.source(f"{n}-rows", ANY), n)
+
+
+def _of(rows, n):
+    return rows.group_by("k").agg(f"{n}-sums", ANY, policy=bl.Lazy(every=2))
+
+
+@pytest.mark.parametrize("readers", [*combinations(READERS, 1), *combinations(READERS, 2)], ids=" and ".join)
+def test_whatever_reads_a_source_that_may_forget_is_a_program(readers):
+    flow = bl.Dataflow("flow")
+    rows = flow.source("rows", Forgets())
+    for number, reader in enumerate(readers):
+        READERS[reader](flow, rows, f"p{number}").sink(f"out{number}", ANY)
+    planned = plan(flow)
+    graph = program_of(planned).graph
+    assert graph.vertices["rows"].forgets == planned.forgets("rows")
+    assert {name for name, vertex in graph.vertices.items() if vertex.kind is Kind.SOURCE} == set(planned.sources)
+
+
+def test_some_of_these_programs_have_a_source_that_forgets():
+    forgetful = []
+    for reader, make in READERS.items():
+        flow = bl.Dataflow("flow")
+        make(flow, flow.source("rows", Forgets()), "p").sink("out", ANY)
+        forgetful += [reader] if plan(flow).forgets("rows") else []
+    assert forgetful == [
+        "transform", "outside", "eager", "lazy sums", "sums of inputs", "lookup", "table", "merge", "merged transform",
+    ]  # fmt: skip
