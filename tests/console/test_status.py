@@ -18,7 +18,7 @@ from boatlift.runtime.processes import this_process
 from boatlift.storage.log import Log
 from boatlift.storage.records import Claim, Committed, Stopped
 from support.facts import gave, made, run_of, saved, stable
-from support.hosts import open_store, run
+from support.hosts import RaisingEngine, open_store, run
 from support.logs import claimed
 from support.memory_engine import PROGRAM, MemoryEngine, World, make_plan
 
@@ -119,7 +119,7 @@ def test_what_a_whole_run_leaves(tmp_path: Path, capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("process", "where", "state", "said"),
     [
-        (this_process(), socket.gethostname(), "running", "flow: running: its process lives"),
+        (this_process(), socket.gethostname(), "alive", "flow: its process lives: it runs, or its run has ended with an error"),
         (
             f"{this_process().rpartition('/')[0]}/1", socket.gethostname(),
             "crashed", "flow: crashed: its process has ended without a clean stop",
@@ -127,9 +127,9 @@ def test_what_a_whole_run_leaves(tmp_path: Path, capsys: pytest.CaptureFixture[s
         (this_process(), "elsewhere", "running or crashed", "flow: running or crashed: whether its process lives cannot be told"),
         ("", socket.gethostname(), "running or crashed", "flow: running or crashed: whether its process lives cannot be told"),
     ],
-    ids=["running", "crashed", "elsewhere", "of an older version"],
+    ids=["alive", "crashed", "elsewhere", "of an older version"],
 )  # fmt: skip
-def test_running_and_crashed_are_told_apart_where_that_can_be_known(
+def test_a_process_that_lives_and_one_that_crashed_are_told_apart_where_that_can_be_known(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], process: str, where: str, state: str, said: str
 ) -> None:
     log = Log.open(open_store(tmp_path), "flow", clock=lambda: 1_700_000_009_000)
@@ -139,6 +139,19 @@ def test_running_and_crashed_are_told_apart_where_that_can_be_known(
     told = capsys.readouterr().out
     assert told.startswith(said)
     assert "\nlast record: 2023-11-14 22:13:29 UTC\n" in told
+
+
+def test_a_run_that_has_ended_with_an_error_in_a_process_that_goes_on_is_not_said_to_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ZeroDivisionError):
+        run(RaisingEngine(World(rows=3)), open_store(tmp_path))
+    show_status(tmp_path, as_json=False)
+    assert capsys.readouterr().out.startswith(
+        "flow: its process lives: it runs, or its run has ended with an error (a notebook)\n"
+    )
+    show_status(tmp_path, as_json=True)
+    assert json.loads(capsys.readouterr().out)["state"] == "alive"
 
 
 def test_a_store_that_nobody_claimed(tmp_path: Path) -> None:

@@ -9,13 +9,19 @@ from typing import Any
 
 import pytest
 
-from boatlift.errors import DivergedError
+import boatlift as bl
+from boatlift.dataflow import Plan, plan
+from boatlift.errors import DataError, DivergedError
+from boatlift.runtime.decisions import Decisions
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.regimes.acts import Take
+from boatlift.storage.history import History
 from boatlift.storage.log import Log
+from boatlift.storage.records import Decided
 from support.dying import DiesError, dying_at
 from support.hosts import open_store, run
 from support.memory_engine import MemoryEngine, World
+from support.memory_flows import ANY
 
 AT = 2
 
@@ -87,3 +93,30 @@ def test_what_nobody_accepted_is_refused_after_that(tmp_path: Path) -> None:
         run(Changed(world, "sums"), open_store(tmp_path), dying_at("commit", "totals", time=8), accept_released=True)
     with pytest.raises(DivergedError, match=r"\[DIVERGED\]"):
         run(Changed(world, "clean"), open_store(tmp_path))
+
+
+def merged(policy: bl.Ephemeral | bl.Eager) -> Plan:
+    flow = bl.Dataflow("flow")
+    both = flow.source("rows", ANY).merge("both", flow.source("others", ANY))
+    both.transform("first", ANY, policy=policy).transform("second", ANY).sink("all", ANY)
+    return plan(flow)
+
+
+def decided(record: Decided, policy: bl.Ephemeral | bl.Eager) -> Decisions:
+    return Decisions(History.of([record]), accept=False, skip=(), recorded={}, plan=merged(policy))
+
+
+def test_a_step_that_failed_of_a_unit_that_other_policies_make_refuses_no_program() -> None:
+    failed = Decided("failed", "first", 3, "it always fails", (("rows->first", 2),))
+    assert list(merged(bl.Eager()).units) == ["first", "second"]
+    assert list(merged(bl.Ephemeral()).units) == ["second"]
+    for policy in (bl.Eager(), bl.Ephemeral()):
+        decisions = decided(failed, policy)
+        assert not decisions.passed_over, "the step may be skipped, but it is not"
+
+
+def test_a_skipped_step_of_a_unit_that_other_policies_make_is_refused_with_what_to_do() -> None:
+    skipped = Decided("skipped", "first", 3, "step 3 of first gives nothing", (("rows->first", 2),))
+    assert decided(skipped, bl.Eager()).passed_over == {("first", "rows->first", 2)}
+    with pytest.raises(DataError, match=r"\[PROGRAM_CHANGED\] step 3 of first was skipped.*: run it with those under"):
+        decided(skipped, bl.Ephemeral())

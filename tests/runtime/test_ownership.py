@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from boatlift.errors import FencedError
+from boatlift.errors import BoatliftError
 from boatlift.runtime import host
 from boatlift.runtime.host import Host
 from boatlift.runtime.processes import Life, life_of, this_process
 from boatlift.runtime.progress import Progress
-from boatlift.storage.log import Log
+from boatlift.storage.codec import FORMAT_VERSION
+from boatlift.storage.log import Log, name_of
 from boatlift.storage.records import Claim
+from support.hostile_stores import in_format
 from support.hosts import Background, RaisingEngine, open_store, run
 from support.logs import claimed
 from support.memory_engine import PROGRAM, MemoryEngine, World
@@ -28,23 +32,54 @@ def claim_of(process: str, pid: int, host_name: str = "") -> Claim:
     return Claim(host_name or socket.gethostname(), pid, 1_700_000_000_000, PROGRAM, {"python": "3"}, process)
 
 
+def whole(content: bytes) -> bytes:
+    return content
+
+
+def of_a_newer_format(content: bytes) -> bytes:
+    return in_format(FORMAT_VERSION + 1, content)
+
+
+def damaged(content: bytes) -> bytes:
+    return content[:-1] + bytes([content[-1] ^ 1])
+
+
+@pytest.mark.parametrize(
+    ("written", "condition", "said"),
+    [
+        (whole, "FENCED", "process 4711 on elsewhere has taken flow over"),
+        (of_a_newer_format, "FENCED", "a newer process has taken flow over"),
+        (damaged, "CORRUPT", "fails its checksum"),
+    ],
+)
 def test_an_idle_owner_ends_soon_after_another_process_has_taken_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    written: Callable[[bytes], bytes],
+    condition: str,
+    said: str,
 ) -> None:
     monkeypatch.setattr(host, "LOOK_SECONDS", 0.01)
     seen: list[str] = []
     idle = Host(
-        MemoryEngine(World(rows=3)), open_store(tmp_path), available_now=False, watch=lambda p: seen.append(p.what)
+        MemoryEngine(World(rows=3)),
+        open_store(tmp_path / "store"),
+        available_now=False,
+        watch=lambda p: seen.append(p.what),
     )
     older = Background(idle.run)
     try:
         until(lambda: seen.count("idle") > 3)
-        claimed(open_store(tmp_path), claim_of("", 4711, "elsewhere"))
+        # The claim is made on a copy, so that its object comes as it is to be.
+        shutil.copytree(tmp_path / "store", tmp_path / "copy", ignore=shutil.ignore_patterns("tmp", "scratch"))
+        copy = open_store(tmp_path / "copy")
+        name = name_of(claimed(copy, claim_of("", 4711, "elsewhere")).last)
+        open_store(tmp_path / "store").create(name, written(copy.read(name)))
         error = older.result()
     finally:
         idle.stop()
-    assert isinstance(error, FencedError)
-    assert "process 4711 on elsewhere has taken flow over" in error.message
+    assert isinstance(error, BoatliftError)
+    assert (error.condition, said in error.message) == (condition, True)
 
 
 def test_an_owner_that_is_the_newest_runs_on_however_often_it_looks(

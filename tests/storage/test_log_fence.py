@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boatlift.errors import DataError, FencedError, InternalError, UnavailableError
+from boatlift.storage.codec import FORMAT_VERSION
 from boatlift.storage.filesystem import RealFileSystem
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import CLAIM_ATTEMPTS, IDENTITY, Log, name_of
 from boatlift.storage.records import Claim
 from support.facts import CLAIM, Unsynced, last_made, made
+from support.hostile_stores import in_format
 from support.logs import Meanwhile, claimed
 
 
@@ -53,6 +57,76 @@ def test_an_owner_can_look_whether_it_still_is_one(store: LocalStore) -> None:
         assert newer.newer_owner() is None
         newer.checkpoint(newer.history.snapshot())
         newer.truncate()
+
+
+def test_an_owner_is_fenced_by_a_claim_of_a_format_that_it_cannot_read(store: LocalStore) -> None:
+    older = claimed(store)
+    newer = claimed(store)
+    path = store.root / name_of(newer.last)
+    path.write_bytes(in_format(FORMAT_VERSION + 1, path.read_bytes()))
+    found = older.newer_owner()
+    assert found is not None
+    assert (found.condition, "a newer process has taken flow over" in found.message) == ("FENCED", True)
+
+
+def test_an_owner_does_not_take_a_damaged_object_for_a_newer_owner(store: LocalStore) -> None:
+    older = claimed(store)
+    newer = claimed(store)
+    path = store.root / name_of(newer.last)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(DataError, match=rf"\[CORRUPT\] {name_of(newer.last)}"):
+        older.newer_owner()
+
+
+def test_a_newer_owner_is_seen_while_it_truncates(store: LocalStore) -> None:
+    def truncated() -> None:
+        newer.checkpoint(newer.history.snapshot())
+        newer.truncate()
+
+    older = Log.open(Meanwhile(store, "read", name_of(3), truncated), "flow")  # type: ignore[arg-type]
+    older.claim(CLAIM)
+    newer = claimed(store)
+    newer.append([made(0)])
+    found = older.newer_owner()
+    assert found is not None
+    assert "process 1 on host has taken flow over" in found.message
+
+
+def test_what_the_owner_itself_truncates_meanwhile_is_no_newer_owner(store: LocalStore) -> None:
+    created, listed, truncated = (threading.Event() for _ in range(3))
+
+    class Interleaved:
+        """The writing thread waits between a write and its knowledge of it; the looking thread waits until that write is truncated."""
+
+        def __getattr__(self, verb: str) -> object:
+            return getattr(store, verb)
+
+        def create(self, name: str, content: bytes | Path) -> None:
+            store.create(name, content)
+            if name == name_of(2):
+                created.set()
+                assert listed.wait(60)
+
+        def read(self, name: str, *arguments: Any) -> bytes:
+            if name == name_of(2):
+                listed.set()
+                assert truncated.wait(60)
+            return store.read(name, *arguments)
+
+    def write() -> None:
+        owner.append([made(0)])
+        owner.checkpoint(owner.history.snapshot())
+        owner.truncate()
+        truncated.set()
+
+    owner = Log.open(Interleaved(), "flow")  # type: ignore[arg-type]
+    owner.claim(CLAIM)
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert created.wait(60)
+    assert owner.newer_owner() is None
+    writer.join()
+    assert list(store.list("log/")) == [name_of(1), name_of(3)]
 
 
 def test_a_write_of_ones_own_that_is_not_known_yet_is_no_newer_owner(store: LocalStore) -> None:

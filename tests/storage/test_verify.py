@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from boatlift.storage.log import Log, name_of
 from boatlift.storage.store import Store
 from boatlift.storage.verify import verify
 from support.facts import CLAIM, gave, made, run_of, saved, small_store, stable
+from support.hostile_stores import add_object, in_format
 
 
 def errors(store: Store) -> list[Finding]:
@@ -95,6 +97,43 @@ def test_a_stop_whose_mark_is_not_there_is_a_note_for_a_process_may_have_died_ju
     assert [(finding.name, finding.condition) for finding in verify(store)] == [("stopped/000000000007", None)]
 
 
+def test_nothing_is_said_of_a_stop_whose_owner_made_no_marks_but_an_empty_group(tmp_path: Path) -> None:
+    store, _ = small_store(tmp_path, stopped=True)
+    store.delete("stopped/000000000007")
+    add_object(tmp_path, [])
+    assert Log.open(store, None).history.stopped
+    assert list(verify(store)) == []
+
+
+def test_nothing_is_said_of_a_stop_whose_owner_wrote_format_version_1(tmp_path: Path) -> None:
+    store, _ = small_store(tmp_path, stopped=True)
+    store.delete("stopped/000000000007")
+    (tmp_path / name_of(7)).write_bytes(in_format(1, store.read(name_of(7))))
+    assert Log.open(store, None).history.stopped
+    assert list(verify(store)) == []
+
+
+def test_nothing_is_said_of_a_stop_after_which_a_newer_owner_has_gone_on_meanwhile(tmp_path: Path) -> None:
+    store, _ = small_store(tmp_path, stopped=True)
+    store.delete("stopped/000000000007")
+
+    newer = Log.open(store, None)
+
+    class Moving(LocalStore):
+        looked = 0
+
+        def list(self, prefix: str) -> Iterator[str]:
+            self.looked += prefix == "stopped/"
+            if self.looked == 2 and newer.last == 7:  # the log was read with the first look
+                newer.claim(CLAIM)
+                newer.checkpoint(newer.history.snapshot())
+                newer.truncate()
+            return super().list(prefix)
+
+    assert list(verify(Moving(tmp_path))) == []
+    assert list(store.list("log/")) == [name_of(number) for number in (1, 8, 9)]
+
+
 def test_a_mark_of_another_stop_or_store_is_found(tmp_path: Path) -> None:
     store, _ = small_store(tmp_path / "one", stopped=True)
     other, _ = small_store(tmp_path / "other", stopped=True)
@@ -138,12 +177,8 @@ def test_what_a_truncation_left_is_a_note(tmp_path: Path) -> None:
 
 
 def test_a_newer_format_is_named(tmp_path: Path) -> None:
-    import xxhash
-
     store, _ = small_store(tmp_path, stopped=True)
-    body = bytearray(store.read(name_of(5))[:-16])
-    body[4] = FORMAT_VERSION + 1
-    (tmp_path / name_of(5)).write_bytes(bytes(body) + xxhash.xxh3_128_digest(bytes(body)))
+    (tmp_path / name_of(5)).write_bytes(in_format(FORMAT_VERSION + 1, store.read(name_of(5))))
     assert [(finding.name, finding.condition) for finding in errors(store)] == [(name_of(5), "NEWER_FORMAT")]
 
 

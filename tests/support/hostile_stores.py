@@ -19,7 +19,7 @@ from support.facts import run_of
 from support.hosts import open_store, run
 from support.memory_engine import MemoryEngine, World
 
-__all__ = ["add_object", "crashed_store", "odd_record"]
+__all__ = ["add_object", "crashed_store", "in_format", "odd_record"]
 
 NAMES = ["rows", "clean", "sums", "all", "totals", "other"]
 EDGES = ["rows->clean", "clean->sums", "clean->all", "sums->totals", "other->x"]
@@ -70,6 +70,12 @@ def add_object(root: Path, added: bytes | list[records.Record]) -> str:
         made = body + xxhash.xxh3_128_digest(body)
     store.create(name_of(header.number), made)
     return name_of(header.number)
+
+
+def in_format(version: int, content: bytes) -> bytes:
+    """Return an object with the same payload that says that it is of another format version."""
+    body = content[:4] + version.to_bytes(2, "little") + content[6:-16]
+    return body + xxhash.xxh3_128_digest(body)
 
 
 def odd_record(draw: random.Random) -> records.Record:

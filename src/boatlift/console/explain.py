@@ -18,10 +18,11 @@ from boatlift.errors import DataError, InvalidError
 from boatlift.recovery import Kind, Monitor, ProcessorPlan
 from boatlift.recovery.constraints import told
 from boatlift.runtime.regimes import Program
+from boatlift.storage.damage import RESTORE
 from boatlift.storage.facts import last_number, maximal_of
 from boatlift.storage.history import History
 from boatlift.storage.local import LocalStore
-from boatlift.storage.log import RESTORE, Log
+from boatlift.storage.log import Log
 from boatlift.times import Frontier
 
 __all__ = ["explanation_of", "show_explanation"]
@@ -119,7 +120,7 @@ def _let_live(program: Program, history: History, monitor: Monitor) -> None:
             if done - begin > most:
                 raise DataError(
                     "CORRUPT",
-                    f"the log says that {name} has sent {done - begin} messages that nobody has taken: {RESTORE}",
+                    f"the log says that {name} has sent {done - begin} messages that no processor has taken: {RESTORE}",
                 )
             for number in range(begin, done + 1):
                 monitor.sent(edge.name, number if order is None else order.at(number))

@@ -76,12 +76,12 @@ def status_of(log: Log) -> dict[str, Any]:
 
 
 def _state(history: History, owner: Claim | None) -> str:
-    """Return `stopped`, `running`, `crashed`, `running or crashed` or, where no process ever claimed the store, `new`."""
+    """Return `stopped`, `alive`, `crashed`, `running or crashed` or, where no process ever claimed the store, `new`."""
     if owner is None:
         return "new"
     if history.stopped:
         return "stopped"
-    return {Life.RUNNING: "running", Life.ENDED: "crashed", Life.UNKNOWN: "running or crashed"}[life_of(owner)]
+    return {Life.RUNNING: "alive", Life.ENDED: "crashed", Life.UNKNOWN: "running or crashed"}[life_of(owner)]
 
 
 def _words(state: Mapping[str, Any]) -> str:
@@ -90,8 +90,8 @@ def _words(state: Mapping[str, Any]) -> str:
             return "no process has run it yet"
         case "stopped":
             return "stopped in good order"
-        case "running":
-            return "running: its process lives"
+        case "alive":
+            return "its process lives: it runs, or its run has ended with an error (a notebook)"
         case "crashed":
             return "crashed: its process has ended without a clean stop; run it again, and it goes on"
         case _:

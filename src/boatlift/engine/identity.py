@@ -14,6 +14,7 @@ from boatlift.errors import DataError, InternalError, InvalidError
 from boatlift.recovery import Kind
 from boatlift.runtime.graph import Node, program_from
 from boatlift.runtime.regimes import Program
+from boatlift.storage.damage import RESTORE
 
 __all__ = ["recorded_program"]
 
@@ -28,7 +29,7 @@ def recorded_program(identity: Mapping[str, Any]) -> Program:
         return program_from([_node(key, about) for key, about in identity.items()])
     except (AttributeError, KeyError, TypeError, ValueError, InternalError, InvalidError) as error:
         raise DataError(
-            "CORRUPT", f"the log's newest claim records what is no program ({error!r}): restore it from a copy"
+            "CORRUPT", f"the log's newest claim records what is no program ({error!r}): {RESTORE}"
         ) from error
 
 

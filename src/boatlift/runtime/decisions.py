@@ -34,7 +34,7 @@ class Decisions:
         plan: The dataflow.
 
     Raises:
-        DataError: `[PROGRAM_CHANGED]` what was decided is of another program.
+        DataError: `[PROGRAM_CHANGED]` a step was skipped of a unit that the program has not.
         InvalidError: `[BAD_OPTION]` a step that cannot be skipped.
     """
 
@@ -47,10 +47,14 @@ class Decisions:
         recorded: Mapping[str, int],
         plan: Plan,
     ) -> None:
-        strange = sorted({who for what, who, _ in history.decisions if what != ACCEPTED} - plan.units.keys())
+        # A step that failed may have been of a unit that other policies make; only a skip must be heeded for ever.
+        strange = sorted((who, time) for who, time in history.decided(SKIPPED) if who not in plan.units)
         if strange:
+            who, time = strange[0]
             raise DataError(
-                "PROGRAM_CHANGED", f"steps of {', '.join(strange)} were decided on, and this program has none"
+                "PROGRAM_CHANGED",
+                f"step {time} of {who} was skipped, and {who} executes no steps of its own under the policies of this program: run it "
+                f"with those under which that step was skipped, or begin with a new store and new sinks",
             )
         self._accept = accept
         self._standing = history.standing
@@ -166,7 +170,7 @@ def refuse_skip(plan: Plan, who: str, time: int, executed: int) -> None:
     if unit.recomputation is not None and unit.recomputation.everything:
         raise InvalidError(
             "BAD_OPTION",
-            f"{who} takes everything at every step, so that what a step fails of comes again with the next: let its function pass over it",
+            f"{who} takes everything at every step, so that the rows at which a step fails come again with the next step: let its function pass over it",
         )
     forgets = [source for source in sorted(plan.sources_of(who)) if plan.forgets(source)]
     if forgets:
@@ -177,5 +181,5 @@ def refuse_skip(plan: Plan, who: str, time: int, executed: int) -> None:
     if time <= executed:
         raise InvalidError(
             "BAD_OPTION",
-            f"step {time} of {who} was executed, and others may have seen what it gave: only a step that fails can be skipped",
+            f"step {time} of {who} was executed, and other processors may have taken its rows: only a step that fails can be skipped",
         )

@@ -172,7 +172,7 @@ class Host:
         except BaseException as error:
             self._engine.cancel()
             # What went wrong may come of a takeover, such as scratch files that are gone; then the takeover is told.
-            if isinstance(error, Exception) and (newer := self._owner.newer()):
+            if isinstance(error, Exception) and (newer := self._owner.newer_after_an_error()):
                 raise newer from error
             raise
         finally:

@@ -66,13 +66,15 @@ class Ownership:
 
         Raises:
             FencedError: `[FENCED]`.
+            DataError: `[CORRUPT]` the log goes on with an object that is damaged.
+            UnavailableError: `[STORE_FAILED]` the store cannot be read.
         """
         before, self._seen = self._seen, self._log.last
-        if before == self._seen and (newer := self.newer()):
+        if before == self._seen and (newer := self._log.newer_owner()):
             raise newer
 
-    def newer(self) -> FencedError | None:
-        """Return the error that names a newer owner; None if there is none, or that cannot be read now."""
+    def newer_after_an_error(self) -> FencedError | None:
+        """Return the error that names a newer owner; None if there is none, or the log cannot be read: then the first error is told."""
         with suppress(BoatliftError):
             return self._log.newer_owner()
         return None

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from boatlift.errors import DataError
 from boatlift.runtime.engine import Engine
 from boatlift.runtime.regimes.acts import Run
 from boatlift.runtime.regimes.processor import Processor
+from boatlift.storage.damage import contradictory
 from boatlift.storage.facts import Chosen, Collected, last_epoch
 from boatlift.storage.history import History
 from boatlift.storage.records import Cursor
@@ -57,10 +57,12 @@ class Positions:
         self._positions: dict[str, dict[int, Any]] = {
             source: _positions_after(history, source, time) for source, (time, _) in self._stable.items()
         }
-        try:
-            self._newest = {source: self._folded(source, last) for source, last in self.recorded.items()}
-        except (KeyError, TypeError, ValueError) as error:
-            raise _contradictory(f"a source's positions do not go with its cursor ({error!r})") from error
+        self._newest: dict[str, tuple[int, Any]] = {}
+        for source, last in self.recorded.items():
+            try:
+                self._newest[source] = self._folded(source, last)
+            except (KeyError, TypeError, ValueError) as error:
+                raise contradictory(source, f"its positions do not go with its cursor ({error!r})") from error
 
     @property
     def cursors(self) -> dict[str, tuple[Any, Any]]:
@@ -127,18 +129,14 @@ def _positions_after(history: History, source: str, time: int) -> dict[int, Any]
     """Return the recorded positions of a source after those that its cursor stands for."""
     collected = last_epoch(history.standing.collected.choices.get(source, ()))
     if time != collected:
-        raise _contradictory(f"{source} has the cursor after step {time}, and no positions up to step {collected}")
+        raise contradictory(source, f"it has the cursor after step {time}, and no positions up to step {collected}")
     chosen: Mapping[Any, Chosen] = history.standing.chosen.get(source, {})
     steps = {number: fact.outcome for number, fact in chosen.items() if isinstance(number, int) and number > time}
     if sorted(steps) != list(range(time + 1, time + 1 + len(steps))):
-        raise _contradictory(f"{source} has no positions of some steps between {time} and {max(steps)}")
+        raise contradictory(source, f"it has no positions of some steps between {time} and {max(steps)}")
     for number, outcome in steps.items():
         if not (isinstance(outcome, dict) and _KINDS.keys() <= outcome.keys()) or any(
             not isinstance(outcome[key], kind) for key, kind in _KINDS.items()
         ):
-            raise _contradictory(f"{source} has no position, clock and seed of step {number}")
+            raise contradictory(source, f"it has no position, clock and seed of step {number}")
     return {number: outcome["position"] for number, outcome in steps.items()}
-
-
-def _contradictory(what: str) -> DataError:
-    return DataError("CORRUPT", f"the log says what no execution gives: {what}: restore it from a copy")

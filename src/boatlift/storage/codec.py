@@ -15,11 +15,12 @@ import msgspec
 import xxhash
 
 from boatlift.errors import DataError
+from boatlift.storage.damage import RESTORE
 from boatlift.storage.records import Milliseconds, Record
 from boatlift.storage.well_formed import fault_of
 
 __all__ = ["FORMAT_VERSION", "Header", "Identity", "decode_group", "decode_identity", "encode_group", "encode_identity"]
-__all__ += ["InputObject", "Push", "checksum_of", "decode_input", "encode_input"]
+__all__ += ["InputObject", "Push", "checksum_of", "decode_input", "encode_input", "version_of"]
 
 FORMAT_VERSION = 2
 
@@ -181,6 +182,11 @@ def checksum_of(content: bytes) -> bytes:
     return content[-_CHECKSUM_BYTES:]
 
 
+def version_of(content: bytes) -> int:
+    """Return the format version of an object that can be decoded."""
+    return int(_PREFIX.unpack_from(content)[1])
+
+
 def _framed(kind: bytes, payload: bytes) -> bytes:
     body = _PREFIX.pack(_MAGIC, FORMAT_VERSION, kind, len(payload)) + payload
     return body + xxhash.xxh3_128_digest(body)
@@ -212,4 +218,4 @@ def _decoded(decoder: msgspec.msgpack.Decoder[_T], payload: memoryview, name: st
 
 
 def _corrupt(name: str, how: str) -> DataError:
-    return DataError("CORRUPT", f"{name} {how}: restore it from a copy")
+    return DataError("CORRUPT", f"{name} {how}: {RESTORE}")

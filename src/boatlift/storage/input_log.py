@@ -20,6 +20,7 @@ import msgspec
 
 from boatlift.errors import BoatliftError, DataError, FencedError, Finding, InvalidError
 from boatlift.storage.codec import InputObject, Push, checksum_of, decode_input, encode_input
+from boatlift.storage.damage import RESTORE
 from boatlift.storage.store import Store
 
 __all__ = ["INPUT", "InputLog", "InputPart", "rows_in", "verify_input"]
@@ -38,8 +39,6 @@ KEY_BYTES = 256
 
 MOST_KEYS = 500_000
 """So many keys are remembered, the newest."""
-
-RESTORE = "restore it from a copy"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from boatlift.errors import BoatliftError, DataError, FencedError, InvalidError, UnavailableError
 from boatlift.paths import refuse_url
+from boatlift.storage.damage import RESTORE
 from boatlift.storage.filesystem import FileSystem, RealFileSystem
 from boatlift.storage.folders import DurableFolders
 
@@ -94,7 +95,7 @@ class LocalStore:
             try:
                 return self._files.read(self._path(name), start, length)
             except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-                raise DataError("MISSING_OBJECT", f"{name} is not in {self.root}: restore it from a copy") from None
+                raise DataError("MISSING_OBJECT", f"{name} is not in {self.root}: {RESTORE}") from None
 
     def size(self, name: str) -> int | None:
         """Gives an object's size in bytes, or None; see `Store.size`."""

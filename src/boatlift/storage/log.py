@@ -32,6 +32,7 @@ from boatlift.storage.codec import (
     encode_group,
     encode_identity,
 )
+from boatlift.storage.damage import RESTORE
 from boatlift.storage.history import History
 from boatlift.storage.records import Claim, Record, Snapshot, Stopped
 from boatlift.storage.stops import drop_older_marks, last_mark, mark_of, newest_mark
@@ -52,7 +53,6 @@ IDENTITIES = (IDENTITY, BEGUN, TRUNCATED)
 STORE_ID_BYTES = 16
 CLAIM_ATTEMPTS = 16
 READ_ATTEMPTS = 8
-RESTORE = "restore it from a copy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,18 +163,31 @@ class Log:
             return number
 
     def newer_owner(self) -> FencedError | None:
-        """Tells whether another process has claimed the log since this one did; it writes nothing.
+        """Return the error of an owner that has lost the log to another process; None if none has claimed it since. It writes nothing.
 
         Whatever goes wrong in a process may be a successor's doing, which has taken its scratch files and sinks.
+
+        Raises:
+            DataError: `[CORRUPT]` what was written after this process's last object is damaged.
+            UnavailableError: `[STORE_FAILED]` the store cannot be read.
         """
         if self._store.size(name_of(self.last + 1)) is None:  # where a newer owner's claim would be, and stay
             return None
         later = [number for number in self._numbers() if number > self.last]
-        if (
-            not later or self._group(later[-1]).header.token == self._token
-        ):  # ours, if we do not know yet of its success
-            return None
-        return self._taken_over(later[0])
+        return self._taken_over(later[0]) if later and not self._wrote(later[-1]) else None
+
+    def _wrote(self, number: int) -> bool:
+        """Return whether this owner wrote an object; of its newest one it may not know yet that it is there."""
+        try:
+            return self._group(number).header.token == self._token
+        except DataError as error:
+            match error.condition:
+                case "NEWER_FORMAT":  # of a newer version of Boatlift
+                    return False
+                case "MISSING_OBJECT":  # truncated since it was listed, by this owner only if it has gone on beyond it
+                    return number <= self.last
+                case _:
+                    raise
 
     def checkpoint(self, snapshot: Snapshot) -> int:
         """Writes a manifest: from now on the log begins here. See `append`."""
@@ -440,7 +453,7 @@ class Log:
         if found is not None:
             raise DataError(
                 "MISSING_OBJECT",
-                f"the folder holds {found} but no log: it is a store that lost its log (restore it from a copy), or no "
+                f"the folder holds {found} but no log: it is a store that lost its log ({RESTORE}), or no "
                 "store at all (give another path)",
             )
         if self._store.size(IDENTITY) is not None:

@@ -1,4 +1,6 @@
-"""What remembers, beside the log, how far it went: an object for the last stop in good order, which names the log's last object then.
+"""The mark of a stop in good order: how far the log went.
+
+It is an object beside the log, whose name has the number of the log's last object at that stop.
 
 A reader takes the object with the greatest number for the log's end. If the last ones are lost, what is left looks like a log that ended
 earlier. The mark says that it did not. It is made once the object that it names is durable, so no crash leaves one that is wrong: at

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 
 import xxhash
 
-from boatlift.errors import BoatliftError, Finding
-from boatlift.storage.codec import decode_group, decode_identity
+from boatlift.errors import BoatliftError, DataError, Finding
+from boatlift.storage.codec import decode_group, decode_identity, version_of
 from boatlift.storage.contents import runs_of
+from boatlift.storage.damage import RESTORE
 from boatlift.storage.facts import contents_of
 from boatlift.storage.history import History
 from boatlift.storage.input_log import INPUT, verify_input
@@ -20,6 +21,8 @@ from boatlift.storage.store import Store
 __all__ = ["verify"]
 
 READ_BYTES = 8 << 20
+MARKED_SINCE = 2
+"""The format version in which a stop in good order is marked."""
 
 
 def verify(store: Store) -> Iterator[Finding]:
@@ -77,13 +80,28 @@ def _check_object(store: Store, name: str) -> Iterator[Finding]:
 
 
 def _check_end(store: Store, log: Log) -> Iterator[Finding]:
-    if log.history.stopped and last_mark(store) < log.last:
+    if log.history.stopped and last_mark(store) < log.last and _could_be_marked(store, log.last):
         name = mark_of(log.last)
         yield Finding(
             name,
             None,
             f"{name} is not there: the owner died just after its stop in good order, or the mark of it was lost",
         )
+
+
+def _could_be_marked(store: Store, last: int) -> bool:
+    """Return whether the owner that ended a log with this object was of a version that marks its stops.
+
+    Older ones wrote format version 1, or an empty group after the stop in place of a mark.
+    """
+    try:
+        content = store.read(name_of(last))
+    except DataError as error:
+        if error.condition != "MISSING_OBJECT":
+            raise
+        return False  # truncated since the log was read: a newer owner has gone on
+    _, records = decode_group(content, name_of(last))
+    return bool(records) and version_of(content) >= MARKED_SINCE
 
 
 def _check_runs(store: Store, history: History) -> Iterator[Finding]:
@@ -124,5 +142,5 @@ def _check_run(store: Store, run: RunRef) -> Finding | None:
         run.name,
         "CORRUPT",
         f"{run.name} has {size} bytes with digest {digest.hexdigest()}, but {run.size} bytes with {run.digest} are "
-        "recorded: restore it from a copy",
+        f"recorded: {RESTORE}",
     )

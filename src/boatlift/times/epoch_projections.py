@@ -15,7 +15,7 @@ __all__ = ["Coarse", "Cuts", "Fine", "epochs_cut"]
 class Cuts:
     """Where coarse epochs ended: the last epoch of each. They are determinants; they grow, a rollback cuts them, and their beginning is forgotten.
 
-    Of what is forgotten only the last end is known. So it counts as one: whatever comes within has the number, or the end, of the last of it.
+    Of what is forgotten only the last end is known: every epoch within the forgotten part counts as part of the last forgotten coarse epoch.
 
     Attributes:
         start: The first coarse epoch that is not forgotten.

@@ -21,6 +21,7 @@ from boatlift.engine.state.order_code import ABSENT, Extreme
 from boatlift.engine.state.partials import Partials, State
 from boatlift.engine.state.run_file import COLLIDES_KEY, FORMAT, METADATA_KEY
 from boatlift.errors import DataError
+from boatlift.storage.damage import RESTORE
 from boatlift.storage.records import RunRef
 
 __all__ = ["OpenRun", "Segment", "forget_runs", "open_run"]
@@ -155,7 +156,7 @@ def _open(name: str, expect: RunRef | None, layout: Layout, verify: bool) -> Ope
         with pa.memory_map(name) as file:  # the mapping lives on as long as a buffer of it
             whole = file.read_buffer()
     except FileNotFoundError as error:
-        raise DataError("MISSING_OBJECT", f"the run {name} is not there: restore it from a copy") from error
+        raise DataError("MISSING_OBJECT", f"the run {name} is not there: {RESTORE}") from error
     except (OSError, pa.ArrowInvalid) as error:
         raise DataError("CORRUPT", f"the run {name} cannot be read: {error}") from error
     digest: str | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from boatlift.errors import DataError
 from boatlift.recovery import Kind, Monitor
 from boatlift.runtime.regimes.coarse import CoarseEpochs
 from boatlift.runtime.regimes.durable import DurableFacts
@@ -15,6 +14,7 @@ from boatlift.runtime.regimes.ordered import Ordered
 from boatlift.runtime.regimes.processor import Processor
 from boatlift.runtime.regimes.program import Program
 from boatlift.runtime.regimes.structured import Head, Structured
+from boatlift.storage.damage import contradictory
 from boatlift.storage.facts import Chosen, last_epoch
 from boatlift.storage.standing import Standing
 from boatlift.times import AnyFrontier, Cuts, Feedback, Order, frontier_of
@@ -89,12 +89,12 @@ def _fill_order(name: str, order: Order, chosen: Mapping[Any, Chosen], points: I
     """
     while (fact := chosen.get(len(order))) is not None:
         if fact.taken not in order.domain.edges:
-            raise _contradictory(name, f"event {len(order)} took from {fact.taken!r}")
+            raise contradictory(name, f"event {len(order)} took from {fact.taken!r}")
         order.take(str(fact.taken))
     for point in points:
         events = sum(n + 1 for _, n in point)
         if events > len(order) or (events >= order.start and order.prefix(events) != frontier_of(order.domain, point)):
-            raise _contradictory(name, f"a state at {point}, though it took {order.prefix(len(order))}")
+            raise contradictory(name, f"a state at {point}, though it took {order.prefix(len(order))}")
 
 
 def _fill_cuts(name: str, cuts: Cuts, ends: Iterable[tuple[int, Any]], collected: int) -> None:
@@ -106,7 +106,7 @@ def _fill_cuts(name: str, cuts: Cuts, ends: Iterable[tuple[int, Any]], collected
     for number, end in ends:
         before = -1 if number == collected else cuts.end(number - 1)
         if not isinstance(end, int) or end <= before:
-            raise _contradictory(name, f"{end!r} as the end of epoch {number}, after {before}")
+            raise contradictory(name, f"{end!r} as the end of epoch {number}, after {before}")
         if number == collected:
             cuts.begin_after(number, end)
         else:
@@ -121,9 +121,5 @@ def _without_gap(name: str, chosen: Mapping[Any, Chosen], collected: int) -> lis
     """
     numbers, first = sorted(chosen), max(collected, 0)
     if numbers != list(range(first, first + len(numbers))) or (collected >= 0 and not numbers):
-        raise _contradictory(name, f"it chose at {numbers[:3]}…, though what is up to {collected} is collected")
+        raise contradictory(name, f"it chose at {numbers[:3]}…, though what is up to {collected} is collected")
     return numbers
-
-
-def _contradictory(name: str, what: str) -> DataError:
-    return DataError("CORRUPT", f"the log says of {name} what no execution gives: {what}: restore it from a copy")
