@@ -60,7 +60,7 @@ def run(
         skip: A step that fails whenever it is tried, as clean:7; it gives nothing, and that is put on the record. May be repeated.
         master: Spark's master URL.
         conf: A Spark setting, name=value; may be repeated.
-        quiet: Show no progress.
+        quiet: Show a takeover, warnings and the last line alone.
     """
     from boatlift.console.live import Live
     from boatlift.console.programs import OneSession, check_flow, check_store, load_flow, settings, steps_named
