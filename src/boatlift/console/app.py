@@ -7,6 +7,7 @@ them, so that `boatlift --help` is quick.
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 import traceback
@@ -19,7 +20,7 @@ from cyclopts import App, Parameter
 
 from boatlift import __version__
 from boatlift.console.telling import begin_warnings, tell
-from boatlift.errors import BoatliftError, InvalidError, UserCodeError
+from boatlift.errors import FLOW_AND_STORE, BoatliftError, InvalidError, UserCodeError
 from boatlift.paths import refuse_url
 
 __all__ = ["main"]
@@ -76,7 +77,7 @@ def run(
     spark = session.begin()
     from boatlift.running import run as run_dataflow
 
-    with Live(dataflow, quiet=quiet, available_now=available_now) as live, _step_named(flow, store):
+    with Live(dataflow, quiet=quiet, available_now=available_now) as live, _arguments_named(flow, store):
         run_dataflow(
             dataflow,
             store,
@@ -283,14 +284,13 @@ def main() -> None:
 
 
 @contextmanager
-def _step_named(flow: str, store: Path) -> Iterator[None]:
+def _arguments_named(flow: str, store: Path) -> Iterator[None]:
     """Put the command's own arguments into what an error of the user's code advises to type."""
     try:
         yield
     except UserCodeError as error:
-        named = UserCodeError("USER_CODE", error.message.replace("FLOW --store STORE", f"{flow} --store {store}"))
-        named.__notes__ = getattr(error, "__notes__", [])
-        raise named from error.__cause__
+        error.remedy = error.remedy.replace(FLOW_AND_STORE, shlex.join((flow, "--store", str(store))))
+        raise
 
 
 def _print_own_traceback(error: UserCodeError) -> None:
