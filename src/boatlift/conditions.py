@@ -219,5 +219,10 @@ CONDITIONS: dict[str, Condition] = {
         "a broker that tests start is not there: its jars, its process or its answer",
         "see what it printed, which the message shows",
     ),
+    "WORKER_DIED": Condition(
+        "UnavailableError",
+        "a process that runs seeds of a simulation is gone: it was killed, or memory ran out",
+        "give --jobs a smaller number if memory ran out, then run again",
+    ),
     "INTERNAL": Condition("InternalError", "an invariant of Boatlift does not hold", "report it with the story"),
 }

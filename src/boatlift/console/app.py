@@ -253,6 +253,8 @@ def simulate(
         raise InvalidError("BAD_OPTION", "give either --seed N or --seeds K")
     if seeds is not None and (seeds < 1 or without or epochs is not None or trace):
         raise InvalidError("BAD_OPTION", "--seeds takes at least 1, and --without, --epochs and --trace go with --seed")
+    if seed is not None and jobs is not None:
+        raise InvalidError("BAD_OPTION", "--jobs goes with --seeds: one seed runs in one process")
     if seed is not None:
         sys.exit(simulate_one(case_of(seed, without, epochs), trace=trace))
     sys.exit(simulate_range(first_seed, seeds or 0, jobs=(os.cpu_count() or 1) if jobs is None else jobs, quiet=quiet))
