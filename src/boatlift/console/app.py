@@ -20,6 +20,7 @@ from cyclopts import App, Parameter
 
 from boatlift import __version__
 from boatlift.console.telling import begin_warnings, tell
+from boatlift.engine.session import DEFAULT_MASTER
 from boatlift.errors import FLOW_AND_STORE, BoatliftError, InvalidError, UserCodeError
 from boatlift.paths import refuse_url
 
@@ -45,7 +46,7 @@ def run(
     available_now: Annotated[bool, Parameter(negative=())] = False,
     accept_released: Annotated[bool, Parameter(negative=())] = False,
     skip: tuple[str, ...] = (),
-    master: Master = "local[2,2]",
+    master: Master = DEFAULT_MASTER,
     conf: tuple[str, ...] = (),
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=())] = False,
 ) -> None:
