@@ -90,7 +90,7 @@ def kafka() -> Iterator[Kafka]:
         subprocess.run([sys.executable, str(ROOT / "scripts" / "kafka_jars.py"), *which], check=True)
     jars = ",".join(sorted(str(jar) for jar in (ROOT / ".kafka" / "spark" / "libs").glob("*.jar")))
     with KafkaBroker(heap="1g", jars=ROOT / ".kafka" / "libs") as broker:
-        spark = bl.session("local[2,4]", **{"spark.jars": jars, "spark.driver.memory": "4g"})
+        spark = bl.session(**{"spark.jars": jars, "spark.driver.memory": "4g"})
         try:
             yield Kafka(broker, spark)
         finally:

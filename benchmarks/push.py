@@ -53,7 +53,7 @@ def _dataflow() -> Iterator[tuple[str, int]]:
 
     import boatlift as bl
 
-    spark = bl.session("local[2,4]", app_name="push")
+    spark = bl.session(app_name="push")
     flow = bl.Dataflow("pushed")
     source = bl.push(SCHEMA, listen="127.0.0.1:0")
     counted = flow.source("orders", source).group_by("item").agg("counted", F.count("*").alias("n"))

@@ -9,11 +9,12 @@ from typing import NamedTuple
 
 
 class Condition(NamedTuple):
-    """One kind of error: its class, what it means, what the user does about it."""
+    """One kind of error: its class, what it means, what the user does about it; and whether another try at once would end with it too."""
 
     error: str
     meaning: str
     action: str
+    lasting: bool = False
 
 
 CONDITIONS: dict[str, Condition] = {
@@ -110,7 +111,7 @@ CONDITIONS: dict[str, Condition] = {
     ),
     "INPUT_MISSING": Condition("DataError", "an input that a recorded step names is gone", "put it back"),
     "INPUT_EMPTY": Condition("DataError", "an input file has no bytes", "remove it or write it whole"),
-    "BAD_ROW": Condition("DataError", "a row does not fit the schema", "correct or remove the row"),
+    "BAD_ROW": Condition("DataError", "a row does not fit the schema", "correct or remove the row", lasting=True),
     "BAD_HEADER": Condition("DataError", "a file's columns are not those of the schema", "correct the file"),
     "NO_INPUT": Condition("InvalidError", "a source's path or topic can never match anything", "correct it"),
     "NOT_ADMITTED": Condition("InvalidError", "a cluster does not let this client in", "correct the security options"),
@@ -169,7 +170,7 @@ CONDITIONS: dict[str, Condition] = {
     ),
     "SINK_GAP": Condition("DataError", "a sink lacks a step before the one handed to it", "restore the sink"),
     "SINK_LOCKED": Condition(
-        "UnavailableError", "another process holds the sink's lock", "end that process, then run again"
+        "UnavailableError", "another process holds the sink's lock", "end that process, then run again", lasting=True
     ),
     "SINK_FAILED": Condition("UnavailableError", "the sink could not be written", "mend it, then run again"),
     "SINK_DAMAGED": Condition("DataError", "a sink's own record of steps cannot be read", "restore the sink"),
@@ -210,12 +211,18 @@ CONDITIONS: dict[str, Condition] = {
         "UnavailableError",
         "the JVM of Spark is gone while a dataflow runs: it was killed, or memory ran out",
         "give it memory if that was it (spark.driver.memory), then run the same command again: it goes on",
+        lasting=True,
     ),
     "STEP_FAILED": Condition("UnavailableError", "Spark could not run a step", "see the cause, then run again"),
     "BROKER_FAILED": Condition(
         "UnavailableError",
         "a broker that tests start is not there: its jars, its process or its answer",
         "see what it printed, which the message shows",
+    ),
+    "WORKER_DIED": Condition(
+        "UnavailableError",
+        "a process that runs seeds of a simulation is gone: it was killed, or memory ran out",
+        "give --jobs a smaller number if memory ran out, then run again",
     ),
     "INTERNAL": Condition("InternalError", "an invariant of Boatlift does not hold", "report it with the story"),
 }

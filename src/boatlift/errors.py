@@ -22,6 +22,7 @@ from boatlift.conditions import CONDITIONS
 
 __all__ = [
     "CONDITIONS",
+    "FLOW_AND_STORE",
     "BoatliftError",
     "DataError",
     "DivergedError",
@@ -34,6 +35,9 @@ __all__ = [
     "from_text",
 ]
 
+FLOW_AND_STORE = "FLOW --store STORE"
+"""Arguments of a command line, in the remedy of an error."""
+
 
 class BoatliftError(Exception):
     """Something Boatlift refuses or cannot do.
@@ -41,21 +45,23 @@ class BoatliftError(Exception):
     Args:
         condition: A name from `CONDITIONS`.
         message: One lowercase sentence with the values that matter, saying what to do.
+        lasting: Whether another try of this step would end the same, though that does not follow from the condition.
 
     Attributes:
         lasting: Whether another try would end the same.
     """
 
     exit_code = 1
-    lasting = False
 
-    def __init__(self, condition: str, message: str) -> None:
+    def __init__(self, condition: str, message: str, *, lasting: bool = False) -> None:
         known = CONDITIONS.get(condition)
+        # A subclass has the conditions of its base: an error that Python is to know as its own too, as an AttributeError, is one.
         if known is None or known.error not in {cls.__name__ for cls in type(self).__mro__}:
             raise AssertionError(f"[{condition}] is not a condition of {type(self).__name__}")
         super().__init__(f"[{condition}] {message}")
         self.condition = condition
         self.message = message
+        self.lasting = lasting or known.lasting
 
     def __reduce__(self) -> tuple[type[BoatliftError], tuple[str, str]]:
         return type(self), (self.condition, self.message)
@@ -92,9 +98,17 @@ class DivergedError(BoatliftError):
 
 
 class UserCodeError(BoatliftError):
-    """The user's function raised."""
+    """The user's function raised.
+
+    Attributes:
+        remedy: What to type or to change, to stand behind the message; `FLOW_AND_STORE` stands for a command's own arguments.
+    """
 
     exit_code = 7
+    remedy = ""
+
+    def __str__(self) -> str:
+        return "; ".join(filter(None, (super().__str__(), self.remedy)))
 
 
 class InternalError(BoatliftError):

@@ -30,8 +30,7 @@ def told(shown: Live) -> None:
 def test_lines_off_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     told(Live(bl.Dataflow("mine"), quiet=False))
     assert capsys.readouterr().out.splitlines() == [
-        "restored sums from its checkpoint at step 3",
-        "sums: replayed 4, 1000 rows in 500 ms, last checkpoint -",
+        "sums: replaying, step 4, 1000 rows in 500 ms, last checkpoint -",
         "sums: step 5, 1000 rows in 250 ms, last checkpoint 4",
         "lows: step 5, 1000 rows in 250 ms, last checkpoint -",
         LAST,
@@ -53,7 +52,7 @@ def test_a_takeover_is_told_on_standard_error_however_quiet(capsys: pytest.Captu
 def test_where_a_source_listens_is_told_on_standard_error(capsys: pytest.CaptureFixture[str], quiet: bool) -> None:
     with Live(bl.Dataflow("mine"), quiet=quiet) as shown:
         shown.show(Progress("listening", "orders", -1, where="http://127.0.0.1:8080/orders"))
-    assert capsys.readouterr().err == ("" if quiet else "orders: listening on http://127.0.0.1:8080/orders\n")
+    assert capsys.readouterr().err == ("" if quiet else "boatlift: orders: listening on http://127.0.0.1:8080/orders\n")
 
 
 def test_a_table_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +98,7 @@ def test_what_a_run_is_at_is_told_on_standard_error(capsys: pytest.CaptureFixtur
         "boatlift: taking over the store and the sinks",
         "boatlift: sums replays 2 steps, up to step 5",
     ]
-    assert told.out.splitlines()[0].startswith("sums: replayed 4 of 5, 1000 rows")
+    assert told.out.splitlines()[0].startswith("sums: replaying 1 of 2, step 4, 1000 rows")
 
 
 def test_it_waits_for_input_once_all_sources_have_none_and_nothing_is_to_be_done(
@@ -116,10 +115,15 @@ def test_it_waits_for_input_once_all_sources_have_none_and_nothing_is_to_be_done
 def test_input_that_is_exhausted_is_told_with_what_is_left_to_do(capsys: pytest.CaptureFixture[str]) -> None:
     stages(idle("rows"), STEP, idle("more", behind=3), STEP, available_now=True)
     assert capsys.readouterr().err == "boatlift: the input is exhausted, 3 more steps to go\n"
+    stages(idle("rows"), STEP, idle("more", behind=1), available_now=True)
+    assert capsys.readouterr().err == "boatlift: the input is exhausted, 1 more step to go\n"
     stages(idle("rows"), idle("more"), available_now=True)
     assert capsys.readouterr().err == "boatlift: the input is exhausted\n"
 
 
 def test_no_stage_is_told_if_it_is_to_be_quiet(capsys: pytest.CaptureFixture[str]) -> None:
-    stages(Progress("compile", "mine", -1), Progress("replay", "sums", 5), idle("rows"), idle("more"), quiet=True)
-    assert capsys.readouterr().err == ""
+    begun = [Progress(what, "mine", 5) for what in ("compile", "recover", "restore", "replay", "listening", "stopping")]
+    stages(*begun, idle("rows"), idle("more"), quiet=True)
+    told = capsys.readouterr()
+    assert told.err == ""
+    assert told.out.splitlines() == ["mine: stopped cleanly; took 0 new steps with 0 rows from sources"]

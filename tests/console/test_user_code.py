@@ -7,11 +7,23 @@ from pathlib import Path
 
 import pytest
 
+import boatlift as bl
 from boatlift.console.app import main
+from boatlift.dataflow import plan
+from boatlift.engine.errors_of_jobs import explain, remedy
 
 pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts application invoked without tokens")
 
 RUN = ("run", "--store", "store")
+
+OWN_TEXT = "type FLOW --store STORE"
+RAISED = f"""Traceback (most recent call last):
+  File "/venv/lib/python3.11/site-packages/pyspark/worker.py", line 7, in main
+    process()
+  File "/home/me/flights.py", line 5, in number
+    raise ValueError(v)
+ValueError: {OWN_TEXT}
+"""
 
 
 @pytest.fixture
@@ -102,3 +114,30 @@ def test_a_module_without_the_flow(
     (here / "other_flow.py").write_text("import boatlift as bl\nmine = bl.Dataflow('mine')\n")
     assert boatlift(monkeypatch, *RUN, "other_flow:flow") == 2
     assert "other_flow has no Dataflow named flow: it has mine" in capsys.readouterr().err
+
+
+def test_what_a_failed_step_advises_to_type_is_typed_as_it_stands_and_the_users_own_text_stays(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        error = explain(RuntimeError(RAISED), "sums", 3, remedy=remedy(planned, "clean", 3))
+        raise error from RuntimeError(RAISED)
+
+    flow = bl.Dataflow("mine")
+    flow.source("rows", bl.generator({"n": "id"}, rows_per_step=1)).transform("clean", lambda df: df).sink(
+        "out", bl.parquet(here / "out")
+    )
+    planned = plan(flow)
+    (here / "advised.py").write_text(
+        "import boatlift as bl\nflow = bl.Dataflow('mine')\n"
+        "flow.source('rows', bl.generator({'n': 'id'}, rows_per_step=1)).sink('out', bl.parquet('out'))\n"
+    )
+    monkeypatch.setattr("boatlift.running.run", fail)
+    assert boatlift(monkeypatch, "run", "advised:flow", "--store", "my store; ls") == 7
+    told = capsys.readouterr().err.splitlines()
+    assert told[-1] == (
+        f"boatlift: [USER_CODE] a function of sums raised at step 3 of sums: ValueError: {OWN_TEXT} (line 5 of /home/me/flights.py); "
+        "boatlift look advised:flow --store 'my store; ls' --step clean:3 shows its rows, "
+        "boatlift run advised:flow --store 'my store; ls' --skip clean:3 leaves it out"
+    )
+    assert f"ValueError: {OWN_TEXT}" in told, "its traceback"

@@ -58,8 +58,9 @@ def test_an_error_names_function_step_line_and_input_and_its_traceback_is_a_note
     files = ", ".join(str(tmp_path / f"{name}.csv") for name in "abc")
     assert told.message == (
         "a function of read raised at step 3 of sums: TypeError: no number: poison (line 5 of /home/me/flights.py); "
-        f"the step takes {files} and 2 more files; look at it"
+        f"the step takes {files} and 2 more files"
     )
+    assert str(told) == f"[USER_CODE] {told.message}; look at it"
     assert told.condition == "USER_CODE"
     assert "\n" not in told.message
     (note,) = told.__notes__
@@ -85,6 +86,12 @@ def test_the_remedy_is_one_that_works() -> None:
     orders = forgetting.source("orders", bl.push("id LONG", listen="127.0.0.1:8080", ack="stable"))
     orders.transform("kept", lambda df: df).sink("out", bl.parquet("a"))
     assert remedy(plan(forgetting), "kept", 7) == "let the function pass over such rows"
+
+
+@pytest.mark.parametrize("text", [TEXT, "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012"])
+@pytest.mark.parametrize("lasting", [True, False])
+def test_code_of_the_user_that_would_fail_again_is_marked(text: str, lasting: bool) -> None:
+    assert explain(RuntimeError(text), "sums", 3, lasting=lasting).lasting == lasting
 
 
 @pytest.mark.parametrize(

@@ -47,6 +47,4 @@ def test_what_lasts_is_not_tried_again(error: BoatliftError) -> None:
 
 
 def test_what_spark_has_tried_often_enough_is_not_tried_again() -> None:
-    error = UserCodeError("USER_CODE", RAISED)
-    error.lasting = True
-    assert failures(attempts(), [error]) == [None]
+    assert failures(attempts(), [UserCodeError("USER_CODE", RAISED, lasting=True)]) == [None]

@@ -7,6 +7,7 @@ them, so that `boatlift --help` is quick.
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 import traceback
@@ -19,7 +20,8 @@ from cyclopts import App, Parameter
 
 from boatlift import __version__
 from boatlift.console.telling import begin_warnings, tell
-from boatlift.errors import BoatliftError, InvalidError, UserCodeError
+from boatlift.engine.session import DEFAULT_MASTER
+from boatlift.errors import FLOW_AND_STORE, BoatliftError, InvalidError, UserCodeError
 from boatlift.paths import refuse_url
 
 __all__ = ["main"]
@@ -44,7 +46,7 @@ def run(
     available_now: Annotated[bool, Parameter(negative=())] = False,
     accept_released: Annotated[bool, Parameter(negative=())] = False,
     skip: tuple[str, ...] = (),
-    master: Master = "local[2,2]",
+    master: Master = DEFAULT_MASTER,
     conf: tuple[str, ...] = (),
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=())] = False,
 ) -> None:
@@ -60,7 +62,7 @@ def run(
         skip: A step that fails whenever it is tried, as clean:7; it gives nothing, and that is put on the record. May be repeated.
         master: Spark's master URL.
         conf: A Spark setting, name=value; may be repeated.
-        quiet: Show no progress.
+        quiet: Show a takeover, warnings and the last line alone.
     """
     from boatlift.console.live import Live
     from boatlift.console.programs import OneSession, check_flow, check_store, load_flow, settings, steps_named
@@ -76,7 +78,7 @@ def run(
     spark = session.begin()
     from boatlift.running import run as run_dataflow
 
-    with Live(dataflow, quiet=quiet, available_now=available_now) as live, _step_named(flow, store):
+    with Live(dataflow, quiet=quiet, available_now=available_now) as live, _arguments_named(flow, store):
         run_dataflow(
             dataflow,
             store,
@@ -252,6 +254,8 @@ def simulate(
         raise InvalidError("BAD_OPTION", "give either --seed N or --seeds K")
     if seeds is not None and (seeds < 1 or without or epochs is not None or trace):
         raise InvalidError("BAD_OPTION", "--seeds takes at least 1, and --without, --epochs and --trace go with --seed")
+    if seed is not None and jobs is not None:
+        raise InvalidError("BAD_OPTION", "--jobs goes with --seeds: one seed runs in one process")
     if seed is not None:
         sys.exit(simulate_one(case_of(seed, without, epochs), trace=trace))
     sys.exit(simulate_range(first_seed, seeds or 0, jobs=(os.cpu_count() or 1) if jobs is None else jobs, quiet=quiet))
@@ -283,14 +287,13 @@ def main() -> None:
 
 
 @contextmanager
-def _step_named(flow: str, store: Path) -> Iterator[None]:
+def _arguments_named(flow: str, store: Path) -> Iterator[None]:
     """Put the command's own arguments into what an error of the user's code advises to type."""
     try:
         yield
     except UserCodeError as error:
-        named = UserCodeError("USER_CODE", error.message.replace("FLOW --store STORE", f"{flow} --store {store}"))
-        named.__notes__ = getattr(error, "__notes__", [])
-        raise named from error.__cause__
+        error.remedy = error.remedy.replace(FLOW_AND_STORE, shlex.join((flow, "--store", str(store))))
+        raise
 
 
 def _print_own_traceback(error: UserCodeError) -> None:

@@ -27,7 +27,7 @@ class Live:
 
     Args:
         flow: The dataflow that runs.
-        quiet: Show nothing but the last line.
+        quiet: Show a takeover, warnings and the last line alone.
         available_now: Whether the run ends with the input.
     """
 
@@ -64,29 +64,20 @@ class Live:
         if progress.what == "step":
             self._taken += progress.newInputRows
             self._replayed += progress.replay
-        if progress.what == "takeover":
-            print(f"boatlift: {progress.processor}: {progress.said}", file=sys.stderr, flush=True)
-        if progress.what == "listening" and not self._quiet:
-            print(f"{progress.processor}: listening on {progress.where}", file=sys.stderr, flush=True)
-        if progress.what == "stopping":
-            print(f"{progress.processor}: finishing the steps under way; Ctrl-C again stops at once", flush=True)
         if self._live is not None:
             self._live.update(self._draw())
         elif not self._quiet:
             self._tell(progress)
 
     def _tell(self, progress: Progress) -> None:
-        if progress.what == "restore":
-            print(f"restored {progress.processor} from its checkpoint at step {progress.time}", flush=True)
         if progress.what != "step":
             return
         now = time.monotonic()
         if now - self._told.get(progress.processor, 0.0) >= LINE_SECONDS or progress.behind == 0:
             self._told[progress.processor] = now
-            mode = "replayed" if progress.replay else "step"
-            of = self._stages.to_replay(progress.processor) if progress.replay else ""
+            mode = f"{self._stages.replaying(progress)}, step" if progress.replay else "step"
             print(
-                f"{progress.processor}: {mode} {progress.time}{of}, {progress.numInputRows} rows in "
+                f"{progress.processor}: {mode} {progress.time}, {progress.numInputRows} rows in "
                 f"{progress.durationMs:.0f} ms, last checkpoint {self._checkpoints.get(progress.processor, '-')}",
                 flush=True,
             )
@@ -105,7 +96,7 @@ class Live:
                 f"{progress.durationMs:.0f}" if step else "",
                 _behind(progress.behind) if step else "",
                 str(self._checkpoints.get(name, "")),
-                ("replaying" if progress.replay else "live") if step else "",
+                (self._stages.replaying(progress) if progress.replay else "live") if step else "",
             )
         return table
 

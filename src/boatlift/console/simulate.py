@@ -6,9 +6,10 @@ import signal
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 
-from boatlift.errors import InvalidError
+from boatlift.errors import InvalidError, UnavailableError
 from boatlift.simulation.recipes import Recipe
 from boatlift.simulation.shrink import Case, Failure, attempt, shrunk
 
@@ -34,6 +35,7 @@ def simulate_range(first: int, count: int, *, jobs: int, quiet: bool) -> int:
 
     Raises:
         InvalidError: `[BAD_OPTION]`.
+        UnavailableError: `[WORKER_DIED]` one of the processes is gone.
     """
     if jobs < 1:
         raise InvalidError("BAD_OPTION", f"--jobs {jobs}: give at least 1")
@@ -58,6 +60,12 @@ def _tries(seeds: range, jobs: int) -> Iterator[Iterator[str | None]]:
     pool = ProcessPoolExecutor(min(jobs, len(seeds)), initializer=_leave_interrupts_to_the_parent)
     try:
         yield pool.map(_try, seeds, chunksize=SEEDS_A_CHUNK)
+    except BrokenProcessPool as error:
+        raise UnavailableError(
+            "WORKER_DIED",
+            f"one of the {jobs} processes that run seeds was killed, so not all of seeds {seeds[0]} to {seeds[-1]} were run: if memory ran out, give --jobs a "
+            "smaller number; run again",
+        ) from error
     finally:
         pool.shutdown(cancel_futures=True)
 

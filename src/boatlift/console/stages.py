@@ -1,4 +1,4 @@
-"""What a run is at, told on standard error whenever that changes: compiling, taking over, replaying, waiting for input."""
+"""What a run is at, told on standard error whenever that changes: compiling, taking over, restoring, replaying, waiting for input, stopping."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Stages:
 
     Args:
         flow: The dataflow.
-        quiet: Tell nothing.
+        quiet: Tell nothing but a takeover.
         available_now: Whether the run ends with the input.
     """
 
@@ -24,7 +24,7 @@ class Stages:
         self._sources = {name for name, each in flow.processors.items() if isinstance(each, SourceProcessor)}
         self._idle: set[str] = set()
         self._waits = False
-        self._replays: dict[str, int] = {}
+        self._replays: dict[str, Progress] = {}
 
     def show(self, progress: Progress) -> None:
         """Take in what was done, and tell the stage if it is another now."""
@@ -33,27 +33,46 @@ class Stages:
                 tell(f"compiling {progress.processor}", quiet=self._quiet)
             case "recover":
                 tell("taking over the store and the sinks", quiet=self._quiet)
+            case "takeover":
+                tell(f"{progress.processor}: {progress.said}")
+            case "listening":
+                tell(f"{progress.processor}: listening on {progress.where}", quiet=self._quiet)
+            case "restore":
+                tell(f"restoring {progress.processor} from its checkpoint at step {progress.time}", quiet=self._quiet)
             case "replay":
-                self._replays[progress.processor] = progress.time
-                steps = "1 step" if progress.behind == 1 else f"{progress.behind} steps"
-                tell(f"{progress.processor} replays {steps}, up to step {progress.time}", quiet=self._quiet)
+                self._replays[progress.processor] = progress
+                tell(
+                    f"{progress.processor} replays {_steps(progress.behind)}, up to step {progress.time}",
+                    quiet=self._quiet,
+                )
             case "step":
                 self._idle -= set() if self._available_now else self._sources  # with the input a source has ended
                 self._waits = False
             case "idle":
                 self._idle.add(progress.processor)
                 self._rest(progress.behind)
+            case "stopping":
+                tell(
+                    f"{progress.processor}: finishing the steps under way; Ctrl-C again stops at once",
+                    quiet=self._quiet,
+                )
 
-    def to_replay(self, processor: str) -> str:
-        """Return how far a processor replays, to stand behind the number of a step; "" if that is not known."""
-        last = self._replays.get(processor)
-        return "" if last is None else f" of {last}"
+    def replaying(self, step: Progress) -> str:
+        """Return how far a processor has come with its replay: "replaying 1 of 2"; the bare word for a step that the run did not begin with."""
+        begun = self._replays.get(step.processor)
+        at = 0 if begun is None else begun.behind - (begun.time - step.time)
+        return f"replaying {at} of {begun.behind}" if begun is not None and at > 0 else "replaying"
 
     def _rest(self, behind: int) -> None:
         if self._waits or self._idle != self._sources:
             return
         if self._available_now:
-            tell(f"the input is exhausted{f', {behind} more steps to go' if behind else ''}", quiet=self._quiet)
+            left = f", {_steps(behind, more='more ')} to go" if behind else ""
+            tell(f"the input is exhausted{left}", quiet=self._quiet)
         elif not behind:
             tell("waiting for input", quiet=self._quiet)
         self._waits = not behind
+
+
+def _steps(number: int, *, more: str = "") -> str:
+    return f"{number} {more}{'step' if number == 1 else 'steps'}"

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from boatlift.dataflow import Json, NamesInput, Plan, Source
 from boatlift.engine.jvm import death_of_jvm
 from boatlift.engine.worker_tracebacks import WorkerTraceback
-from boatlift.errors import BoatliftError, UnavailableError, UserCodeError, from_text
+from boatlift.errors import FLOW_AND_STORE, BoatliftError, UnavailableError, UserCodeError, from_text
 
 __all__ = ["explain", "first_line", "remedy", "tries_of_a_task"]
 
@@ -30,6 +30,8 @@ def explain(
     inputs: Sequence[tuple[Source, Json]] = (),
     functions: Sequence[str] = (),
     remedy: str = "",
+    *,
+    lasting: bool = False,
 ) -> BoatliftError:
     """Return what a failed job means for the user.
 
@@ -39,6 +41,7 @@ def explain(
         inputs: The sources and positions that it read, if it read from outside.
         functions: The transforms whose Python functions it called.
         remedy: What the user can do about input at which code of the user fails.
+        lasting: Whether code of the user that failed would fail again.
     """
     if (dead := death_of_jvm(error)) is not None:
         return dead
@@ -50,19 +53,22 @@ def explain(
         explained = source.explain_failure(position, text)
         if isinstance(explained, BoatliftError):
             return explained
-    end = "".join(f"; {told}" for told in (_taken(inputs), remedy) if told)
+    end = f"; {taken}" if (taken := _taken(inputs)) else ""
     raised = WorkerTraceback.found_in(text)
     if raised is not None:
         whose = " or ".join(dict.fromkeys(functions or [unit]))
-        told = UserCodeError(
-            "USER_CODE", f"a function of {whose} raised at step {time} of {unit}: {raised.summary}{raised.place}{end}"
-        )
+        message = f"a function of {whose} raised at step {time} of {unit}: {raised.summary}{raised.place}{end}"
+        told = UserCodeError("USER_CODE", message, lasting=lasting)
+        told.remedy = remedy
         told.add_note(raised.text)
         return told
     state = _SQLSTATE.search(text)
     first = first_line(error)
     if state is not None and state[1] in _FAULTS_OF_EXPRESSIONS:
-        return UserCodeError("USER_CODE", f"an expression of {unit} failed at step {time}: {first.rstrip('. ')}{end}")
+        message = f"an expression of {unit} failed at step {time}: {first.rstrip('. ')}{end}"
+        told = UserCodeError("USER_CODE", message, lasting=lasting)
+        told.remedy = remedy
+        return told
     return UnavailableError("STEP_FAILED", f"Spark could not run step {time} of {unit}: {first}")
 
 
@@ -77,15 +83,15 @@ def first_line(error: Exception) -> str:
 def remedy(plan: Plan, unit: str, time: int) -> str:
     """Return what to do about a step at which code of the user always fails.
 
-    The command line puts its own arguments in the places of FLOW and STORE.
+    The command line puts its own arguments in the place of `FLOW_AND_STORE`.
     """
     if any(plan.forgets(source) for source in plan.sources_of(unit)):
         return "let the function pass over such rows"
-    look = f"boatlift look FLOW --store STORE --step {unit}:{time} shows its rows"
+    look = f"boatlift look {FLOW_AND_STORE} --step {unit}:{time} shows its rows"
     again = plan.units[unit].recomputation
     if again is not None and again.everything:
         return f"{look}; let the function pass over bad ones"
-    return f"{look}, boatlift run FLOW --store STORE --skip {unit}:{time} leaves it out"
+    return f"{look}, boatlift run {FLOW_AND_STORE} --skip {unit}:{time} leaves it out"
 
 
 def tries_of_a_task(master: str, max_failures: str | None) -> int:

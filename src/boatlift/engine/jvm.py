@@ -10,8 +10,10 @@ import os
 import socket
 import subprocess
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from boatlift.engine.jvm_output import JvmOutput
@@ -27,8 +29,8 @@ SECONDS_TO_DIE = 10.0
 
 SECONDS_OF_LAST_WORDS = 2.0
 
-_GOING = ("Answer from Java side is empty", "SparkContext was shut down", "stopped SparkContext", "Error while sending")
-"""What errors say of a JVM that is about to be gone."""
+_GOING = ("SparkContext was shut down", "stopped SparkContext")
+"""What Spark's errors say of a JVM that is about to be gone."""
 
 _OUTPUT = "boatlift_output"
 """The attribute of a gateway that holds the output of its JVM."""
@@ -72,14 +74,15 @@ def death_of_jvm(error: BaseException) -> UnavailableError | None:
     """Return the error that says that the JVM is gone, if it is.
 
     Args:
-        error: What was raised; if it looks like the end of a JVM, that end is waited for.
+        error: What was raised; if Py4J or PySpark has lost its JVM by it, the end of that JVM is waited for.
     """
     from pyspark import SparkContext
 
     if isinstance(error, UnavailableError) and error.condition == "JVM_DIED":
         return error
     gateway: Any = SparkContext._gateway
-    if gateway is None or not _is_gone(gateway, SECONDS_TO_DIE if _looks_like_the_end(error) else 0.0):
+    ends = any(map(_looks_like_the_end, _causes(error)))
+    if gateway is None or not _is_gone(gateway, SECONDS_TO_DIE if ends else 0.0):
         return None
     return UnavailableError(
         "JVM_DIED",
@@ -183,15 +186,33 @@ def _says_more(error: Exception) -> bool:
 
 
 def _looks_like_the_end(error: BaseException) -> bool:
-    from py4j.protocol import Py4JNetworkError
+    from py4j.protocol import Py4JError, Py4JNetworkError
+    from pyspark.errors import PySparkException
 
-    if isinstance(error, Py4JNetworkError | ConnectionError | EOFError):
-        return True
-    try:
-        said = str(error)
-    except (Py4JNetworkError, OSError):  # Py4J asks the JVM for the text
-        return True
-    return any(sign in said for sign in _GOING)
+    match error:
+        case Py4JNetworkError():
+            return True
+        case ConnectionError() | EOFError():
+            return _comes_of_spark(error)
+        case Py4JError() | PySparkException():
+            try:
+                said = str(error)
+            except (Py4JNetworkError, OSError):  # Py4J asks the JVM for the text
+                return True
+            return any(sign in said for sign in _GOING)
+        case _:
+            return False
+
+
+def _comes_of_spark(error: BaseException) -> bool:
+    """Return whether a connection of Py4J or PySpark raised an error, and not one of a source, a sink or a function of the user."""
+    import py4j
+    import pyspark
+
+    folders = [Path(str(package.__file__)).parent for package in (py4j, pyspark)]
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    raising = next((file for file in reversed(files) if file != socket.__file__), "")
+    return any(Path(raising).is_relative_to(folder) for folder in folders)
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -335,10 +335,10 @@ class SparkEngine(SourceCalls):
             raise
         except Exception as error:
             inputs, functions = self._inputs.positions(take), self._compiled.units[unit].functions
-            told = explain(error, unit, take.number, inputs, functions, remedy(self.plan, unit, take.number))
             # Spark has tried the task several times already: code that repeats itself raises it the next time too.
-            told.lasting = isinstance(told, UserCodeError) and self._tries > 1 and self.plan.units[unit].deterministic
-            raise told from error
+            lasting = self._tries > 1 and self.plan.units[unit].deterministic
+            do = remedy(self.plan, unit, take.number)
+            raise explain(error, unit, take.number, inputs, functions, do, lasting=lasting) from error
 
     def _begin_job(self, unit: str, take: Take) -> None:
         if self.cancelled:

@@ -15,9 +15,6 @@ RETRIES = 3
 REST_SECONDS = 0.2
 """So long it rests before the first of them, and twice as long before each other."""
 
-_LASTING = frozenset({"BAD_ROW", "JVM_DIED", "SINK_LOCKED"})
-"""Conditions that another try would end with too."""
-
 
 class Attempts:
     """Counts failures without progress.
@@ -41,7 +38,7 @@ class Attempts:
             error: What it failed of.
             deterministic: Whether code that raised the same twice at a step will raise it again. (A service that does not answer may yet.)
         """
-        if error.lasting or error.condition in _LASTING:
+        if error.lasting:
             return None
         if isinstance(error, UserCodeError) and deterministic:
             before, self._raised[processor] = self._raised.get(processor), (time, error.message)

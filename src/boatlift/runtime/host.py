@@ -37,6 +37,7 @@ from boatlift.runtime.progress import Progress
 from boatlift.runtime.recorded import readings, recorded_steps
 from boatlift.runtime.regimes import StateMachine
 from boatlift.runtime.regimes import acts as do
+from boatlift.runtime.steps_to_go import steps_to_go
 from boatlift.runtime.unended import UnendedEpochs
 from boatlift.storage.contents import names_of_runs, runs_of
 from boatlift.storage.facts import Collected, Result, State, last_number
@@ -312,8 +313,7 @@ class Host:
     def _idle(self, order: do.Close, took: float) -> Iterable[do.Event]:
         if not self._available_now:
             self._answers.after(pause_after(took), lambda: [do.Wake(order.source)])
-        waiting = max(len(sent) for p in self._machine.processors.values() for sent in (*p.waiting.values(), ()))
-        self._watch(Progress("idle", order.source, -1, behind=waiting))
+        self._watch(Progress("idle", order.source, -1, behind=steps_to_go(self._machine.processors.values())))
         yield do.Idle(order.source, order.life, order.time, ended=self._available_now)
 
     # -- steps --------------------------------------------------------------------------------------------------------

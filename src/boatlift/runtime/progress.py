@@ -19,7 +19,8 @@ class Progress:
         numInputRows, numOutputRows: Rows in and out of a step.
         durationMs: How long it took, in milliseconds.
         replay: Whether it repeats what was done before a crash.
-        behind: How many closed times the processor has still to run.
+        behind: How many closed times the processor has still to run; of `idle`, how many steps some processor can execute without more input; of `replay`, how
+            many steps are executed again.
         newInputRows: Of its input rows, those that sources gave for the first time; each source counts at one of its readers.
         said: Of a takeover: from which process, in words.
         where: The URL that a source listens on.

@@ -229,6 +229,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     from boatlift.console.programs import OneSession, load_flow
     from boatlift.dataflow import plan
+    from boatlift.engine.session import DEFAULT_MASTER
     from boatlift.running import run_plan
     from boatlift.runtime.progress import Progress
     from boatlift.storage.local import LocalStore
@@ -237,7 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("flow", help="module:attribute")
     parser.add_argument("--store", required=True, type=Path)
     parser.add_argument("--available-now", action="store_true")
-    parser.add_argument("--master", default="local[2,4]")
+    parser.add_argument("--master", default=DEFAULT_MASTER)
     parser.add_argument("--at", type=CrashPoint.parse, help="where to die, such as 'store.create(log):before:3'")
     parser.add_argument("--pause", action="store_true", help="do not die there but stop, until told to go on")
     parser.add_argument("--record", type=Path, help="a file that gets a line for each crash point passed")
