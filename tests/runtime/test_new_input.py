@@ -50,4 +50,5 @@ def test_what_is_replayed_is_not_new(tmp_path: Path) -> None:
     assert replayed
     assert {progress.newInputRows for progress in replayed} == {0}
     assert sum(progress.newInputRows for progress in second) == len(closed) < STEPS
-    assert sum(progress.newInputRows for progress in first) <= STEPS - len(closed)
+    # A step of the first life counts there, also if its record was not durable yet and the second life takes the step anew.
+    assert sum(progress.newInputRows for progress in first) <= STEPS
