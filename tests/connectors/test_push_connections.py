@@ -143,8 +143,11 @@ def test_an_answer_that_takes_long_ends_no_connection(tmp_path: Path) -> None:
     with serving(tmp_path, connections=2, source={"until_stable": True}) as served:
         clients = [served.client() for _ in range(2)]
         for number, client in enumerate(clients):
-            client.send(request(served.server, b'{"id": %d}' % number) + b"\r\n")
+            client.send(request(served.server, b'{"id": %d}' % number))
         position = until(lambda: (made := served.source.next(served.source.start())) and made["rows"] == 2 and made)
+        for client in clients:
+            client.send(b"\r\n")
+        until(lambda: [each._phase.name for each in served.connections] == ["NOTHING"] * 2)
         assert busy(served.push()), "both places are of clients that wait for answers, and stay theirs"
         for _ in range(3):
             served.let_pass(60)  # several times all bounds
