@@ -140,7 +140,14 @@ CONDITIONS: dict[str, Condition] = {
         "a request over HTTP has no token, or a wrong one",
         "send Authorization: Bearer and the token that the source has",
     ),
-    "BAD_REQUEST": Condition("InvalidError", "what came over HTTP is no request", "send one of HTTP/1.1"),
+    "BAD_REQUEST": Condition(
+        "InvalidError", "the bytes that a client sent are no HTTP request", "send one of HTTP/1.1"
+    ),
+    "NOT_SERVED": Condition(
+        "InvalidError",
+        "a request over HTTP has an address or a method that the source does not serve",
+        "send POST /SOURCE, or GET /SOURCE/keys/KEY",
+    ),
     "HEADERS_TOO_LARGE": Condition(
         "InvalidError", "a request over HTTP has more headers, or longer ones, than a source takes", "send fewer"
     ),

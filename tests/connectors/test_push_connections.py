@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,16 @@ def busy(answer: Any) -> bool:
     return answer.status == 503 and answer.headers["retry-after"] == "1" and answer.told["condition"] == "SERVER_BUSY"
 
 
+def too_slow(answer: Any) -> bool:
+    assert answer.headers["retry-after"] == "1"
+    return (answer.status, answer.told["condition"], answer.headers["connection"]) == (408, "TOO_SLOW", "close")
+
+
+def phase(served: Served) -> str:
+    """What the only client sends next."""
+    return served.connection()._phase.name
+
+
 def half_body(served: Served, size: int = 100_000, sent: int = 70_000) -> Client:
     client = served.client()
     whole = request(served.server, b" " * size)
@@ -31,7 +41,7 @@ def half_body(served: Served, size: int = 100_000, sent: int = 70_000) -> Client
 def test_a_client_is_served_while_a_thousand_others_are_half_open(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 4096)), hard))
-    with serving(tmp_path, connections=1000, head_seconds=60, leaving=1000) as served:
+    with serving(tmp_path, connections=1000, leaving=1000) as served:
         others = [served.client() for _ in range(1010)]
         for each in others[:-10]:
             each.send(HALF)
@@ -48,90 +58,99 @@ def test_a_client_is_served_while_a_thousand_others_are_half_open(tmp_path: Path
 
 @pytest.mark.parametrize("sent", [HALF, b"POST /orders HT", b"GET /orders/keys/a HTTP/1.1\r\nX: y\r\n"])
 def test_headers_that_do_not_come_end_the_connection(tmp_path: Path, sent: bytes) -> None:
-    with serving(tmp_path, head_seconds=0.2) as served:
+    with serving(tmp_path, head_seconds=10) as served:
         client = served.client()
         client.send(sent)
-        answer = client.answer()
-        assert answer is not None
-        assert (answer.status, answer.told["condition"], answer.headers["connection"]) == (408, "TOO_SLOW", "close")
+        until(lambda: phase(served) == "HEAD")
+        served.let_pass(9)
+        assert phase(served) == "HEAD", "there is time left"
+        served.let_pass(2)
+        assert too_slow(client.answer())
         assert client.ended()
 
 
 @pytest.mark.parametrize("drop", [b"a", b"X-A: b\r\n"])
 def test_headers_that_come_bit_by_bit_end_the_connection(tmp_path: Path, drop: bytes) -> None:
-    with serving(tmp_path, head_seconds=0.3, headers=10**6, head_bytes=10**9) as served:
+    with serving(tmp_path, head_seconds=10) as served:
         client = served.client()
         client.send(HALF + b"\r\n")
-        over = threading.Event()
-
-        def drip() -> None:
-            try:
-                while not over.wait(0.01):
-                    client.send(drop)
-            except OSError:
-                return
-
-        dripping = threading.Thread(target=drip)
-        dripping.start()
-        answer = client.answer()
-        over.set()
-        dripping.join()
-        assert answer is not None
-        assert (answer.status, answer.told["condition"]) == (408, "TOO_SLOW")
+        until(lambda: phase(served) == "HEAD")
+        connection = served.connection()
+        for number in range(1, 12):
+            client.send(drop)
+            until(lambda number=number: connection._unparsed == number * len(drop))
+            served.let_pass(1)
+        assert too_slow(client.answer())
 
 
 @pytest.mark.parametrize("sent", [b"", b"\r\n\r\n"])
 def test_a_connection_that_begins_no_request_ends(tmp_path: Path, sent: bytes) -> None:
-    with serving(tmp_path, head_seconds=0.2) as served:
+    with serving(tmp_path, head_seconds=10) as served:
         client = served.client()
         client.send(sent)
+        until(lambda: served.connection()._unparsed == len(sent))
+        served.let_pass(11)
         assert client.ended()
 
 
 @pytest.mark.parametrize("after", [b"", b"\r\n"])
 def test_a_connection_that_is_idle_after_an_answer_ends(tmp_path: Path, after: bytes) -> None:
-    with serving(tmp_path, idle_seconds=0.2, head_seconds=0.2) as served:
+    with serving(tmp_path, idle_seconds=10, head_seconds=10) as served:
         served.server._server.config.timeout_keep_alive = 600  # which uvicorn forgets after some answers
         client = served.client()
         client.send(request(served.server))
         assert client.answer().status == 200
         client.send(after)
+        until(lambda: phase(served) == ("NOTHING" if after else "ANSWERED"))
+        served.let_pass(9)
+        assert phase(served) != "LEAVING", "there is time left"
+        served.let_pass(2)
         assert client.ended()
 
 
+def test_time_passes_by_itself(tmp_path: Path) -> None:
+    with serving(tmp_path, clock=time.monotonic, head_seconds=0.2) as served:
+        assert served.client().ended()
+
+
 def test_a_body_that_stops_coming_ends_the_connection(tmp_path: Path) -> None:
-    with serving(tmp_path, body_seconds=0.2, body_rate=10**9) as served:
+    with serving(tmp_path, body_seconds=10, body_rate=10_000) as served:
         client = half_body(served)
-        answer = client.answer()
-        assert (answer.status, answer.told["condition"]) == (408, "TOO_SLOW")
+        until(lambda: served.server._bodies._under_way == 70_000)
+        served.let_pass(16)
+        assert phase(served) == "BODY", "there is time left"
+        served.let_pass(2)
+        assert too_slow(client.answer())
         assert client.ended()
         until(lambda: served.server._bodies._under_way == 0)
         assert served.recorded == 0
 
 
 def test_a_body_that_comes_slowly_but_steadily_is_taken(tmp_path: Path) -> None:
-    with serving(tmp_path, body_seconds=0.2, body_rate=10_000) as served:
+    with serving(tmp_path, body_seconds=1, body_rate=1000) as served:
         client = served.client()
-        whole = request(served.server, b'{"id": 1}' + b" " * 9_000)
-        for at in range(0, len(whole), 500):
-            client.send(whole[at : at + 500])
-            time.sleep(0.03)  # a client on a slow line: more than 0.2 s in all, and faster than the rate
+        body = b'{"id": 1}' + b" " * 9_000
+        client.send(request(served.server, body)[: -len(body)])
+        for at in range(0, len(body), 500):
+            client.send(body[at : at + 500])
+            come = min(at + 500, len(body))
+            until(lambda come=come: served.connection()._body == come)
+            served.let_pass(0.4)  # more than body_seconds in all, and faster than the rate
         assert client.answer().status == 200
 
 
 def test_an_answer_that_takes_long_ends_no_connection(tmp_path: Path) -> None:
-    with serving(
-        tmp_path, head_seconds=0.1, body_seconds=0.1, idle_seconds=0.1, connections=2, source={"until_stable": True}
-    ) as served:
+    with serving(tmp_path, connections=2, source={"until_stable": True}) as served:
         clients = [served.client() for _ in range(2)]
         for number, client in enumerate(clients):
-            client.send(request(served.server, b'{"id": %d}' % number) + b"\r\n")
+            client.send(request(served.server, b'{"id": %d}' % number))
         position = until(lambda: (made := served.source.next(served.source.start())) and made["rows"] == 2 and made)
-        ticks = served.server._server.server_state
+        for client in clients:
+            client.send(b"\r\n")
+        until(lambda: [each._phase.name for each in served.connections] == ["NOTHING"] * 2)
         assert busy(served.push()), "both places are of clients that wait for answers, and stay theirs"
-        began = time.monotonic()
-        until(lambda: time.monotonic() > began + 0.5)  # several times all bounds
-        assert ticks.tasks
+        for _ in range(3):
+            served.let_pass(60)  # several times all bounds
         served.source.acknowledge(position)
         assert [client.answer().told["stable"] for client in clients] == [True, True]
 
@@ -190,7 +209,7 @@ def test_headers_are_bounded(tmp_path: Path, headers: list[str]) -> None:
 @pytest.mark.parametrize("where", [b"GET /", b"GET / HTTP/1.1\r\nHost: x\r\nX: ", b"1;", b"0\r\nX: "])
 def test_what_never_ends_is_refused_however_long_it_may_take(tmp_path: Path, where: bytes) -> None:
     """One long field, of a head, of a chunk or of what comes after chunks: the parser would join its parts again and again."""
-    with serving(tmp_path, head_seconds=600, body_seconds=600) as served:
+    with serving(tmp_path) as served:
         client = served.client()
         if not where.startswith(b"GET"):
             client.send(request(served.server).partition(b"Content")[0] + b"Transfer-Encoding: chunked\r\n\r\n")
@@ -223,14 +242,24 @@ def test_what_follows_a_whole_request_and_is_none_does_not_harm_it(tmp_path: Pat
 
 
 def test_a_client_that_reads_no_answers_is_left(tmp_path: Path) -> None:
-    with serving(tmp_path, write_seconds=0.2, idle_seconds=600) as served:
+    endless: Any = dict.fromkeys(("head_seconds", "body_seconds", "idle_seconds"), 10**9)
+    with serving(tmp_path, write_seconds=10, **endless) as served:
+        served.server._server.config.timeout_keep_alive = 600
         client = served.client()
-        client.socket.settimeout(0.5)
+        served.connection()
+        client.socket.setblocking(False)
         long_answer = request(served.server, b'{"%s": 1}' % (b"x" * 500_000))  # which names the field
-        with pytest.raises(OSError):  # noqa: PT012 - it times out, or is reset
-            while True:
-                client.send(long_answer)
-        until(lambda: not served.server._server.server_state.connections)
+        rest = b""
+
+        def is_left() -> bool:
+            nonlocal rest
+            rest = rest or long_answer
+            with contextlib.suppress(OSError):  # there is no room, or the connection is reset
+                rest = rest[client.socket.send(rest) :]
+            served.let_pass(1)
+            return not served.connections
+
+        until(is_left)
         client.close()
 
 
@@ -255,7 +284,8 @@ def test_another_protocol_is_not_begun(tmp_path: Path) -> None:
 def test_close_waits_for_no_client_and_refuses_what_is_not_whole(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with serving(tmp_path, bodies_bytes=10**9, body_seconds=600, head_seconds=600, idle_seconds=600) as served:
+    with serving(tmp_path, bodies_bytes=10**9) as served:
+        served.server._server.config.timeout_graceful_shutdown = 60
         bodies = [half_body(served, 16 << 20, 1 << 20) for _ in range(20)]
         halves = [served.client() for _ in range(20)]
         for each in halves:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 import threading
 import urllib.error
 import urllib.request
@@ -15,7 +16,9 @@ import pytest
 import uvicorn
 
 import boatlift as bl
+from boatlift.connectors.pushes.address import address_of
 from boatlift.connectors.pushes.limits import Limits
+from support.push_server import request, serving
 from support.push_source import Source
 from support.waiting import until
 
@@ -61,6 +64,37 @@ def test_http_says_what_became_of_rows(served: tuple[Source, str], tmp_path: Pat
     assert ask(url, b'{"id": 4}')[0] == 503
     assert newer.next(newer.start())["rows"] == 3
     newer.close()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "allowed"),
+    [
+        ("POST", "/other", 404, set()),
+        ("GET", "/", 404, set()),
+        ("GET", "/orders", 405, {"POST"}),
+        ("PUT", "/orders", 405, {"POST"}),
+        ("DELETE", "/orders/keys/a", 405, {"GET", "HEAD"}),
+    ],
+)
+def test_what_a_source_does_not_serve_is_told_as_json(
+    tmp_path: Path, method: str, path: str, status: int, allowed: set[str]
+) -> None:
+    with serving(tmp_path) as served:
+        answer = served.ask(request(served.server).replace(b"POST /orders", f"{method} {path}".encode()))
+        assert answer is not None
+        assert (answer.status, answer.told["condition"]) == (status, "NOT_SERVED")
+        assert "POST /orders and GET /orders/keys/KEY" in answer.told["message"]
+        assert answer.headers["content-type"] == "application/json"
+        assert set(filter(None, answer.headers.get("allow", "").split(", "))) == allowed
+
+
+@pytest.mark.parametrize("package", ["httptools", "starlette", "uvicorn"])
+def test_a_package_that_http_lacks_is_named(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(
+        bl.InvalidError, match=rf"\[MISSING_EXTRA\] HTTP needs {package}: pip install 'boatlift\[web\]'"
+    ):
+        address_of("127.0.0.1:8080")
 
 
 def test_a_client_that_waits_for_stability_is_told_of_the_end(tmp_path: Path) -> None:

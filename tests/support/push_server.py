@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from boatlift.connectors.pushes.connections import Connection
 from boatlift.connectors.pushes.limits import Limits
 from boatlift.connectors.pushes.server import Server
 from support.push_source import Source
+from support.waiting import until
 
-__all__ = ["Answer", "Client", "Served", "request", "serving"]
+__all__ = ["Answer", "Client", "Clock", "Served", "request", "serving"]
+
+
+class Clock:
+    """A clock that a test moves, so that no bound passes because the machine is busy."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 class Answer(NamedTuple):
@@ -62,10 +75,34 @@ class Client:
 
 
 class Served(NamedTuple):
-    """A server, and the source behind it."""
+    """A server, the source behind it, and the clock of its limits."""
 
     server: Server
     source: Source
+    clock: Callable[[], float]
+
+    def let_pass(self, seconds: float) -> None:
+        """Move the clock and look after the connections, between two things that the server does."""
+        clock = self.clock
+        assert isinstance(clock, Clock)
+
+        async def passes() -> None:
+            clock.now += seconds
+            self.server._server._connections.look()
+
+        loop = self.server._server.servers[0].get_loop()
+        asyncio.run_coroutine_threadsafe(passes(), loop).result(60)
+
+    @property
+    def connections(self) -> list[Any]:
+        """Those that are open."""
+        return list(self.server._server.server_state.connections)
+
+    def connection(self) -> Connection:
+        """Wait for the only connection; return it as the server has it."""
+        (only,) = until(lambda: self.connections)
+        assert isinstance(only, Connection)
+        return only
 
     def client(self) -> Client:
         return Client(self.server.address)
@@ -104,14 +141,20 @@ def request(server: Server, body: bytes = b'{"id": 1}', *headers: str, host: str
 
 @contextmanager
 def serving(
-    folder: Path, listen: str = "127.0.0.1", *, token: Any = None, source: Any = None, **limits: Any
+    folder: Path,
+    listen: str = "127.0.0.1",
+    *,
+    token: Any = None,
+    source: Any = None,
+    clock: Callable[[], float] | None = None,
+    **limits: Any,
 ) -> Iterator[Served]:
-    """Serves a source under some limits."""
-    made = Source(folder, **(source or {}))
-    server = Server("orders", (listen, 0), made, token, Limits(**limits))
+    """Serves a source under some limits, whose time stands still unless a clock is given."""
+    made, clock = Source(folder, **(source or {})), clock or Clock()
+    server = Server("orders", (listen, 0), made, token, Limits(**limits), clock)
     server.serve()
     try:
-        yield Served(server, made)
+        yield Served(server, made, clock)
     finally:
         made._recorder.close()
         server.close()

@@ -19,6 +19,7 @@ def address_of(listen: str) -> tuple[str, int]:
     host, _, port = listen.rpartition(":") if isinstance(given, str) else ("", "", "")
     if not host or not port.isdecimal() or int(port) > 65535:
         raise InvalidError("BAD_OPTION", f"listen is {listen!r}: give host:port, such as '127.0.0.1:8080'")
-    if any(find_spec(package) is None for package in ("httptools", "starlette", "uvicorn")):
-        raise InvalidError("MISSING_EXTRA", "HTTP needs starlette and uvicorn: pip install 'boatlift[web]'")
+    missing = [package for package in ("httptools", "starlette", "uvicorn") if find_spec(package) is None]
+    if missing:
+        raise InvalidError("MISSING_EXTRA", f"HTTP needs {' and '.join(missing)}: pip install 'boatlift[web]'")
     return host.removeprefix("[").removesuffix("]"), int(port)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any
 
@@ -22,10 +23,12 @@ class Connections:
 
     Args:
         limits: See `Limits`.
+        clock: The seconds that `limits` count.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, clock: Callable[[], float]) -> None:
         self.limits = limits
+        self.clock = clock
         self._inside: OrderedDict[Connection, None] = OrderedDict()
         self._leaving: OrderedDict[Connection, None] = OrderedDict()
 
@@ -56,8 +59,9 @@ class Connections:
         self._inside.pop(connection, None)
         self._leaving.pop(connection, None)
 
-    def look(self, now: float) -> None:
+    def look(self) -> None:
         """End what has taken too long; called again and again."""
+        now = self.clock()
         for connection in [*self._inside, *self._leaving]:
             connection.look(now)
 
@@ -87,7 +91,7 @@ class Connection(HttpToolsProtocol):
     def __init__(self, connections: Connections, *given: Any, **told: Any) -> None:
         super().__init__(*given, **told)
         self._connections, self._limits = connections, connections.limits
-        self._phase, self._since = _Phase.NOTHING, self.loop.time()
+        self._phase, self._since = _Phase.NOTHING, connections.clock()
         self._head = self._body = self._events = self._unparsed = 0
         self._stalled: float | None = None
         self._answering: RequestResponseCycle | None = None
@@ -132,7 +136,7 @@ class Connection(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """Note since when the client leaves answers unread."""
         super().pause_writing()
-        self._stalled = self.loop.time()
+        self._stalled = self._connections.clock()
 
     def resume_writing(self) -> None:
         """Note that the client reads."""
@@ -219,7 +223,12 @@ class Connection(HttpToolsProtocol):
             else:
                 self._close()
         elif self._phase is _Phase.HEAD and took > limits.head_seconds:
-            self.refuse(UnavailableError("TOO_SLOW", f"a request's headers come within {limits.head_seconds:g} s"))
+            self.refuse(
+                UnavailableError(
+                    "TOO_SLOW",
+                    f"a request's headers come within {limits.head_seconds:g} s: push again, with the same key",
+                )
+            )
         elif self._phase is _Phase.BODY and took > limits.body_seconds + self._body / limits.body_rate:
             self.refuse(
                 UnavailableError(
@@ -290,7 +299,7 @@ class Connection(HttpToolsProtocol):
         self._connections.leave(self)
 
     def _enter(self, phase: _Phase) -> None:
-        self._phase, self._since = phase, self.loop.time()
+        self._phase, self._since = phase, self._connections.clock()
         self._events += 1
 
     def _count_head(self, size: int) -> None:

@@ -21,6 +21,7 @@ _STATUS = {
     "BAD_REQUEST": 400,
     "BAD_TOKEN": 401,
     "CROSS_SITE": 403,
+    "NOT_SERVED": 404,
     "TOO_SLOW": 408,
     "PUSH_TOO_LARGE": 413,
     "KEY_REUSED": 422,
@@ -47,9 +48,10 @@ def refusal_of(error: Exception) -> Refusal:
     if not isinstance(error, BoatliftError):
         logger.error("a push failed", exc_info=error)
         error = InternalError("INTERNAL", f"{type(error).__name__}: see what the dataflow's process logs")
-    status = _STATUS.get(error.condition, 503 if isinstance(error, UnavailableError | FencedError) else 500)
+    passes = isinstance(error, UnavailableError | FencedError)
+    status = _STATUS.get(error.condition, 503 if passes else 500)
     headers = {"content-type": "application/json"}
-    if status == 503:
+    if passes:
         headers["retry-after"] = str(RETRY_SECONDS)
     if status == 401:
         headers["www-authenticate"] = "Bearer"

@@ -7,6 +7,7 @@ import logging
 import os
 import socket
 import threading
+import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from concurrent.futures import Future
 from functools import partial
@@ -14,6 +15,7 @@ from typing import Any, Protocol
 
 import msgspec
 import uvicorn
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
@@ -57,6 +59,7 @@ class Server:
         door: The source.
         token: What each request must have, if anything.
         limits: What clients may take.
+        clock: The seconds that limits count.
 
     Attributes:
         address: Where it listens.
@@ -72,6 +75,7 @@ class Server:
         door: Door,
         token: PushToken | None = None,
         limits: Limits | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._door = door
         self._source = source
@@ -93,7 +97,7 @@ class Server:
             Route(f"/{source}/keys/{{key:path}}", self._pushed, methods=["GET"]),
         ]
         self._router = Router(routes)
-        connections = Connections(self._limits)
+        connections = Connections(self._limits, clock)
         http: Any = partial(Connection, connections)  # uvicorn calls it, as it would a class
         config = uvicorn.Config(
             self._answer,
@@ -123,7 +127,7 @@ class Server:
         host, port = self.address
         if self._is_open and not is_loopback(host):
             logger.warning(
-                "%s takes rows from everyone that reaches %s port %s: give bl.push a token, or listen on 127.0.0.1",
+                "%s takes rows from every program that reaches %s port %s: give bl.push a token, or listen on 127.0.0.1",
                 self._source,
                 host,
                 port,
@@ -166,8 +170,18 @@ class Server:
             self._admission.check(scope["headers"], needs_host=scope["http_version"] != "1.0")
         except InvalidError as error:
             await _refused(error)(scope, whole.receive, whole.send)
-        else:
+            return
+        scope["app"] = self  # else the router answers what it does not know by itself, in plain text
+        try:
             await self._router(scope, whole.receive, whole.send)
+        except HTTPException as error:
+            await self._not_served(error)(scope, whole.receive, whole.send)
+
+    def _not_served(self, error: HTTPException) -> Response:
+        """Return 404 or 405, as the router has found."""
+        here = f"POST /{self._source} and GET /{self._source}/keys/KEY"
+        refusal = refusal_of(InvalidError("NOT_SERVED", f"the source takes {here}: send one of these"))
+        return Response(refusal.body, error.status_code, {**refusal.headers, **(error.headers or {})})
 
     async def _push(self, request: Request) -> Response:
         try:
@@ -210,7 +224,7 @@ class _Announcing(uvicorn.Server):
         self.settled.set()
 
     async def on_tick(self, counter: int) -> bool:
-        self._connections.look(asyncio.get_running_loop().time())
+        self._connections.look()
         return await super().on_tick(counter)
 
     def run(self, sockets: list[socket.socket] | None = None) -> None:
