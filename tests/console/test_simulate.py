@@ -16,9 +16,15 @@ def children_of(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="utf-8").split()]
 
 
+def ticks_of(pid: int) -> int:
+    """Return how long a process has computed, in ticks of the machine."""
+    return int(Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[11])
+
+
 def test_a_process_that_is_killed_is_one_line(tmp_path: Path) -> None:
     with begun(tmp_path, "simulate", "--seeds", "20000", "--jobs", "2") as process:
         children = until(lambda: children_of(process.pid) if len(children_of(process.pid)) == 2 else [])
+        until(lambda: all(ticks_of(child) > 20 for child in children))  # both run seeds
         os.kill(children[0], signal.SIGKILL)
         _, told = process.communicate(timeout=60)
     assert process.returncode == 3, told
