@@ -126,7 +126,7 @@ class Served(NamedTuple):
 
 
 def request(server: Server, body: bytes = b'{"id": 1}', *headers: str, host: str | None = None) -> bytes:
-    """Gives a push as HTTP has it."""
+    """Return a push as HTTP has it."""
     own = f"localhost:{server.address[1]}" if host is None else host
     lines = [
         "POST /orders HTTP/1.1",

@@ -33,7 +33,7 @@ def show_rows(
 
     Args:
         begin: Gives the session, once all is known that can be known without one.
-        flow, store: What it reads of.
+        flow, store: The dataflow and its store.
         processor, time: Which step.
         at_most: So many rows.
         as_json: One object a line.

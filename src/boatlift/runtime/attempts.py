@@ -35,7 +35,7 @@ class Attempts:
 
         Args:
             processor, time: Which step.
-            error: What it failed of.
+            error: The error of the step.
             deterministic: Whether code that raised the same twice at a step will raise it again. (A service that does not answer may yet.)
         """
         if error.lasting:

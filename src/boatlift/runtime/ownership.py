@@ -25,7 +25,7 @@ class Ownership:
     """The claim of this process.
 
     Args:
-        log: What it claims, and writes.
+        log: The log that the process claims and writes.
         clock: Milliseconds since 1970.
     """
 
