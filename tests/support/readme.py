@@ -20,7 +20,7 @@ class Block:
         section: The heading that it stands under.
         language: The word after its fence.
         line: README's line that its text begins at.
-        text: The content of the file or block.
+        text: The code of the block.
     """
 
     section: str
