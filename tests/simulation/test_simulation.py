@@ -53,6 +53,12 @@ def test_a_source_that_forgets_before_a_batch_is_no_program(seed):
     assert not any(vertex.forgets for name, vertex in graph.vertices.items() if feeds(graph, name, batches))
 
 
+@pytest.mark.parametrize("seed", [910_011_098, 910_050_431, 910_058_407, 910_063_397])
+def test_what_led_to_nothing_visible_may_be_unknown_to_the_oracle(seed):
+    """In these seeds the last messages before a merge, or before a step that sends nothing, led to nothing visible."""
+    Simulation(seed).run()
+
+
 def feeds(graph, name, receivers):
     """Return whether anything comes from a processor to some others."""
     behind, reached = [name], set()
