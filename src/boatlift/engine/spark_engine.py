@@ -280,7 +280,9 @@ class SparkEngine(SourceCalls):
             except BoatliftError as error:
                 if not results:
                     raise
-                if error.lasting:
+                if (
+                    isinstance(error, UserCodeError) and error.lasting
+                ):  # a bad row is read again, which costs no call of the user's
                     self._known[order.processor] = take, error
                 break  # what came before it stands; it will be ordered again, as the first
             state = results[-1].state
