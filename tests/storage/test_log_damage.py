@@ -184,7 +184,7 @@ def test_with_any_byte_flipped_the_log_gives_an_error_or_the_right_result(tmp_pa
                 case history:
                     assert history == right
                     assert name in ("runs/1", name_of(1), "stopped/000000000007"), (
-                        "not read by who opens the log; `verify` does"
+                        "an opened log does not read it; `verify` does"
                     )
         path.write_bytes(content)
 
