@@ -18,15 +18,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from boatlift.engine.state import Aggregate, Layout, StepKernel, forget_runs, open_run
-from boatlift.engine.state import kernel as kernel_module
-from boatlift.storage.records import RunRef
+from boatlift.operators.aggregate.kernel import AggregateColumn, Layout, StepKernel, forget_runs, open_run
+from boatlift.operators.aggregate.kernel import kernel as kernel_module
+from boatlift.storage.records.records import RunRef
 
 LAYOUT = Layout(
     (("key", pa.int64()),),
     (
-        Aggregate("count_all", None, "count", None, pa.int64()),
-        Aggregate("sum", "value", "sum", pa.float64(), pa.float64()),
+        AggregateColumn("count_all", None, "count", None, pa.int64()),
+        AggregateColumn("sum", "value", "sum", pa.float64(), pa.float64()),
     ),
 )
 BATCH = 10_000

@@ -68,9 +68,9 @@ def _dataflow() -> Iterator[tuple[str, int]]:
 
 @contextmanager
 def _nothing() -> Iterator[tuple[str, int]]:
-    from boatlift.connectors.declared_columns import struct_of
-    from boatlift.connectors.pushes.rows import PushedRows
-    from boatlift.connectors.pushes.server import Server
+    from boatlift.connectors.kit.declared_columns import struct_of
+    from boatlift.connectors.push.rows import PushedRows
+    from boatlift.connectors.push.server import Server
     from boatlift.dataflow import Receipt
 
     rows = PushedRows(struct_of(SCHEMA))

@@ -39,7 +39,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The one Spark session of a test run."""
-    from boatlift.engine.session import session
+    from boatlift.spark.session.session import session
 
     made = session()
     yield made

@@ -29,11 +29,11 @@ from boatlift.errors import (
 )
 
 if TYPE_CHECKING:
+    from boatlift.api.running import Running, run, start
     from boatlift.connectors import files, generator, kafka, parquet, push, sqlite
-    from boatlift.engine.session import session
-    from boatlift.engine.step_functions import call, now, rand, uuid
-    from boatlift.running import Running, run, start
-    from boatlift.runtime.progress import Progress
+    from boatlift.runtime.host.progress import Progress
+    from boatlift.spark.plans.step_functions import call, now, rand, uuid
+    from boatlift.spark.session.session import session
 
 __version__ = "0.1.0"
 
@@ -80,15 +80,15 @@ _LATER = {
     "parquet": "boatlift.connectors",
     "push": "boatlift.connectors",
     "sqlite": "boatlift.connectors",
-    "session": "boatlift.engine.session",
-    "call": "boatlift.engine.step_functions",
-    "now": "boatlift.engine.step_functions",
-    "rand": "boatlift.engine.step_functions",
-    "uuid": "boatlift.engine.step_functions",
-    "Running": "boatlift.running",
-    "run": "boatlift.running",
-    "start": "boatlift.running",
-    "Progress": "boatlift.runtime.progress",
+    "session": "boatlift.spark.session.session",
+    "call": "boatlift.spark.plans.step_functions",
+    "now": "boatlift.spark.plans.step_functions",
+    "rand": "boatlift.spark.plans.step_functions",
+    "uuid": "boatlift.spark.plans.step_functions",
+    "Running": "boatlift.api.running",
+    "run": "boatlift.api.running",
+    "start": "boatlift.api.running",
+    "Progress": "boatlift.runtime.host.progress",
 }
 
 

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-import boatlift.connectors.parquet_file
-import boatlift.connectors.sqlite_table  # noqa: F401 - processes that are forked for tests have it all imported
+import boatlift.connectors.parquet.step_file
+import boatlift.connectors.sqlite.table  # noqa: F401 - processes that are forked for tests have it all imported
 from boatlift.connectors import files, generator, parquet, push, sqlite
-from boatlift.connectors.pushes.rows import PushedRows
+from boatlift.connectors.push.rows import PushedRows
 from boatlift.dataflow.contracts import Json, Sink, Source
-from boatlift.storage.codec import Push as StoredPush
 from boatlift.storage.input_log import InputLog
 from boatlift.storage.local import LocalStore
+from boatlift.storage.records.codec import Push as StoredPush
 from connectors.conformance import Row, SinkCase, ordered
 from connectors.source_laws import SourceCase
 

@@ -22,8 +22,8 @@ from boatlift.dataflow.contracts import (
     LoadsWhenTold,
     Source,
 )
-from boatlift.engine.in_task import Told
 from boatlift.errors import DataError
+from boatlift.spark.tasks.parameters import JobParameters
 from connectors.conformance import Row, ordered
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class SourceLaws:
             expected = source.load(spark, position)
             if isinstance(source, CountsInTasks):
                 expected = source.load_counted(spark, [position], noted[1:], ordinals=False)
-            with Told(0, 0, source=source.words_for(position, noted[0]) or b"").to_tasks(spark.sparkContext):
+            with JobParameters(0, 0, source=source.words_for(position, noted[0]) or b"").to_tasks(spark.sparkContext):
                 found = ordered(map(tuple, rows.collect()))
             assert rows.schema == expected.schema
             assert found == ordered(map(tuple, expected.collect()))

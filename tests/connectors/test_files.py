@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from boatlift.connectors import files
-from boatlift.connectors.declared_columns import columns_of
-from boatlift.connectors.files import FilesSource
+from boatlift.connectors.files.source import FilesSource
+from boatlift.connectors.kit.declared_columns import columns_of
 from boatlift.dataflow.contracts import Json
 from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError
 

@@ -18,7 +18,7 @@ from boatlift.connectors.kafka import sink, source
 from boatlift.connectors.kafka import write_task as tasks
 from boatlift.connectors.kafka.write_task import WriteTask
 from boatlift.dataflow.contracts import Outcome
-from boatlift.engine.readings import Readings
+from boatlift.spark.jobs.readings import Readings
 from boatlift.testing.kafka_broker import KafkaBroker
 from connectors.conformance import context, put, rows_of
 from connectors.source_laws import drain

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 import boatlift as bl
 from boatlift.connectors.kafka import source
 from boatlift.dataflow import Reading
-from boatlift.engine.readings import Readings
+from boatlift.spark.jobs.readings import Readings
 from boatlift.testing.kafka_broker import KafkaBroker
 from connectors.kafka_cases import KafkaCase
 from connectors.source_laws import SourceLaws, drain

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from boatlift.connectors.parquet import ParquetSink
+from boatlift.connectors.parquet.sink import ParquetSink
 from boatlift.dataflow.contracts import Outcome
 from boatlift.errors import BoatliftError
 from connectors.conformance import context

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from boatlift.connectors import parquet
-from boatlift.connectors.parquet import ParquetSink
+from boatlift.connectors.parquet.sink import ParquetSink
 from boatlift.dataflow.contracts import Outcome, SinkContext
 from boatlift.errors import DataError, FencedError, InvalidError, UnavailableError
 from boatlift.storage.filesystem import RealFileSystem

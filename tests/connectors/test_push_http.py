@@ -16,8 +16,8 @@ import pytest
 import uvicorn
 
 import boatlift as bl
-from boatlift.connectors.pushes.address import address_of
-from boatlift.connectors.pushes.limits import Limits
+from boatlift.connectors.push.address import address_of
+from boatlift.connectors.push.limits import Limits
 from support.push_server import request, serving
 from support.push_source import Source
 from support.waiting import until

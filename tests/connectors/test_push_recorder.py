@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 import boatlift as bl
-from boatlift.connectors.pushes.source import KEY_LENGTH
+from boatlift.connectors.push import recorder
+from boatlift.connectors.push.source import KEY_LENGTH
 from boatlift.dataflow import Receipt
 from boatlift.storage.local import LocalStore
 from support.logs import Meanwhile
@@ -257,14 +258,14 @@ def test_a_push_of_no_rows_is_none(source: Source) -> None:
 
 
 def test_more_rows_than_are_taken_at_once_are_refused(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("boatlift.connectors.pushes.recorder.LARGEST_ROWS", 1000)
+    monkeypatch.setattr(recorder, "LARGEST_ROWS", 1000)
     with pytest.raises(bl.InvalidError, match=r"\[PUSH_TOO_LARGE\]"):
         source.put(*range(200))
     source.put(1)
 
 
 def test_objects_have_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("boatlift.connectors.pushes.recorder.OBJECT_BYTES", 1)
+    monkeypatch.setattr(recorder, "OBJECT_BYTES", 1)
     begun, go = threading.Event(), threading.Event()
     store = LocalStore.open(tmp_path, create=True)
     source = Source(tmp_path, store=store)

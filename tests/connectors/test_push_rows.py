@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pyspark.sql import types as T
 
 import boatlift as bl
-from boatlift.connectors.pushes.rows import PushedRows
+from boatlift.connectors.push.rows import PushedRows
 from support.push_source import SCHEMA
 
 EVERYTHING = T.StructType(

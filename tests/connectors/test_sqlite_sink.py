@@ -20,7 +20,8 @@ import pyarrow as pa
 import pytest
 
 from boatlift.connectors import sqlite
-from boatlift.connectors.sqlite import SqliteSink
+from boatlift.connectors.sqlite import verify as sqlite_verify
+from boatlift.connectors.sqlite.sink import SqliteSink
 from boatlift.dataflow.contracts import Outcome, SinkContext
 from boatlift.errors import DataError, Finding, InvalidError, UnavailableError
 from connectors.cases import SqliteCase
@@ -333,7 +334,7 @@ def test_verify_looks_again_if_somebody_wrote_meanwhile(tmp_path: Path, monkeypa
             owners.append(opened(tmp_path, 3))
             yield Finding(str(path), "SINK_DAMAGED", "half of one state and half of another")
 
-    monkeypatch.setattr("boatlift.connectors.sqlite_verify._findings", findings)
+    monkeypatch.setattr(sqlite_verify, "_findings", findings)
     assert list(sqlite(tmp_path / "out.db", table="results", key=["k"]).verify()) == []
     assert ways == ["immutable=1", "mode=ro"]
     owners[0].close()

@@ -8,7 +8,7 @@ import pytest
 
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
-from boatlift.storage.records import Claim
+from boatlift.storage.records.records import Claim
 from support.commands import boatlift, without_java
 
 PLAIN = """

@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from boatlift.console.app import main
-from boatlift.engine.identity import recorded_program
 from boatlift.errors import BoatliftError, DataError
-from boatlift.storage.facts import Chosen, Result, State
+from boatlift.runtime.recorded_program import recorded_program
+from boatlift.storage.records.facts import Checkpoint, Determinant, StepDigest
 from support.hostile_stores import add_object, crashed_store, odd_record
 from support.hosts import open_store, run
 from support.memory_engine import PROGRAM, MemoryEngine, World
@@ -49,7 +49,7 @@ def status_of(arguments: list[str], root: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def chosen(outcome: bytes, time: int = 7) -> bytes:
-    packed = msgspec.msgpack.encode(Chosen("rows", time, None, "HERE"))
+    packed = msgspec.msgpack.encode(Determinant("rows", time, None, "HERE"))
     return packed.replace(b"\xa4HERE", outcome)
 
 
@@ -118,7 +118,7 @@ def test_records_that_fit_no_execution_are_refused_or_do_no_harm(
 def test_a_step_that_nobody_can_have_reached_is_refused_by_who_would_count_to_it(
     far: int, crashed: tuple[Path, World], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for added in (Result("sums", far, "d"), State("sums", (far,), None)):
+    for added in (StepDigest("sums", far, "d"), Checkpoint("sums", (far,), None)):
         copied(crashed, tmp_path / "store")
         add_object(tmp_path / "store", [added])
         assert status_of(["explain"], tmp_path / "store", monkeypatch) == 5

@@ -16,10 +16,10 @@ from boatlift.console.shows import show_checkpoints
 from boatlift.console.status import show_status
 from boatlift.errors import InvalidError
 from boatlift.recovery.constraints import told as told_frontier
-from boatlift.storage.contents import contents_with
-from boatlift.storage.facts import Chosen, Result, Sent, State
 from boatlift.storage.log import Log
-from boatlift.storage.records import Claim, Committed
+from boatlift.storage.records.facts import Checkpoint, Determinant, LoggedMessage, StepDigest
+from boatlift.storage.records.payloads import contents_with
+from boatlift.storage.records.records import Claim, SinkCommit
 from boatlift.times import EPOCH, LAST, Frontier, Sequence, all_times
 from support.facts import made, run_of, saved
 from support.hosts import open_store
@@ -31,9 +31,9 @@ def crashed(root: Path) -> Log:
     """Steps 0…6 are recorded and executed, a checkpoint is of step 3, the sinks hold all but the newest of `totals`."""
     log = claimed(open_store(root), Claim("host", 1, 1_700_000_000_000, PROGRAM, {}))
     log.append([made(time, "rows") for time in range(7)])
-    log.append([Result("clean", time, "d", 10, 500.0) for time in range(7)])
-    log.append([Result("sums", time, "d", 10, 1000.0 * time) for time in range(7)])
-    log.append([Committed("all", 6), Committed("totals", 5), saved(3, run_of(b"state", "runs/1"))])
+    log.append([StepDigest("clean", time, "d", 10, 500.0) for time in range(7)])
+    log.append([StepDigest("sums", time, "d", 10, 1000.0 * time) for time in range(7)])
+    log.append([SinkCommit("all", 6), SinkCommit("totals", 5), saved(3, run_of(b"state", "runs/1"))])
     return log
 
 
@@ -70,7 +70,7 @@ def test_it_is_told_to_people_and_programs(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_nothing_is_executed_again_where_all_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    crashed(tmp_path).append([saved(6, run_of(b"state", "runs/2")), Committed("totals", 6)])
+    crashed(tmp_path).append([saved(6, run_of(b"state", "runs/2")), SinkCommit("totals", 6)])
     show_explanation(tmp_path, ["sums"], as_json=False)
     assert "Nothing is executed again." in capsys.readouterr().out
 
@@ -85,7 +85,7 @@ def test_who_is_not_there_cannot_fail(tmp_path: Path) -> None:
 def test_what_is_kept_and_for_whom(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log, store = crashed(tmp_path), open_store(tmp_path)
     message = contents_with([run_of(b"message", "runs/3"), run_of(b"state", "runs/1")], rows=1)
-    log.append([Sent("clean->sums", 4, message)])
+    log.append([LoggedMessage("clean->sums", 4, message)])
     store.create("runs/9", b"nobody's")
     kept = {each.what: each for each in kept_in(store, log)}
     assert (kept["positions"].whose, kept["positions"].times, kept["positions"].why) == (
@@ -115,11 +115,13 @@ def test_what_is_taken_as_it_comes_is_told_by_how_much_came_of_each(tmp_path: Pa
     log = claimed(open_store(tmp_path), Claim("host", 1, 1_700_000_000_000, ANSWERS, {}))
     taken = ["queries->asked", "sums->asked", "queries->asked", "queries->asked", "sums->asked"]
     log.append([made(time, "rows") for time in range(2)] + [made(time, "queries") for time in range(3)])
-    log.append([Result("sums", time, "d", 10, 500.0) for time in range(2)])
-    log.append([Chosen("asked", number, edge, None) for number, edge in enumerate(taken)])
-    log.append([Result("asked", number, "d", 5, 100.0) for number in range(5)])
+    log.append([StepDigest("sums", time, "d", 10, 500.0) for time in range(2)])
+    log.append([Determinant("asked", number, edge, None) for number, edge in enumerate(taken)])
+    log.append([StepDigest("asked", number, "d", 5, 100.0) for number in range(5)])
     checkpoint = (("queries->asked", 0), ("sums->asked", 0))
-    log.append([State("asked", checkpoint, contents_with([run_of(b"tables", "runs/1")])), Committed("answers", 4)])
+    log.append(
+        [Checkpoint("asked", checkpoint, contents_with([run_of(b"tables", "runs/1")])), SinkCommit("answers", 4)]
+    )
     told = explanation_of(log, frozenset({"asked"}))
     assert told["processors"]["asked"]["does"] == (
         "asked restores its checkpoint of the first 1 of queries->asked and 1 of sums->asked, "
@@ -152,9 +154,14 @@ def test_no_name_is_cut(
             f"processor {LONG}{n}": {"reads": f"{LONG}0", "keys": ["k"]}, f"sink out{n}": {"reads": f"{LONG}{n}"}
         }  # fmt: skip
     log = claimed(open_store(tmp_path), Claim("host", 1, 1_700_000_000_000, program, {}))
-    log.append([made(0, "rows"), *(Sent(edge, 0, contents_with([run_of(b"x", f"runs/{edge[-1]}")])) for edge in EDGES)])
+    log.append(
+        [
+            made(0, "rows"),
+            *(LoggedMessage(edge, 0, contents_with([run_of(b"x", f"runs/{edge[-1]}")])) for edge in EDGES),
+        ]
+    )
     log.append([saved(0, run_of(b"x", "runs/1"), processor=f"{LONG}{n}") for n in (1, 2)])
-    log.append([Result(f"{LONG}{n}", time, "d", 10, 500.0) for n in (1, 2) for time in (0, 1)])
+    log.append([StepDigest(f"{LONG}{n}", time, "d", 10, 500.0) for n in (1, 2) for time in (0, 1)])
     if on_a_terminal:
         monkeypatch.setattr(tables, "console", lambda: Console(width=80, force_terminal=True, no_color=True))
         for module in (explain, kept, shows, status):

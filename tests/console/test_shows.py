@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 import boatlift as bl
-from boatlift.connectors.parquet import ParquetSink
+from boatlift.connectors.parquet.sink import ParquetSink
 from boatlift.console.shows import show_checkpoints, show_log, show_plan, show_verification
-from boatlift.storage.contents import contents_with
-from boatlift.storage.facts import State
 from boatlift.storage.log import name_of
+from boatlift.storage.records.facts import Checkpoint
+from boatlift.storage.records.payloads import contents_with
 from connectors.conformance import context, put
 from support.crash_data import make_data
 from support.facts import small_store
@@ -74,7 +74,7 @@ def test_the_log_is_told_record_by_record(tmp_path: Path, capsys: pytest.Capture
     small_store(tmp_path, stopped=True)
     show_log(tmp_path, as_json=False)
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[2] for line in lines] == ["Snapshot", "Chosen", "Committed", "Result", "Stopped"]
+    assert [line.split()[2] for line in lines] == ["snapshot", "chosen", "committed", "result", "stopped"]
     assert "numbers" in lines[1]
     show_log(tmp_path, as_json=True)
     told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
@@ -99,7 +99,7 @@ def test_checkpoints_of_who_takes_its_inputs_as_they_come_are_told_by_how_many_i
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = claimed(open_store(tmp_path))
-    log.append([State("asked", (("live->asked", 4), ("queries->asked", 1)), contents_with([]))])
+    log.append([Checkpoint("asked", (("live->asked", 4), ("queries->asked", 1)), contents_with([]))])
     show_checkpoints(tmp_path, as_json=False)
     (row,) = [line for line in capsys.readouterr().out.splitlines() if "asked" in line]
     assert [cell.strip() for cell in row.strip("│ ").split("│")][:2] == ["asked", "6"], "events 0…6"

@@ -12,8 +12,8 @@ from rich.console import Console
 import boatlift as bl
 from boatlift.console.live import Live
 from boatlift.dataflow import Json, Plan
-from boatlift.runtime.host import Host
-from boatlift.runtime.progress import Progress
+from boatlift.runtime.host.host import Host
+from boatlift.runtime.host.progress import Progress
 from support.hosts import Background, open_store
 from support.memory_engine import ROWS_A_STEP, World
 from support.memory_flows import ANY, FlowEngine, batch, inputs_only, lazy, union

@@ -12,11 +12,11 @@ import pytest
 
 from boatlift.console.explain import explanation_of
 from boatlift.console.status import show_status, status_of
-from boatlift.engine.identity import recorded_program
 from boatlift.runtime.graph import program_of
-from boatlift.runtime.processes import this_process
+from boatlift.runtime.inspect.processes import this_process
+from boatlift.runtime.recorded_program import recorded_program
 from boatlift.storage.log import Log
-from boatlift.storage.records import Claim, Committed, Stopped
+from boatlift.storage.records.records import Claim, SinkCommit, Stopped
 from support.facts import gave, made, run_of, saved, stable
 from support.hosts import RaisingEngine, open_store, run
 from support.logs import claimed
@@ -33,9 +33,9 @@ def crashed(root: Path, program: dict[str, Any]) -> Log:
     """Steps 0…6 are recorded and executed, a checkpoint is of step 3, the sinks hold all but the newest of `totals`."""
     log = claimed(open_store(root), claim(program))
     log.append([*(made(time, "rows") for time in range(7)), *(gave(time, "clean") for time in range(7))])
-    log.append([Committed("all", 6)])
+    log.append([SinkCommit("all", 6)])
     if "processor sums" in program:
-        log.append([*(gave(time, "sums") for time in range(7)), Committed("totals", 5)])
+        log.append([*(gave(time, "sums") for time in range(7)), SinkCommit("totals", 5)])
         log.append([saved(3, run_of(b"state", "runs/1"))])
     return log
 
@@ -62,7 +62,7 @@ def test_a_stateless_unit_whose_sink_holds_everything_replays_nothing(tmp_path: 
 
 def test_after_a_clean_stop_nothing_is_replayed_though_more_is_recorded(tmp_path: Path) -> None:
     log = crashed(tmp_path, PROGRAM)
-    log.append([made(7, "rows"), saved(6, run_of(b"more", "runs/2")), Committed("totals", 6), Stopped()])
+    log.append([made(7, "rows"), saved(6, run_of(b"more", "runs/2")), SinkCommit("totals", 6), Stopped()])
     state = status_of(log)
     assert state["stopped_cleanly"]
     assert {at["to_replay"] for at in state["processors"].values()} == {0}

@@ -10,7 +10,7 @@ import pytest
 import boatlift as bl
 from boatlift.console.app import main
 from boatlift.dataflow import plan
-from boatlift.engine.errors_of_jobs import explain, remedy
+from boatlift.spark.jobs.diagnosis import explain, remedy
 
 pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts application invoked without tokens")
 
@@ -30,7 +30,7 @@ ValueError: {OWN_TEXT}
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setattr("boatlift.engine.session.session", lambda *_, **__: None)
+    monkeypatch.setattr("boatlift.spark.session.session.session", lambda *_, **__: None)
     return tmp_path
 
 
@@ -39,7 +39,7 @@ def no_session(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("a JVM is started for nothing")
 
-    monkeypatch.setattr("boatlift.engine.session.session", refuse)
+    monkeypatch.setattr("boatlift.spark.session.session.session", refuse)
 
 
 def boatlift(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -132,7 +132,7 @@ def test_what_a_failed_step_advises_to_type_is_typed_as_it_stands_and_the_users_
         "import boatlift as bl\nflow = bl.Dataflow('mine')\n"
         "flow.source('rows', bl.generator({'n': 'id'}, rows_per_step=1)).sink('out', bl.parquet('out'))\n"
     )
-    monkeypatch.setattr("boatlift.running.run", fail)
+    monkeypatch.setattr("boatlift.api.running.run", fail)
     assert boatlift(monkeypatch, "run", "advised:flow", "--store", "my store; ls") == 7
     told = capsys.readouterr().err.splitlines()
     assert told[-1] == (

@@ -14,7 +14,7 @@ from boatlift.console.kept import show_kept
 from boatlift.console.shows import show_checkpoints, show_log, show_verification
 from boatlift.console.status import show_status
 from boatlift.dataflow import Plan
-from boatlift.runtime import host
+from boatlift.runtime.host import host
 from boatlift.storage.log import Log
 from support.hosts import open_store, run
 from support.memory_engine import World

@@ -90,7 +90,7 @@ class Lives:
         self._folder, self._environment = folder, {**environment, "PUSH_ACK": ack}
 
     @contextmanager
-    def life(self, port: int, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    def incarnation(self, port: int, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
         command = [sys.executable, "-m", "boatlift.testing.crash", "support.crash_pushes:flow", "--store", "store"]
         told = {**os.environ, **self._environment, "PYTHONPATH": str(TESTS), "PUSH_AT": f"127.0.0.1:{port}"}
         with (self._folder / "log.txt").open("a") as log:
@@ -105,7 +105,7 @@ class Lives:
         return (self._folder / "log.txt").read_text()[-3000:]
 
     def judge(self, clients: Clients) -> None:
-        with self.life(clients.port, "--available-now") as last:
+        with self.incarnation(clients.port, "--available-now") as last:
             assert last.wait(PATIENCE) == 0, self.told()
         there = [(row["client"], row["id"]) for row in pq.read_table(self._folder / "out").to_pylist()]
         assert len(there) == len(set(there)), "doubled"
@@ -120,7 +120,7 @@ def test_every_row_is_there_once_wherever_the_process_is_killed(tmp_path: Path, 
     with ReservedPort() as port:
         with Clients(port.number) as clients:
             for point in POINTS:
-                with lives.life(port.number, "--at", point) as process:
+                with lives.incarnation(port.number, "--at", point) as process:
                     assert process.wait(PATIENCE) == -signal.SIGKILL, f"{point}: {lives.told()}"
         assert len(clients.told) > len(POINTS)
         lives.judge(clients)
@@ -139,9 +139,9 @@ def test_a_process_that_slept_over_a_takeover_acknowledges_nothing_that_is_not_t
 ) -> None:
     lives = Lives(tmp_path, {}, ack)  # two at once need two JVMs
     with ReservedPort() as port, ReservedPort() as other:
-        with Clients(port.number) as clients, lives.life(port.number, "--at", point, "--pause") as sleeper:
+        with Clients(port.number) as clients, lives.incarnation(port.number, "--at", point, "--pause") as sleeper:
             until(lambda: Path(f"/proc/{sleeper.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T")
-            with lives.life(other.number) as process:
+            with lives.incarnation(other.number) as process:
                 clients.port = other.number
                 known = len(clients.told)
                 until(lambda: len(clients.told) > known + 20)

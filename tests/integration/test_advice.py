@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 import boatlift as bl
 from boatlift.dataflow import plan
 from boatlift.dataflow.advice import OF_DATAFLOW, OF_GROUPED, OF_STREAM
-from boatlift.engine.program import compile_program
+from boatlift.spark.program import compile_program
 
 pytestmark = pytest.mark.spark
 

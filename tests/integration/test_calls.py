@@ -17,7 +17,7 @@ import pytest
 
 import boatlift as bl
 from boatlift.console.explain import explanation_of
-from boatlift.runtime import host
+from boatlift.runtime.host import host
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from support.dying import DiesError, dying_at

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import boatlift as bl
+from boatlift.api.running import run_plan
 from boatlift.dataflow import plan
-from boatlift.running import run_plan
 from boatlift.storage.local import LocalStore
 from support.crash_data import make_data
 
@@ -122,7 +122,7 @@ def test_bits_do_not_depend_on_the_number_of_tasks(
     shutil.rmtree(here / "store")
     shutil.rmtree(here / "history")
     (here / "answers.db").unlink()
-    monkeypatch.setattr("boatlift.engine.step_plans.tasks_for", lambda _weight, _parallelism: tasks)
+    monkeypatch.setattr("boatlift.spark.jobs.planner.tasks_for", lambda _weight, _parallelism: tasks)
     bl.run(sums_flow(), store="store", available_now=True, spark=spark)
     assert history(here / "history") == expected
 

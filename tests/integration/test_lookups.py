@@ -15,9 +15,9 @@ import pytest
 
 import boatlift as bl
 from boatlift.console.status import status_of
-from boatlift.storage.facts import Chosen
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
+from boatlift.storage.records.facts import Determinant
 from support.dying import DiesError, dying_at
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def test_what_was_answered_is_answered_the_same_from_the_recorded_order(spark: S
         run(spark, on_progress=dying_at("commit", "answers", 5))
     before = rows("SELECT * FROM answers ORDER BY id")
     log = Log.open(LocalStore.open(Path("store"), create=False), None)
-    assert any(isinstance(f, Chosen) and f.processor == "told" and f.taken for f in log.history.standing.facts())
+    assert any(isinstance(f, Determinant) and f.processor == "told" and f.taken for f in log.history.standing.facts())
     replayed: set[int] = set()
 
     def note(progress: bl.Progress) -> None:

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import boatlift as bl
-from boatlift.runtime import host
+from boatlift.runtime.host import host
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,11 +10,11 @@ import pytest
 
 import boatlift as bl
 from boatlift.dataflow import Policy
-from boatlift.engine.spark_engine import SparkEngine
-from boatlift.runtime import host
-from boatlift.storage.facts import Sent, State, Taken
+from boatlift.runtime.host import host
+from boatlift.spark.engine import SparkEngine
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
+from boatlift.storage.records.facts import Checkpoint, LoggedInput, LoggedMessage
 from boatlift.storage.verify import verify
 from support.dying import DiesError
 from support.running import running
@@ -92,7 +92,7 @@ def test_no_policy_changes_a_result(policy: Policy, expected: dict[str, list[str
 def test_what_is_eager_is_never_executed_again(expected: dict[str, list[str]], spark: SparkSession) -> None:
     with pytest.raises(DiesError):
         bl.run(flow_of(bl.Eager()), "store", available_now=True, spark=spark, on_progress=dies)
-    durable = max(fact.frontier[0] for fact in facts() if isinstance(fact, State))
+    durable = max(fact.frontier[0] for fact in facts() if isinstance(fact, Checkpoint))
     executed = run(flow_of(bl.Eager()), spark)
     assert min(executed["sums"]) == durable + 1
     assert history() == expected
@@ -104,17 +104,17 @@ def test_input_logging_keeps_nothing_but_determinants_and_begins_at_the_start(
     policy = bl.Lazy(every=None)
     with pytest.raises(DiesError):
         bl.run(flow_of(policy), "store", available_now=True, spark=spark, on_progress=dies)
-    assert not any(isinstance(fact, State | Sent | Taken) for fact in facts())
+    assert not any(isinstance(fact, Checkpoint | LoggedMessage | LoggedInput) for fact in facts())
     assert run(flow_of(policy), spark)["sums"] == list(range(ROWS // STEP))
-    assert not any(isinstance(fact, State | Sent | Taken) for fact in facts())
+    assert not any(isinstance(fact, Checkpoint | LoggedMessage | LoggedInput) for fact in facts())
     assert history() == expected
 
 
 def test_a_history_is_what_was_taken(expected: dict[str, list[str]], spark: SparkSession) -> None:
     with pytest.raises(DiesError):
         bl.run(flow_of(bl.History()), "store", available_now=True, spark=spark, on_progress=dies)
-    assert any(isinstance(fact, Taken) for fact in facts())
-    assert not any(isinstance(fact, State) for fact in facts())
+    assert any(isinstance(fact, LoggedInput) for fact in facts())
+    assert not any(isinstance(fact, Checkpoint) for fact in facts())
     run(flow_of(bl.History()), spark)
     assert history() == expected
 
@@ -124,7 +124,7 @@ def test_an_eager_transform_is_a_firewall(expected: dict[str, list[str]], spark:
     flow = flow_of(bl.Lazy(every=None), cleaning=bl.Eager())
     with pytest.raises(DiesError):
         bl.run(flow, "store", available_now=True, spark=spark, on_progress=dies)
-    durable = {fact.time for fact in facts() if isinstance(fact, Sent)}
+    durable = {fact.time for fact in facts() if isinstance(fact, LoggedMessage)}
     executed = run(flow, spark)
     assert durable >= set(range(DIES_AT + 1))
     assert not durable.intersection(executed.get("clean", []))

@@ -15,9 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import boatlift as bl
-from boatlift.connectors.pushes.source import PushSource
+from boatlift.connectors.push.source import PushSource
 from boatlift.console.look import show_rows
-from boatlift.runtime.progress import Progress
+from boatlift.runtime.host.progress import Progress
 from boatlift.storage.local import LocalStore
 from boatlift.storage.verify import verify
 from support.dying import DiesError, dying_at

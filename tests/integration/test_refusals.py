@@ -17,8 +17,8 @@ import pytest
 import boatlift as bl
 from boatlift.console.app import main
 from boatlift.dataflow import plan
-from boatlift.engine.spark_engine import SparkEngine
-from boatlift.runtime.host import Host
+from boatlift.runtime.host.host import Host
+from boatlift.spark.engine import SparkEngine
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from support.crash_data import make_data

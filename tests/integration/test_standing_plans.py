@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import boatlift as bl
-from boatlift.engine.in_task import Told
-from boatlift.engine.step_plans import StepPlan, StepPlanner
+from boatlift.spark.jobs.planner import StepPlan, StepPlanner
+from boatlift.spark.tasks.parameters import JobParameters
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -127,24 +127,24 @@ def test_a_step_that_is_too_much_to_tell_or_too_large_has_its_own(
     source(flow).transform("same", lambda df: df).sink("out", bl.parquet("out"))
     with pushed(flow, spark) as push:
         push(0)
-        monkeypatch.setattr("boatlift.engine.standing_plans.MOST_TOLD", 1)
+        monkeypatch.setattr("boatlift.spark.jobs.plan_cache.MOST_TOLD", 1)
         push(1)
         push(2)
-        monkeypatch.setattr("boatlift.engine.standing_plans.MOST_TOLD", 10_000)
+        monkeypatch.setattr("boatlift.spark.jobs.plan_cache.MOST_TOLD", 10_000)
         push(3)
-        monkeypatch.setattr("boatlift.engine.step_plans.ONE_TASK_BYTES", 1)
+        monkeypatch.setattr("boatlift.spark.jobs.planner.ONE_TASK_BYTES", 1)
         push(4)
     assert [row["id"] for row in out()] == [0, 1, 2, 3, 4]
     assert len(planned) == 4
 
 
 def test_each_process_makes_its_own(spark: SparkSession, planned: list[str]) -> None:
-    for life in range(2):
+    for incarnation in range(2):
         flow = bl.Dataflow("lives")
         source(flow).transform("same", lambda df: df).sink("out", bl.parquet("out"))
         with pushed(flow, spark) as push:
-            push(2 * life)
-            push(2 * life + 1)
+            push(2 * incarnation)
+            push(2 * incarnation + 1)
     assert planned == ["same", "same"]
     assert [row["id"] for row in out()] == [0, 1, 2, 3]
 
@@ -181,9 +181,11 @@ def test_what_tasks_were_not_told_is_no_answer(spark: SparkSession, monkeypatch:
     def crossed(plan: StepPlan, *held: Any) -> Any:
         return run(replace(plan, told=msgspec.structs.replace(plan.told, first=7, last=7)), *held)
 
-    tell = Told.to_tasks
+    tell = JobParameters.to_tasks
     monkeypatch.setattr(StepPlan, "run", crossed)
-    monkeypatch.setattr(Told, "to_tasks", lambda told, context: tell(msgspec.structs.replace(told, first=0), context))
+    monkeypatch.setattr(
+        JobParameters, "to_tasks", lambda told, context: tell(msgspec.structs.replace(told, first=0), context)
+    )
     running = bl.start(flow, "store", spark=spark)
     with pytest.raises(bl.UnavailableError, match=r"\[NOT_RUNNING\]"):
         flow.push("rows", {"id": 1}, timeout=60)

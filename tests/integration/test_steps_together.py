@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import boatlift as bl
-from boatlift.engine import spark_engine
-from boatlift.engine.spark_engine import SparkEngine
-from boatlift.runtime.regimes.acts import Take
+from boatlift.runtime.machine.instructions import StepInput
+from boatlift.spark import engine as spark_engine
+from boatlift.spark.engine import SparkEngine
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,7 +48,7 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes: list[int] = []
     job = SparkEngine._job
 
-    def counted(engine: SparkEngine, unit: str, takes: Sequence[Take], state: Any) -> object:
+    def counted(engine: SparkEngine, unit: str, takes: Sequence[StepInput], state: Any) -> object:
         sizes.append(len(takes))
         return job(engine, unit, takes, state)
 
@@ -174,7 +174,7 @@ def test_what_fails_together_and_not_again_is_made_once(
     failing = SparkEngine._job
     failed: list[int] = []
 
-    def once(engine: SparkEngine, unit: str, takes: Sequence[Take], state: Any) -> object:
+    def once(engine: SparkEngine, unit: str, takes: Sequence[StepInput], state: Any) -> object:
         made = failing(engine, unit, takes, state)
         if len(takes) > 1 and not failed:
             failed.append(takes[0].time)
@@ -231,7 +231,7 @@ def test_a_stop_waits_for_no_more_than_the_step_under_way_where_each_is_a_job(
         hasten(engine)
         asked.set()
 
-    def fails(engine: SparkEngine, unit: str, takes: Sequence[Take], state: Any) -> object:
+    def fails(engine: SparkEngine, unit: str, takes: Sequence[StepInput], state: Any) -> object:
         if len(takes) > 1:
             raise ConnectionError("the executor is gone")
         made = failing(engine, unit, takes, state)

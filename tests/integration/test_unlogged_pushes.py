@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import boatlift as bl
-from boatlift.connectors.parquet import ParquetSink
+from boatlift.connectors.parquet.sink import ParquetSink
 from boatlift.console.look import show_rows
 from boatlift.dataflow import plan
 from boatlift.runtime.graph import program_of
-from boatlift.storage.codec import decode_input
 from boatlift.storage.local import LocalStore
+from boatlift.storage.records.codec import decode_input
 from boatlift.storage.verify import verify
 from support.dying import DiesError, dying_at
 from support.running import running
@@ -165,11 +165,11 @@ def test_a_sink_that_fails_after_some_of_many_steps_is_given_the_others(
 
 
 def test_what_is_sent_is_durable_with_the_state_and_where_several_sinks_follow_at_once() -> None:
-    alone = program_of(plan(passed())).regimes
+    alone = program_of(plan(passed())).durabilities
     assert (alone["twice"].messages, alone["twice"].with_state) == (False, False)
-    counts = program_of(plan(counted())).regimes["counts"]
+    counts = program_of(plan(counted())).durabilities["counts"]
     assert (counts.messages, counts.with_state) == (False, True)
-    several = program_of(plan(summed())).regimes
+    several = program_of(plan(summed())).durabilities
     assert several["all"].messages
     assert (several["counts"].messages, several["counts"].with_state) == (False, True)
 

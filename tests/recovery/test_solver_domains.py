@@ -11,15 +11,15 @@ from boatlift.times import (
     EPOCH,
     IDENTITY,
     LAST,
+    ArrivalOrder,
     Coarse,
-    Cuts,
     Enter,
+    EpochBoundaries,
     Feedback,
     Fine,
     FromSequence,
     Leave,
     Loop,
-    Order,
     Sequence,
     ToSequence,
 )
@@ -79,7 +79,7 @@ def with_a_sequence(draw):
     taken = draw(
         st.lists(st.sampled_from(domain.edges), max_size=6).filter(lambda t: max(map(t.count, domain.edges)) <= 3)
     )
-    order = Order(domain, taken)
+    order = ArrivalOrder(domain, taken)
     times = [order.at(event) for event in range(len(taken))]
     events = list(range(len(taken)))
     middle = processor(draw, domain, times, ["m-p"], (Kind.STATEFUL,), order)
@@ -127,7 +127,7 @@ def with_coarse_epochs(draw):
     """A source read by a batch processor of coarse epochs and by a fast one; both meet again."""
     # An open epoch could end anywhere, and the checker knows only what is there.
     ends = sorted({EPOCHS - 1, *draw(st.sets(st.integers(0, EPOCHS - 1)))})
-    cuts = Cuts(ends)
+    cuts = EpochBoundaries(ends)
     batch = processor(draw, EPOCH, list(range(len(ends))), ["batch-join"])
     return SetWorld(
         {

@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 
 from boatlift.errors import BoatliftError, DataError, UnavailableError, UserCodeError
-from boatlift.runtime.attempts import Attempts
+from boatlift.runtime.host.retries import Retries
 
 RAISED = "a function of clean raised at step 3 of sums: ValueError: invalid literal"
 
 
-def attempts() -> Attempts:
-    return Attempts(3, 0.1)
+def attempts() -> Retries:
+    return Retries(3, 0.1)
 
 
-def failures(tried: Attempts, errors: list[BoatliftError], *, deterministic: bool = True) -> list[float | None]:
+def failures(tried: Retries, errors: list[BoatliftError], *, deterministic: bool = True) -> list[float | None]:
     return [tried.failed("sums", 3, error, deterministic=deterministic) for error in errors]
 
 

@@ -12,12 +12,12 @@ import pytest
 import boatlift as bl
 from boatlift.dataflow import Plan, plan
 from boatlift.errors import DataError, DivergedError
-from boatlift.runtime.decisions import Decisions
 from boatlift.runtime.engine import StepResult
-from boatlift.runtime.regimes.acts import Take
-from boatlift.storage.history import History
+from boatlift.runtime.host.overrides import Overrides
+from boatlift.runtime.machine.instructions import StepInput
 from boatlift.storage.log import Log
-from boatlift.storage.records import Decided
+from boatlift.storage.records.history import LogHistory
+from boatlift.storage.records.records import Override
 from support.dying import DiesError, dying_at
 from support.hosts import open_store, run
 from support.memory_engine import MemoryEngine, World
@@ -33,7 +33,7 @@ class Changed(MemoryEngine):
         super().__init__(world, every=100)
         self.unit = unit
 
-    def _step(self, unit: str, take: Take, state: Any) -> StepResult:
+    def _step(self, unit: str, take: StepInput, state: Any) -> StepResult:
         made = super()._step(unit, take, state)
         if (unit, take.time) != (self.unit, AT):
             return made
@@ -102,12 +102,12 @@ def merged(policy: bl.Ephemeral | bl.Eager) -> Plan:
     return plan(flow)
 
 
-def decided(record: Decided, policy: bl.Ephemeral | bl.Eager) -> Decisions:
-    return Decisions(History.of([record]), accept=False, skip=(), recorded={}, plan=merged(policy))
+def decided(record: Override, policy: bl.Ephemeral | bl.Eager) -> Overrides:
+    return Overrides(LogHistory.of([record]), accept=False, skip=(), recorded={}, plan=merged(policy))
 
 
 def test_a_step_that_failed_of_a_unit_that_other_policies_make_refuses_no_program() -> None:
-    failed = Decided("failed", "first", 3, "it always fails", (("rows->first", 2),))
+    failed = Override("failed", "first", 3, "it always fails", (("rows->first", 2),))
     assert list(merged(bl.Eager()).units) == ["first", "second"]
     assert list(merged(bl.Ephemeral()).units) == ["second"]
     for policy in (bl.Eager(), bl.Ephemeral()):
@@ -116,7 +116,7 @@ def test_a_step_that_failed_of_a_unit_that_other_policies_make_refuses_no_progra
 
 
 def test_a_skipped_step_of_a_unit_that_other_policies_make_is_refused_with_what_to_do() -> None:
-    skipped = Decided("skipped", "first", 3, "step 3 of first gives nothing", (("rows->first", 2),))
+    skipped = Override("skipped", "first", 3, "step 3 of first gives nothing", (("rows->first", 2),))
     assert decided(skipped, bl.Eager()).passed_over == {("first", "rows->first", 2)}
     with pytest.raises(DataError, match=r"\[PROGRAM_CHANGED\] step 3 of first was skipped.*: run it with those under"):
         decided(skipped, bl.Ephemeral())

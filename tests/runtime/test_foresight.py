@@ -7,8 +7,8 @@ import pytest
 
 import boatlift as bl
 from boatlift.dataflow import Policy, plan
-from boatlift.runtime.foresight import costs_of, needless_policies
 from boatlift.runtime.graph import program_of
+from boatlift.runtime.inspect.failure_costs import costs_of, needless_policies
 
 ANY: Any = object()
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from boatlift.errors import UnavailableError
-from boatlift.runtime.host import Host
-from boatlift.runtime.progress import Progress
-from boatlift.runtime.regimes.acts import Take
+from boatlift.runtime.host.host import Host
+from boatlift.runtime.host.progress import Progress
+from boatlift.runtime.machine.instructions import StepInput
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from support.facts import Unsynced
@@ -56,7 +56,7 @@ def test_it_runs_on_until_it_is_stopped(tmp_path: Path) -> None:
 class Apart(MemoryEngine):
     """Each step is a run of its own."""
 
-    def together(self, unit: str, takes: Sequence[Take]) -> int:
+    def together(self, unit: str, takes: Sequence[StepInput]) -> int:
         return 1
 
 

@@ -11,13 +11,13 @@ import pytest
 
 from boatlift.dataflow import Outcome
 from boatlift.errors import FencedError
-from boatlift.runtime import host
-from boatlift.runtime.host import Host
-from boatlift.storage.codec import decode_group
-from boatlift.storage.facts import Result
+from boatlift.runtime.host import host
+from boatlift.runtime.host.host import Host
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import LOG
-from boatlift.storage.records import RunRef
+from boatlift.storage.records.codec import decode_group
+from boatlift.storage.records.facts import StepDigest
+from boatlift.storage.records.records import RunRef
 from support.facts import Unsynced
 from support.hosts import PATIENCE, Background, RaisingEngine, check_store, open_store, run
 from support.memory_engine import MemoryEngine, World
@@ -128,7 +128,7 @@ class TellingStore(LocalStore):
         super().create(name, content)
         if name.startswith(LOG) and isinstance(content, bytes):
             _, records = decode_group(content, name)
-            if any(isinstance(record, Result) for record in records):
+            if any(isinstance(record, StepDigest) for record in records):
                 self.told.set()
 
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from boatlift.errors import FencedError
-from boatlift.runtime.host import Host
-from boatlift.runtime.kept_runs import KeptRuns
-from boatlift.runtime.progress import Progress
+from boatlift.runtime.host.host import Host
+from boatlift.runtime.host.kept_runs import KeptRuns
+from boatlift.runtime.host.progress import Progress
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
-from boatlift.storage.records import Claim
+from boatlift.storage.records.records import Claim
 from boatlift.storage.verify import verify
 from support.facts import Unsynced, run_of
 from support.hosts import Background, open_store, run

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from boatlift.dataflow import Plan
-from boatlift.runtime.progress import Progress
+from boatlift.runtime.host.progress import Progress
 from support.hosts import run
 from support.memory_engine import World
 from support.memory_flows import forgets_with_two_sinks, lookup, merge, two_sinks, union

@@ -3,9 +3,9 @@
 import boatlift as bl
 from boatlift.dataflow import Dataflow, plan
 from boatlift.runtime.graph import program_of
-from boatlift.runtime.open_epochs import OpenEpochs
-from boatlift.runtime.regimes import acts as do
-from support.regimes import Driver
+from boatlift.runtime.host.batch_timers import BatchTimers
+from boatlift.runtime.machine import events
+from support.machine_driver import Driver
 
 
 def driver_of(policy, epochs, **options):
@@ -14,7 +14,7 @@ def driver_of(policy, epochs, **options):
     planned = plan(flow)
     driver = Driver(program_of(planned), epochs=epochs, ended=False, clock=lambda time: 1000 * time, **options)
     driver.go()
-    return OpenEpochs(planned), driver
+    return BatchTimers(planned), driver
 
 
 def test_it_is_told_once_for_what_waits_and_when_it_will_have_lasted():
@@ -23,7 +23,7 @@ def test_it_is_told_once_for_what_waits_and_when_it_will_have_lasted():
     assert list(epochs.to_last(processors, 5_000)) == [("fit", 55.0)]
     assert list(epochs.to_last(processors, 6_000)) == [], "it is watched already"
     assert epochs.lasted("fit", processors, 60_000)
-    driver.hear(do.Due("fit", processors["fit"].life))
+    driver.hear(events.TimerFired("fit", processors["fit"].incarnation))
     assert list(epochs.to_last(processors, 70_000)) == []
 
 
@@ -32,11 +32,11 @@ def test_what_has_lasted_and_waits_for_more_is_not_told_again():
     processors = driver.machine.processors
     list(epochs.to_last(processors, 5_000))
     assert epochs.lasted("fit", processors, 60_000)
-    driver.hear(do.Due("fit", processors["fit"].life))
+    driver.hear(events.TimerFired("fit", processors["fit"].incarnation))
     driver.go()
     assert not processors["fit"].running, "nine are wanted"
     assert list(epochs.to_last(processors, 70_000)) == []
-    driver.hear(do.Failed(frozenset({"fit"})))
+    driver.hear(events.ProcessorsFailed(frozenset({"fit"})))
     driver.go()
     assert list(epochs.to_last(processors, 70_000)) == [("fit", 0.0)], "it is forgotten with all else"
 
@@ -55,7 +55,7 @@ def test_rows_are_asked_in_turn_one_at_a_time():
         asked.append(message.time)
         assert list(epochs.to_ask(processors)) == [], "it has not answered"
         assert epochs.still_asks(processors, "fit", message)
-        driver.hear(do.Marked("fit", batch.life, message, {"period": None, "ends": message.time == 2}))
+        driver.hear(events.RowsProbed("fit", batch.incarnation, message, {"period": None, "ends": message.time == 2}))
         driver.go()
         assert not epochs.still_asks(processors, "fit", message)
         epochs.asked("fit")
@@ -67,7 +67,7 @@ def test_a_time_that_was_anothers_ends_nothing():
     processors = driver.machine.processors
     assert list(epochs.to_last(processors, 0)) == [], "the clocks of its steps have ended it, and nothing waits"
     driver.epochs = 62
-    driver.hear(do.Wake("rows"))
+    driver.hear(events.SourceWoken("rows"))
     driver.go()
     assert list(epochs.to_last(processors, 61_000)) == [("fit", 60.0)]
     assert not epochs.lasted("fit", processors, 120_000), "a second too early"

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from boatlift.dataflow import Outcome
-from boatlift.storage.codec import decode_group
-from boatlift.storage.facts import Chosen, Result
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import LOG, Log
+from boatlift.storage.records.codec import decode_group
+from boatlift.storage.records.facts import Determinant, StepDigest
 from support.facts import Unsynced
 from support.hosts import PATIENCE, open_store, run
 from support.memory_engine import MemoryEngine, World
@@ -26,8 +26,8 @@ class HoldingStore(LocalStore):
     def create(self, name: str, content: bytes | Path) -> None:
         if name.startswith(LOG) and isinstance(content, bytes):
             _, records = decode_group(content, name)
-            waited_for = any(isinstance(record, Chosen) for record in records)
-            if not waited_for and any(isinstance(r, Result) and r.processor == "sums" for r in records):
+            waited_for = any(isinstance(record, Determinant) for record in records)
+            if not waited_for and any(isinstance(r, StepDigest) and r.processor == "sums" for r in records):
                 assert self.shown.wait(PATIENCE), "the sink waits for what need not be durable"
         super().create(name, content)
 

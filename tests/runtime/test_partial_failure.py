@@ -10,10 +10,10 @@ import pytest
 
 from boatlift.dataflow import Outcome
 from boatlift.errors import DataError, UnavailableError
-from boatlift.runtime import host
 from boatlift.runtime.engine import StepResult
-from boatlift.runtime.progress import Progress
-from boatlift.runtime.regimes.acts import Run
+from boatlift.runtime.host import host
+from boatlift.runtime.host.progress import Progress
+from boatlift.runtime.machine.instructions import Execute
 from support.hosts import check_store, open_store, run
 from support.memory_engine import MemoryEngine, World
 
@@ -30,7 +30,7 @@ class Fails(MemoryEngine):
         super().__init__(world)
         self.unit, self.left = unit, dict(times)
 
-    def run(self, order: Run, cursor: Any = None) -> tuple[StepResult, ...]:
+    def run(self, order: Execute, cursor: Any = None) -> tuple[StepResult, ...]:
         for take in order.takes:
             if order.processor == self.unit and self.left.get(take.time, 0):
                 self.left[take.time] -= 1
@@ -81,7 +81,7 @@ def test_what_trying_again_cannot_mend_stops_it_at_once(tmp_path: Path) -> None:
     class Changed(MemoryEngine):
         tried = 0
 
-        def run(self, order: Run, cursor: Any = None) -> tuple[StepResult, ...]:
+        def run(self, order: Execute, cursor: Any = None) -> tuple[StepResult, ...]:
             self.tried += 1
             raise DataError("INPUT_CHANGED", "the file is another one")
 
@@ -96,7 +96,7 @@ class Loses(MemoryEngine):
 
     lost = False
 
-    def run(self, order: Run, cursor: Any = None) -> tuple[StepResult, ...]:
+    def run(self, order: Execute, cursor: Any = None) -> tuple[StepResult, ...]:
         if order.processor == "sums" and not self.lost:
             self.lost = True
             (message,) = order.takes[0].inputs

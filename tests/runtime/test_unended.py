@@ -8,27 +8,27 @@ import pytest
 
 import boatlift as bl
 from boatlift.dataflow import Dataflow, plan
-from boatlift.runtime import unended
 from boatlift.runtime.graph import program_of
-from boatlift.runtime.regimes import acts as do
-from boatlift.runtime.unended import UnendedEpochs
-from support.regimes import Driver
+from boatlift.runtime.host import stuck_batches as unended
+from boatlift.runtime.host.stuck_batches import StuckBatches
+from boatlift.runtime.machine import instructions
+from support.machine_driver import Driver
 
 ANY: Any = None  # neither connectors nor functions matter to it
 
 
-def driver_of(policy: bl.Batch, steps: int, **options: Any) -> tuple[UnendedEpochs, Driver]:
+def driver_of(policy: bl.Batch, steps: int, **options: Any) -> tuple[StuckBatches, Driver]:
     flow = Dataflow("flow")
     flow.source("rows", ANY).recompute("fit", lambda df: df, over="batch", policy=policy).sink("out", ANY)
     planned = plan(flow)
     driver = Driver(program_of(planned), epochs=1000, **options)
     go_on(driver, steps)
-    return UnendedEpochs(planned), driver
+    return StuckBatches(planned), driver
 
 
 def go_on(driver: Driver, steps: int) -> None:
     """Goes on until the source is to close the step after these: it is never idle."""
-    waits = driver.go(until=lambda order: isinstance(order, do.Close) and order.time >= steps)
+    waits = driver.go(until=lambda order: isinstance(order, instructions.PollSource) and order.time >= steps)
     driver.later.append(waits)
 
 

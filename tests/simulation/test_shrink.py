@@ -45,7 +45,7 @@ def test_one_seed_is_shown_with_what_it_is(capsys):
     assert simulate_one(Case(0), trace=True) == 0
     shown = capsys.readouterr().out
     assert "source0: source" in shown
-    assert "Place(" in shown
+    assert "CommitSink(" in shown
     assert shown.splitlines()[-1] == "1 seeds, 0 failed"
 
 

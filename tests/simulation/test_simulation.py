@@ -28,11 +28,11 @@ def test_the_seeds_have_everything_in_them():
         forgetful += any(v.forgets for v in simulation.recipe.program().graph.vertices.values())
         parts = simulation.recipe.parts.values()
         merges += any(part.role is Role.ORDERED and not part.keeps for part in parts)
-        chooses = any(not part.deterministic and not part.regime.recorded for part in parts)
+        chooses = any(not part.deterministic and not part.durability.recorded for part in parts)
         unrecorded += chooses and any(fault.kind is FaultKind.FAIL for fault in simulation.faults)
         for part in parts:
             roles[part.role] += 1
-            policies[type(part.regime.policy), part.regime.recorded or part.deterministic] += 1
+            policies[type(part.durability.policy), part.durability.recorded or part.deterministic] += 1
     assert min(roles[role] for role in Role) > 20, roles
     assert forgetful > 60, "a source of a batch never forgets"
     assert unrecorded > 250, "what is not recorded, and a failure of some"
@@ -78,8 +78,8 @@ def test_the_seeds_prepare_several_steps_and_hear_late_answers():
     prepared = late = 0
     for seed in range(60):
         trace = simulate(seed)
-        prepared += any(line.startswith("Prepare(") and line.count("Take(") > 1 for line in trace)
-        late += "an earlier life answers" in trace
+        prepared += any(line.startswith("Prepare(") and line.count("StepInput(") > 1 for line in trace)
+        late += "an earlier incarnation answers" in trace
     assert prepared > 10
     assert late > 10
 
@@ -102,8 +102,8 @@ def test_recorded_events_make_the_machine_again(seed):
     assert told == host.told
     for name, p in host.machine.processors.items():
         again = machine.processors[name]
-        assert (again.done, again.life, again.state, again.sent) == (p.done, p.life, p.state, p.sent)
-    assert str(machine.story) == str(host.machine.story)
+        assert (again.done, again.incarnation, again.state, again.sent) == (p.done, p.incarnation, p.state, p.sent)
+    assert str(machine.transitions) == str(host.machine.transitions)
 
 
 @pytest.mark.parametrize("seed", range(30))

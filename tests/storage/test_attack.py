@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from boatlift.errors import Finding
-from boatlift.storage.codec import Push
-from boatlift.storage.facts import Chosen, Collected
 from boatlift.storage.input_log import MEMO_AFTER, InputLog
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import IDENTITIES, Log
-from boatlift.storage.records import Cursor, Stopped
+from boatlift.storage.records.codec import Push
+from boatlift.storage.records.facts import Determinant, GarbageCollection
+from boatlift.storage.records.records import Cursor, Stopped
 from boatlift.storage.verify import verify
 from support.facts import CLAIM, Unsynced, gave, run_of, saved
 
@@ -39,17 +39,17 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         content = f"state {owner}".encode() * 9
         store.create(f"runs/{owner}", content)
         position = {"first": numbers[-1], "last": numbers[-1], "base": 0, "rows": 1}
-        log.append([Chosen("orders", owner, None, {"position": position, "clock": 1, "seed": 2}), gave(owner)])
+        log.append([Determinant("orders", owner, None, {"position": position, "clock": 1, "seed": 2}), gave(owner)])
         log.append([saved(owner, run_of(content, f"runs/{owner}")), Cursor("orders", owner, {"last": freed})])
         stable = {"orders": (owner,), "sums": (owner,)}
-        log.append([Collected(stable, stable, {})])
+        log.append([GarbageCollection(stable, stable, {})])
         log.checkpoint(log.history.snapshot())
         log.truncate()
         if owner:
             store.delete(f"runs/{owner - 1}")
     last = inputs.append([Push("last", 1, b"", 0)], b"rows")
     position = {"first": last, "last": last, "base": 0, "rows": 1}
-    log.append([Chosen("orders", OWNERS, None, {"position": position, "clock": 1, "seed": 2})])
+    log.append([Determinant("orders", OWNERS, None, {"position": position, "clock": 1, "seed": 2})])
     log.append([Stopped()])
     assert list(verify(store)) == []
     assert {name.partition("/")[0] for name in store.list("")} == {*IDENTITIES, "log", "input", "runs", "stopped"}

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boatlift.errors import BoatliftError, DataError
-from boatlift.storage.codec import (
+from boatlift.storage.records.codec import (
     FORMAT_VERSION,
     Header,
-    Identity,
     InputObject,
+    StoreIdentity,
     checksum_of,
     decode_group,
     decode_identity,
@@ -25,8 +25,8 @@ from boatlift.storage.codec import (
     encode_identity,
     encode_input,
 )
-from boatlift.storage.records import Admitted, Committed, Record, Stopped
-from boatlift.storage.well_formed import MOST_NESTED, fault_of_value
+from boatlift.storage.records.records import Admitted, Record, SinkCommit, Stopped
+from boatlift.storage.records.well_formed import MOST_NESTED, fault_of_value
 from support.facts import CLAIM, a_snapshot, cut, gave, made, run_of, saved, sequences, stable
 
 HEADER = Header("flow", 7, 3, 2, b"\x01" * 16, 5)
@@ -35,7 +35,7 @@ EVERY_KIND: list[Record] = [
     made(1),
     gave(1),
     saved(1, run_of(b"x", "runs/x"), run_of(b"y", "runs/y")),
-    Committed("table", 1),
+    SinkCommit("table", 1),
     stable({"a": 1, "b": -1}),
     cut({"a": 1}),
     Admitted(),
@@ -55,7 +55,7 @@ def test_any_sequence_comes_out(records: list[Record]) -> None:
 
 
 def test_identities_come_out() -> None:
-    identity = Identity("flow", "begun", "5" * 32)
+    identity = StoreIdentity("flow", "begun", "5" * 32)
     assert decode_identity(encode_identity(identity), "begun") == identity
 
 
@@ -92,7 +92,7 @@ def test_an_object_of_another_kind_is_refused() -> None:
     with pytest.raises(DataError, match=r"\[CORRUPT\] begun "):
         decode_identity(encode_group(HEADER, []), "begun")
     with pytest.raises(DataError, match=r"\[CORRUPT\] log/7 "):
-        decode_group(encode_identity(Identity("flow", "begun", "5" * 32)), "log/7")
+        decode_group(encode_identity(StoreIdentity("flow", "begun", "5" * 32)), "log/7")
 
 
 WHOLE = b"\x92\x96\xa4flow\x07\x03\x02\xc4\x00\x05\x91\x81\xa4type\xa7stopped"
@@ -141,7 +141,7 @@ RECORDS = (
 
 def test_the_bytes_of_version_2_stay_what_they_are() -> None:
     """A store written today must be read by every later version: change the version if this must change."""
-    content = encode_group(Header("flow", 2, 1, 0, b"\x01\x02", 0, 7), [Committed("table", 5), Stopped()])
+    content = encode_group(Header("flow", 2, 1, 0, b"\x01\x02", 0, 7), [SinkCommit("table", 5), Stopped()])
     assert content.hex() == (
         "424c4654" "0200" "47" "00" "4000000000000000"
         "92" "97" "a4666c6f77" "02" "01" "00" "c4020102" "00" "07" + RECORDS
@@ -157,7 +157,7 @@ def test_what_version_1_has_written_is_read_and_has_no_time_of_day() -> None:
     )  # fmt: skip
     header = Header("flow", 2, 1, 0, b"\x01\x02", 0, at=0)
     read = decode_group(framed + xxhash.xxh3_128_digest(framed), "log/2")
-    assert read == (header, (Committed("table", 5), Stopped()))
+    assert read == (header, (SinkCommit("table", 5), Stopped()))
 
 
 def test_a_claim_of_version_1_says_nothing_of_its_process() -> None:

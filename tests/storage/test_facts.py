@@ -4,23 +4,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boatlift.simulation.disk import Disk
-from boatlift.storage.facts import (
-    Chosen,
-    Collected,
-    Cut,
-    Ended,
-    Result,
-    Sent,
-    State,
-    Taken,
+from boatlift.storage.log import Log
+from boatlift.storage.records.facts import (
+    Checkpoint,
+    Determinant,
+    GarbageCollection,
+    LoggedInput,
+    LoggedMessage,
+    LoopEnd,
+    StepDigest,
+    Truncation,
     left_of,
     maximal_of,
     stands,
     within,
 )
-from boatlift.storage.log import Log
-from boatlift.storage.standing import Standing
-from boatlift.times import EPOCH, LAST, Loop, Order, Sequence, frontier_of
+from boatlift.storage.records.live import LiveRecords
+from boatlift.times import EPOCH, LAST, ArrivalOrder, Loop, Sequence, frontier_of
 from support.logs import claimed
 
 EDGES = ("x>p", "y>p")
@@ -44,24 +44,24 @@ def test_what_is_written_of_a_frontier_contains_what_it_contains(kind, data):
 
 @given(st.lists(st.sampled_from(EDGES), max_size=8), st.integers(0, 8), st.integers(0, 8))
 def test_an_event_is_within_a_prefix_that_is_longer(taken, length, event):
-    order = Order(Sequence(EDGES), taken)
+    order = ArrivalOrder(Sequence(EDGES), taken)
     length = min(length, len(order))
     assert within(event, maximal_of(order.prefix(length))) == (event < length)
 
 
 cuts = st.builds(
-    Cut,
+    Truncation,
     st.dictionaries(st.sampled_from("pq"), st.one_of(st.just(()), st.tuples(numbers))),
     st.dictionaries(st.sampled_from(["p>q", "q>out"]), st.one_of(st.just(()), st.tuples(numbers))),
 )
 facts = st.one_of(
-    st.builds(Chosen, st.sampled_from("pq"), numbers, st.none(), numbers),
-    st.builds(Result, st.sampled_from("pq"), numbers, st.just("digest")),
-    st.builds(Sent, st.sampled_from(["p>q", "q>out"]), numbers, numbers),
-    st.builds(State, st.sampled_from("pq"), st.tuples(numbers), numbers),
+    st.builds(Determinant, st.sampled_from("pq"), numbers, st.none(), numbers),
+    st.builds(StepDigest, st.sampled_from("pq"), numbers, st.just("digest")),
+    st.builds(LoggedMessage, st.sampled_from(["p>q", "q>out"]), numbers, numbers),
+    st.builds(Checkpoint, st.sampled_from("pq"), st.tuples(numbers), numbers),
     cuts,
     st.builds(
-        Collected,
+        GarbageCollection,
         *[st.dictionaries(st.sampled_from("pq"), st.tuples(numbers))] * 2,
         st.dictionaries(st.sampled_from(["p>q", "q>out"]), st.tuples(numbers)),
     ),
@@ -70,46 +70,46 @@ facts = st.one_of(
 
 @given(st.lists(facts, max_size=30))
 def test_what_stands_can_be_written_in_place_of_all_before(said):
-    standing = Standing.of(said)
-    again = Standing.of(standing.facts())
+    standing = LiveRecords.of(said)
+    again = LiveRecords.of(standing.facts())
     assert list(again.facts()) == list(standing.facts())
 
 
 @given(st.lists(facts, max_size=20), cuts)
 def test_a_cut_leaves_what_stands(said, cut):
-    before = list(Standing.of(said).facts())
-    after = list(Standing.of([*said, cut]).facts())
+    before = list(LiveRecords.of(said).facts())
+    after = list(LiveRecords.of([*said, cut]).facts())
     assert after == [left for fact in before if (left := left_of(fact, cut)) is not None]
 
 
 def test_a_loop_that_ended_within_a_frontier_stays():
-    cut = Cut({"p": ((1, LAST),)}, {})
-    assert stands(Ended("p", (1, 3)), cut)
-    assert not stands(Ended("p", (2, 0)), cut)
-    assert stands(Ended("q", (2, 0)), cut)
-    assert not stands(Ended("p", (1, 3)), Cut({"p": ((1, 3),)}, {})), (
+    cut = Truncation({"p": ((1, LAST),)}, {})
+    assert stands(LoopEnd("p", (1, 3)), cut)
+    assert not stands(LoopEnd("p", (2, 0)), cut)
+    assert stands(LoopEnd("q", (2, 0)), cut)
+    assert not stands(LoopEnd("p", (1, 3)), Truncation({"p": ((1, 3),)}, {})), (
         "that round 3 was the last is more than that it was"
     )
 
 
 def test_of_a_loop_that_ended_beyond_a_frontier_it_is_known_that_nothing_came_within():
-    cut = Cut({"p": ((5, 0),)}, {})
-    assert left_of(Ended("p", (5, -1)), cut) == Ended("p", (5, -1), (5, 0))
-    assert left_of(Ended("p", (5, 0)), cut) is None
-    standing = Standing.of([Ended("p", (5, -1)), cut])
-    assert list(standing.facts()) == [Ended("p", (5, -1), (5, 0))]
-    standing.apply(Collected({}, {"p": ((5, 0),)}, {}))
+    cut = Truncation({"p": ((5, 0),)}, {})
+    assert left_of(LoopEnd("p", (5, -1)), cut) == LoopEnd("p", (5, -1), (5, 0))
+    assert left_of(LoopEnd("p", (5, 0)), cut) is None
+    standing = LiveRecords.of([LoopEnd("p", (5, -1)), cut])
+    assert list(standing.facts()) == [LoopEnd("p", (5, -1), (5, 0))]
+    standing.apply(GarbageCollection({}, {"p": ((5, 0),)}, {}))
     assert not standing.ended["p"]
 
 
 def test_of_what_is_collected_the_last_choice_and_the_last_state_stay():
-    said = [Chosen("in", t, None, {"end": t}) for t in range(5)]
-    said += [State("p", (t,), f"state {t}") for t in (1, 3)] + [Sent("p>out", t, "m") for t in range(5)]
+    said = [Determinant("in", t, None, {"end": t}) for t in range(5)]
+    said += [Checkpoint("p", (t,), f"state {t}") for t in (1, 3)] + [LoggedMessage("p>out", t, "m") for t in range(5)]
     said += [
-        Taken("h", 0, (0,), (("in>h", 0, "m"),), None),
-        Collected({"p": (3,), "h": (3,)}, {"in": (3,)}, {"p>out": (2,)}),
+        LoggedInput("h", 0, (0,), (("in>h", 0, "m"),), None),
+        GarbageCollection({"p": (3,), "h": (3,)}, {"in": (3,)}, {"p>out": (2,)}),
     ]
-    standing = Standing.of(said)
+    standing = LiveRecords.of(said)
     assert list(standing.chosen["in"]) == [3, 4]
     assert list(standing.states["p"]) == [(3,)]
     assert list(standing.sent["p>out"]) == [3, 4]
@@ -123,7 +123,7 @@ def test_the_log_brings_facts_back(said):
     log = claimed(store)
     for fact in said:
         log.append([fact])
-    assert list(Log.open(store, "flow").history.standing.facts()) == list(Standing.of(said).facts())
+    assert list(Log.open(store, "flow").history.standing.facts()) == list(LiveRecords.of(said).facts())
     log.checkpoint(log.history.snapshot())
     log.truncate()
-    assert list(Log.open(store, "flow").history.standing.facts()) == list(Standing.of(said).facts())
+    assert list(Log.open(store, "flow").history.standing.facts()) == list(LiveRecords.of(said).facts())

@@ -11,10 +11,10 @@ import pytest
 from boatlift.errors import FencedError, InternalError, UnavailableError
 from boatlift.storage.filesystem import RealFileSystem
 from boatlift.storage.group_writer import GroupWriter
-from boatlift.storage.history import History
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log, name_of
-from boatlift.storage.records import Record
+from boatlift.storage.records.history import LogHistory
+from boatlift.storage.records.records import Record
 from support.facts import CLAIM, gave, made, stable
 
 
@@ -180,7 +180,7 @@ def test_a_manifest_holds_all_that_was_submitted_before_it_and_nothing_after(
     gate.open.set()
     waiter.join(timeout=60)
     writer.close()
-    snapshot = History.of([CLAIM, made(0), made(1), stable({"numbers": 0})], "flow").snapshot()
+    snapshot = LogHistory.of([CLAIM, made(0), made(1), stable({"numbers": 0})], "flow").snapshot()
     assert groups_of(tmp_path) == [[snapshot], [made(2)]]
     assert answers.told == [(0, None), (1, None), (2, None)]
     objects = LocalStore.open(tmp_path, create=False).list("log/")

@@ -5,16 +5,16 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boatlift.storage.facts import Collected
-from boatlift.storage.history import History
-from boatlift.storage.records import Admitted, Claim, Committed, Record, Stopped
+from boatlift.storage.records.facts import GarbageCollection
+from boatlift.storage.records.history import LogHistory
+from boatlift.storage.records.records import Admitted, Claim, Record, SinkCommit, Stopped
 from support.facts import cut, made, sequences, stable
 
 
-def meaning(records: list[Record]) -> History:
+def meaning(records: list[Record]) -> LogHistory:
     """What records mean, as a snapshot says it."""
-    history = History.of(records, "flow")
-    kept = History.of([history.snapshot()], "flow")
+    history = LogHistory.of(records, "flow")
+    kept = LogHistory.of([history.snapshot()], "flow")
     kept.stopped, kept.resumed = history.stopped, history.resumed
     return kept
 
@@ -26,20 +26,20 @@ def test_a_snapshot_stands_for_all_before_it(records: list[Record], data: st.Dat
     A manifest is an owner's record like any other: it makes the owner's environment the recorded one.
     """
     at = data.draw(st.integers(1, len(records)))
-    snapshot = History.of(records[:at], "flow").snapshot()
-    assert meaning([snapshot, *records[at:]]) == meaning([*records[:at], Collected({}, {}, {}), *records[at:]])
+    snapshot = LogHistory.of(records[:at], "flow").snapshot()
+    assert meaning([snapshot, *records[at:]]) == meaning([*records[:at], GarbageCollection({}, {}, {}), *records[at:]])
 
 
 @given(sequences())
 def test_a_snapshot_of_a_snapshot_is_the_same(records: list[Record]) -> None:
-    once = History.of(records, "flow").snapshot()
-    assert History.of([once], "flow").snapshot() == once
+    once = LogHistory.of(records, "flow").snapshot()
+    assert LogHistory.of([once], "flow").snapshot() == once
 
 
 @given(sequences())
 def test_every_position_is_known_once_and_in_order(records: list[Record]) -> None:
     """Those before the cursor as part of it; the last of them may be there too."""
-    history = History.of([History.of(records, "flow").snapshot()], "flow")
+    history = LogHistory.of([LogHistory.of(records, "flow").snapshot()], "flow")
     for source in ("a", "b"):
         time, cursor = history.cursors.get(source, (-1, {"taken": []}))
         chosen = history.standing.chosen.get(source, {})
@@ -50,30 +50,32 @@ def test_every_position_is_known_once_and_in_order(records: list[Record]) -> Non
 
 @given(sequences())
 def test_live_runs_are_those_of_kept_states(records: list[Record]) -> None:
-    history = History.of([History.of(records, "flow").snapshot()], "flow")
+    history = LogHistory.of([LogHistory.of(records, "flow").snapshot()], "flow")
     states = {(p, t) for p, kept in history.standing.states.items() for (t,) in kept}
     assert history.live_runs() == {f"runs/{p}{t}" for p, t in states}
 
 
 @given(sequences())
 def test_the_fold_does_not_change_the_records_or_the_snapshot(records: list[Record]) -> None:
-    history = History.of(records, "flow")
+    history = LogHistory.of(records, "flow")
     snapshot = history.snapshot()
-    again = History.of([snapshot], "flow")
+    again = LogHistory.of([snapshot], "flow")
     again.apply(cut({"a": -1, "b": -1}))
     again.apply(stable({"a": 1000}))
-    assert History.of(records, "flow") == history
+    assert LogHistory.of(records, "flow") == history
     assert history.snapshot() == snapshot
 
 
 def test_the_newest_record_says_what_a_sink_holds() -> None:
-    assert History.of([Committed("table", 5), Committed("table", 3)]).held("table") == 3, "a user has taken it back"
-    assert History.of([]).held("table") == -1
+    assert LogHistory.of([SinkCommit("table", 5), SinkCommit("table", 3)]).held("table") == 3, (
+        "a user has taken it back"
+    )
+    assert LogHistory.of([]).held("table") == -1
 
 
 def test_what_was_collected_rested_on_what_the_sink_held() -> None:
-    assert History.of([Committed("table", 3), stable({"table": 5})]).held("table") == 5
-    assert History.of([stable({"table": 5})]).held("table") == 5
+    assert LogHistory.of([SinkCommit("table", 3), stable({"table": 5})]).held("table") == 5
+    assert LogHistory.of([stable({"table": 5})]).held("table") == 5
 
 
 def claim(environment: str) -> Claim:
@@ -82,7 +84,7 @@ def claim(environment: str) -> Claim:
 
 def test_a_claim_alone_does_not_change_the_recorded_environment() -> None:
     """Or else a refused process would have to be started only twice to be let in."""
-    history = History.of([claim("old"), made(0), claim("new"), claim("new")])
+    history = LogHistory.of([claim("old"), made(0), claim("new"), claim("new")])
     assert history.environment == {"spark": "old"}
     history.apply(made(1))
     assert history.environment == {"spark": "new"}
@@ -99,6 +101,6 @@ def test_after_a_clean_stop_an_owner_of_another_environment_is_let_in_on_the_rec
         ([*stopped, claim("new"), Admitted(), claim("newest")], False, False, "new"),
         ([*stopped, claim("new"), claim("old"), claim("new")], False, False, "old"),
     ):
-        history = History.of(records)
+        history = LogHistory.of(records)
         assert (history.stopped, history.resumed) == (is_stopped, is_resumed)
         assert history.environment == {"spark": environment}

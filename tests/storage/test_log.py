@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boatlift.errors import DataError
-from boatlift.storage.history import History
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import BEGUN, IDENTITY, Log, name_of
-from boatlift.storage.records import Claim, Committed, Record, Stopped
+from boatlift.storage.records.history import LogHistory
+from boatlift.storage.records.records import Claim, Record, SinkCommit, Stopped
 from support.facts import CLAIM, Unsynced, gave, made, sequences, stable
 from support.logs import Meanwhile, claimed
 
@@ -28,7 +28,7 @@ def store(tmp_path: Path) -> LocalStore:
 def test_a_new_store_has_an_empty_log(store: LocalStore) -> None:
     log = Log.open(store, "flow")
     assert (log.last, log.manifest, log.owner) == (0, 0, 0)
-    assert log.history == History("flow")
+    assert log.history == LogHistory("flow")
     assert list(store.list("")) == [], "reading writes nothing"
 
 
@@ -70,11 +70,11 @@ def test_of_two_that_make_a_store_at_once_both_have_the_id_of_the_faster(store: 
 
 def test_what_was_appended_is_read_back_in_order(store: LocalStore) -> None:
     log = claimed(store)
-    groups: list[list[Record]] = [[made(0), made(1)], [gave(0)], [stable({"numbers": 0}), Committed("table", 0)]]
+    groups: list[list[Record]] = [[made(0), made(1)], [gave(0)], [stable({"numbers": 0}), SinkCommit("table", 0)]]
     for records in groups:
         log.append(records)
     again = Log.open(store, "flow")
-    assert again.history == log.history == History.of([CLAIM, *itertools.chain(*groups)], "flow")
+    assert again.history == log.history == LogHistory.of([CLAIM, *itertools.chain(*groups)], "flow")
     assert [list(group.records) for group in again.groups()] == [[CLAIM], *groups]
 
 
@@ -86,7 +86,7 @@ def test_any_log_is_read_back_whole(
     """However the records are grouped, wherever manifests come, whether truncated or not."""
     store = LocalStore.open(tmp_path_factory.mktemp("store"), create=True, filesystem=Unsynced())
     log = claimed(store)
-    model = History.of([CLAIM], "flow")
+    model = LogHistory.of([CLAIM], "flow")
     rest = [record for record in records[1:] if not isinstance(record, Claim)]
     while rest:
         count = data.draw(st.integers(1, len(rest)))
@@ -153,7 +153,7 @@ def test_what_an_interrupted_truncation_left_is_not_read_and_goes_with_the_next(
 def test_a_clean_stop_is_marked_beside_the_log(store: LocalStore) -> None:
     log = claimed(store)
     log.append([made(0)])
-    assert log.append([Committed("table", 0), Stopped()]) == 3
+    assert log.append([SinkCommit("table", 0), Stopped()]) == 3
     assert log.last == 3
     assert list(store.list("stopped/")) == ["stopped/000000000003"]
     again = Log.open(store, "flow")

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from boatlift.errors import BoatliftError, DataError
-from boatlift.storage.codec import Header, decode_group, encode_group
-from boatlift.storage.history import History
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import BEGUN, IDENTITIES, IDENTITY, TRUNCATED, Log, name_of
+from boatlift.storage.records.codec import Header, decode_group, encode_group
+from boatlift.storage.records.history import LogHistory
 from boatlift.storage.store import Store
 from support.facts import CLAIM, Unsynced, made, small_store
 from support.logs import claimed
@@ -171,7 +171,7 @@ def test_an_identity_object_of_another_store_is_refused(store: LocalStore, tmp_p
 
 def test_with_any_byte_flipped_the_log_gives_an_error_or_the_right_result(tmp_path: Path) -> None:
     store, records = small_store(tmp_path / "store", stopped=True)
-    right = History.of(records, "small")
+    right = LogHistory.of(records, "small")
     assert Log.open(store, "small").history == right
     for name in store.list(""):
         path = tmp_path / "store" / name
@@ -200,11 +200,11 @@ def test_with_any_object_gone_the_log_gives_an_error_or_what_a_crash_before_it_g
                 assert name in message
             case history:
                 assert name in (numbers[0], numbers[-1], "runs/1"), "`verify` finds the first claim and the run missing"
-                assert history == History.of(records[:-2] if name == numbers[-1] else records, "small")
+                assert history == LogHistory.of(records[:-2] if name == numbers[-1] else records, "small")
         store.create(name, content)
 
 
-def opened(store: Store) -> History | BoatliftError:
+def opened(store: Store) -> LogHistory | BoatliftError:
     try:
         return Log.open(store, "small").history
     except BoatliftError as error:

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boatlift.errors import DataError, FencedError, InternalError, UnavailableError
-from boatlift.storage.codec import FORMAT_VERSION
 from boatlift.storage.filesystem import RealFileSystem
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import CLAIM_ATTEMPTS, IDENTITY, Log, name_of
-from boatlift.storage.records import Claim
+from boatlift.storage.records.codec import FORMAT_VERSION
+from boatlift.storage.records.records import Claim
 from support.facts import CLAIM, Unsynced, last_made, made
 from support.hostile_stores import in_format
 from support.logs import Meanwhile, claimed

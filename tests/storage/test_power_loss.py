@@ -12,10 +12,10 @@ import pytest
 
 from boatlift.errors import BoatliftError
 from boatlift.storage.folders import DurableFolders
-from boatlift.storage.history import History
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
-from boatlift.storage.records import Committed, Stopped
+from boatlift.storage.records.history import LogHistory
+from boatlift.storage.records.records import SinkCommit, Stopped
 from boatlift.storage.verify import verify
 from support.facts import CLAIM, Unsynced, gave, made, run_of, saved, stable
 from support.power_loss import Act, Disk, Recorder, State, lay_out, look_up, moved
@@ -34,7 +34,7 @@ class Session:
     """
 
     acts: list[Act] = field(default_factory=list)
-    meanings: dict[int, History] = field(default_factory=lambda: {0: History("flow")})
+    meanings: dict[int, LogHistory] = field(default_factory=lambda: {0: LogHistory("flow")})
 
 
 class LostError(Exception):
@@ -85,7 +85,7 @@ def live(base: Path) -> Session:
     log.truncate()
     store.delete("runs/0")
     files.mark(log.last)
-    log.append([made(2), Committed("table", 1)])
+    log.append([made(2), SinkCommit("table", 1)])
     note(session, log, files)
     log.append([Stopped()])
     note(session, log, files)
@@ -96,7 +96,7 @@ def live(base: Path) -> Session:
 class Survivors:
     """Lays states out, recovers from each, and remembers how far each got."""
 
-    def __init__(self, folder: Path, meanings: dict[int, History]) -> None:
+    def __init__(self, folder: Path, meanings: dict[int, LogHistory]) -> None:
         self._folder = folder
         self._meanings = meanings
         self.recovered: dict[State, int] = {}

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from boatlift.errors import Finding
-from boatlift.storage.codec import FORMAT_VERSION
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log, name_of
+from boatlift.storage.records.codec import FORMAT_VERSION
 from boatlift.storage.store import Store
 from boatlift.storage.verify import verify
 from support.facts import CLAIM, gave, made, run_of, saved, small_store, stable

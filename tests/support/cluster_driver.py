@@ -13,8 +13,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import boatlift as bl
-from boatlift.engine import step_plans
-from boatlift.engine.program import CompiledUnit
+from boatlift.spark.jobs import planner as step_plans
+from boatlift.spark.program import CompiledUnit
 
 master, folder, settings, tasks = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3]), int(sys.argv[4])
 step_plans.tasks_for = lambda _weight, _parallelism: tasks  # every step is shuffled, small as it is

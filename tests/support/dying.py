@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from boatlift.runtime.progress import Progress
+from boatlift.runtime.host.progress import Progress
 
 
 class DiesError(Exception):

@@ -8,13 +8,13 @@ from pathlib import Path
 import xxhash
 from hypothesis import strategies as st
 
-from boatlift.storage.contents import contents_with
-from boatlift.storage.facts import Chosen, Collected, Cut, Result, State
 from boatlift.storage.filesystem import RealFileSystem
-from boatlift.storage.history import History
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
-from boatlift.storage.records import Claim, Committed, Cursor, Record, RunRef, Snapshot, Stopped
+from boatlift.storage.records.facts import Checkpoint, Determinant, GarbageCollection, StepDigest, Truncation
+from boatlift.storage.records.history import LogHistory
+from boatlift.storage.records.payloads import contents_with
+from boatlift.storage.records.records import Claim, Cursor, Record, RunRef, SinkCommit, Snapshot, Stopped
 from boatlift.storage.store import Store
 
 
@@ -35,36 +35,36 @@ class Unsynced(RealFileSystem):
 CLAIM = Claim("host", 1, 0, {"graph": "g"}, {"spark": "4.3.0"})
 
 
-def made(time: int, source: str = "numbers") -> Chosen:
+def made(time: int, source: str = "numbers") -> Determinant:
     """The determinants of a time."""
     position = {"start": time * 10, "end": time * 10 + 10}
-    return Chosen(source, time, None, {"position": position, "clock": time * 1000, "seed": time})
+    return Determinant(source, time, None, {"position": position, "clock": time * 1000, "seed": time})
 
 
-def last_made(history: History, source: str = "numbers") -> int:
+def last_made(history: LogHistory, source: str = "numbers") -> int:
     """The last time whose determinants are known, -1 if none are."""
     return max(history.standing.chosen.get(source, {}), default=-1)  # type: ignore[type-var, return-value]
 
 
-def gave(time: int, processor: str = "sums") -> Result:
+def gave(time: int, processor: str = "sums") -> StepDigest:
     """The digest of what a time gave."""
-    return Result(processor, time, f"{time:032x}")
+    return StepDigest(processor, time, f"{time:032x}")
 
 
-def saved(time: int, *runs: RunRef, processor: str = "sums") -> State:
+def saved(time: int, *runs: RunRef, processor: str = "sums") -> Checkpoint:
     """A checkpoint of these runs."""
-    return State(processor, (time,), contents_with(runs))
+    return Checkpoint(processor, (time,), contents_with(runs))
 
 
-def stable(frontiers: dict[str, int]) -> Collected:
+def stable(frontiers: dict[str, int]) -> GarbageCollection:
     """Stable frontiers that moved."""
     maximal = {name: (time,) if time >= 0 else () for name, time in frontiers.items()}
-    return Collected(maximal, maximal, {})
+    return GarbageCollection(maximal, maximal, {})
 
 
-def cut(frontiers: dict[str, int]) -> Cut:
+def cut(frontiers: dict[str, int]) -> Truncation:
     """A recovery to these times."""
-    return Cut({name: (time,) if time >= 0 else () for name, time in frontiers.items()}, {})
+    return Truncation({name: (time,) if time >= 0 else () for name, time in frontiers.items()}, {})
 
 
 def run_of(content: bytes, name: str) -> RunRef:
@@ -89,7 +89,7 @@ def small_store(root: Path, *, stopped: bool) -> tuple[Store, list[Record]]:
     snapshot = log.history.snapshot()
     log.checkpoint(snapshot)
     log.truncate()
-    records: list[Record] = [snapshot, made(2), Committed("table", 0), gave(1)]
+    records: list[Record] = [snapshot, made(2), SinkCommit("table", 0), gave(1)]
     log.append(records[1:2])
     log.append(records[2:])
     if stopped:
@@ -134,7 +134,7 @@ def sequences(draw: st.DrawFn, longest: int = 40) -> list[Record]:
             case "other":
                 time = next_output[name] - 1
                 choices: list[Record] = [
-                    Committed(name, time),
+                    SinkCommit(name, time),
                     Stopped(),
                     Claim("other", 2, 1, {"graph": "g"}, {"spark": draw(st.sampled_from(["4.3.0", "4.4.0"]))}),
                 ]

@@ -11,10 +11,10 @@ import msgspec
 import xxhash
 
 from boatlift.dataflow import Outcome
-from boatlift.storage import facts, records
-from boatlift.storage.codec import Header, checksum_of, decode_group, encode_group
-from boatlift.storage.contents import contents_with
 from boatlift.storage.log import name_of
+from boatlift.storage.records import facts, records
+from boatlift.storage.records.codec import Header, checksum_of, decode_group, encode_group
+from boatlift.storage.records.payloads import contents_with
 from support.facts import run_of
 from support.hosts import open_store, run
 from support.memory_engine import MemoryEngine, World
@@ -99,16 +99,18 @@ def odd_record(draw: random.Random) -> records.Record:
 
     name, edge = draw.choice(NAMES), draw.choice(EDGES)
     made: list[Callable[[], records.Record]] = [
-        lambda: facts.Chosen(name, time(), draw.choice([None, edge, number()]), content()),
-        lambda: facts.Result(name, time(), "d", draw.choice([0, -1, 2**63]), draw.choice([1.0, float("nan"), -1.0])),
-        lambda: facts.State(name, frontier(), content()),
-        lambda: facts.Taken(name, time(), frontier(), ((edge, time(), content()),), content()),
-        lambda: facts.Cut({name: frontier()}, {edge: frontier()}),
-        lambda: facts.Collected({name: frontier()}, {draw.choice(NAMES): frontier()}, {edge: frontier()}),
-        lambda: facts.Ended(name, (number(), number()), draw.choice([None, (1, 2)])),
-        lambda: records.Committed(name, number()),
+        lambda: facts.Determinant(name, time(), draw.choice([None, edge, number()]), content()),
+        lambda: facts.StepDigest(
+            name, time(), "d", draw.choice([0, -1, 2**63]), draw.choice([1.0, float("nan"), -1.0])
+        ),
+        lambda: facts.Checkpoint(name, frontier(), content()),
+        lambda: facts.LoggedInput(name, time(), frontier(), ((edge, time(), content()),), content()),
+        lambda: facts.Truncation({name: frontier()}, {edge: frontier()}),
+        lambda: facts.GarbageCollection({name: frontier()}, {draw.choice(NAMES): frontier()}, {edge: frontier()}),
+        lambda: facts.LoopEnd(name, (number(), number()), draw.choice([None, (1, 2)])),
+        lambda: records.SinkCommit(name, number()),
         lambda: records.Cursor(name, number(), draw.choice([{}, {"taken": 3}, {"taken": "x"}])),
-        lambda: records.Decided(
+        lambda: records.Override(
             draw.choice(["accepted", "skipped", "failed"]), name, number(), "so", ((edge, time()),)
         ),
     ]

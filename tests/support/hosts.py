@@ -9,9 +9,9 @@ from typing import Any
 
 from boatlift.dataflow import Outcome
 from boatlift.runtime.engine import StepResult
-from boatlift.runtime.host import Host
-from boatlift.runtime.progress import Progress
-from boatlift.runtime.regimes.acts import Run
+from boatlift.runtime.host.host import Host
+from boatlift.runtime.host.progress import Progress
+from boatlift.runtime.machine.instructions import Execute
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.store import Store
@@ -55,7 +55,7 @@ class RaisingEngine(MemoryEngine):
         self._before = before
         self._committed = threading.Event()
 
-    def run(self, order: Run, cursor: Any = None) -> tuple[StepResult, ...]:
+    def run(self, order: Execute, cursor: Any = None) -> tuple[StepResult, ...]:
         if order.processor == "sums":
             assert self._committed.wait(PATIENCE)
             self._before()

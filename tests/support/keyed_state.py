@@ -16,8 +16,8 @@ from typing import Any
 import pyarrow as pa
 import xxhash
 
-from boatlift.engine.state import Aggregate, Layout, StepKernel
-from boatlift.storage.records import RunRef
+from boatlift.operators.aggregate.kernel import AggregateColumn, Layout, StepKernel
+from boatlift.storage.records.records import RunRef
 
 Row = tuple[Any, ...]
 Hash = Callable[[Row], int]
@@ -107,7 +107,7 @@ class Oracle:
         return tuple(result)
 
 
-def of_decimals(aggregate: Aggregate, values: Sequence[Decimal]) -> Decimal | None:
+def of_decimals(aggregate: AggregateColumn, values: Sequence[Decimal]) -> Decimal | None:
     """Sums or averages in integers, rounds half away from zero; None if the total or the result has too many digits."""
     assert aggregate.input_type is not None
     scale, result = aggregate.input_type.scale, aggregate.output_type

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
-from boatlift.storage.records import Claim
+from boatlift.storage.records.records import Claim
 from boatlift.storage.store import Store
 from support.facts import CLAIM
 

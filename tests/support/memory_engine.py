@@ -21,12 +21,12 @@ import xxhash
 
 import boatlift as bl
 from boatlift.dataflow import Committed, Json, Outcome, Plan, Reading, plan
-from boatlift.engine.scratch_files import ScratchFiles
 from boatlift.errors import DivergedError, FencedError
 from boatlift.runtime.engine import Beginning, StepResult
-from boatlift.runtime.regimes.acts import Prepare, Run, Take
-from boatlift.storage.contents import contents_with, runs_of
-from boatlift.storage.records import RunRef
+from boatlift.runtime.machine.instructions import Execute, Prepare, StepInput
+from boatlift.spark.jobs.scratch_files import ScratchFiles
+from boatlift.storage.records.payloads import contents_with, runs_of
+from boatlift.storage.records.records import RunRef
 from support.facts import run_of
 
 ROWS_A_STEP = 3
@@ -171,7 +171,7 @@ class MemoryEngine:
     def acknowledge(self, source: str, time: int, position: Json) -> None:
         pass
 
-    def together(self, unit: str, takes: Sequence[Take]) -> int:
+    def together(self, unit: str, takes: Sequence[StepInput]) -> int:
         return 1 + (takes[0].time + len(unit)) % len(takes)
 
     def prepare(self, order: Prepare) -> None:
@@ -179,13 +179,13 @@ class MemoryEngine:
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
-    def run(self, order: Run, cursor: Any = None) -> tuple[StepResult, ...]:
+    def run(self, order: Execute, cursor: Any = None) -> tuple[StepResult, ...]:
         results: list[StepResult] = []
         for take in order.takes:
             results.append(self._step(order.processor, take, results[-1].state if results else order.state))
         return tuple(results)
 
-    def _step(self, unit: str, take: Take, state: Any) -> StepResult:
+    def _step(self, unit: str, take: StepInput, state: Any) -> StepResult:
         self.calls.append(("run", unit, take.time))
         (message,) = take.inputs
         if unit == "clean":

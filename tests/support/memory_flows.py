@@ -10,8 +10,8 @@ import boatlift as bl
 from boatlift.dataflow import KeptInStore, Outcome, Plan, plan
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.graph import edge_name
-from boatlift.runtime.regimes.acts import Take
-from boatlift.storage.contents import contents_with, runs_of
+from boatlift.runtime.machine.instructions import StepInput
+from boatlift.storage.records.payloads import contents_with, runs_of
 from support.memory_engine import MemoryEngine, World, mix
 
 ANY: Any = SimpleNamespace()
@@ -149,10 +149,10 @@ class FlowEngine(MemoryEngine):
     def program(self) -> dict[str, Any]:
         return identity_of(self.plan)
 
-    def together(self, unit: str, takes: Sequence[Take]) -> int:
+    def together(self, unit: str, takes: Sequence[StepInput]) -> int:
         return 1 + (takes[0].number + len(unit)) % len(takes)
 
-    def _step(self, unit: str, take: Take, state: Any) -> StepResult:
+    def _step(self, unit: str, take: StepInput, state: Any) -> StepResult:
         taken = [(message.edge, message.time, self._what_came(message.content)) for message in take.inputs]
         digest = mix(unit, taken, "" if state is None else self._read(state))
         parts = self.plan.units[unit]

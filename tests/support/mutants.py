@@ -17,17 +17,18 @@ from boatlift.errors import DataError, InternalError
 from boatlift.recovery import Every, Kind, Monitor, incremental, knowledge, solver
 from boatlift.recovery.knowledge import Knowledge
 from boatlift.recovery.solver import Solving, Values
-from boatlift.runtime.regimes import StateMachine, keeping, recovering
-from boatlift.runtime.regimes.acts import Closed, Place
-from boatlift.runtime.regimes.durable import DurableFacts
-from boatlift.runtime.regimes.leaving import Leaving
-from boatlift.runtime.regimes.ordered import Ordered
-from boatlift.runtime.regimes.processor import Processor
-from boatlift.runtime.regimes.structured import Structured
+from boatlift.runtime.machine import StateMachine, keeping, recover
+from boatlift.runtime.machine.durable import DurableFacts
+from boatlift.runtime.machine.events import EpochClosed
+from boatlift.runtime.machine.instructions import CommitSink
+from boatlift.runtime.machine.kinds.arrival import ArrivalOrdered
+from boatlift.runtime.machine.kinds.epochs import Structured
+from boatlift.runtime.machine.kinds.processor import Processor
+from boatlift.runtime.machine.release_gate import ReleaseGate
 from boatlift.simulation.disk import Disk
 from boatlift.simulation.shrink import Case, attempt
 from boatlift.simulation.simulation import Simulation
-from boatlift.storage.facts import Chosen, Cut
+from boatlift.storage.records.facts import Determinant, Truncation
 from boatlift.times import EpochFrontier, Frontier, all_times, frontier_of
 
 __all__ = ["EXACT", "MUTANTS", "SEEDS", "Mutant", "caught"]
@@ -60,11 +61,11 @@ _recovered = Monitor.recovered
 _settled = Monitor.settled
 _cut = DurableFacts.cut
 _upcoming = Structured.upcoming
-_upcoming_in_order = Ordered.upcoming
+_upcoming_in_order = ArrivalOrdered.upcoming
 _collectable = Monitor.collectable
 _create = Disk.create
 _facts_of = keeping.facts_of
-_take_back = recovering._take_back
+_take_back = recover._take_back
 _drop_back = Processor.drop_back
 _call_off = Processor.call_off
 _report = DurableFacts._report
@@ -250,7 +251,7 @@ def _kept_in_any_order(self: Any, number: int) -> None:
 
 def _cut_not_written(self: Any, plan: Any) -> None:
     _cut(self, plan)
-    self._next = [fact for fact in self._next if not isinstance(fact, Cut)]
+    self._next = [fact for fact in self._next if not isinstance(fact, Truncation)]
 
 
 def _cut_but_under_way(self: Any, plan: Any) -> None:
@@ -260,7 +261,7 @@ def _cut_but_under_way(self: Any, plan: Any) -> None:
 
 
 def _held_as_before(self: Any, sink: Any) -> None:
-    self._given.append(Place(sink.name, sink.life, sink.placing, tuple(sink.staged.items())))
+    self._given.append(CommitSink(sink.name, sink.incarnation, sink.placing, tuple(sink.staged.items())))
 
 
 def _every_life(self: Any, name: str, _life: int) -> Any:
@@ -268,7 +269,7 @@ def _every_life(self: Any, name: str, _life: int) -> Any:
 
 
 def _choices_first(*args: Any) -> Any:
-    return iter(sorted(_facts_of(*args), key=lambda fact: not isinstance(fact, Chosen)))
+    return iter(sorted(_facts_of(*args), key=lambda fact: not isinstance(fact, Determinant)))
 
 
 def _sent_in_spite_of_failure(plan: Any, p: Any, standing: Any) -> Any:
@@ -281,7 +282,7 @@ def _sent_in_spite_of_failure(plan: Any, p: Any, standing: Any) -> Any:
 def _cut_if_recorded(self: Any, plan: Any) -> None:
     _cut(self, plan)
     if not plan.recorded:
-        self._next = [fact for fact in self._next if not isinstance(fact, Cut)]
+        self._next = [fact for fact in self._next if not isinstance(fact, Truncation)]
 
 
 def _drop_back_without_order(self: Any, frontier: Any) -> bool:
@@ -292,19 +293,19 @@ def _drop_back_without_order(self: Any, frontier: Any) -> bool:
 
 def _of_this_life(handle: Any) -> Any:
     def handled(self: Any, event: Any) -> None:
-        name = event.source if isinstance(event, Closed) else event.processor
-        handle(self, replace(event, life=self.processors[name].life))
+        name = event.source if isinstance(event, EpochClosed) else event.processor
+        handle(self, replace(event, incarnation=self.processors[name].incarnation))
 
     return handled
 
 
 def _called_off_in_place(self: Any) -> None:
     _call_off(self)
-    self.life -= 1
+    self.incarnation -= 1
 
 
 def _order_alone(self: Any, fact: Any) -> None:
-    if isinstance(fact, Chosen):
+    if isinstance(fact, Determinant):
         self._monitor.durable_determinants(fact.processor, fact.time)
     else:
         _report(self, fact)
@@ -372,12 +373,12 @@ MUTANTS: dict[str, Mutant] = {
         "what a processor has not completed itself is collected",
         {(Monitor, "stable"): _stable_beyond_completed, (Monitor, "needless"): _needless_beyond_completed},
     ),
-    "order": Mutant("the recorded order of inputs is ignored on replay", {(Ordered, "upcoming"): _in_any_order}),
+    "order": Mutant("the recorded order of inputs is ignored on replay", {(ArrivalOrdered, "upcoming"): _in_any_order}),
     "release": Mutant(
         "times leave as soon as they are there", {(Monitor, "releasable"): lambda _self, _sink, prefixes: prefixes[-1]}
     ),
     "eager": Mutant(
-        "what an eager processor made is seen before it is durable", {(Leaving, "limit"): lambda _self, _sink: None}
+        "what an eager processor made is seen before it is durable", {(ReleaseGate, "limit"): lambda _self, _sink: None}
     ),
     "collect": Mutant("one time too many is collected", {(Monitor, "collectable"): _collectable_too_early}),
     "acknowledge": Mutant("one time too many is acknowledged", {(Monitor, "settled"): _acknowledged_too_early}),
@@ -391,7 +392,7 @@ MUTANTS: dict[str, Mutant] = {
         "what was under way at a recovery is taken for true", {(DurableFacts, "cut"): _cut_but_under_way}
     ),
     "unsure": Mutant("a sink that did not answer is handed the same again", {(StateMachine, "_ask"): _held_as_before}),
-    "lives": Mutant("answers to an earlier life count", {(StateMachine, "_living"): _every_life}),
+    "lives": Mutant("answers to an earlier incarnation count", {(StateMachine, "_living"): _every_life}),
     "choices-first": Mutant(
         "an unrecorded outcome is durable before its messages", {(keeping, "facts_of"): _choices_first}
     ),
@@ -400,7 +401,7 @@ MUTANTS: dict[str, Mutant] = {
         {(Monitor, "recovered"): partialmethod(_recovered_but_survivors, moved=False)},
     ),
     "sent-before": Mutant(
-        "what a failed processor sent counts as sent", {(recovering, "_take_back"): _sent_in_spite_of_failure}
+        "what a failed processor sent counts as sent", {(recover, "_take_back"): _sent_in_spite_of_failure}
     ),
     "cut-unrecorded": Mutant(
         "a recovery is not written down while nothing is durable yet", {(DurableFacts, "cut"): _cut_if_recorded}
@@ -418,10 +419,10 @@ MUTANTS: dict[str, Mutant] = {
         {(knowledge, "Prefixes"): lambda order, _: Every(frontier_of(order.domain), all_times(order.domain))},
     ),
     "lives-of-runs": Mutant(
-        "a run of an earlier life counts", {(StateMachine, "_ran"): _of_this_life(StateMachine._ran)}
+        "a run of an earlier incarnation counts", {(StateMachine, "_ran"): _of_this_life(StateMachine._ran)}
     ),
     "lives-of-sources": Mutant(
-        "what a source closed in an earlier life counts",
+        "what a source closed in an earlier incarnation counts",
         {(StateMachine, "_closed"): _of_this_life(StateMachine._closed)},
     ),
     "same-life": Mutant(

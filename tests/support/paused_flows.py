@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import functions as F
 
 import boatlift as bl
-from boatlift.connectors.sqlite_table import KeyedTable
+from boatlift.connectors.sqlite.table import KeyedTable
 from support.crash_flow import SCHEMA
 
 free = bl.Dataflow("free")

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from boatlift.connectors.pushes.connections import Connection
-from boatlift.connectors.pushes.limits import Limits
-from boatlift.connectors.pushes.server import Server
+from boatlift.connectors.push.connections import Connection
+from boatlift.connectors.push.limits import Limits
+from boatlift.connectors.push.server import Server
 from support.push_source import Source
 from support.waiting import until
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import types as T
 
-from boatlift.connectors.pushes.source import PushSource
+from boatlift.connectors.push.source import PushSource
 from boatlift.dataflow import Receipt
 from boatlift.storage.input_log import InputLog
 from boatlift.storage.local import LocalStore

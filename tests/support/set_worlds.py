@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from boatlift.recovery import Edge, Kind, Knowledge, RecoveryGraph, Vertex
-from boatlift.times import EPOCH, LAST, AnyFrontier, Fine, Loop, LoopTimes, Order, Sequence, TimeSet, frontier_of
+from boatlift.times import EPOCH, LAST, AnyFrontier, ArrivalOrder, Fine, Loop, LoopTimes, Sequence, TimeSet, frontier_of
 
 
 @dataclass
@@ -33,7 +33,7 @@ class Facts:
     candidates: list[int] | None = None
     choices: set[Any] = field(default_factory=set)
     logged: dict[str, set[Any]] = field(default_factory=dict)
-    order: Order | None = None
+    order: ArrivalOrder | None = None
 
 
 @dataclass

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boatlift.times import Frontier, Order, Sequence
+from boatlift.times import ArrivalOrder, Frontier, Sequence
 
 DOMAIN = Sequence(("a", "b", "c"))
 orders = st.lists(st.sampled_from(DOMAIN.edges), max_size=12)
@@ -17,7 +17,7 @@ def frontier(numbers):
 
 @given(orders)
 def test_an_event_takes_the_next_message_of_its_edge(taken):
-    order = Order(DOMAIN)
+    order = ArrivalOrder(DOMAIN)
     times = [order.take(edge) for edge in taken]
     assert times == [(edge, taken[:at].count(edge)) for at, edge in enumerate(taken)]
     assert [order.event(time) for time in times] == list(range(len(taken)))
@@ -29,14 +29,14 @@ def test_an_event_takes_the_next_message_of_its_edge(taken):
 
 @given(orders, counts)
 def test_within_is_the_longest_prefix_in_a_frontier(taken, numbers):
-    order, f = Order(DOMAIN, taken), frontier(numbers)
+    order, f = ArrivalOrder(DOMAIN, taken), frontier(numbers)
     lengths = [n for n in range(len(taken) + 1) if order.prefix(n) <= f]
     assert lengths == list(range(order.within(f) + 1))
 
 
 @given(orders, st.integers(0, 12))
 def test_a_prefix_holds_the_events_before_it_and_a_cut_forgets_the_others(taken, length):
-    order = Order(DOMAIN, taken)
+    order = ArrivalOrder(DOMAIN, taken)
     prefix = order.prefix(length)
     for event in range(len(taken)):
         assert prefix.contains(order.at(event)) == (event < length)
@@ -47,7 +47,7 @@ def test_a_prefix_holds_the_events_before_it_and_a_cut_forgets_the_others(taken,
 
 @given(orders, st.integers(0, 12), counts)
 def test_an_order_whose_beginning_is_forgotten_says_the_same_of_the_rest(taken, length, numbers):
-    whole, order, begun = Order(DOMAIN, taken), Order(DOMAIN, taken), Order(DOMAIN)
+    whole, order, begun = ArrivalOrder(DOMAIN, taken), ArrivalOrder(DOMAIN, taken), ArrivalOrder(DOMAIN)
     order.forget(length)
     start = min(length, len(taken))
     begun.begin_after(whole.prefix(start))

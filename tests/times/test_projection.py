@@ -11,9 +11,10 @@ from boatlift.times import (
     EPOCH,
     IDENTITY,
     LAST,
+    ArrivalOrder,
     Coarse,
-    Cuts,
     Enter,
+    EpochBoundaries,
     Feedback,
     Fine,
     FromSequence,
@@ -21,7 +22,6 @@ from boatlift.times import (
     Leave,
     Loop,
     LoopFrontier,
-    Order,
     Sequence,
     Then,
     ToSequence,
@@ -33,7 +33,7 @@ from boatlift.times import (
 EDGES = Sequence(("a", "b"))
 ROUNDS = list(itertools.product(range(3), range(3)))
 NESTED = list(itertools.product(range(2), range(2), range(2)))
-cuts = st.lists(st.integers(0, 12), unique=True, max_size=5).map(sorted).map(Cuts)
+cuts = st.lists(st.integers(0, 12), unique=True, max_size=5).map(sorted).map(EpochBoundaries)
 
 
 def up_to(n):
@@ -77,7 +77,7 @@ def test_coarse_and_fine_keep_the_laws_when_the_beginning_is_forgotten(made, cou
 
 @given(cuts, st.integers(0, 6), st.integers(0, 6), st.integers(13, 20))
 def test_what_is_forgotten_changes_nothing_after_it(whole, count, length, more):
-    less, begun = Cuts(whole.ends), Cuts()
+    less, begun = EpochBoundaries(whole.ends), EpochBoundaries()
     less.forget(count)
     start = less.start
     if start:
@@ -112,7 +112,7 @@ def test_of_what_is_forgotten_everything_counts_as_the_last_of_it(made, count):
 
 @given(st.lists(st.sampled_from("ab"), max_size=6))
 def test_a_sequence_keeps_the_laws_whatever_the_order_taken(taken):
-    order = Order(EDGES, taken)
+    order = ArrivalOrder(EDGES, taken)
     times = [order.at(event) for event in range(len(taken))]
     check_projection(FromSequence(order), EDGES, times)
     check_projection(Then(FromSequence(order), ToSequence(EDGES, "b")), EDGES, times)
@@ -127,7 +127,7 @@ def test_answers_of_coarse_stay_true_when_more_is_cut(made, last, more):
 
 
 def test_where_coarse_epochs_end():
-    made = Cuts([2, 5])
+    made = EpochBoundaries([2, 5])
     assert [last_of(Coarse(made)(up_to(t))) for t in range(-1, 8)] == [-1, -1, -1, 0, 0, 0, 1, 1, 1]
     assert [Coarse(made).arrives(t) for t in range(8)] == [0, 0, 0, 1, 1, 1, 2, 2]
     assert [last_of(Fine(made)(up_to(k))) for k in range(-1, 3)] == [-1, 2, 5, 5]

@@ -20,9 +20,9 @@ from cyclopts import App, Parameter
 
 from boatlift import __version__
 from boatlift.console.telling import begin_warnings, tell
-from boatlift.engine.session import DEFAULT_MASTER
 from boatlift.errors import FLOW_AND_STORE, BoatliftError, InvalidError, UserCodeError
 from boatlift.paths import refuse_url
+from boatlift.spark.session.session import DEFAULT_MASTER
 
 __all__ = ["main"]
 
@@ -76,7 +76,7 @@ def run(
     dataflow = load_flow(flow, session)
     check_store(dataflow, store, skips)
     spark = session.begin()
-    from boatlift.running import run as run_dataflow
+    from boatlift.api.running import run as run_dataflow
 
     with Live(dataflow, quiet=quiet, available_now=available_now) as live, _arguments_named(flow, store):
         run_dataflow(
@@ -298,7 +298,7 @@ def _arguments_named(flow: str, store: Path) -> Iterator[None]:
 
 def _print_own_traceback(error: UserCodeError) -> None:
     """Print the user's part of the traceback of what code of the user raised: in a task it is a note, here it is the cause."""
-    from boatlift.engine.tracebacks import own_frames
+    from boatlift.spark.plans.tracebacks import own_frames
 
     if notes := getattr(error, "__notes__", ()):
         print(*notes, sep="\n", file=sys.stderr)

@@ -17,12 +17,12 @@ from boatlift.console.tables import console, table
 from boatlift.errors import DataError, InvalidError
 from boatlift.recovery import Kind, Monitor, ProcessorPlan
 from boatlift.recovery.constraints import told
-from boatlift.runtime.regimes import Program
-from boatlift.storage.damage import RESTORE
-from boatlift.storage.facts import last_number, maximal_of
-from boatlift.storage.history import History
+from boatlift.runtime.machine import Program
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
+from boatlift.storage.records.damage import RESTORE
+from boatlift.storage.records.facts import last_number, maximal_of
+from boatlift.storage.records.history import LogHistory
 from boatlift.times import Frontier
 
 __all__ = ["explanation_of", "show_explanation"]
@@ -96,7 +96,7 @@ def explanation_of(log: Log, failed: AbstractSet[str]) -> dict[str, Any]:
     }
 
 
-def _let_live(program: Program, history: History, monitor: Monitor) -> None:
+def _let_live(program: Program, history: LogHistory, monitor: Monitor) -> None:
     """Tell the monitor what a running process would have in memory.
 
     Raises:
@@ -126,7 +126,7 @@ def _let_live(program: Program, history: History, monitor: Monitor) -> None:
                 monitor.sent(edge.name, number if order is None else order.at(number))
 
 
-def _about(history: History, part: ProcessorPlan) -> dict[str, Any]:
+def _about(history: LogHistory, part: ProcessorPlan) -> dict[str, Any]:
     fixed = last_number(maximal_of(part.fixed))
     again = executed_again(history, part)
     return {

@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from boatlift.console.tables import console, table
-from boatlift.engine.identity import recorded_program
 from boatlift.recovery import RecoveryGraph
-from boatlift.storage.contents import runs_of
+from boatlift.runtime.recorded_program import recorded_program
 from boatlift.storage.input_log import INPUT
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
+from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.store import Store
 
-__all__ = ["Kept", "kept_in", "show_kept"]
+__all__ = ["KeptReport", "kept_in", "show_kept"]
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptReport:
     """Something that is kept.
 
     Attributes:
@@ -56,7 +56,7 @@ def show_kept(path: Path, *, as_json: bool) -> None:
     )
 
 
-def kept_in(store: Store, log: Log) -> list[Kept]:
+def kept_in(store: Store, log: Log) -> list[KeptReport]:
     """Gives all that a store keeps, sources first."""
     graph, standing = recorded_program(log.history.program).graph, log.history.standing
     counted: set[str] = set()
@@ -72,24 +72,26 @@ def kept_in(store: Store, log: Log) -> list[Kept]:
         if chosen := standing.chosen.get(name):
             source = not graph.inputs[name]
             why = f"{readers}: to read the same again" if source else f"{name}: to choose the same again"
-            kept.append(Kept("positions" if source else "choices", name, len(chosen), 0, 0, why))
+            kept.append(KeptReport("positions" if source else "choices", name, len(chosen), 0, 0, why))
         if pushed := [*store.list(f"{INPUT}{name}/")]:
             size = sum(store.size(each) or 0 for each in pushed)
-            kept.append(Kept("pushes", name, 0, len(pushed), size, f"{readers}; and to know keys again"))
+            kept.append(KeptReport("pushes", name, 0, len(pushed), size, f"{readers}; and to know keys again"))
         if states := standing.states.get(name):
             why = f"{name}: to go back to" + (", the last of them surely" if len(states) > 1 else "")
-            kept.append(Kept("state", name, len(states), *fresh(state.content for state in states.values()), why))
+            kept.append(KeptReport("state", name, len(states), *fresh(state.content for state in states.values()), why))
         if taken := standing.taken.get(name):
             contents = (content for each in taken.values() for _, _, content in each.messages)
-            kept.append(Kept("inputs", name, len(taken), *fresh(contents), f"{name}: to make its state of"))
+            kept.append(KeptReport("inputs", name, len(taken), *fresh(contents), f"{name}: to make its state of"))
     for edge in graph.edges.values():
         if sent := standing.sent.get(edge.name):
             contents = (each.message for each in sent.values())
-            kept.append(Kept("messages", edge.name, len(sent), *fresh(contents), _asker(graph, edge.target)))
+            kept.append(KeptReport("messages", edge.name, len(sent), *fresh(contents), _asker(graph, edge.target)))
     garbage = [name for name in store.list("runs/") if name not in counted]
     if garbage:
         size = sum(store.size(name) or 0 for name in garbage)
-        kept.append(Kept("nothing", "-", 0, len(garbage), size, "nobody: deleted by whoever runs the dataflow next"))
+        kept.append(
+            KeptReport("nothing", "-", 0, len(garbage), size, "nobody: deleted by whoever runs the dataflow next")
+        )
     return kept
 
 

@@ -11,10 +11,10 @@ from pyspark.sql import functions as F
 
 from boatlift.dataflow import Dataflow, KeptInStore, Plan, plan
 from boatlift.errors import DataError, InvalidError
-from boatlift.storage.history import History
 from boatlift.storage.input_log import InputLog
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
+from boatlift.storage.records.history import LogHistory
 
 __all__ = ["show_rows"]
 
@@ -71,7 +71,7 @@ def show_rows(
             frame.show(at_most, truncate=False)
 
 
-def _steps_of_sources(planned: Plan, history: History, processor: str, time: Any) -> Iterator[tuple[str, int]]:
+def _steps_of_sources(planned: Plan, history: LogHistory, processor: str, time: Any) -> Iterator[tuple[str, int]]:
     """Gives the sources and their steps that a step is made of, each once."""
     if processor in planned.sources:
         yield processor, time

@@ -6,31 +6,31 @@ in the order in which each rests on those before it.
 
 from __future__ import annotations
 
-from boatlift.engine.identity import recorded_program
 from boatlift.recovery import Kind, Monitor, ProcessorPlan
-from boatlift.runtime.regimes import Program, monitor_of
-from boatlift.storage.facts import Result, last_number, maximal_of
-from boatlift.storage.history import History
-from boatlift.storage.standing import Standing
+from boatlift.runtime.machine import Program, monitor_of
+from boatlift.runtime.recorded_program import recorded_program
+from boatlift.storage.records.facts import StepDigest, last_number, maximal_of
+from boatlift.storage.records.history import LogHistory
+from boatlift.storage.records.live import LiveRecords
 from boatlift.times import Frontier
 
 __all__ = ["executed_again", "known_from", "sinks_of"]
 
 
-def known_from(history: History) -> tuple[Program, Monitor]:
+def known_from(history: LogHistory) -> tuple[Program, Monitor]:
     """Return the recorded program, and a monitor that knows what is durable."""
     program = recorded_program(history.program)
     held = {sink: Frontier.up_to(step) for sink, step in sinks_of(program, history).items()}
-    return program, monitor_of(program, Standing.of(history.standing.facts()), held)
+    return program, monitor_of(program, LiveRecords.of(history.standing.facts()), held)
 
 
-def sinks_of(program: Program, history: History) -> dict[str, int]:
+def sinks_of(program: Program, history: LogHistory) -> dict[str, int]:
     """Return for each sink the last step that it holds as far as the log knows, -1 for none."""
     vertices = program.graph.vertices
     return {name: history.held(name) for name in program.graph.order if vertices[name].kind is Kind.SINK}
 
 
-def executed_again(history: History, part: ProcessorPlan) -> list[Result]:
+def executed_again(history: LogHistory, part: ProcessorPlan) -> list[StepDigest]:
     """Return the steps that a processor has executed and would execute again."""
     if part.stays or part.kind not in (Kind.STATELESS, Kind.STATEFUL):
         return []

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from boatlift.console.telling import tell
 from boatlift.dataflow import Dataflow, plan
-from boatlift.engine.session_on_demand import session_on_demand
-from boatlift.engine.tracebacks import own_frames, place
 from boatlift.errors import BoatliftError, InvalidError, UserCodeError
-from boatlift.runtime.decisions import refuse_skip
+from boatlift.runtime.host.overrides import refuse_skip
+from boatlift.spark.plans.tracebacks import own_frames, place
+from boatlift.spark.session.on_demand import session_on_demand
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 
@@ -87,7 +87,7 @@ class OneSession:
     def begin(self) -> SparkSession:
         """Return the session, and start it the first time."""
         if self._session is None:
-            from boatlift.engine import session
+            from boatlift.spark.session import session
 
             tell(f"starting Spark ({self._master})", quiet=self._quiet)
             self._session = session.session(self._master, app_name=self._app_name, **self._conf)

@@ -25,12 +25,12 @@ from boatlift.dataflow.processors import (
     describe_policy,
     upstreams_of,
 )
-from boatlift.runtime.foresight import costs_of, needless_policies
 from boatlift.runtime.graph import program_of
-from boatlift.storage.contents import runs_of
-from boatlift.storage.facts import last_number
+from boatlift.runtime.inspect.failure_costs import costs_of, needless_policies
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
+from boatlift.storage.records.facts import last_number
+from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.verify import verify
 
 __all__ = ["show_checkpoints", "show_log", "show_plan", "show_verification"]
@@ -43,7 +43,7 @@ def show_plan(flow: Dataflow, *, as_json: bool) -> None:
     """Shows a program: its graph, its units, what will be logged, what is not exactly-once."""
     from pyspark.sql import SparkSession
 
-    from boatlift.engine.program import compile_program
+    from boatlift.spark.program import compile_program
 
     planned = plan(flow)
     spark = SparkSession.getActiveSession()
@@ -150,11 +150,10 @@ def _grow(tree: Tree, planned: Plan, name: str, described: dict[str, dict[str, A
 def show_log(path: Path, *, as_json: bool) -> None:
     """Shows every record that is still kept."""
     for number, at, record in _records(path):
-        kind = type(record).__name__
         fields = msgspec.to_builtins(record)
-        fields.pop("type", None)
+        kind = fields.pop("type")
         if as_json:
-            print(json.dumps({"object": number, "written_at": at or None, "record": kind.lower(), **fields}))
+            print(json.dumps({"object": number, "written_at": at or None, "record": kind, **fields}))
         else:
             print(f"{number:>6}  {moment(at):<23}  {kind:<10} {_line(fields)}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from boatlift.console.telling import tell
 from boatlift.dataflow import Dataflow
 from boatlift.dataflow.processors import SourceProcessor
-from boatlift.runtime.progress import Progress
+from boatlift.runtime.host.progress import Progress
 
 __all__ = ["Stages"]
 

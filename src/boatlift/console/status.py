@@ -12,12 +12,12 @@ import msgspec
 from boatlift.console.outlook import executed_again, known_from, sinks_of
 from boatlift.console.tables import console, moment, table
 from boatlift.recovery import Kind, RecoveryPlan
-from boatlift.runtime.processes import Life, life_of
-from boatlift.storage.facts import last_number
-from boatlift.storage.history import History
+from boatlift.runtime.inspect.processes import Life, life_of
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
-from boatlift.storage.records import Claim
+from boatlift.storage.records.facts import last_number
+from boatlift.storage.records.history import LogHistory
+from boatlift.storage.records.records import Claim
 
 __all__ = ["show_status", "status_of"]
 
@@ -75,7 +75,7 @@ def status_of(log: Log) -> dict[str, Any]:
     }
 
 
-def _state(history: History, owner: Claim | None) -> str:
+def _state(history: LogHistory, owner: Claim | None) -> str:
     """Return `stopped`, `alive`, `crashed`, `running or crashed` or, where no process ever claimed the store, `new`."""
     if owner is None:
         return "new"
@@ -98,7 +98,7 @@ def _words(state: Mapping[str, Any]) -> str:
             return "running or crashed: whether its process lives cannot be told from here"
 
 
-def _unit(history: History, after: RecoveryPlan, name: str) -> dict[str, int]:
+def _unit(history: LogHistory, after: RecoveryPlan, name: str) -> dict[str, int]:
     standing = history.standing
     return {
         "executed": history.last_executed(name),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from boatlift.recovery.xi import Xi
-from boatlift.times import AnyFrontier, EpochFrontier, Frontier, Order
+from boatlift.times import AnyFrontier, ArrivalOrder, EpochFrontier, Frontier
 
 __all__ = ["Available", "Chain", "Checkpoints", "Every", "Prefixes"]
 
@@ -177,7 +177,7 @@ class Prefixes:
 
     __slots__ = ("_known", "_order")
 
-    def __init__(self, order: Order, known: int) -> None:
+    def __init__(self, order: ArrivalOrder, known: int) -> None:
         self._order, self._known = order, known
 
     @property

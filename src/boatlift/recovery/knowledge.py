@@ -12,7 +12,7 @@ from typing import Any
 from boatlift.recovery.available import Available, Chain, Checkpoints, Every, Prefixes
 from boatlift.recovery.graph import Edge, Kind, RecoveryGraph, Vertex
 from boatlift.recovery.xi import Xi
-from boatlift.times import AnyFrontier, EpochFrontier, Frontier, Order, Times, TimeSet, all_times, frontier_of
+from boatlift.times import AnyFrontier, ArrivalOrder, EpochFrontier, Frontier, Times, TimeSet, all_times, frontier_of
 
 __all__ = ["Knowledge"]
 
@@ -49,7 +49,7 @@ class Knowledge:
     xis: Sequence[Xi] = ()
     collected: EpochFrontier = _NOTHING
     determinants: Times = field(default_factory=TimeSet)
-    order: Order | None = None
+    order: ArrivalOrder | None = None
     logged: Mapping[str, Times] = field(default_factory=dict)
     in_flight: Mapping[str, Times] = field(default_factory=dict)
     waiting: Mapping[str, Times] = field(default_factory=dict)
@@ -130,14 +130,14 @@ class Knowledge:
         at_hand = self.messages_at_hand(survivors)
         return Xi.structured(self.vertex, f, self.inputs, self.outputs, at_hand)
 
-    def _events_known(self, order: Order) -> int:
+    def _events_known(self, order: ArrivalOrder) -> int:
         """Return the number of events from the first on whose place in the order is durable, or not needed any more."""
         assert isinstance(self.determinants, TimeSet)
         gone = max(order.start, self.collected.last + 1)
         return max(gone, min(len(order), self.determinants.reach(gone) + 1))
 
     def _with_completed(self) -> list[AnyFrontier]:
-        """Where it is, in its place: a checkpoint of an earlier life may be ahead of it."""
+        """Where it is, in its place: a checkpoint of an earlier incarnation may be ahead of it."""
         durable = [f for f in self.checkpoints if f <= self.completed and f != self.completed]
         held = [f for f in self.held if f != self.completed and f not in durable]
         below = sorted([*durable, *held], key=lambda f: sum(g <= f for g in (*durable, *held)))

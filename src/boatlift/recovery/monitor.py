@@ -20,7 +20,7 @@ from boatlift.recovery.knowledge import Knowledge
 from boatlift.recovery.plan import RecoveryPlan, plan_recovery
 from boatlift.recovery.releasing import at_most, largest
 from boatlift.recovery.reported import Reported
-from boatlift.times import IDENTITY, AnyFrontier, Frontier, Loop, LoopTime, Order, last_of
+from boatlift.times import IDENTITY, AnyFrontier, ArrivalOrder, Frontier, Loop, LoopTime, last_of
 
 __all__ = ["Monitor"]
 
@@ -43,7 +43,7 @@ class Monitor:
     """
 
     def __init__(
-        self, graph: RecoveryGraph, orders: Mapping[str, Order] | None = None, *, checked: bool = True
+        self, graph: RecoveryGraph, orders: Mapping[str, ArrivalOrder] | None = None, *, checked: bool = True
     ) -> None:
         self._graph = graph
         self._checked = checked
@@ -227,7 +227,7 @@ class Monitor:
         """Gives the times that are collectable and whose messages are needless: where its choices, too, are garbage.
 
         A message is known by its time, and that may mean nothing without the choices. And a receiver may still have to take what a source
-        has closed, though if everything failed it would go on from a later checkpoint of an earlier life.
+        has closed, though if everything failed it would go on from a later checkpoint of an earlier incarnation.
         """
         outputs = (self.needless(edge.name) for edge in self._graph.outputs[processor])
         return reduce(and_, outputs, self.collectable(processor))

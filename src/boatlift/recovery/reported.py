@@ -8,13 +8,13 @@ from boatlift.recovery.graph import Edge, Kind, RecoveryGraph, Vertex
 from boatlift.recovery.knowledge import Knowledge
 from boatlift.times import (
     AnyFrontier,
+    ArrivalOrder,
     EpochFrontier,
     Frontier,
     Loop,
     LoopTime,
     LoopTimes,
     MutableTimes,
-    Order,
     Sequence,
     TimeSet,
     end_of,
@@ -58,7 +58,7 @@ class Reported:
         "stable",
     )
 
-    def __init__(self, vertex: Vertex, order: Order | None) -> None:
+    def __init__(self, vertex: Vertex, order: ArrivalOrder | None) -> None:
         nothing = frontier_of(vertex.domain)
         self._vertex = vertex
         self.checkpoints: list[AnyFrontier] = [] if vertex.kind is Kind.SOURCE else [nothing]

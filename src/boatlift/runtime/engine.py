@@ -3,7 +3,7 @@
 An engine executes; it decides nothing. Every method may be called from a worker thread; methods about one unit or one
 sink are never called concurrently.
 
-**Contents.** What goes along an edge, and what a unit keeps, is a *content*: JSON that names immutable runs (`storage/contents.py`).
+**Contents.** What goes along an edge, and what a unit keeps, is a *content*: JSON that names immutable runs (`storage/records/payloads.py`).
 The machine hands contents on without looking into them. A run is a file in scratch, and in the store once it was kept.
 """
 
@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from boatlift.dataflow import Committed, Json, Outcome, Plan, Reading
-from boatlift.runtime.regimes.acts import Message, Prepare, Run, Take
-from boatlift.storage.contents import runs_of
-from boatlift.storage.records import RunRef
+from boatlift.runtime.machine.instructions import Execute, Message, Prepare, StepInput
+from boatlift.storage.records.payloads import runs_of
+from boatlift.storage.records.records import RunRef
 from boatlift.storage.store import Store
 
 __all__ = ["Beginning", "Engine", "StepResult"]
@@ -125,13 +125,13 @@ class Engine(Protocol):
     def advance(self, source: str, cursor: Json, position: Json) -> Json:
         """Gives the cursor after a position; pure."""
 
-    def together(self, unit: str, takes: Sequence[Take]) -> int:
+    def together(self, unit: str, takes: Sequence[StepInput]) -> int:
         """Tells how many of these steps, from the first on, are better run as one job: 1 or more; at once."""
 
     def prepare(self, order: Prepare) -> None:
         """Learns of steps before their turn comes; may get ready; returns at once."""
 
-    def run(self, order: Run, cursor: Json | None = None) -> tuple[StepResult, ...]:
+    def run(self, order: Execute, cursor: Json | None = None) -> tuple[StepResult, ...]:
         """Executes steps, in order, each over the state that the one before left.
 
         Args:

@@ -11,26 +11,26 @@ from typing import Any
 
 from boatlift.dataflow import Ephemeral, Plan, Policy
 from boatlift.recovery import Edge, Kind, RecoveryGraph, Vertex
-from boatlift.runtime.regimes import Program, Regime
+from boatlift.runtime.machine import Durability, Program
 from boatlift.times import (
     EPOCH,
     IDENTITY,
+    ArrivalOrder,
     Coarse,
-    Cuts,
+    EpochBoundaries,
     Fine,
     FromSequence,
-    Order,
     Projection,
     Sequence,
     Then,
     ToSequence,
 )
 
-__all__ = ["Node", "edge_name", "program_from", "program_of", "source_record"]
+__all__ = ["GraphNode", "edge_name", "program_from", "program_of", "source_record"]
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class GraphNode:
     """A processor as far as time and recovery go.
 
     Attributes:
@@ -58,17 +58,17 @@ def program_of(plan: Plan, policies: Mapping[str, Policy] | None = None) -> Prog
         policies: Of some units, in place of their own.
     """
     other = policies or {}
-    nodes = [Node(name, (), Kind.SOURCE, repeats=not plan.forgets(name)) for name in plan.sources]
+    nodes = [GraphNode(name, (), Kind.SOURCE, repeats=not plan.forgets(name)) for name in plan.sources]
     for name, unit in plan.units.items():
         keeps = unit.aggregate is not None or unit.lookup is not None
         kind = Kind.STATEFUL if keeps else Kind.STATELESS
         batch = unit.recomputation is not None
-        nodes.append(Node(name, unit.reads, kind, other.get(name, unit.policy), unit.in_turn, batch, unit.repeats))
-    nodes += [Node(name, (plan.unit_of_sink(name).name,), Kind.SINK) for name in plan.sinks]
+        nodes.append(GraphNode(name, unit.reads, kind, other.get(name, unit.policy), unit.in_turn, batch, unit.repeats))
+    nodes += [GraphNode(name, (plan.unit_of_sink(name).name,), Kind.SINK) for name in plan.sinks]
     return program_from(nodes)
 
 
-def program_from(nodes: Iterable[Node]) -> Program:
+def program_from(nodes: Iterable[GraphNode]) -> Program:
     """Gives processors their domains, and edges the projections that follow.
 
     The times of what takes its inputs as they come are those of a sequence; for who takes from it they are epochs again, one for each
@@ -76,10 +76,10 @@ def program_from(nodes: Iterable[Node]) -> Program:
     what takes its inputs as they come, and another batch, count them as they are.
     """
     nodes = list(nodes)
-    orders = {n.name: Order(Sequence(tuple(edge_name(r, n.name) for r in n.reads))) for n in nodes if n.ordered}
-    cuts = {node.name: Cuts() for node in nodes if node.batch}
+    orders = {n.name: ArrivalOrder(Sequence(tuple(edge_name(r, n.name) for r in n.reads))) for n in nodes if n.ordered}
+    cuts = {node.name: EpochBoundaries() for node in nodes if node.batch}
 
-    def projection(sender: str, node: Node) -> Projection:
+    def projection(sender: str, node: GraphNode) -> Projection:
         if node.ordered:
             into: Projection = ToSequence(orders[node.name].domain, edge_name(sender, node.name))
         elif node.batch:
@@ -103,7 +103,7 @@ def program_from(nodes: Iterable[Node]) -> Program:
     return Program(RecoveryGraph(vertices, edges), _regimes(nodes), orders, cuts)
 
 
-def _regimes(nodes: list[Node]) -> dict[str, Regime]:
+def _regimes(nodes: list[GraphNode]) -> dict[str, Durability]:
     """Gives what each makes durable.
 
     Of what cannot be repeated, what it sent is durable in place of its choices; where a batch ends counts once that is. What comes of a source that cannot be
@@ -120,13 +120,13 @@ def _regimes(nodes: list[Node]) -> dict[str, Regime]:
         return frozenset().union(*map(behind, node.reads))
 
     sinks = Counter(chain.from_iterable(behind(node.name) for node in nodes if node.kind is Kind.SINK))
-    regimes = {}
+    durabilities = {}
     for node in nodes:
         sources = behind(node.name)
         at_once = node.kind is Kind.STATELESS and any(sinks[source] > 1 for source in sources)
         with_state = node.kind is Kind.STATEFUL and bool(sources)
-        regimes[node.name] = Regime(node.policy, node.repeats and not node.batch, at_once, with_state)
-    return regimes
+        durabilities[node.name] = Durability(node.policy, node.repeats and not node.batch, at_once, with_state)
+    return durabilities
 
 
 def edge_name(sender: str, receiver: str) -> str:

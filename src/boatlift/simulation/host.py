@@ -8,21 +8,20 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from boatlift.dataflow import Batch, Eager
-from boatlift.runtime.regimes import StateMachine
-from boatlift.runtime.regimes import acts as do
+from boatlift.runtime.machine import StateMachine, events, instructions
 from boatlift.simulation.disk import CrashError, Disk
 from boatlift.simulation.memory import Memory, digest_of
 from boatlift.simulation.settings import Settings
 from boatlift.simulation.world import World
-from boatlift.storage.facts import Fact
 from boatlift.storage.group_commit import GroupCommit
-from boatlift.storage.history import History
 from boatlift.storage.log import Log
-from boatlift.storage.records import Claim
-from boatlift.storage.standing import Standing
+from boatlift.storage.records.facts import Fact
+from boatlift.storage.records.history import LogHistory
+from boatlift.storage.records.live import LiveRecords
+from boatlift.storage.records.records import Claim
 from boatlift.times import AnyFrontier, frontier_of, last_of
 
-__all__ = ["Host", "check_nothing_lost", "machine_of"]
+__all__ = ["SimulatedDriver", "check_nothing_lost", "machine_of"]
 
 DATAFLOW = "simulated"
 SLUGGISH = 0.9
@@ -44,7 +43,7 @@ class _Delete:
     garbage: Mapping[str, int]
 
 
-class Host:
+class SimulatedDriver:
     """A driver process, from its claim to its end.
 
     Args:
@@ -67,30 +66,30 @@ class Host:
         self._world, self._chance, self._tell = world, chance, tell
         self.finished = False
         self.timeout = self.nothing = self.twice = self.dies_between = False
-        self.outstanding: list[do.Instruction | do.Event | _Delete] = []
-        self.heard: list[do.Event] = []
+        self.outstanding: list[instructions.Instruction | events.Event | _Delete] = []
+        self.heard: list[events.Event] = []
         self._finishes = False
         self._collected = 0
         self._failed: frozenset[str] = frozenset()
         self._acts = self._acts_since_failure = 0
         self._disk, self.settings = disk, settings
         self._memory = Memory(settings.recipe, world.nodes, world.kept)
-        policies = {name: part.regime.policy for name, part in settings.recipe.parts.items()}
+        policies = {name: part.durability.policy for name, part in settings.recipe.parts.items()}
         self._lasting = [name for name, policy in policies.items() if isinstance(policy, Batch) and policy.seconds]
         self._log = Log.open(disk, DATAFLOW)
         self.owner = self._log.claim(Claim("simulated", 0, 0, {"plan": "simulated"}, {}))
         self._commit = GroupCommit(self._log)
         self.facts = tuple(self._log.history.standing.facts())
         world.durable(self.facts)  # a write may have become so in the moment in which its owner died
-        eager = {name for name, part in settings.recipe.parts.items() if isinstance(part.regime.policy, Eager)}
+        eager = {name for name, part in settings.recipe.parts.items() if isinstance(part.durability.policy, Eager)}
         self.held = world.open_sinks(self.owner, eager)
         self.machine = machine_of(self.facts, self.held, settings)
-        self.told: list[list[do.Instruction]] = []
+        self.told: list[list[instructions.Instruction]] = []
         self._take_up(self.machine.start())
         check_nothing_lost(world, self.machine)
 
     @property
-    def history(self) -> History:
+    def history(self) -> LogHistory:
         """What its log means."""
         return self._log.history
 
@@ -108,7 +107,7 @@ class Host:
         """
         if self._lasting and self._chance.random() < HURRIES:
             batch = self._chance.choice(self._lasting)
-            self.hear(do.Due(batch, self.machine.processors[batch].life))
+            self.hear(events.TimerFired(batch, self.machine.processors[batch].incarnation))
         self._acts += 1
         self._acts_since_failure += 1
         at = self._choice()
@@ -125,25 +124,29 @@ class Host:
         """Take the memory of some processors; their steps take their time to start again."""
         self._failed = frozenset(processors)
         self._memory.lose(self._failed)
-        lost = [todo for todo in self.outstanding if isinstance(todo, do.Keep) and todo.processor in self._failed]
+        lost = [
+            todo
+            for todo in self.outstanding
+            if isinstance(todo, instructions.Persist) and todo.processor in self._failed
+        ]
         self.outstanding = [todo for todo in self.outstanding if todo not in lost]
         self._acts_since_failure = 0
-        self.hear(do.Failed(self._failed))
+        self.hear(events.ProcessorsFailed(self._failed))
 
-    def hear(self, event: do.Event) -> None:
+    def hear(self, event: events.Event) -> None:
         """Hand the machine an event."""
         self.heard.append(event)
         self._take_up(self.machine.handle(event))
 
-    def _take_up(self, given: list[do.Instruction]) -> None:
+    def _take_up(self, given: list[instructions.Instruction]) -> None:
         """Let instructions be carried out later; the log's writer takes its own at once, in their order."""
         self.told.append(given)
         for order in given:
             self._memory.check(order)
             match order:
-                case do.Write():
+                case instructions.AppendLog():
                     self._commit.submit(order.facts, partial(self._written, order))
-                case do.Finish():
+                case instructions.Finish():
                     self._finishes = True
                 case _:
                     self.outstanding.append(order)
@@ -169,25 +172,30 @@ class Host:
         return at
 
     def _answers_to_earlier_lives(self) -> tuple[list[int], set[int]]:
-        """Return the places of instructions to earlier lives: where the present life does the same by now, and where not yet."""
+        """Return the places of instructions to earlier lives: where the present incarnation does the same by now, and where not yet."""
         asked = [
-            (at, isinstance(todo, do.Run), todo.processor if isinstance(todo, do.Run) else todo.source, todo.life)
+            (
+                at,
+                isinstance(todo, instructions.Execute),
+                todo.processor if isinstance(todo, instructions.Execute) else todo.source,
+                todo.incarnation,
+            )
             for at, todo in enumerate(self.outstanding)
-            if isinstance(todo, do.Run | do.Close)
+            if isinstance(todo, instructions.Execute | instructions.PollSource)
         ]
-        lives = {name: self.machine.processors[name].life for _, _, name, _ in asked}
-        present = {(kind, name) for _, kind, name, life in asked if life == lives[name]}
-        earlier = [(at, (kind, name) in present) for at, kind, name, life in asked if life < lives[name]]
+        lives = {name: self.machine.processors[name].incarnation for _, _, name, _ in asked}
+        present = {(kind, name) for _, kind, name, incarnation in asked if incarnation == lives[name]}
+        earlier = [(at, (kind, name) in present) for at, kind, name, incarnation in asked if incarnation < lives[name]]
         return [at for at, late in earlier if late], {at for at, late in earlier if not late}
 
-    def _waits(self, todo: do.Instruction | do.Event | _Delete) -> bool:
+    def _waits(self, todo: instructions.Instruction | events.Event | _Delete) -> bool:
         """Return whether something else is to be done first, if there is anything."""
         match todo:
-            case do.Durable() if self._acts < self.settings.unheard:
+            case events.LogDurable() if self._acts < self.settings.unheard:
                 return True
-            case do.Durable() | do.Kept():
+            case events.LogDurable() | events.Persisted():
                 return self._chance.random() < self.settings.slow
-            case do.Run(processor):
+            case instructions.Execute(processor):
                 starts = processor in self._failed and self._acts_since_failure < self.settings.restart
                 return (starts or processor in self.settings.sluggish) and self._chance.random() < SLUGGISH
             case _:
@@ -195,37 +203,40 @@ class Host:
 
     def _finish(self) -> None:
         if not self._finishes:
-            raise AssertionError(f"work is left and nothing to do; {self.machine.story}")
+            raise AssertionError(f"work is left and nothing to do; {self.machine.transitions}")
         self.finished = True
 
     # -- doing it -----------------------------------------------------------------------------------------------------
 
-    def _carry_out(self, todo: do.Instruction | do.Event | _Delete) -> None:
+    def _carry_out(self, todo: instructions.Instruction | events.Event | _Delete) -> None:
         match todo:
-            case do.Close(source, life):
+            case instructions.PollSource(source, incarnation):
                 if self.nothing:
                     self.nothing = False
-                    self.outstanding += [do.Wake(source), do.Idle(source, life, todo.time)]  # in any order
+                    self.outstanding += [
+                        events.SourceWoken(source),
+                        events.SourceIdle(source, incarnation, todo.time),
+                    ]  # in any order
                     return
                 event = self._world.close(todo)
-                if isinstance(event, do.Closed):
+                if isinstance(event, events.EpochClosed):
                     self._memory.hold(source, [event.positions])
                 if self.twice:
                     self.twice = False
                     self.outstanding.append(event)
                 self.hear(event)
-            case do.Keep():
+            case instructions.Persist():
                 self._world.keep(todo.contents)
-                self.outstanding.append(do.Kept(todo.number))
-            case do.Run():
+                self.outstanding.append(events.Persisted(todo.number))
+            case instructions.Execute():
                 self._run(todo)
-            case do.Place():
+            case instructions.CommitSink():
                 self._place(todo)
-            case do.Ask():
+            case instructions.ReopenSink():
                 self.outstanding.append(self._world.ask(self.owner, todo))
-            case do.Acknowledge(source, frontier):
+            case instructions.Acknowledge(source, frontier):
                 self._world.acknowledge(source, frontier)
-            case do.Collect():
+            case instructions.CollectGarbage():
                 self._collect()
             case _Delete(garbage):
                 self._log.truncate()
@@ -233,24 +244,24 @@ class Host:
                 self._collected += 1
                 if self._collected % LOOKS == 1:
                     self._fail_everything()
-            case do.Cancel():
+            case instructions.Cancel():
                 if self._chance.random() < 0.5:
                     self.outstanding = [t for t in self.outstanding if not _is_called_off(t, todo)]
-            case do.Prepare():
+            case instructions.Prepare():
                 pass
-            case do.Write() | do.Finish():
+            case instructions.AppendLog() | instructions.Finish():
                 raise AssertionError(f"{todo} is done elsewhere")
             case _:
                 self.hear(todo)
 
-    def _run(self, order: do.Run) -> None:
+    def _run(self, order: instructions.Execute) -> None:
         """Execute times; what a processor chooses and does not record cannot be repeated: the machine is not told of it."""
-        earlier = order.life < self.machine.processors[order.processor].life
+        earlier = order.incarnation < self.machine.processors[order.processor].incarnation
         if earlier:
-            self._tell("an earlier life answers")
+            self._tell("an earlier incarnation answers")
         void = earlier or self._world.fences(self.owner)
         part = self.settings.recipe.parts[order.processor]
-        hidden = not part.deterministic and not part.regime.recorded
+        hidden = not part.deterministic and not part.durability.recorded
         for take, ran in zip(order.takes, self._world.execute(order, void=void), strict=False):
             if not earlier:
                 taken = (message.content for message in take.inputs)
@@ -265,11 +276,11 @@ class Host:
         if self._commit.failure is not None:
             raise self._commit.failure
 
-    def _written(self, order: do.Write, error: BaseException | None) -> None:
+    def _written(self, order: instructions.AppendLog, error: BaseException | None) -> None:
         if error is None:
             self._tell(order)
             self._world.durable(order.facts)
-            self.outstanding.append(do.Durable(order.number))
+            self.outstanding.append(events.LogDurable(order.number))
 
     def _collect(self) -> None:
         """Drop from memory what nothing can ask for, and let what is durable of it be deleted after the next manifest."""
@@ -283,7 +294,7 @@ class Host:
 
         self._commit.manifest(written)
 
-    def _place(self, order: do.Place) -> None:
+    def _place(self, order: instructions.CommitSink) -> None:
         many = last_of(order.frontier) - last_of(self._world.held[order.sink])
         if self.dies_between and many > 1:
             left = self._chance.randint(1, many - 1)
@@ -297,10 +308,10 @@ class Host:
             self._world.place(self.owner, order, die)
         if not self.timeout:
             self._world.place(self.owner, order, self._disk.die)
-            self.outstanding.append(do.Placed(order.sink, order.life, order.frontier))
+            self.outstanding.append(events.SinkCommitted(order.sink, order.incarnation, order.frontier))
             return
         self.timeout = False
-        self.outstanding.append(do.Unsure(order.sink, order.life, order.frontier))
+        self.outstanding.append(events.CommitUnknown(order.sink, order.incarnation, order.frontier))
         if self._chance.random() < 0.5:
             self._world.place(self.owner, order, self._disk.die)
         elif self._chance.random() < 0.5:
@@ -316,15 +327,19 @@ class Host:
         check_nothing_lost(self._world, machine)
 
 
-def _is_called_off(todo: object, order: do.Cancel) -> bool:
-    return isinstance(todo, do.Run) and todo.processor == order.processor and todo.life <= order.life
+def _is_called_off(todo: object, order: instructions.Cancel) -> bool:
+    return (
+        isinstance(todo, instructions.Execute)
+        and todo.processor == order.processor
+        and todo.incarnation <= order.incarnation
+    )
 
 
 def machine_of(facts: Sequence[Fact], held: Mapping[str, AnyFrontier], settings: Settings) -> StateMachine:
     """Makes a machine that knows what is durable, and what sinks hold."""
     return StateMachine(
         settings.recipe.program(),
-        Standing.of(facts),
+        LiveRecords.of(facts),
         held,
         checked=settings.checked,
         collect_after=settings.collect_after,

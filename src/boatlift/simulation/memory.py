@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
-from boatlift.runtime.regimes import acts as do
+from boatlift.runtime.machine import instructions
 from boatlift.simulation.nodes import Nodes
 from boatlift.simulation.recipes import Recipe, Role
 
@@ -44,7 +44,7 @@ class Memory:
         """Drop what nothing can ask for any more."""
         self._holders = {digest: holders for digest, holders in self._holders.items() if digest in live}
 
-    def check(self, order: do.Instruction) -> None:
+    def check(self, order: instructions.Instruction) -> None:
         """Refuse an instruction that names what is lost.
 
         Raises:
@@ -56,16 +56,16 @@ class Memory:
                 raise AssertionError(f"{order} names {self._nodes[digest]}, which is lost")
 
 
-def named_by(order: do.Instruction) -> Iterator[Any]:
+def named_by(order: instructions.Instruction) -> Iterator[Any]:
     """Return the states and messages that an instruction needs."""
     match order:
-        case do.Run() | do.Prepare():
+        case instructions.Execute() | instructions.Prepare():
             yield from (message.content for take in order.takes for message in take.inputs)
-            if isinstance(order, do.Run) and order.state is not None:
+            if isinstance(order, instructions.Execute) and order.state is not None:
                 yield order.state
-        case do.Keep():
+        case instructions.Persist():
             yield from order.contents
-        case do.Place():
+        case instructions.CommitSink():
             yield from (message.content for _, came in order.steps for message in came)
         case _:
             return

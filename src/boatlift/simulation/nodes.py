@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Node", "Nodes"]
+__all__ = ["Nodes", "SimulatedNode"]
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class SimulatedNode:
     """One execution of a processor at a time.
 
     Attributes:
@@ -37,10 +37,10 @@ class Nodes:
     """All that was ever computed, by digest."""
 
     def __init__(self) -> None:
-        self._nodes: dict[str, Node] = {}
-        self._at: dict[tuple[str, Any], set[Node]] = {}
+        self._nodes: dict[str, SimulatedNode] = {}
+        self._at: dict[tuple[str, Any], set[SimulatedNode]] = {}
 
-    def add(self, node: Node) -> str:
+    def add(self, node: SimulatedNode) -> str:
         """Keeps one, and gives its digest."""
         digest = node.digest
         if digest not in self._nodes:
@@ -48,14 +48,14 @@ class Nodes:
             self._at.setdefault((node.processor, node.time), set()).add(node)
         return digest
 
-    def at(self, processor: str, time: Any) -> set[Node]:
+    def at(self, processor: str, time: Any) -> set[SimulatedNode]:
         """Gives what a processor ever computed at a time, in any execution."""
         return self._at.get((processor, time), set())
 
-    def __getitem__(self, digest: str) -> Node:
+    def __getitem__(self, digest: str) -> SimulatedNode:
         return self._nodes[digest]
 
-    def past_of(self, digests: Iterable[str]) -> Iterator[Node]:
+    def past_of(self, digests: Iterable[str]) -> Iterator[SimulatedNode]:
         """Gives everything that led to some, once each."""
         left, seen = list(digests), set[str]()
         while left:

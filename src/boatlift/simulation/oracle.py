@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from boatlift.simulation.nodes import Node
+from boatlift.simulation.nodes import SimulatedNode
 from boatlift.simulation.recipes import COUNTING, Role, Wire
 from boatlift.simulation.world import World, sends
 
@@ -41,10 +41,10 @@ def judge(world: World) -> None:
                 )
 
 
-def _survivors(world: World) -> dict[str, dict[Any, Node]]:
+def _survivors(world: World) -> dict[str, dict[Any, SimulatedNode]]:
     """Gives, by processor and time, what everything visible came from."""
     visible = (digest for effects in world.effects.values() for effect in effects.values() for _, _, digest in effect)
-    survived: dict[str, dict[Any, Node]] = defaultdict(dict)
+    survived: dict[str, dict[Any, SimulatedNode]] = defaultdict(dict)
     for node in world.nodes.past_of(visible):
         other = survived[node.processor].setdefault(node.time, node)
         if other != node:
@@ -63,7 +63,7 @@ def _survivors(world: World) -> dict[str, dict[Any, Node]]:
 class _Execution:
     """All that a program computes, given what it chooses."""
 
-    def __init__(self, world: World, survived: dict[str, dict[Any, Node]], ends: dict[str, list[Any]]) -> None:
+    def __init__(self, world: World, survived: dict[str, dict[Any, SimulatedNode]], ends: dict[str, list[Any]]) -> None:
         recipe, self._nodes = world.recipe, world.nodes
         self._recipe, self._survived, self._ends = recipe, survived, ends
         self._sent: dict[str, Messages] = {wire.name: {} for wire in recipe.wires}
@@ -111,7 +111,7 @@ class _Execution:
     def _run(self, name: str, time: Any, effect: Iterable[tuple[str, Any, str]], state: str | None) -> str | None:
         part, known, taken = self._recipe.parts[name], self._survived[name].get(time), tuple(effect)
         choice = None if part.deterministic or known is None else known.choice
-        node = Node(name, time, choice, taken, state)
+        node = SimulatedNode(name, time, choice, taken, state)
         # What was chosen and led to nothing visible is not known; nor is what came of it, and whether it went on.
         led_by = {digest for _, _, digest in taken} | {state}
         unknown = (known is None and not part.deterministic) or not self._unknown.isdisjoint(led_by)
@@ -122,7 +122,7 @@ class _Execution:
         self._send(name, time, node, unknown=unknown)
         return node.digest if part.keeps else None
 
-    def _check_silence(self, node: Node) -> None:
+    def _check_silence(self, node: SimulatedNode) -> None:
         """What led to nothing visible must have been executed, and have chosen to send nothing."""
         more = self._is_partial(
             node.processor
@@ -135,7 +135,7 @@ class _Execution:
                 f"{node.processor} never sent nothing at {node.time}: what it sent is lost, or it never ran"
             )
 
-    def _took(self, ran: Node, node: Node) -> bool:
+    def _took(self, ran: SimulatedNode, node: SimulatedNode) -> bool:
         """Whether what ran took the same; and perhaps, of a sender whose last steps led to nothing visible, what is not known of them."""
         sources = {wire.name: wire.source for wire in self._recipe.inputs(node.processor)}
 
@@ -155,7 +155,7 @@ class _Execution:
         """Whether the last steps of a processor are not known, or of one that it takes from."""
         return name in self._short or self._is_partial(name)
 
-    def _send(self, name: str, time: Any, node: Node, *, unknown: bool = False) -> None:
+    def _send(self, name: str, time: Any, node: SimulatedNode, *, unknown: bool = False) -> None:
         digest, hesitates = node.digest, self._recipe.parts[name].hesitates
         for wire in self._recipe.outputs(name):
             if sends(self._recipe, wire, time, digest) and not (unknown and (hesitates or wire.back)):

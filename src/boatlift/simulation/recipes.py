@@ -10,26 +10,26 @@ from typing import Any
 
 from boatlift.dataflow import Batch, Eager, Ephemeral, History, Lazy, Policy
 from boatlift.recovery import Edge, Kind, RecoveryGraph, Vertex
-from boatlift.runtime.regimes import Program, Regime
+from boatlift.runtime.machine import Durability, Program
 from boatlift.times import (
     EPOCH,
     IDENTITY,
+    ArrivalOrder,
     Coarse,
-    Cuts,
     Enter,
+    EpochBoundaries,
     Feedback,
     Fine,
     FromSequence,
     Leave,
     Loop,
-    Order,
     Projection,
     Sequence,
     Then,
     ToSequence,
 )
 
-__all__ = ["COUNTING", "LOOP_ROUNDS", "Part", "Recipe", "Role", "Wire", "random_recipe", "random_regime"]
+__all__ = ["COUNTING", "LOOP_ROUNDS", "Recipe", "RecipePart", "Role", "Wire", "random_recipe", "random_regime"]
 
 LOOP_ROUNDS = 3
 
@@ -57,7 +57,7 @@ class Wire:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RecipePart:
     """A processor.
 
     Attributes:
@@ -73,7 +73,7 @@ class Part:
     role: Role
     keeps: bool = False
     deterministic: bool = True
-    regime: Regime = field(default_factory=Regime)
+    durability: Durability = field(default_factory=Durability)
     skips: int = 0
     hesitates: bool = False
     depth: int = 0
@@ -86,12 +86,12 @@ class Part:
     def __str__(self) -> str:
         traits = (
             (self.keeps, "keeps state"),
-            (not self.deterministic, "chooses" if self.regime.recorded else "chooses, unrecorded"),
-            (self.regime.messages, "messages durable"),
+            (not self.deterministic, "chooses" if self.durability.recorded else "chooses, unrecorded"),
+            (self.durability.messages, "messages durable"),
             (self.skips, f"sends nothing at every {self.skips}."),
             (self.hesitates, "sends or not by choice"),
         )
-        policy = "" if self.role in {Role.SOURCE, Role.SINK} else f", {self.regime.policy}"
+        policy = "" if self.role in {Role.SOURCE, Role.SINK} else f", {self.durability.policy}"
         return f"{self.name}: {self.role.value}{policy}" + "".join(f", {what}" for holds, what in traits if holds)
 
 
@@ -106,7 +106,7 @@ class Recipe:
         chain: Processors that are to fail one after the other; empty if whoever it hits.
     """
 
-    parts: dict[str, Part]
+    parts: dict[str, RecipePart]
     wires: tuple[Wire, ...]
     epochs: int
     chain: tuple[str, ...] = ()
@@ -121,23 +121,23 @@ class Recipe:
 
     def with_other_regimes(self, chance: random.Random) -> Recipe:
         """Gives the same program with other policies."""
-        parts = {name: replace(part, regime=random_regime(chance, part)) for name, part in self.parts.items()}
+        parts = {name: replace(part, durability=random_regime(chance, part)) for name, part in self.parts.items()}
         return replace(self, parts=parts)
 
     def program(self) -> Program:
         """Makes it, with nothing chosen yet."""
         orders = {
-            name: Order(Sequence(tuple(wire.name for wire in self.inputs(name))))
+            name: ArrivalOrder(Sequence(tuple(wire.name for wire in self.inputs(name))))
             for name, part in self.parts.items()
             if part.role is Role.ORDERED
         }
-        cuts = {name: Cuts() for name, part in self.parts.items() if part.role is Role.BATCH}
+        cuts = {name: EpochBoundaries() for name, part in self.parts.items() if part.role is Role.BATCH}
         vertices = [self._vertex(part, orders) for part in self.parts.values()]
         edges = [Edge(w.name, w.source, w.target, self._projection(w, orders, cuts)) for w in self.wires]
-        regimes = {name: part.regime for name, part in self.parts.items()}
-        return Program(RecoveryGraph(vertices, edges), regimes, orders, cuts)
+        durabilities = {name: part.durability for name, part in self.parts.items()}
+        return Program(RecoveryGraph(vertices, edges), durabilities, orders, cuts)
 
-    def _vertex(self, part: Part, orders: dict[str, Order]) -> Vertex:
+    def _vertex(self, part: RecipePart, orders: dict[str, ArrivalOrder]) -> Vertex:
         domain: Any = EPOCH
         if part.role is Role.ORDERED:
             domain = orders[part.name].domain
@@ -148,7 +148,7 @@ class Recipe:
         )
         return Vertex(part.name, kind, part.deterministic, domain, part.role is Role.BATCH)
 
-    def _projection(self, wire: Wire, orders: dict[str, Order], cuts: dict[str, Cuts]) -> Projection:
+    def _projection(self, wire: Wire, orders: dict[str, ArrivalOrder], cuts: dict[str, EpochBoundaries]) -> Projection:
         source, target = self.parts[wire.source], self.parts[wire.target]
         sender, receiver = source.role, target.role
         if wire.back:
@@ -201,8 +201,10 @@ def random_recipe(chance: random.Random, *, epochs: int | None = None) -> Recipe
     making = _Making(chance, epochs or length)
     for n in range(chance.randint(1, 2)):
         forgets = chance.random() < 0.25
-        regime = Regime(recorded=not forgets)
-        making.add(Part(f"source{n}", Role.SOURCE, deterministic=not forgets, regime=regime), [], dense=True)
+        durability = Durability(recorded=not forgets)
+        making.add(
+            RecipePart(f"source{n}", Role.SOURCE, deterministic=not forgets, durability=durability), [], dense=True
+        )
     if chance.random() < 0.15:
         return replace(making.chain(), chain=("p0", "p1", "p2"))
     for n in range(chance.choice((1, 2, 3, 3, 4, 4))):
@@ -210,29 +212,31 @@ def random_recipe(chance: random.Random, *, epochs: int | None = None) -> Recipe
     return making.finished()
 
 
-def random_regime(chance: random.Random, part: Part) -> Regime:
+def random_regime(chance: random.Random, part: RecipePart) -> Durability:
     """Makes a regime that a processor can have; how long a batch's epochs are stays."""
     if part.role in {Role.SOURCE, Role.SINK}:
-        return part.regime
+        return part.durability
     if part.role is Role.BATCH:
-        return replace(part.regime, recorded=part.deterministic or chance.random() < 0.5)
+        return replace(part.durability, recorded=part.deterministic or chance.random() < 0.5)
     recorded = chance.random() < 0.6 or (part.role is Role.ORDERED and not part.keeps)
     policies: list[Policy] = [Ephemeral(), Batch()]
     if part.keeps:
         policies = [Lazy(every=chance.randint(1, 4)), Lazy(every=chance.randint(1, 4)), Lazy(every=None), Eager()]
         if recorded or (part.deterministic and part.role is not Role.ORDERED):
             policies.append(History())
-    return Regime(chance.choice(policies), recorded, messages=chance.random() < 0.2, with_state=chance.random() < 0.1)
+    return Durability(
+        chance.choice(policies), recorded, messages=chance.random() < 0.2, with_state=chance.random() < 0.1
+    )
 
 
 class _Making:
     def __init__(self, chance: random.Random, epochs: int) -> None:
         self.chance, self.epochs = chance, epochs
-        self.parts: dict[str, Part] = {}
+        self.parts: dict[str, RecipePart] = {}
         self.wires: list[Wire] = []
         self.streams: list[_Stream] = []
 
-    def add(self, part: Part, inputs: list[_Stream], *, dense: bool, length: int | None = None) -> _Stream:
+    def add(self, part: RecipePart, inputs: list[_Stream], *, dense: bool, length: int | None = None) -> _Stream:
         self.parts[part.name] = part
         self.wires += [Wire(f"{stream.name}>{part.name}", stream.name, part.name) for stream in inputs]
         numbered = dense or part.role is Role.BATCH
@@ -253,7 +257,7 @@ class _Making:
             if others:
                 both = [first, chance.choice(others)]
                 keeps = chance.random() < 0.7  # what keeps no state (a merge) is repeated by its order
-                part = Part(name, role, keeps=keeps, deterministic=not keeps or chance.random() < 0.7)
+                part = RecipePart(name, role, keeps=keeps, deterministic=not keeps or chance.random() < 0.7)
                 known = all(s.dense for s in both)
                 length = sum(s.length for s in both) if known else -len(self.parts)  # as long as no other
                 self.add(self._with_regime(part), both, dense=True, length=length)
@@ -264,7 +268,7 @@ class _Making:
             self._loop(name, first)
             return
         inputs = [first, *chance.sample(others, k=min(len(others), chance.choice((0, 0, 1))))]
-        part = Part(name, Role.STRUCTURED, chance.random() < 0.6, chance.random() < 0.7)
+        part = RecipePart(name, Role.STRUCTURED, chance.random() < 0.6, chance.random() < 0.7)
         part = replace(
             self._with_regime(part),
             skips=chance.choice((0, 0, 0, 2, 3)),
@@ -273,14 +277,16 @@ class _Making:
         dense = not part.swallows and all(s.dense for s in inputs)
         stream = self.add(part, inputs, dense=dense, length=first.length)
         if part.hesitates:
-            self.add(Part(f"{name}-witness", Role.SINK), [stream], dense=False)
+            self.add(RecipePart(f"{name}-witness", Role.SINK), [stream], dense=False)
 
     def _batch(self, name: str, first: _Stream) -> bool:
         """Over what has epochs: a batch counts them."""
         if self.parts[first.name].role in {Role.HEAD, Role.BODY}:
             return False
-        regime = Regime(Batch(epochs=self.chance.randint(1, 3), seconds=self.chance.choice((0.0, 0.0, 0.0, 1.0))))
-        part = Part(name, Role.BATCH, deterministic=self.chance.random() < 0.6, regime=regime)
+        durability = Durability(
+            Batch(epochs=self.chance.randint(1, 3), seconds=self.chance.choice((0.0, 0.0, 0.0, 1.0)))
+        )
+        part = RecipePart(name, Role.BATCH, deterministic=self.chance.random() < 0.6, durability=durability)
         own = self.parts[first.name].role is Role.BATCH  # then its epochs are of those, however many there are
         self.add(self._with_regime(part), [first], dense=False, length=-len(self.parts) if own else first.length)
         return True
@@ -298,26 +304,28 @@ class _Making:
 
     def _looping(self, name: str, role: Role, depth: int, stream: _Stream) -> _Stream:
         chance = self.chance
-        part = Part(name, role, chance.random() < 0.5, chance.random() < 0.7, depth=depth)
+        part = RecipePart(name, role, chance.random() < 0.5, chance.random() < 0.7, depth=depth)
         made = self.add(self._with_regime(part), [stream], dense=False, length=stream.length)
         self.streams.remove(made)
         return made
 
-    def _with_regime(self, part: Part) -> Part:
-        return replace(part, regime=random_regime(self.chance, part))
+    def _with_regime(self, part: RecipePart) -> RecipePart:
+        return replace(part, durability=random_regime(self.chance, part))
 
     def chain(self) -> Recipe:
         """One that chooses and forgets; one that keeps what it sent longer than its state; one that needs both."""
         chance, stream = self.chance, self.streams[0]
-        unrecorded = Regime(Lazy(every=chance.randint(1, 2)), recorded=False)
-        logged = Regime(Lazy(every=chance.randint(2, 4)), chance.random() < 0.5, messages=chance.random() < 0.7)
-        behind = Regime(Lazy(every=chance.choice((1, 2, 4, None))), recorded=chance.random() < 0.5)
+        unrecorded = Durability(Lazy(every=chance.randint(1, 2)), recorded=False)
+        logged = Durability(Lazy(every=chance.randint(2, 4)), chance.random() < 0.5, messages=chance.random() < 0.7)
+        behind = Durability(Lazy(every=chance.choice((1, 2, 4, None))), recorded=chance.random() < 0.5)
         middle = chance.random() < 0.6  # whether it keeps state, or its messages alone
         if not middle:
-            logged = Regime(recorded=logged.recorded, messages=True)
-        for n, regime in enumerate((unrecorded, logged, behind)):
+            logged = Durability(recorded=logged.recorded, messages=True)
+        for n, durability in enumerate((unrecorded, logged, behind)):
             keeps, deterministic = n != 1 or middle, n > 0 and chance.random() < 0.6
-            stream = self.add(Part(f"p{n}", Role.STRUCTURED, keeps, deterministic, regime), [stream], dense=True)
+            stream = self.add(
+                RecipePart(f"p{n}", Role.STRUCTURED, keeps, deterministic, durability), [stream], dense=True
+            )
         return self.finished()
 
     def _forgets(self, stream: _Stream) -> bool:
@@ -332,16 +340,16 @@ class _Making:
                 above |= {wire.source} if wire.target in above else set()
             for name in above:
                 if self.parts[name].role is Role.SOURCE:
-                    self.parts[name] = replace(self.parts[name], deterministic=True, regime=Regime())
+                    self.parts[name] = replace(self.parts[name], deterministic=True, durability=Durability())
 
     def finished(self) -> Recipe:
         for stream in self.streams[:]:
             if self._forgets(stream) and not any(wire.source == stream.name for wire in self.wires):
                 # No sink is given anything but by a unit, which may keep what it sent.
-                self.add(self._with_regime(Part(f"{stream.name}-stages", Role.STRUCTURED)), [stream], dense=True)
+                self.add(self._with_regime(RecipePart(f"{stream.name}-stages", Role.STRUCTURED)), [stream], dense=True)
         self._record_sources_of_batches()
         read = {wire.source for wire in self.wires if not wire.back}
         for stream in [stream for stream in self.streams if not self._forgets(stream)]:
             if stream.name not in read or (f"{stream.name}-witness" not in self.parts and self.chance.random() < 0.2):
-                self.add(Part(f"{stream.name}-sink", Role.SINK), [stream], dense=False)
+                self.add(RecipePart(f"{stream.name}-sink", Role.SINK), [stream], dense=False)
         return Recipe(self.parts, tuple(self.wires), self.epochs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from boatlift.runtime.regimes import acts as do
+from boatlift.runtime.machine import instructions
 from boatlift.simulation.recipes import Recipe
 
 __all__ = ["Settings"]
@@ -39,6 +39,6 @@ class Settings:
         share = chance.choice((0.0, 0.0, 0.3))
         self.sluggish = frozenset(name for name in recipe.parts if chance.random() < share)
 
-    def together(self, _processor: str, takes: Sequence[do.Take]) -> int:
+    def together(self, _processor: str, takes: Sequence[instructions.StepInput]) -> int:
         """As `StateMachine` has it."""
         return min(self.most, len(takes))

@@ -9,7 +9,7 @@ from copy import copy
 from boatlift.errors import FencedError
 from boatlift.simulation.disk import CrashError, Disk
 from boatlift.simulation.faults import Fault, FaultKind, faults_up_a_chain, random_faults
-from boatlift.simulation.host import Host
+from boatlift.simulation.host import SimulatedDriver
 from boatlift.simulation.oracle import judge
 from boatlift.simulation.recipes import random_recipe
 from boatlift.simulation.settings import Settings
@@ -63,8 +63,8 @@ class Simulation:
         self._settings = Settings(of_recipe, self.recipe, checked=checked)
         self._fuse: int | None = None
         self._next_fuse: int | None = None
-        self.host: Host | None = None
-        self._zombies: list[Host] = []
+        self.host: SimulatedDriver | None = None
+        self._zombies: list[SimulatedDriver] = []
 
     @property
     def trace(self) -> list[str]:
@@ -96,7 +96,7 @@ class Simulation:
                 self._settings = copy(self._settings)
                 self._settings.recipe = self.recipe.with_other_regimes(self._of_lives)
             self._drivers += 1
-            self.host = Host(self.disk, self.world, self._schedule, self._settings, self._told.append)
+            self.host = SimulatedDriver(self.disk, self.world, self._schedule, self._settings, self._told.append)
             return
         if self._zombies and self._schedule.random() < 0.3:
             self._stagger(self._schedule.choice(self._zombies))
@@ -108,7 +108,7 @@ class Simulation:
         self._fuse, self._next_fuse, self.host = self._next_fuse, None, None
         self.disk.lose_power()
 
-    def _stagger(self, zombie: Host) -> None:
+    def _stagger(self, zombie: SimulatedDriver) -> None:
         """A driver that was taken for dead does one more thing, until it is refused."""
         self._told.append("a zombie goes on")
         try:
@@ -128,7 +128,7 @@ class Simulation:
                 self._told.append(fault)
                 self._strike(self.host, fault)
 
-    def _strike(self, host: Host, fault: Fault) -> None:
+    def _strike(self, host: SimulatedDriver, fault: Fault) -> None:
         match fault.kind:
             case FaultKind.CRASH:
                 self._next_fuse = self._while_it_recovers(fault)

@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import Any
 
 from boatlift.errors import FencedError
-from boatlift.runtime.regimes import acts as do
+from boatlift.runtime.machine import events, instructions
 from boatlift.simulation.memory import digest_of
-from boatlift.simulation.nodes import Node, Nodes
+from boatlift.simulation.nodes import Nodes, SimulatedNode
 from boatlift.simulation.recipes import LOOP_ROUNDS, Recipe, Role, Wire
-from boatlift.storage.facts import Chosen, Cut, Fact, Sent, State, contents_of, stands
+from boatlift.storage.records.facts import Checkpoint, Determinant, Fact, LoggedMessage, Truncation, contents_of, stands
 from boatlift.times import AnyFrontier, Frontier, last_of
 
 __all__ = ["Effect", "World"]
@@ -44,13 +44,13 @@ class World:
         sources = [name for name, part in recipe.parts.items() if part.role is Role.SOURCE]
         sinks = [name for name, part in recipe.parts.items() if part.role is Role.SINK]
         self.items = {name: chance.randint(recipe.epochs, 4 * recipe.epochs) for name in sources}
-        self.chosen: dict[str, dict[Any, Chosen]] = {name: {} for name in recipe.parts}
+        self.chosen: dict[str, dict[Any, Determinant]] = {name: {} for name in recipe.parts}
         self.held: dict[str, AnyFrontier] = {name: Frontier.up_to(-1) for name in sinks}
         self.effects: dict[str, dict[Any, Effect]] = {name: {} for name in sinks}
         self.acknowledged: dict[str, AnyFrontier] = {name: Frontier.up_to(-1) for name in sources}
         self.kept: dict[str, int] = {}
         self._copies = 0
-        self._made: list[Sent | State] = []
+        self._made: list[LoggedMessage | Checkpoint] = []
         self._eager: AbstractSet[str] | None = None
         self._owner = 0
         self._lives: dict[str, int] = {}
@@ -60,11 +60,11 @@ class World:
         for fact in facts:
             if any(digest_of(content) not in self.kept for content in contents_of(fact)):
                 raise AssertionError(f"{fact} names what is not durable")
-            if isinstance(fact, Chosen):
+            if isinstance(fact, Determinant):
                 self.chosen[fact.processor][fact.time] = fact
-            elif isinstance(fact, Sent | State):
+            elif isinstance(fact, LoggedMessage | Checkpoint):
                 self._made.append(fact)
-            elif isinstance(fact, Cut):
+            elif isinstance(fact, Truncation):
                 self._made = [made for made in self._made if stands(made, fact)]
                 for name, chosen in self.chosen.items():
                     self.chosen[name] = {time: choice for time, choice in chosen.items() if stands(choice, fact)}
@@ -82,15 +82,17 @@ class World:
 
     # -- sources ------------------------------------------------------------------------------------------------------
 
-    def close(self, order: do.Close) -> do.Event:
+    def close(self, order: instructions.PollSource) -> events.Event:
         """Closes an epoch: the last one takes all that is left."""
         if order.time >= self.recipe.epochs:
-            return do.Idle(order.source, order.life, order.time, ended=True)
+            return events.SourceIdle(order.source, order.incarnation, order.time, ended=True)
         start = order.after["end"] if order.after else 0
         left = self.items[order.source] - start
         end = start + (left if order.time == self.recipe.epochs - 1 else self._chance.randint(0, min(left, 4)))
-        node = Node(order.source, order.time, (start, end), (), None)
-        return do.Closed(order.source, order.life, order.time, {"end": end, "node": self.nodes.add(node)})
+        node = SimulatedNode(order.source, order.time, (start, end), (), None)
+        return events.EpochClosed(
+            order.source, order.incarnation, order.time, {"end": end, "node": self.nodes.add(node)}
+        )
 
     def acknowledge(self, source: str, frontier: AnyFrontier) -> None:
         """Nobody will read these times again."""
@@ -98,20 +100,22 @@ class World:
 
     # -- the engine ---------------------------------------------------------------------------------------------------
 
-    def execute(self, order: do.Run, *, void: bool) -> list[do.Ran]:
+    def execute(self, order: instructions.Execute, *, void: bool) -> list[events.StepDone]:
         """Computes times, some or all: what comes of one depends on everything that led to it.
 
         Args:
             order: What is to be executed.
             void: It was called off meanwhile, or another owner has come: what it reads may be gone.
         """
-        ran: list[do.Ran] = []
+        ran: list[events.StepDone] = []
         for take in order.takes[: self._chance.randint(1, len(order.takes)) if len(order.takes) > 1 else 1]:
             ran.append(self._execute(order, take, ran[-1].state if ran else order.state, void=void))
         ran[-1] = replace(ran[-1], over=len(ran) < len(order.takes))
         return ran
 
-    def _execute(self, order: do.Run, take: do.Take, state: Any, *, void: bool) -> do.Ran:
+    def _execute(
+        self, order: instructions.Execute, take: instructions.StepInput, state: Any, *, void: bool
+    ) -> events.StepDone:
         part = self.recipe.parts[order.processor]
         for message in () if order.again or void else take.inputs:
             sender = message.edge.split(">")[0]
@@ -120,13 +124,15 @@ class World:
         choice = take.outcome
         if choice is None and not part.deterministic:
             choice = self._chance.getrandbits(16)
-        node = Node(order.processor, take.time, choice, effect_of(take.inputs), state)
+        node = SimulatedNode(order.processor, take.time, choice, effect_of(take.inputs), state)
         digest = self.nodes.add(node)
         sent = {
             w.name: digest for w in self.recipe.outputs(order.processor) if sends(self.recipe, w, take.time, digest)
         }
         kept = digest if part.keeps else None
-        return do.Ran(order.processor, order.life, take.time, choice, sent, kept, digest if self.digests else None)
+        return events.StepDone(
+            order.processor, order.incarnation, take.time, choice, sent, kept, digest if self.digests else None
+        )
 
     # -- sinks --------------------------------------------------------------------------------------------------------
 
@@ -146,7 +152,7 @@ class World:
         """Whether a newer owner has come."""
         return owner < self._owner
 
-    def place(self, owner: int, order: do.Place, die: Callable[[], None]) -> None:
+    def place(self, owner: int, order: instructions.CommitSink, die: Callable[[], None]) -> None:
         """Makes times visible one after the other, unless it comes too late: the sink was asked what it holds since.
 
         Args:
@@ -159,7 +165,7 @@ class World:
         """
         if self.fences(owner):
             raise FencedError("FENCED", f"{order.sink} has a newer owner")
-        if order.life < self._lives.get(order.sink, 0):
+        if order.incarnation < self._lives.get(order.sink, 0):
             return
         held, effects = self.held[order.sink], self.effects[order.sink]
         if not held <= order.frontier:
@@ -190,19 +196,19 @@ class World:
             if node.digest not in own and node not in self.nodes.past_of(own):
                 raise AssertionError(f"{sink} shows {time}, and {node}, which is eager, is not durable")
 
-    def ask(self, owner: int, order: do.Ask) -> do.Holds:
-        """Tells what a sink holds; no earlier life can change that any more.
+    def ask(self, owner: int, order: instructions.ReopenSink) -> events.SinkPosition:
+        """Tells what a sink holds; no earlier incarnation can change that any more.
 
         Raises:
             FencedError: there is another owner.
         """
         if self.fences(owner):
             raise FencedError("FENCED", f"{order.sink} has a newer owner")
-        self._lives[order.sink] = max(order.life, self._lives.get(order.sink, 0))
-        return do.Holds(order.sink, order.life, self.held[order.sink])
+        self._lives[order.sink] = max(order.incarnation, self._lives.get(order.sink, 0))
+        return events.SinkPosition(order.sink, order.incarnation, self.held[order.sink])
 
 
-def effect_of(messages: tuple[do.Message, ...]) -> Effect:
+def effect_of(messages: tuple[instructions.Message, ...]) -> Effect:
     """Gives messages by digest; a source's are its positions."""
     return tuple((m.edge, m.time, digest_of(m.content)) for m in messages)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from boatlift.storage.log import Log
-from boatlift.storage.records import Record
+from boatlift.storage.records.records import Record
 
 __all__ = ["Callback", "Group", "GroupCommit"]
 

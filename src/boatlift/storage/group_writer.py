@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from boatlift.errors import InternalError
 from boatlift.storage.group_commit import Callback, GroupCommit
 from boatlift.storage.log import Log
-from boatlift.storage.records import Record
+from boatlift.storage.records.records import Record
 
 __all__ = ["GroupWriter"]
 

@@ -19,8 +19,8 @@ from typing import Any
 import msgspec
 
 from boatlift.errors import BoatliftError, DataError, FencedError, Finding, InvalidError
-from boatlift.storage.codec import InputObject, Push, checksum_of, decode_input, encode_input
-from boatlift.storage.damage import RESTORE
+from boatlift.storage.records.codec import InputObject, Push, checksum_of, decode_input, encode_input
+from boatlift.storage.records.damage import RESTORE
 from boatlift.storage.store import Store
 
 __all__ = ["INPUT", "InputLog", "InputPart", "rows_in", "verify_input"]

@@ -17,9 +17,9 @@ from pathlib import Path
 
 from boatlift.errors import BoatliftError, DataError, FencedError, InvalidError, UnavailableError
 from boatlift.paths import refuse_url
-from boatlift.storage.damage import RESTORE
 from boatlift.storage.filesystem import FileSystem, RealFileSystem
 from boatlift.storage.folders import DurableFolders
+from boatlift.storage.records.damage import RESTORE
 
 __all__ = ["LocalStore"]
 

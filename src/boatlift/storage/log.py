@@ -23,18 +23,18 @@ from typing import Any
 import msgspec
 
 from boatlift.errors import BoatliftError, DataError, FencedError, InternalError
-from boatlift.storage.codec import (
+from boatlift.storage.records.codec import (
     Header,
-    Identity,
+    StoreIdentity,
     checksum_of,
     decode_group,
     decode_identity,
     encode_group,
     encode_identity,
 )
-from boatlift.storage.damage import RESTORE
-from boatlift.storage.history import History
-from boatlift.storage.records import Claim, Record, Snapshot, Stopped
+from boatlift.storage.records.damage import RESTORE
+from boatlift.storage.records.history import LogHistory
+from boatlift.storage.records.records import Claim, Record, Snapshot, Stopped
 from boatlift.storage.stops import drop_older_marks, last_mark, mark_of, newest_mark
 from boatlift.storage.store import Store
 
@@ -284,7 +284,7 @@ class Log:
             # A process that is faster makes the store: its id is then read below, and this one is nobody's.
             store = self.store_id or secrets.token_hex(STORE_ID_BYTES)
             try:
-                self._store.create(name, encode_identity(Identity(self.dataflow, name, store)))
+                self._store.create(name, encode_identity(StoreIdentity(self.dataflow, name, store)))
             except FencedError as error:
                 if error.condition != "OBJECT_EXISTS":
                     raise
@@ -382,7 +382,7 @@ class Log:
             )
 
     def _reset(self) -> None:
-        self.history = History(self.dataflow)
+        self.history = LogHistory(self.dataflow)
         self.last = self.manifest = self.owner = self.predecessor = self.written_at = 0
         self._checksum = b""
         self._only_claims = True

@@ -15,8 +15,8 @@ from pathlib import Path
 import msgspec
 
 from boatlift.errors import DataError, UnavailableError
-from boatlift.storage.codec import InputObject, Push, checksum_of, encode_input
 from boatlift.storage.input_log import ROWS, InputLog, InputPart
+from boatlift.storage.records.codec import InputObject, Push, checksum_of, encode_input
 
 __all__ = ["UnloggedInput"]
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 import xxhash
 
 from boatlift.errors import BoatliftError, DataError, Finding
-from boatlift.storage.codec import decode_group, decode_identity, version_of
-from boatlift.storage.contents import runs_of
-from boatlift.storage.damage import RESTORE
-from boatlift.storage.facts import contents_of
-from boatlift.storage.history import History
 from boatlift.storage.input_log import INPUT, verify_input
 from boatlift.storage.log import IDENTITIES, LOG, Log, name_of
-from boatlift.storage.records import RunRef
+from boatlift.storage.records.codec import decode_group, decode_identity, version_of
+from boatlift.storage.records.damage import RESTORE
+from boatlift.storage.records.facts import contents_of
+from boatlift.storage.records.history import LogHistory
+from boatlift.storage.records.payloads import runs_of
+from boatlift.storage.records.records import RunRef
 from boatlift.storage.stops import STOPS, last_mark, mark_of
 from boatlift.storage.store import Store
 
@@ -55,7 +55,7 @@ def verify(store: Store) -> Iterator[Finding]:
     yield from _left_over(store, log, claims)
 
 
-def _taken_of_pushes(history: History) -> dict[str, int]:
+def _taken_of_pushes(history: LogHistory) -> dict[str, int]:
     """Gives the last number of its input log that each source took that has one, as far as that is known."""
     taken: dict[str, int] = {}
     for source, chosen in history.standing.chosen.items():
@@ -104,7 +104,7 @@ def _could_be_marked(store: Store, last: int) -> bool:
     return bool(records) and version_of(content) >= MARKED_SINCE
 
 
-def _check_runs(store: Store, history: History) -> Iterator[Finding]:
+def _check_runs(store: Store, history: LogHistory) -> Iterator[Finding]:
     named = {run.name: run for run in _live_runs(history)}
     for run in named.values():
         wrong = _check_run(store, run)
@@ -121,7 +121,7 @@ def _left_over(store: Store, log: Log, claims: Sequence[int]) -> Iterator[Findin
             yield Finding(name, None, f"{name} is left over: nothing that is kept names it")
 
 
-def _live_runs(history: History) -> Iterator[RunRef]:
+def _live_runs(history: LogHistory) -> Iterator[RunRef]:
     for fact in history.standing.facts():
         for content in contents_of(fact):
             yield from runs_of(content)

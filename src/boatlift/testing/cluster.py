@@ -21,8 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self, TypeVar
 
-from boatlift.engine.session import check_java, prepare_environment
 from boatlift.errors import UnavailableError
+from boatlift.spark.session.session import check_java, prepare_environment
 
 __all__ = ["StandaloneCluster"]
 

@@ -227,11 +227,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Runs a dataflow like `boatlift run`, noting its crash points or dying at one of them."""
     import argparse
 
+    from boatlift.api.running import run_plan
     from boatlift.console.programs import OneSession, load_flow
     from boatlift.dataflow import plan
-    from boatlift.engine.session import DEFAULT_MASTER
-    from boatlift.running import run_plan
-    from boatlift.runtime.progress import Progress
+    from boatlift.runtime.host.progress import Progress
+    from boatlift.spark.session.session import DEFAULT_MASTER
     from boatlift.storage.local import LocalStore
 
     parser = argparse.ArgumentParser(prog="python -m boatlift.testing.crash", description=main.__doc__)

@@ -13,8 +13,8 @@ from typing import Self
 
 import xxhash
 
-from boatlift.engine.session import check_java
 from boatlift.errors import UnavailableError
+from boatlift.spark.session.session import check_java
 
 __all__ = ["KafkaJava"]
 

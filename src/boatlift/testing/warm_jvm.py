@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from boatlift.engine.session import DEFAULT_MASTER, check_java, prepare_environment, settings_for
+from boatlift.spark.session.session import DEFAULT_MASTER, check_java, prepare_environment, settings_for
 
 __all__ = ["WarmJvm"]
 
 _WARM_UP = """
-from boatlift.engine.session import session
+from boatlift.spark.session.session import session
 spark = session()
 rows = spark.range(0, 1000, 1, numPartitions=2 * spark.sparkContext.defaultParallelism).selectExpr("id % 10 AS key")
 rows.repartition(2, "key").mapInArrow(lambda batches: batches, "key long").collect()

@@ -7,7 +7,7 @@ In reading order: `domain` (what a time is; epochs), `sequence`, `loop`; `fronti
 """
 
 from boatlift.times.domain import EPOCH, LAST, Domain, Epoch
-from boatlift.times.epoch_projections import Coarse, Cuts, Fine, epochs_cut
+from boatlift.times.epoch_projections import Coarse, EpochBoundaries, Fine, epochs_cut
 from boatlift.times.frontier import AnyFrontier, EpochFrontier, Frontier, last_of
 from boatlift.times.laws import check_projection
 from boatlift.times.loop import Loop, LoopTime, end_of
@@ -15,7 +15,7 @@ from boatlift.times.loop_frontier import LoopFrontier
 from boatlift.times.loop_projections import Enter, Feedback, Leave
 from boatlift.times.loop_times import NO_ROUND, LoopTimes, silence
 from boatlift.times.of_domain import all_times, frontier_of, no_times
-from boatlift.times.order import Order
+from boatlift.times.order import ArrivalOrder
 from boatlift.times.projection import IDENTITY, Identity, Projection, Then
 from boatlift.times.sequence import Sequence, SequenceTime
 from boatlift.times.sequence_projections import FromSequence, ToSequence
@@ -29,11 +29,12 @@ __all__ = [
     "LAST",
     "NO_ROUND",
     "AnyFrontier",
+    "ArrivalOrder",
     "Coarse",
-    "Cuts",
     "Domain",
     "Enter",
     "Epoch",
+    "EpochBoundaries",
     "EpochFrontier",
     "Feedback",
     "Fine",
@@ -46,7 +47,6 @@ __all__ = [
     "LoopTime",
     "LoopTimes",
     "MutableTimes",
-    "Order",
     "Projection",
     "Sequence",
     "SequenceTime",

@@ -9,10 +9,10 @@ from boatlift.times.domain import LAST
 from boatlift.times.frontier import AnyFrontier, Frontier, last_of
 from boatlift.times.projection import IDENTITY, Projection, Then
 
-__all__ = ["Coarse", "Cuts", "Fine", "epochs_cut"]
+__all__ = ["Coarse", "EpochBoundaries", "Fine", "epochs_cut"]
 
 
-class Cuts:
+class EpochBoundaries:
     """Where coarse epochs ended: the last epoch of each. They are determinants; they grow, a rollback cuts them, and their beginning is forgotten.
 
     Of what is forgotten only the last end is known: every epoch within the forgotten part counts as part of the last forgotten coarse epoch.
@@ -82,7 +82,7 @@ class Coarse:
 
     __slots__ = ("_cuts",)
 
-    def __init__(self, cuts: Cuts) -> None:
+    def __init__(self, cuts: EpochBoundaries) -> None:
         self._cuts = cuts
 
     def __call__(self, frontier: AnyFrontier) -> AnyFrontier:
@@ -127,7 +127,7 @@ class Fine:
 
     __slots__ = ("_cuts",)
 
-    def __init__(self, cuts: Cuts) -> None:
+    def __init__(self, cuts: EpochBoundaries) -> None:
         self._cuts = cuts
 
     def __call__(self, frontier: AnyFrontier) -> AnyFrontier:

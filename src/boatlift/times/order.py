@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from boatlift.times.frontier import Frontier
 from boatlift.times.sequence import Sequence, SequenceTime
 
-__all__ = ["Order"]
+__all__ = ["ArrivalOrder"]
 
 
-class Order:
+class ArrivalOrder:
     """Which message was taken at each event 0, 1, 2, …; it grows, a rollback cuts it, and its beginning is forgotten.
 
     Laws, for events and prefixes from `start` on:

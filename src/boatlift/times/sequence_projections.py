@@ -5,7 +5,7 @@ from __future__ import annotations
 from boatlift.times.domain import LAST
 from boatlift.times.frontier import AnyFrontier, Frontier, last_of
 from boatlift.times.of_domain import all_times
-from boatlift.times.order import Order
+from boatlift.times.order import ArrivalOrder
 from boatlift.times.sequence import Sequence, SequenceTime
 
 __all__ = ["FromSequence", "ToSequence"]
@@ -52,7 +52,7 @@ class FromSequence:
 
     __slots__ = ("_order",)
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: ArrivalOrder) -> None:
         self._order = order
 
     def __call__(self, frontier: AnyFrontier) -> AnyFrontier:

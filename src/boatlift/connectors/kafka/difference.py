@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from boatlift.connectors.differences import told
 from boatlift.connectors.kafka.offsets import Range
+from boatlift.connectors.kit.differences import told
 
 if TYPE_CHECKING:
     import pyarrow as pa

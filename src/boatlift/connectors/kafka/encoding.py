@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from boatlift.connectors.sink_columns import user_columns
+from boatlift.connectors.kit.user_columns import user_columns
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.dataflow.contracts import SinkContext, Staged
-from boatlift.engine.staging import ArrowStager
 from boatlift.errors import InvalidError
+from boatlift.spark.tasks.staging import ArrowStager
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -24,7 +24,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from boatlift.connectors.arrow_text import is_string, timestamps_as_text
+from boatlift.connectors.kit.arrow_text import is_string, timestamps_as_text
 
 __all__ = ["json_objects", "json_values", "plain_texts"]
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from boatlift.storage.well_formed import fault_of_value
+from boatlift.storage.records.well_formed import fault_of_value
 
 __all__ = ["SLOTS", "Claimed", "Ledger", "Written"]
 

@@ -18,7 +18,7 @@ from boatlift.connectors.kafka.messages import Digest, Rows
 from boatlift.connectors.kafka.offsets import BLOCK, Range, blocks_of
 from boatlift.dataflow.columns import ORDINAL
 from boatlift.dataflow.contracts import Reading
-from boatlift.engine.in_task import guarded, told
+from boatlift.spark.tasks.parameters import guarded, job_parameters
 
 __all__ = ["ReadRanges", "Share", "divided", "read_notes", "words_for"]
 
@@ -112,7 +112,7 @@ def words_for(shares: Sequence[Share]) -> bytes:
 
 
 def _shares_told() -> list[Share]:
-    return msgspec.msgpack.decode(told().source, type=list[Share])
+    return msgspec.msgpack.decode(job_parameters().source, type=list[Share])
 
 
 def _note(share: Share, digests: Collection[Digest]) -> None:

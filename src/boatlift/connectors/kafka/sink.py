@@ -28,8 +28,8 @@ from boatlift.connectors.kafka.ownership import foreign, refuse_another
 from boatlift.connectors.kafka.topics import Topics
 from boatlift.connectors.kafka.writer import Writer
 from boatlift.dataflow.contracts import Committed, Delivery, Json, Outcome, SinkContext, Staged, Stager
-from boatlift.engine.staging import read_pieces
 from boatlift.errors import DataError, DivergedError, Finding, InvalidError, UnavailableError
+from boatlift.spark.tasks.staging import read_pieces
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,0 +1,1 @@
+"""`bl.run` and `bl.start`: a dataflow, a store, go."""

@@ -1,0 +1,306 @@
+"""A source of files: CSV or Parquet, each taken once, whole, in the order of names within what is new."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from boatlift.connectors.files.listing import KnownDigests, Listing, digest_of, folded
+from boatlift.connectors.kit.declared_columns import Columns, columns_of, struct_of
+from boatlift.dataflow.columns import ORDINAL
+from boatlift.dataflow.contracts import Delivery, Json
+from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError
+from boatlift.paths import refuse_url
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql.types import StructType
+
+    from boatlift.connectors.files.formats import FileFormat
+
+__all__ = ["FilesSource", "files"]
+
+_FILES_NAMED = 3
+"""An error names so many files of a step."""
+
+_READ_FAILURES = ("FAILED_READ_FILE", "MALFORMED_RECORD", "CANNOT_READ_FILE", "PATH_NOT_FOUND")
+
+
+def files(
+    path: str | Path,
+    *,
+    format: Literal["csv", "parquet"] | None = None,  # noqa: A002 - Spark's word
+    schema: str | StructType | None = None,
+    header: bool = True,
+    null_value: str = "",
+    sep: str = ",",
+    escape: str = "\\",
+    max_files_per_step: int = 1,
+    max_bytes_per_step: int | None = None,
+) -> FilesSource:
+    r"""Makes a source of the files in a folder, or of those that match a glob; new ones are found as they come.
+
+    A file counts when it has been put in place whole: write it under a name that begins with `_` or `.`, or ends in
+    `.tmp`, and rename it. It must stay as it is until no recovery can need it again.
+
+    Args:
+        path: A folder, a file, or a glob (`data/*.csv`).
+        format: `csv` or `parquet`; None: by the path's suffix.
+        schema: DDL (`origin STRING, arr_delay INT`) or a StructType; CSV must have one, Parquet without one has the
+            schema of the first file.
+        header: Whether CSV files begin with a line of column names.
+        null_value: What stands for NULL in CSV; an empty field is NULL too.
+        sep: What separates fields in CSV.
+        escape: What makes a quote inside quotes an ordinary character in CSV: `\` as in Spark, or `"`.
+        max_files_per_step: How many files a step takes at most.
+        max_bytes_per_step: How many bytes a step takes at most; a single larger file is a step of its own.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]`.
+    """
+    from boatlift.connectors.files.formats import CsvFormat, ParquetFormat
+
+    refuse_url(path, "a source's files")
+    listing = Listing(path)
+    name = format or Path(path).suffix.removeprefix(".").lower()
+    if name not in ("csv", "parquet"):
+        raise InvalidError("BAD_OPTION", f"path {path} does not tell the format: give format='csv' or 'parquet'")
+    if max_files_per_step != int(max_files_per_step) or max_files_per_step < 1:
+        raise InvalidError("BAD_OPTION", f"max_files_per_step is {max_files_per_step!r}: give a whole number from 1")
+    if max_bytes_per_step is not None and max_bytes_per_step < 1:
+        raise InvalidError("BAD_OPTION", f"max_bytes_per_step is {max_bytes_per_step}: give bytes, or None")
+    columns = None if schema is None else columns_of(schema)
+    made: FileFormat
+    if name == "csv":
+        if columns is None:
+            raise InvalidError("BAD_OPTION", f"the CSV files of {path} need a schema: give schema='NAME TYPE, …'")
+        made = CsvFormat(header, null_value, sep, escape)
+        options: dict[str, Any] = {"header": header, "null_value": null_value, "sep": sep, "escape": escape}
+    else:
+        made, options = ParquetFormat(positioned=listing.flat), {}
+    made.check_columns(columns or ())
+    described = {"kind": "files", "path": str(path), "format": name, **options}
+    return FilesSource(listing, made, schema, columns, described, max_files_per_step, max_bytes_per_step)
+
+
+class FilesSource:
+    """Files by name. A position names each with size and digest; a cursor holds the names taken so far."""
+
+    delivery = Delivery.EXACTLY_ONCE
+
+    def __init__(
+        self,
+        listing: Listing,
+        made: FileFormat,
+        schema: str | StructType | None,
+        columns: Columns | None,
+        described: Json,
+        max_files: int,
+        max_bytes: int | None,
+    ) -> None:
+        self._listing = listing
+        self._format = made
+        self._declared = schema
+        self._columns = columns
+        self._described = described
+        self._max_files = max_files
+        self._max_bytes = max_bytes
+        self._schema: StructType | None = None
+        self._readers: dict[SparkSession, DataFrameReader] = {}
+        self._digests = KnownDigests()
+
+    @property
+    def positioned(self) -> bool:
+        """Whether `load` adds `_position`."""
+        return self._format.positioned
+
+    def describe(self) -> Json:
+        """Tells kind, path, options and columns."""
+        return {**self._described, "schema": [list(column) for column in self._known_columns()]}
+
+    def schema(self, spark: SparkSession) -> StructType:
+        """Gives the declared schema, or that of the first Parquet file; every column may be NULL, as Spark reads it."""
+        from pyspark.sql.types import StructField, StructType
+
+        if self._schema is None:
+            if self._declared is None:
+                from boatlift.connectors.files.formats import spark_path
+
+                first = self._first_file()
+                schema = spark.read.parquet(spark_path(first)).schema
+            else:
+                schema = struct_of(self._declared)
+            self._schema = StructType([StructField(field.name, field.dataType) for field in schema.fields])
+        return self._schema
+
+    def start(self) -> Json:
+        """Gives the cursor that has taken nothing."""
+        return {"taken": [], "digest": ""}
+
+    def next(self, cursor: Json) -> Json | None:
+        """Takes the files not taken yet, in order of name, up to the limits of a step."""
+        taken = set(cursor["taken"])
+        with self._reachable():
+            names = self._names(began=bool(taken))
+            files: list[dict[str, Any]] = []
+            total = 0
+            for name in names:
+                if name in taken:
+                    continue
+                path = self._listing.path_of(name)
+                total += path.stat().st_size
+                if files and self._max_bytes is not None and total > self._max_bytes:
+                    break
+                content = digest_of(path)
+                if content is None:
+                    continue  # somebody is still writing to it: not whole, so not input yet
+                size, digest = content
+                if size == 0:
+                    raise DataError(
+                        "INPUT_EMPTY", f"{path} has no bytes: remove it, or put the whole file in its place"
+                    )
+                self._format.check_file(path, self._known_columns())
+                files.append({"path": name, "size": size, "digest": digest})
+                if len(files) == self._max_files:
+                    break
+        return {"files": files} if files else None
+
+    def advance(self, cursor: Json, position: Json) -> Json:
+        """Adds a position's names to those taken, and their digests to the digest of all."""
+        files = position["files"]
+        digest = folded(cursor["digest"], (file["digest"] for file in files))
+        return {"taken": [*cursor["taken"], *(file["path"] for file in files)], "digest": digest}
+
+    def verify(self, position: Json) -> None:
+        """Reads every file that a position names and compares size and digest."""
+        for file in position["files"]:
+            path = self._listing.path_of(file["path"])
+            with self._reachable():
+                try:
+                    now = digest_of(path)
+                except FileNotFoundError as error:
+                    message = f"{path} is gone, and a recorded step needs it again: put it back"
+                    raise DataError("INPUT_MISSING", message) from error
+            if now == (file["size"], file["digest"]):
+                continue
+            if now is None:
+                difference = "is being written to"
+            elif now[0] != file["size"]:
+                difference = f"has {now[0]} bytes, but had {file['size']} when it was taken"
+            else:
+                difference = f"has other bytes (digest {now[1]}) than when it was taken ({file['digest']})"
+            raise DataError(
+                "INPUT_CHANGED", f"{path} {difference}, and a recorded step needs it: put the original back"
+            )
+
+    def load_everything(self, spark: SparkSession, cursor: Json) -> DataFrame:
+        """Reads all files taken so far."""
+        paths = map(self._listing.path_of, cursor["taken"])
+        return self._scan(spark, [(path, place) for place, path in enumerate(paths)])
+
+    def verify_everything(self, cursor: Json) -> None:
+        """Compares the digest of all files taken so far; one whose size and times stay is read once."""
+        with self._reachable():
+            try:
+                digest = folded("", map(self._digests.of, map(self._listing.path_of, cursor["taken"])))
+            except FileNotFoundError as error:
+                message = f"{error.filename} is gone, and what is recomputed from everything needs it: put it back"
+                raise DataError("INPUT_MISSING", message) from error
+        if digest != cursor["digest"]:
+            raise DataError(
+                "INPUT_CHANGED",
+                f"one of the {len(cursor['taken'])} files in {self._listing.base} that were taken has other bytes now, and what is "
+                "recomputed from everything needs them as they were: put the originals back",
+            )
+
+    def load(self, spark: SparkSession, position: Json) -> DataFrame:
+        """Reads the files of a position, strictly, in one or few calls into the JVM."""
+        return self._scan(spark, [(path, place) for place, path in enumerate(self._paths(position))])
+
+    def load_together(self, spark: SparkSession, positions: Sequence[Json]) -> DataFrame:
+        """Reads the files of several positions in one scan."""
+        from boatlift.connectors.files.formats import by_file
+
+        taken = [self._paths(position) for position in positions]
+        rows = self._scan(spark, [(path, place) for paths in taken for place, path in enumerate(paths)])
+        ordinals = [(path, ordinal) for ordinal, paths in enumerate(taken) for path in paths]
+        return rows.select("*", by_file(spark, ordinals).cast("int").alias(ORDINAL))
+
+    def weigh(self, position: Json) -> int:
+        """Adds up the sizes."""
+        return sum(int(file["size"]) for file in position["files"])
+
+    def names(self, position: Json) -> str:
+        """Return the paths of a position's first files, and how many others there are."""
+        paths = [str(path) for path in self._paths(position)]
+        return ", ".join(paths[:_FILES_NAMED]) + (
+            f" and {len(paths) - _FILES_NAMED} more files" if len(paths) > _FILES_NAMED else ""
+        )
+
+    def explain_failure(self, position: Json, text: str) -> Exception | None:
+        """Finds the file, the line and the field that Spark could not read."""
+        if not self._readers or not any(sign in text for sign in _READ_FAILURES):
+            return None
+        try:
+            self.verify(position)
+        except BoatliftError as error:
+            return error
+        spark = next(iter(self._readers))
+        for file in position["files"]:
+            path = self._listing.path_of(file["path"])
+            found = self._format.explain(spark, path, self._known_columns(), self.schema(spark))
+            if found is not None:
+                return found
+        return None
+
+    def acknowledge(self, position: Json) -> None:
+        """Does nothing: files are the user's to remove, and may go once acknowledged."""
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _paths(self, position: Json) -> list[Path]:
+        return [self._listing.path_of(file["path"]) for file in position["files"]]
+
+    def _scan(self, spark: SparkSession, files: Sequence[tuple[Path, int]]) -> DataFrame:
+        """Reads files, each with its place in the step that takes it."""
+        from boatlift.connectors.files.formats import spark_path
+
+        if spark not in self._readers:
+            self._readers[spark] = self._format.reader(spark, self.schema(spark))
+        paths = [spark_path(path) for path, _ in files]
+        rows = self._readers[spark].load(paths[0] if len(paths) == 1 else paths)
+        return self._format.guard(rows, files)
+
+    def _known_columns(self) -> Columns:
+        if self._columns is None:
+            from boatlift.connectors.files.formats import columns_of_footer
+
+            self._columns = columns_of_footer(self._first_file())
+        return self._columns
+
+    def _first_file(self) -> Path:
+        with self._reachable():
+            names = self._names(began=False)
+        if not names:
+            message = f"no file in {self._listing.base} yet to take the schema from: give schema='NAME TYPE, …'"
+            raise InvalidError("NO_INPUT", message)
+        return self._listing.path_of(names[0])
+
+    def _names(self, *, began: bool) -> list[str]:
+        try:
+            return self._listing.names()
+        except (FileNotFoundError, NotADirectoryError) as error:
+            if began:
+                raise
+            message = f"there is no folder {self._listing.base} to find files in: make it, or correct the path"
+            raise InvalidError("NO_INPUT", message) from error
+
+    @contextmanager
+    def _reachable(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            message = f"{self._listing.base} cannot be read ({error}): run again when it can"
+            raise UnavailableError("INPUT_UNAVAILABLE", message) from error

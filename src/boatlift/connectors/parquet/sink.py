@@ -1,0 +1,226 @@
+"""A sink that is a folder of Parquet files, one a step, which plain readers read as it is.
+
+Why one file a step: `docs/decisions/0007-one-parquet-file-a-step.md`. Every byte: `docs/formats/parquet-sink.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from boatlift.connectors.kit.user_columns import user_columns
+from boatlift.connectors.parquet.folder import StepFolder, io_errors
+from boatlift.connectors.parquet.identity import FolderIdentity
+from boatlift.connectors.parquet.owner import OwnedFolder
+from boatlift.dataflow.columns import WEIGHT
+from boatlift.dataflow.contracts import Committed, Delivery, Json, Outcome, SinkContext, Staged, Stager
+from boatlift.errors import DataError, DivergedError, FencedError, Finding, InvalidError, UnavailableError
+from boatlift.paths import refuse_url
+from boatlift.spark.tasks.staging import ArrowStager, read_pieces
+from boatlift.storage.filesystem import FileSystem, RealFileSystem
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from boatlift.connectors.parquet.step_file import StepRecord
+
+__all__ = ["ParquetSink", "parquet"]
+
+_COMPRESSIONS = ("zstd", "snappy", "lz4", "none")
+
+
+def parquet(path: str | Path, *, key: Sequence[str] | None = None, compression: str = "zstd") -> ParquetSink:
+    """Makes a sink that appends each step as one Parquet file to a folder.
+
+    `spark.read.parquet(path)` and `pyarrow.parquet.read_table(path)` give exactly the committed rows, at any moment.
+
+    Args:
+        path: The folder; made if absent. It belongs to this sink alone.
+        key: Key columns: the sink is then handed upserts (`_weight` +1) and deletes (−1). None: all changes.
+        compression: `zstd` (level 1: smallest), `snappy`, `lz4` or `none` (fastest).
+
+    Raises:
+        InvalidError: `[BAD_OPTION]`.
+    """
+    refuse_url(path, "a parquet sink")
+    if compression not in _COMPRESSIONS:
+        raise InvalidError("BAD_OPTION", f"compression is {compression!r}: choose one of {', '.join(_COMPRESSIONS)}")
+    if key is not None and (isinstance(key, str) or not key):
+        raise InvalidError("BAD_OPTION", f"key is {key!r}: give a list of column names, or None")
+    return ParquetSink(Path(path).absolute(), None if key is None else tuple(key), compression)
+
+
+class ParquetSink:
+    """One Parquet file a step, made by create-if-absent; `parquet_folder` says how older owners are fenced.
+
+    Args:
+        path, key, compression: As `parquet` takes them, checked.
+        filesystem: The acts that everything rests on; a parameter so that they can be recorded and made to fail.
+    """
+
+    delivery = Delivery.EXACTLY_ONCE
+
+    def __init__(
+        self, path: Path, key: Sequence[str] | None, compression: str, filesystem: FileSystem | None = None
+    ) -> None:
+        self.key = key
+        self._path = path
+        self._compression = compression
+        self._files = filesystem or RealFileSystem()
+        self._context: SinkContext | None = None
+        self._held = -1
+        self._failed: str | None = None
+
+    def describe(self) -> Json:
+        """Tells kind, place and options."""
+        return {
+            "kind": "parquet",
+            "path": str(self._path),
+            "key": None if self.key is None else list(self.key),
+            "compression": self._compression,
+        }
+
+    def open(self, context: SinkContext) -> Committed | None:
+        """Takes the folder over and tells the newest step. Of the others it reads only the names: there may be many.
+
+        Raises:
+            DataError: `[SINK_OF_ANOTHER_DATAFLOW]`, `[SINK_OF_ANOTHER_STORE]`, `[SINK_GAP]`, `[SINK_DAMAGED]`.
+            InvalidError: `[TYPE_REFUSED]`, `[SCHEMA_MISMATCH]`.
+            FencedError: a newer owner has it.
+            UnavailableError: `[SINK_FAILED]` the folder cannot be used.
+        """
+        from boatlift.connectors.parquet.step_file import check_types
+
+        check_types(context.schema)
+        user_columns(context, self.key or ())
+        self._context, self._failed = context, None
+        folder = self._folder
+        with io_errors(self._path):
+            self._held = folder.take_over() - 1
+            if self._held < 0:
+                return None
+            newest = self._read(self._held)
+            self._check_columns(newest)
+        return Committed(newest.step, newest.rows, newest.digest)
+
+    def stager(self) -> Stager:
+        """Gives the part that runs in the tasks."""
+        return ArrowStager(self._opened.schema)
+
+    def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
+        """Makes a step's file appear, or compares the step with the file that is there."""
+        from boatlift.connectors.parquet.step_file import StepRecord, write_step
+
+        context, folder = self._opened, self._folder
+        if self._failed is not None:
+            # After a failed write nobody knows what is on the disk: only `open` can tell.
+            raise UnavailableError("SINK_FAILED", f"{self._path} failed before ({self._failed}): mend it, run again")
+        with io_errors(self._path):
+            folder.check_owner()
+            if step <= self._held:
+                return self._compare(step, rows, digest, staged)
+        if step != self._held + 1:
+            raise DataError(
+                "SINK_GAP", f"{self._path} holds steps up to {self._held}, but was handed step {step}: restore the sink"
+            )
+        record = StepRecord(context.dataflow, context.sink, step, rows, digest, context.token)
+        pieces = read_pieces(rows, staged)
+        try:
+            draft = folder.draft_path(step)
+            with suppress(FileNotFoundError):  # what a failed attempt left
+                self._files.unlink(draft)
+            try:
+                write_step(draft, _written(context), pieces, record, self._compression)
+            except FileNotFoundError:
+                folder.check_owner()
+                raise
+            mine = folder.publish(step)
+        except OSError as error:
+            self._failed = str(error)
+            raise UnavailableError("SINK_FAILED", f"{self._path}: {error}; mend that, then run again") from error
+        outcome = Outcome.APPENDED if mine else self._compare(step, rows, digest, staged)
+        self._held = step
+        return outcome
+
+    def close(self) -> None:
+        """Has nothing to let go of."""
+
+    def verify(self) -> Iterator[Finding]:
+        """Proves every byte of every step by the checksum that each file carries."""
+        from boatlift.connectors.parquet.verify import verify_folder
+
+        with io_errors(self._path):
+            yield from verify_folder(StepFolder(self._path, self._files))
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    @property
+    def _opened(self) -> SinkContext:
+        assert self._context is not None, "open comes first"
+        return self._context
+
+    @property
+    def _folder(self) -> OwnedFolder:
+        return OwnedFolder(self._path, self._files, self._identity, self._opened.token)
+
+    @property
+    def _identity(self) -> FolderIdentity:
+        context = self._opened
+        return FolderIdentity(
+            context.dataflow, context.sink, context.store, None if self.key is None else tuple(self.key)
+        )
+
+    def _read(self, step: int) -> StepRecord:
+        from boatlift.connectors.parquet.step_file import read_record
+
+        path = self._folder.step_path(step)
+        record = read_record(path, step)
+        self._identity.refuse_stranger(record.dataflow, record.sink, path)
+        return record
+
+    def _compare(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
+        held = self._read(step)
+        if held.token > self._opened.token:
+            raise FencedError(
+                "FENCED", f"owner {held.token} has written step {step} in {self._path}: stop this process"
+            )
+        if (held.rows, held.digest) != (rows, digest):
+            raise DivergedError(
+                "DIVERGED",
+                f"{self._path} holds step {step} with {held.rows} rows and digest {held.digest}, but now it has {rows} "
+                f"rows and digest {digest}: {self._difference(step, rows, staged)}; something before this sink is not deterministic",
+            )
+        return Outcome.DROPPED
+
+    def _difference(self, step: int, rows: int, staged: Sequence[Staged]) -> str:
+        from boatlift.connectors.kit.differences import first_difference
+        from boatlift.connectors.parquet.step_file import read_rows
+
+        try:
+            return first_difference(read_rows(self._folder.step_path(step)), read_pieces(rows, staged))
+        except Exception as error:  # noqa: BLE001 - that they differ is what is to be told
+            return f"which row differs cannot be told ({error})"
+
+    def _check_columns(self, newest: StepRecord) -> None:
+        from boatlift.connectors.parquet.step_file import read_columns
+
+        path = self._folder.step_path(newest.step)
+        found, wanted = read_columns(path), _columns(self._opened.schema)
+        if found != wanted:
+            raise DataError(
+                "SINK_OF_ANOTHER_DATAFLOW",
+                f"{path} has columns {found}, but this sink writes {wanted}: give it a folder of its own",
+            )
+
+
+def _written(context: SinkContext) -> pa.Schema:
+    """The schema of a step's file: every column of the user's may hold NULLs, the weight of changes holds none."""
+    import pyarrow as pa
+
+    return pa.schema([field.with_nullable(field.name != WEIGHT) for field in context.schema])
+
+
+def _columns(schema: pa.Schema) -> list[tuple[str, str]]:
+    return [(field.name, str(field.type)) for field in schema]

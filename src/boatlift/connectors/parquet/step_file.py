@@ -1,0 +1,175 @@
+"""One step as one Parquet file that carries its own identity and a checksum of all its bytes."""
+
+from __future__ import annotations
+
+import json
+import mmap
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import xxhash
+
+from boatlift.connectors.parquet.identity import FORMAT
+from boatlift.errors import DataError, InvalidError
+
+__all__ = ["StepRecord", "check_types", "read_columns", "read_record", "read_rows", "verify_step", "write_step"]
+
+_KEY = b"boatlift"
+_BLANK = "0" * 32
+_CHECK = b'"check": "'
+_ROWS_A_GROUP = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """What a step's file says of itself, under the key `boatlift` of its footer."""
+
+    dataflow: str
+    sink: str
+    step: int
+    rows: int
+    digest: str
+    token: int
+
+
+def check_types(schema: pa.Schema) -> None:
+    """Refuses columns that Parquet would give back as something else.
+
+    Raises:
+        InvalidError: `[TYPE_REFUSED]`, `[SCHEMA_MISMATCH]` for two columns of one name.
+    """
+    if len({name.lower() for name in schema.names}) != len(schema.names):
+        raise InvalidError("SCHEMA_MISMATCH", f"two of the columns {schema.names} have one name: rename one")
+    for field in schema:
+        for leaf in _leaves(field.type):
+            if pa.types.is_null(leaf) or pa.types.is_duration(leaf) or pa.types.is_interval(leaf):
+                raise InvalidError(
+                    "TYPE_REFUSED", f"Parquet cannot hold column {field.name} of type {field.type}: cast it"
+                )
+
+
+def write_step(path: Path, schema: pa.Schema, pieces: Sequence[pa.Table], record: StepRecord, compression: str) -> None:
+    """Writes a step's file; it becomes durable when it is published.
+
+    Args:
+        path: A file that nobody reads yet.
+        schema: The columns as the file is to have them; also of a step without rows.
+        pieces: The rows; a row group each.
+        record: What the file says of itself.
+        compression: As `parquet` takes it.
+    """
+    writer = pq.ParquetWriter(
+        path,
+        schema,
+        compression=compression,
+        compression_level=1 if compression == "zstd" else None,
+        # Numbers are mostly distinct: a dictionary would be built, found too large and thrown away (twice the time).
+        use_dictionary=[field.name for field in schema if not _is_number(field.type)],
+    )
+    with writer:
+        for piece in pieces:
+            writer.write_table(piece.cast(schema), row_group_size=min(piece.num_rows, _ROWS_A_GROUP))
+        writer.add_key_value_metadata({_KEY: json.dumps({"format": FORMAT, **asdict(record), "check": _BLANK})})
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as content:
+        at = _find_check(path, content)
+        content[at : at + len(_BLANK)] = _digest(content, at).encode()
+
+
+def read_rows(path: Path) -> pa.Table:
+    """Reads the rows of a step's file."""
+    return pq.ParquetFile(path).read()
+
+
+def read_record(path: Path, step: int) -> StepRecord:
+    """Reads what the file of a step says of itself.
+
+    Raises:
+        DataError: `[SINK_OF_ANOTHER_DATAFLOW]` it is Parquet, but not from a sink like this; `[SINK_DAMAGED]`.
+    """
+    metadata = _footer(path).metadata
+    said = (metadata.metadata or {}).get(_KEY)
+    if said is None:
+        raise DataError(
+            "SINK_OF_ANOTHER_DATAFLOW",
+            f"{path} was not written by Boatlift: move it away, or give the sink a folder of its own",
+        )
+    try:
+        fields = json.loads(said)
+        version = int(fields.pop("format"))
+        fields.pop("check")
+        if version > FORMAT:
+            raise DataError(
+                "NEWER_FORMAT", f"{path} has format {version}, this version reads {FORMAT}: upgrade Boatlift"
+            )
+        record = StepRecord(**fields)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _damaged(path, "its record cannot be read") from error
+    if record.rows != metadata.num_rows:
+        raise _damaged(path, f"it has {metadata.num_rows} rows and its record says {record.rows}")
+    if record.step != step:
+        raise _damaged(path, f"it holds step {record.step}")
+    return record
+
+
+def read_columns(path: Path) -> list[tuple[str, str]]:
+    """Reads a file's columns: names and types in Arrow's words."""
+    return [(field.name, str(field.type)) for field in _footer(path).schema_arrow]
+
+
+def verify_step(path: Path, step: int) -> StepRecord:
+    """Reads what the file of a step says of itself, and proves all its bytes by the checksum in its footer.
+
+    Raises:
+        DataError: `[SINK_DAMAGED]`.
+    """
+    record = read_record(path, step)
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        at = _find_check(path, content)
+        if content[at : at + len(_BLANK)] != _digest(content, at).encode():
+            raise _damaged(path, "its bytes are not those that were written")
+    return record
+
+
+def _footer(path: Path) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(path)
+    except (pa.ArrowException, ValueError) as error:
+        raise _damaged(path, "it is not a whole Parquet file") from error
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        # Arrow reports what Parquet's Thrift cannot parse as an OSError without a number.
+        raise _damaged(path, "its footer cannot be read") from error
+
+
+def _find_check(path: Path, content: mmap.mmap) -> int:
+    at = content.rfind(_CHECK)
+    if at < 0:
+        raise _damaged(path, "it carries no checksum")
+    return at + len(_CHECK)
+
+
+def _digest(content: mmap.mmap, at: int) -> str:
+    """xxh3-128 of a file in which the checksum itself, at a place, counts as zeros."""
+    digest = xxhash.xxh3_128()
+    with memoryview(content) as whole:
+        digest.update(whole[:at])
+        digest.update(_BLANK.encode())
+        digest.update(whole[at + len(_BLANK) :])
+    return digest.hexdigest()
+
+
+def _damaged(path: Path, why: str) -> DataError:
+    return DataError("SINK_DAMAGED", f"{path} is damaged, {why}: restore it from a copy")
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind))
+
+
+def _leaves(kind: pa.DataType) -> list[pa.DataType]:
+    children = [kind.field(index).type for index in range(kind.num_fields)]
+    return [leaf for child in children for leaf in _leaves(child)] or [kind]

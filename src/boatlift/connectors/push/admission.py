@@ -1,0 +1,124 @@
+"""Which requests a push server takes: not those of other sites' web pages, nor those for other hosts, nor those without the token."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from ipaddress import ip_address
+
+from boatlift.connectors.push.push_token import PushToken
+from boatlift.errors import InvalidError
+
+__all__ = ["Admission", "is_loopback"]
+
+_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::([0-9]{1,5}))?")
+
+HTTP_PORT = 80
+
+
+class Admission:
+    """Refuses requests by their headers, before anything else of them is looked at.
+
+    A web page can have a browser send rows to any address that the browser reaches, and browsers say so: `Origin`, `Sec-Fetch-Site`. A page
+    whose name resolves to an address of this machine is of the same origin for its browser, but its name stands in `Host`.
+
+    Args:
+        address: Where the server listens: on a loopback address `Host` must be one, with the port.
+        token: What each request must have, if anything.
+    """
+
+    def __init__(self, address: tuple[str, int], token: PushToken | None) -> None:
+        self._port, self._loopback, self._token = address[1], is_loopback(address[0]), token
+        self._trusts = lru_cache(maxsize=64)(self._checked_host)  # most requests of a server have one Host
+
+    def check(self, headers: list[tuple[bytes, bytes]], *, needs_host: bool = True) -> None:
+        """Let a request pass, or refuse it.
+
+        Args:
+            headers: Names in lower case, and values.
+            needs_host: Whether a request without `Host` is refused: all but those of HTTP/1.0.
+
+        Raises:
+            InvalidError: `[BAD_REQUEST]`, `[CROSS_SITE]`, `[BAD_TOKEN]`.
+        """
+        hosts: list[bytes] = []
+        origins: list[bytes] = []
+        sites: list[bytes] = []
+        tokens: list[bytes] = []
+        kept = {b"host": hosts, b"origin": origins, b"sec-fetch-site": sites, b"authorization": tokens}
+        for name, value in headers:
+            if name in kept:
+                kept[name].append(value)
+        trusted = self._check_host(hosts, needs_host)
+        if origins or sites:
+            self._check_site(hosts, origins, sites, trusted)
+        if self._token is not None and (len(tokens) != 1 or not self._token.fits(tokens[0])):
+            what = "no token" if not tokens else "another token" if len(tokens) == 1 else "several tokens"
+            raise InvalidError(
+                "BAD_TOKEN", f"the request has {what}: send Authorization: Bearer and the source's token"
+            )
+
+    def _check_host(self, hosts: list[bytes], needed: bool) -> bool:
+        """Return whether no other name can stand for the server in a browser: then a page of the same origin is the server's own."""
+        if not hosts and not needed:
+            return False
+        if len(hosts) != 1:
+            raise _no_host()
+        return self._trusts(hosts[0])
+
+    def _checked_host(self, host: bytes) -> bool:
+        found = _HOST.fullmatch(host.decode("latin-1").lower())
+        if found is None:
+            raise _no_host()
+        name, port = found[1] or found[2], int(found[3] or HTTP_PORT)
+        if not self._loopback:
+            return _is_address(name) or self._token is not None
+        if port != self._port or not (name == "localhost" or is_loopback(name)):
+            raise InvalidError(
+                "CROSS_SITE",
+                f"the request is for {_shown(host)}, and this is localhost:{self._port}: use that as Host, also in a proxy",
+            )
+        return True
+
+    @staticmethod
+    def _check_site(hosts: list[bytes], origins: list[bytes], sites: list[bytes], trusted: bool) -> None:
+        host = hosts[0].lower() if hosts else b""
+        own = (b"http://" + host, b"https://" + host) if trusted else ()
+        for origin in origins:
+            if origin.lower() not in own:
+                raise InvalidError(
+                    "CROSS_SITE",
+                    f"the request is of a web page, of {_shown(origin)}: push from a program, without Origin",
+                )
+        for site in sites:
+            if site.lower() not in (b"none", b"same-origin" if trusted else b"none"):
+                raise InvalidError(
+                    "CROSS_SITE",
+                    f"the request is of a web page, as Sec-Fetch-Site {_shown(site)} says: push from a program, without it",
+                )
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether an address is reached from its own machine only; a name is not."""
+    try:
+        found = ip_address(host)
+    except ValueError:
+        return False
+    mapped = getattr(found, "ipv4_mapped", None)
+    return (mapped or found).is_loopback
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _no_host() -> InvalidError:
+    return InvalidError("BAD_REQUEST", "a request has one Host, of a name or an address and a port: send that")
+
+
+def _shown(value: bytes) -> str:
+    return repr(value[:100].decode("latin-1"))

@@ -1,0 +1,287 @@
+"""What is pushed, checked against the columns that a source declares before anything of it is recorded."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+import re
+import types
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import pyarrow as pa
+import xxhash
+
+from boatlift.connectors.push.flaws import (
+    field_counter,
+    flaw_in,
+    flaw_in_columns,
+    flaw_in_json,
+    has_repeated_fields,
+    may_have_nul,
+    may_have_nul_escaped,
+)
+from boatlift.errors import DataError, InvalidError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
+
+__all__ = ["PushedRows", "nullable_inside"]
+
+LARGEST_EXPONENT = 76
+"""Of decimals: Arrow's have no more digits."""
+
+_KEPT = (bytes, dt.date, dt.datetime, decimal.Decimal)
+_AT = re.compile(r"`\$\[(\d+)\]")
+
+
+class PushedRows:
+    """Makes Arrow rows of JSON, of Python's mappings, and of tables.
+
+    A row may lack columns that may be NULL; it has no others than those declared. Values of JSON and of mappings are of the declared type, or refused;
+    columns of tables are cast where nothing is lost by it. A FLOAT takes the nearest value that it can hold, as Spark's cast does.
+
+    Args:
+        schema: The columns.
+
+    Raises:
+        InvalidError: `[TYPE_REFUSED]` a column of a type that cannot be pushed.
+    """
+
+    def __init__(self, schema: StructType) -> None:
+        from pyspark.sql.pandas.types import to_arrow_schema
+
+        self._row = _struct(schema)
+        self._rows = types.GenericAlias(list, (self._row,))
+        self._many: msgspec.json.Decoder[Any] = msgspec.json.Decoder(self._rows)
+        self._one: msgspec.json.Decoder[Any] = msgspec.json.Decoder(self._row)
+        self.schema: pa.Schema = to_arrow_schema(nullable_inside(schema), timezone="UTC")
+        self._has_decimals = "decimal" in schema.simpleString()
+        self._nested = {f.name: counter for f in schema.fields if (counter := field_counter(f.dataType))}
+
+    def of_json(self, body: bytes) -> pa.RecordBatch:
+        """Takes an object, a list of objects, or objects in lines.
+
+        Raises:
+            DataError: `[BAD_ROW]`.
+        """
+        decode = self._many.decode if body.lstrip()[:1] == b"[" else self._one.decode_lines
+        try:
+            rows = _as_dictionaries(lambda: decode(body))
+        except (msgspec.DecodeError, UnicodeError) as error:
+            raise _bad_row(flaw_in_json(body) or str(error)) from error
+        fields = sum(map(len, rows))
+        for name, count in self._nested.items():
+            fields += sum(count(row[name]) for row in rows if row.get(name))
+        if has_repeated_fields(body, fields):
+            raise _bad_row(flaw_in_json(body) or "a field is given twice")
+        if may_have_nul_escaped(body) and (flaw := flaw_in_json(body)):
+            raise _bad_row(flaw)
+        return self._made(rows)
+
+    def of_python(self, rows: object) -> pa.RecordBatch:
+        """Takes rows as mappings, or whatever gives itself as an Arrow stream.
+
+        Raises:
+            DataError: `[BAD_ROW]`.
+        """
+        if hasattr(rows, "__arrow_c_stream__"):
+            return _without_nul(self._of_table(_as_arrow(rows)))
+        if isinstance(rows, pa.RecordBatch):
+            return _without_nul(self._of_table(pa.Table.from_batches([rows])))
+        given = [rows] if isinstance(rows, dict) else rows
+        return _without_nul(self._made(_as_dictionaries(lambda: msgspec.convert(given, self._rows))))
+
+    def stream(self, batches: list[pa.RecordBatch]) -> bytes:
+        """Gives all rows of some batches as one Arrow stream."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self.schema) as writer:
+            writer.write_batch(pa.concat_batches(batches) if len(batches) > 1 else batches[0])
+        return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+    @staticmethod
+    def digest(batch: pa.RecordBatch) -> bytes:
+        """Gives the digest of rows, by which the same are known again: of their values, however they came."""
+        return xxhash.xxh3_128_digest(msgspec.msgpack.encode([column.to_pylist() for column in batch.columns]))
+
+    def _made(self, rows: list[Any]) -> pa.RecordBatch:
+        try:
+            if self._has_decimals:
+                _check_decimals(rows)
+            columns = [
+                pa.array([row.get(field.name) for row in rows], field.type, from_pandas=False) for field in self.schema
+            ]
+        except UnicodeError as error:
+            raise _bad_row(flaw_in(rows) or str(error)) from error
+        except (pa.ArrowException, OverflowError, TypeError) as error:
+            raise _bad_row(str(error)) from error
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _of_table(self, table: pa.Table) -> pa.RecordBatch:
+        named = table.column_names
+        if len(set(named)) < len(named) or not set(named) <= set(self.schema.names):
+            raise _bad_row(f"the table has columns {named}, where {self.schema.names} belong")
+        columns = []
+        for field in self.schema:
+            there = table.column(field.name) if field.name in named else pa.nulls(len(table))
+            try:
+                _check_inside(there.type, field.type)
+                column = there.cast(field.type)
+                column.validate(full=True)
+            except (pa.ArrowException, TypeError) as error:
+                raise _bad_row(f"column {field.name} does not fit {field.type}: {error}") from error
+            if column.null_count and not field.nullable:
+                raise _bad_row(f"column {field.name} must not be NULL")
+            columns.append(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column)
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def _as_arrow(table: Any) -> pa.Table:
+    """Return a table as Arrow's.
+
+    Raises:
+        DataError: `[BAD_ROW]` Arrow has nothing that could hold it.
+    """
+    try:
+        return pa.table(table)
+    except (pa.ArrowException, UnicodeError, TypeError) as error:
+        raise _bad_row(flaw_in_columns(table) or str(error)) from error
+
+
+def _as_dictionaries(decode: Callable[[], list[Any]]) -> list[Any]:
+    """Return rows with the fields that were given; what is no JSON raises what it raises.
+
+    Raises:
+        DataError: `[BAD_ROW]` a row does not fit.
+    """
+    try:
+        rows: list[Any] = msgspec.to_builtins(decode(), builtin_types=_KEPT)
+    except msgspec.ValidationError as error:
+        row = _AT.search(str(error))
+        raise _bad_row(f"row {int(row[1]) + 1}: {error}" if row else str(error)) from error
+    except (OverflowError, TypeError) as error:
+        raise _bad_row(str(error)) from error
+    return rows
+
+
+def _without_nul(batch: pa.RecordBatch) -> pa.RecordBatch:
+    if any(map(may_have_nul, batch.columns)) and (flaw := flaw_in(batch.to_pylist())):
+        raise _bad_row(flaw)
+    return batch
+
+
+def _check_inside(given: pa.DataType, declared: pa.DataType) -> None:
+    """Refuses structs with fields that are not declared: a cast leaves them out.
+
+    Raises:
+        ArrowInvalid: there is one.
+    """
+    if pa.types.is_struct(given) and pa.types.is_struct(declared):
+        names = [given.field(at).name for at in range(given.num_fields)]
+        if len(set(names)) < len(names) or not set(names) <= {
+            declared.field(at).name for at in range(declared.num_fields)
+        }:
+            raise pa.ArrowInvalid(f"it has fields {names}")
+        for name in names:
+            _check_inside(given.field(name).type, declared.field(name).type)
+    elif pa.types.is_list(given) and pa.types.is_list(declared):
+        _check_inside(given.value_type, declared.value_type)
+
+
+def _check_decimals(value: Any) -> None:
+    """Refuses what no column of decimals could hold, which Arrow does not survive.
+
+    Raises:
+        ArrowInvalid: there is one.
+    """
+    match value:
+        case decimal.Decimal():
+            if not value.is_finite() or abs(value.adjusted()) > LARGEST_EXPONENT or len(value.as_tuple().digits) > 100:
+                raise pa.ArrowInvalid(f"{str(value)[:50]} is no number for a column of decimals")
+        case dict():
+            for each in value.values():
+                _check_decimals(each)
+        case list():
+            for each in value:
+                _check_decimals(each)
+
+
+def nullable_inside(schema: StructType) -> StructType:
+    """Lets what is inside of columns be NULL: where a whole struct is, what it holds is, and not all who read it know that."""
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType([StructField(f.name, _nullable(f.dataType), f.nullable) for f in schema.fields])
+
+
+def _nullable(kind: DataType) -> DataType:
+    from pyspark.sql import types as T
+
+    match kind:
+        case T.StructType():
+            return T.StructType([T.StructField(f.name, _nullable(f.dataType)) for f in kind.fields])
+        case T.ArrayType():
+            return T.ArrayType(_nullable(kind.elementType))
+        case T.MapType():
+            return T.MapType(kind.keyType, _nullable(kind.valueType))
+        case _:
+            return kind
+
+
+def _bad_row(what: str) -> DataError:
+    return DataError("BAD_ROW", f"{what.rstrip('.')}: correct it; nothing of this push was recorded")
+
+
+def _struct(schema: StructType) -> type:
+    fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
+    names = {}
+    for number, field in enumerate(schema.fields):
+        kind = _python_type(field.dataType, field.name)
+        names[f"c{number}"] = field.name
+        optional = (f"c{number}", kind | None | msgspec.UnsetType, msgspec.UNSET)
+        fields.append(optional if field.nullable else (f"c{number}", kind))
+    return msgspec.defstruct("Row", fields, rename=names, forbid_unknown_fields=True, kw_only=True)
+
+
+def _python_type(kind: DataType, column: str) -> Any:
+    from pyspark.sql import types as T
+
+    def whole(bits: int) -> Any:
+        return Annotated[int, msgspec.Meta(ge=-(1 << (bits - 1)), le=(1 << (bits - 1)) - 1)]
+
+    match kind:
+        case T.ByteType():
+            return whole(8)
+        case T.ShortType():
+            return whole(16)
+        case T.IntegerType():
+            return whole(32)
+        case T.LongType():
+            return whole(64)
+        case T.FloatType() | T.DoubleType():
+            return float
+        case T.DecimalType():
+            return decimal.Decimal
+        case T.BooleanType():
+            return bool
+        case T.StringType():
+            return str
+        case T.BinaryType():
+            return bytes
+        case T.DateType():
+            return dt.date
+        case T.TimestampType():
+            return Annotated[dt.datetime, msgspec.Meta(tz=True)]
+        case T.TimestampNTZType():
+            return Annotated[dt.datetime, msgspec.Meta(tz=False)]
+        case T.ArrayType(elementType=element, containsNull=nulls):
+            item: Any = _python_type(element, column)
+            return types.GenericAlias(list, (item | None if nulls else item,))
+        case T.MapType(keyType=T.StringType(), valueType=value, valueContainsNull=nulls):
+            held: Any = _python_type(value, column)
+            return types.GenericAlias(dict, (str, held | None if nulls else held))
+        case T.StructType():
+            return _struct(kind)
+    raise InvalidError(
+        "TYPE_REFUSED", f"column {column} is {kind.simpleString()}, which cannot be pushed: declare another type"
+    )

@@ -1,0 +1,282 @@
+"""Pushing over HTTP: `POST /SOURCE` with rows as JSON, `GET /SOURCE/keys/KEY`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, Protocol
+
+import msgspec
+import uvicorn
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route, Router
+
+from boatlift.connectors.push.admission import Admission, is_loopback
+from boatlift.connectors.push.bodies import Bodies
+from boatlift.connectors.push.connections import Connection, Connections
+from boatlift.connectors.push.limits import Limits
+from boatlift.connectors.push.push_token import PushToken
+from boatlift.connectors.push.refusals import refusal_of
+from boatlift.dataflow.pushes import Receipt
+from boatlift.errors import InvalidError, UnavailableError
+
+__all__ = ["Server"]
+
+logger = logging.getLogger(__name__)
+
+KEY_HEADER = "idempotency-key"
+
+_Message = MutableMapping[str, Any]
+_Receive = Callable[[], Awaitable[_Message]]
+_Send = Callable[[_Message], Awaitable[None]]
+
+
+class Door(Protocol):
+    """What the server needs of a source."""
+
+    def put_json(self, body: bytes, key: str | None) -> Future[Receipt]:
+        """Takes rows."""
+
+    def pushed(self, key: str) -> Receipt | None:
+        """Tells what was recorded with a key."""
+
+
+class Server:
+    """Serves one source, on a thread of its own, until it is closed.
+
+    Args:
+        source: Its name.
+        address: Host and port; port 0 for one that is free.
+        door: The source.
+        token: What each request must have, if anything.
+        limits: What clients may take.
+        clock: The seconds that limits count.
+
+    Attributes:
+        address: Where it listens.
+
+    Raises:
+        UnavailableError: `[LISTEN_FAILED]`.
+    """
+
+    def __init__(
+        self,
+        source: str,
+        address: tuple[str, int],
+        door: Door,
+        token: PushToken | None = None,
+        limits: Limits | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._door = door
+        self._source = source
+        self._limits = limits or Limits()
+        self._bodies = Bodies(self._limits)
+        try:
+            family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+            self._socket = socket.create_server(address, family=family, backlog=1024)
+        except OSError as error:
+            host, port = address
+            raise UnavailableError(
+                "LISTEN_FAILED",
+                f"{source} cannot listen at {host}:{port} ({os.strerror(error.errno or 0)}): give another address, or end who listens there",
+            ) from error
+        self.address: tuple[str, int] = self._socket.getsockname()[:2]
+        self._admission, self._is_open = Admission(self.address, token), token is None
+        routes = [
+            Route(f"/{source}", self._push, methods=["POST"]),
+            Route(f"/{source}/keys/{{key:path}}", self._pushed, methods=["GET"]),
+        ]
+        self._router = Router(routes)
+        connections = Connections(self._limits, clock)
+        http: Any = partial(Connection, connections)  # uvicorn calls it, as it would a class
+        config = uvicorn.Config(
+            self._answer,
+            http=http,
+            interface="asgi3",
+            ws="none",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            lifespan="off",
+            timeout_graceful_shutdown=2,
+        )
+        self._server = _Announcing(config, connections)
+        run = partial(self._server.run, sockets=[self._socket])
+        self._thread = threading.Thread(target=run, name=f"boatlift-http-{source}", daemon=True)
+
+    def serve(self) -> None:
+        """Begins to answer.
+
+        Raises:
+            UnavailableError: `[LISTEN_FAILED]`.
+        """
+        self._thread.start()
+        self._server.settled.wait()
+        self.check()
+        logger.info("%s: listening on %s", self._source, self.url)
+        host, port = self.address
+        if self._is_open and not is_loopback(host):
+            logger.warning(
+                "%s takes rows from every program that reaches %s port %s: give bl.push a token, or listen on 127.0.0.1",
+                self._source,
+                host,
+                port,
+            )
+
+    @property
+    def url(self) -> str:
+        """Where rows are pushed."""
+        host, port = self.address
+        return f"http://[{host}]:{port}/{self._source}" if ":" in host else f"http://{host}:{port}/{self._source}"
+
+    def check(self) -> None:
+        """Makes sure that it answers.
+
+        Raises:
+            UnavailableError: `[LISTEN_FAILED]`.
+        """
+        cause = self._server.failure
+        if cause is not None or not self._server.started:
+            raise UnavailableError(
+                "LISTEN_FAILED", f"{self._source} cannot answer HTTP ({cause!r}): mend that, then run again"
+            ) from cause
+
+    def close(self) -> None:
+        """Ends, once what was answered is on its way."""
+        self._server.should_exit = True
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._socket.close()
+
+    async def _answer(
+        self,
+        scope: _Message,
+        receive: _Receive,
+        send: _Send,
+    ) -> None:
+        """Answer a request, if it is one that is let in."""
+        whole = _Whole(receive, send, waits=any(name == b"expect" for name, _ in scope["headers"]))
+        try:
+            self._admission.check(scope["headers"], needs_host=scope["http_version"] != "1.0")
+        except InvalidError as error:
+            await _refused(error)(scope, whole.receive, whole.send)
+            return
+        scope["app"] = self  # else the router answers what it does not know by itself, in plain text
+        try:
+            await self._router(scope, whole.receive, whole.send)
+        except HTTPException as error:
+            await self._not_served(error)(scope, whole.receive, whole.send)
+
+    def _not_served(self, error: HTTPException) -> Response:
+        """Return 404 or 405, as the router has found."""
+        here = f"POST /{self._source} and GET /{self._source}/keys/KEY"
+        refusal = refusal_of(InvalidError("NOT_SERVED", f"the source takes {here}: send one of these"))
+        return Response(refusal.body, error.status_code, {**refusal.headers, **(error.headers or {})})
+
+    async def _push(self, request: Request) -> Response:
+        try:
+            receipt: Receipt = await asyncio.wrap_future(await self._put(request))
+            return _told(200, receipt)
+        except ClientDisconnect:
+            return _told(400, {"condition": "BAD_ROW", "message": "the body ends too early"})  # nobody hears it
+        except Exception as error:  # noqa: BLE001 - told to who asks
+            return _refused(error)
+
+    async def _put(self, request: Request) -> Future[Receipt]:
+        key = _key_of(request)
+        body = await self._bodies.read(request)
+        try:
+            if len(body) > self._limits.small_body:  # else all others would wait for it
+                return await asyncio.to_thread(self._door.put_json, body, key)
+            return self._door.put_json(body, key)
+        finally:
+            self._bodies.drop(body)
+
+    async def _pushed(self, request: Request) -> Response:
+        try:
+            found = self._door.pushed(request.path_params["key"])
+        except Exception as error:  # noqa: BLE001 - told to who asks
+            return _refused(error)
+        return _told(404, {"recorded": False}) if found is None else _told(200, found)
+
+
+class _Announcing(uvicorn.Server):
+    """A server that says when it has begun to answer, or has failed to, and looks after its connections."""
+
+    def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
+        super().__init__(config)
+        self._connections = connections
+        self.settled = threading.Event()
+        self.failure: BaseException | None = None
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.settled.set()
+
+    async def on_tick(self, counter: int) -> bool:
+        self._connections.look()
+        return await super().on_tick(counter)
+
+    def run(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            super().run(sockets)
+        except BaseException as error:
+            self.failure = error
+            logger.exception("the HTTP server failed")
+        finally:
+            self.settled.set()
+
+
+class _Whole:
+    """Reads what is left of a body before the answer: most clients read none before they have sent all.
+
+    Args:
+        receive, send: As ASGI has them.
+        waits: Whether the client sends no body before it is told to; then an answer may come instead.
+    """
+
+    def __init__(self, receive: _Receive, send: _Send, *, waits: bool) -> None:
+        self._receive, self._send = receive, send
+        self._more = not waits
+
+    async def receive(self) -> _Message:
+        message = await self._receive()
+        self._more = message.get("more_body", False)
+        return message
+
+    async def send(self, message: _Message) -> None:
+        while self._more:
+            await self.receive()
+        await self._send(message)
+
+
+def _key_of(request: Request) -> str | None:
+    """Gives the key in a request's headers, which is UTF-8, as in an address.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]`.
+    """
+    told = request.headers.get(KEY_HEADER)
+    try:
+        return None if told is None else told.encode("latin-1").decode()
+    except UnicodeDecodeError as error:
+        raise InvalidError("BAD_OPTION", f"{KEY_HEADER} {told!r} is not UTF-8: correct it") from error
+
+
+def _told(status: int, what: object) -> Response:
+    return Response(msgspec.json.encode(what), status, media_type="application/json")
+
+
+def _refused(error: Exception) -> Response:
+    refusal = refusal_of(error)
+    return Response(refusal.body, refusal.status, refusal.headers)

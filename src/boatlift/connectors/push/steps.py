@@ -1,0 +1,217 @@
+"""Steps of pushed rows: positions and cursors, and how they are read.
+
+A position names objects of the source's input log, in the store (`storage/input_log.py`): `{"first": 4, "last": 6, "base": 310, "rows": 120,
+"bytes": 4096, "digest": …}`, with the rows pushed before, and the sum of the objects' checksums. A cursor is `{"last": 6, "digest": …}`, with the sum of
+all so far. Of rows that nobody keeps (`storage/unlogged_input.py`) the objects are in scratch, and both have `keys`, the number of the newest object with keys of
+theirs; a cursor also has `base`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from boatlift.connectors.kit.declared_columns import columns_of, struct_of
+from boatlift.dataflow.contracts import Delivery, Json
+from boatlift.errors import DataError, InvalidError
+from boatlift.storage.input_log import InputLog
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from boatlift.connectors.push.reading import Piece
+    from boatlift.storage.unlogged_input import UnloggedInput
+
+__all__ = ["PushedSteps"]
+
+
+class PushedSteps:
+    """The rows of an input log as a source gives them.
+
+    Args:
+        schema: The columns.
+        limit: A step ends with the object that brings it to so many rows.
+    """
+
+    delivery = Delivery.EXACTLY_ONCE
+    positioned = True
+
+    def __init__(self, schema: str | StructType, limit: int) -> None:
+        self._declared, self._limit = schema, limit
+        self._log: InputLog | UnloggedInput | None = None
+
+    # -- what it is ---------------------------------------------------------------------------------------------------
+
+    def describe(self) -> Json:
+        """Tells the columns; where it listens may change."""
+        return {"kind": "push", "schema": [list(column) for column in columns_of(self._declared)]}
+
+    def schema(self, spark: SparkSession) -> StructType:  # noqa: ARG002
+        """Gives the declared schema; all columns may be NULL for Spark, which does not check it."""
+        from pyspark.sql.types import StructField, StructType
+
+        from boatlift.connectors.push.rows import nullable_inside
+
+        fields = nullable_inside(struct_of(self._declared)).fields
+        return StructType([StructField(f.name, f.dataType) for f in fields])
+
+    def attach(self, log: InputLog | UnloggedInput) -> None:
+        """Learns where its rows are."""
+        self._log = log
+
+    # -- giving steps -------------------------------------------------------------------------------------------------
+
+    def start(self) -> Json:
+        """Gives the cursor that has taken nothing."""
+        return {"last": 0, "digest": _hex(0)}
+
+    def next(self, cursor: Json) -> Json | None:
+        """Takes the objects that were recorded since.
+
+        Raises:
+            BoatliftError: nothing can be recorded any more.
+        """
+        self._look()
+        self._go_on_from(cursor)
+        last, rows, size, base, digest = cursor["last"], 0, 0, 0, 0
+        for number, part in self._attached.parts(cursor["last"]):
+            base = base if rows else part.base
+            last, rows, size = number, rows + part.rows, size + part.size
+            digest += int.from_bytes(part.checksum)
+            if rows >= self._limit:
+                break
+        if not rows:
+            return None
+        position = {
+            "first": cursor["last"] + 1,
+            "last": last,
+            "base": base,
+            "rows": rows,
+            "bytes": size,
+            "digest": _hex(digest),
+        }
+        log = self._attached
+        return position if isinstance(log, InputLog) else {**position, "keys": log.keys_up_to(last)}
+
+    def is_full(self, position: Json) -> bool:
+        """Tells whether a position reached the limit of a step."""
+        return bool(position["rows"] >= self._limit)
+
+    def advance(self, cursor: Json, position: Json) -> Json:
+        """Gives the cursor after a position's last object."""
+        digest = int(cursor["digest"], 16) + int(position["digest"], 16)
+        following = {"last": position["last"], "digest": _hex(digest)}
+        if "keys" not in position:
+            return following
+        return {**following, "base": position["base"] + position["rows"], "keys": position["keys"]}
+
+    def verify(self, position: Json) -> None:
+        """Proves by their checksums that objects are what they were; that their content is what its checksum says is proved by who reads it."""
+        self._verify(position["first"], position["last"], position["digest"])
+
+    def weigh(self, position: Json) -> int:
+        """Tells the bytes of the objects."""
+        return int(position["bytes"])
+
+    def load(self, spark: SparkSession, position: Json) -> DataFrame:
+        """Reads the objects of a position."""
+        return self._load(spark, [position], ordinals=False)
+
+    def load_together(self, spark: SparkSession, positions: Sequence[Json]) -> DataFrame:
+        """Reads the objects of several positions."""
+        return self._load(spark, positions, ordinals=True)
+
+    def load_everything(self, spark: SparkSession, cursor: Json) -> DataFrame:
+        """Reads all objects up to a cursor: they are never freed then."""
+        return self._load_objects(spark, [(number, None) for number in self._numbers(1, cursor["last"])])
+
+    def verify_everything(self, cursor: Json) -> None:
+        """Proves that all objects up to a cursor are what they were."""
+        self._verify(1, cursor["last"], cursor["digest"])
+
+    def names(self, position: Json) -> str:
+        """Return the numbers of a position's objects."""
+        return f"objects {position['first']} to {position['last']} of what was pushed"
+
+    def explain_failure(self, position: Json, text: str) -> Exception | None:
+        """Knows of none: what tasks raise are errors of ours."""
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def _verify(self, first: int, last: int, digest: str) -> None:
+        found = sum(int.from_bytes(self._attached.checksum(number)) for number in self._numbers(first, last))
+        if _hex(found) != digest:
+            raise DataError(
+                "INPUT_CHANGED",
+                f"objects {first} to {last} of what was pushed to {self._attached.source} are not what a recorded step took: restore them",
+            )
+
+    def _load(self, spark: SparkSession, positions: Sequence[Json], *, ordinals: bool) -> DataFrame:
+        objects = [
+            (number, ordinal if ordinals else None)
+            for ordinal, position in enumerate(positions)
+            for number in self._numbers(position["first"], position["last"])
+        ]
+        return self._load_objects(spark, objects)
+
+    def _load_objects(self, spark: SparkSession, objects: Sequence[tuple[int, int | None]]) -> DataFrame:
+        from boatlift.connectors.push.reading import Piece, divided
+
+        pieces = [Piece(str(self._attached.path(number)), ordinal) for number, ordinal in objects]
+        sizes = dict(self._attached.parts(0))
+        size = sum(sizes[number].size for number, _ in objects)
+        tasks = divided(pieces, size, spark.sparkContext.defaultParallelism)
+        return self._read(spark, tasks, ordinals=objects[0][1] is not None)
+
+    def load_when_told(self, spark: SparkSession) -> DataFrame:
+        """Reads the objects that a task is told."""
+        return self._read(spark, None, ordinals=False)
+
+    def words_for(self, position: Json, folder: str) -> bytes | None:  # noqa: ARG002
+        """Tells the objects of a position, if they are small."""
+        from boatlift.connectors.push.reading import TASK_BYTES, words_for
+
+        if position["bytes"] >= 2 * TASK_BYTES:
+            return None
+        return words_for(
+            [str(self._attached.path(number)) for number in self._numbers(position["first"], position["last"])]
+        )
+
+    def _read(self, spark: SparkSession, tasks: tuple[tuple[Piece, ...], ...] | None, *, ordinals: bool) -> DataFrame:
+        from pyspark.sql.types import IntegerType, LongType, StructField, StructType
+
+        from boatlift.connectors.push.reading import ReadPushes
+        from boatlift.dataflow.columns import ORDINAL
+
+        added = [StructField("_position", LongType()), *([StructField(ORDINAL, IntegerType())] if ordinals else [])]
+        schema = StructType([*self.schema(spark).fields, *added])
+        count = 1 if tasks is None else len(tasks)
+        return spark.range(0, count, 1, count).mapInArrow(ReadPushes(self._attached.source, tasks), schema)
+
+    def _numbers(self, first: int, last: int) -> list[int]:
+        self._look()
+        numbers = self._attached.numbers_within(first, last)
+        if not numbers:
+            raise DataError(
+                "INPUT_MISSING",
+                f"objects {first} to {last} of what was pushed to {self._attached.source} are gone: restore them",
+            )
+        return numbers
+
+    def _look(self) -> None:
+        """Sees what is there now: somebody else writes."""
+        self._attached.load()
+
+    def _go_on_from(self, cursor: Json) -> None:
+        """Learns what was taken, before anything more is."""
+
+    @property
+    def _attached(self) -> InputLog | UnloggedInput:
+        if self._log is None:
+            raise InvalidError("BAD_OPTION", "rows that were pushed are in the store: run the dataflow, or look at it")
+        return self._log
+
+
+def _hex(digest: int) -> str:
+    return f"{digest % (1 << 128):032x}"

@@ -1,0 +1,1 @@
+"""A table of an SQLite database as a sink."""

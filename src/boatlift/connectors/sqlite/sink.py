@@ -1,0 +1,272 @@
+"""A sink that is a table in an SQLite database, with one row a key.
+
+A step's rows, its number and its digest go into the database in one `BEGIN IMMEDIATE` transaction, so all of it is
+there or none. Every byte is described in `docs/formats/sqlite-sink.md`.
+
+**Fencing.** The owner's token stands in the database, and every commit reads it inside its own transaction: `open` and
+`commit` exclude each other, so an older owner either has committed before `open` returned (and `open` tells so), or
+finds the newer token and stops. A process that was stopped inside its transaction holds SQLite's lock; no other process
+may break it, so the successor waits, and then says how to find the one to end.
+
+`sqlite_database` says why what `commit` has told is durable.
+"""
+
+from __future__ import annotations
+
+import sqlite3 as driver
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from boatlift.connectors.kit.user_columns import user_columns
+from boatlift.connectors.sqlite.database import Database
+from boatlift.dataflow.contracts import Committed, Delivery, Json, Outcome, SinkContext, Staged, Stager
+from boatlift.errors import DataError, DivergedError, FencedError, Finding, InvalidError, UnavailableError
+from boatlift.paths import refuse_url
+from boatlift.spark.tasks.staging import ArrowStager, read_pieces
+from boatlift.storage.filesystem import FileSystem, RealFileSystem
+
+if TYPE_CHECKING:
+    from boatlift.connectors.sqlite.table import KeyedTable
+
+__all__ = ["SqliteSink", "sqlite"]
+
+
+def sqlite(
+    path: str | Path,
+    *,
+    table: str,
+    key: Sequence[str],
+    nan: Literal["refuse", "text"] = "refuse",
+    lock_timeout: float = 60.0,
+) -> SqliteSink:
+    """Makes a sink that keeps the newest row of every key in a table of an SQLite database.
+
+    Args:
+        path: The database file; made if absent. Several sinks and other tables may live in it.
+        table: The table; made by the sink, and its alone.
+        key: The columns that tell rows apart; NULL is a key like any other.
+        nan: What becomes of NaN, which SQLite cannot hold: `refuse` stops, `text` keeps the text `NaN`.
+        lock_timeout: How long to wait, in seconds, while another process is writing.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]`.
+    """
+    refuse_url(path, "a database")
+    if isinstance(key, str) or not key or len(set(key)) != len(key):
+        raise InvalidError("BAD_OPTION", f"key is {key!r}: give a list of different column names")
+    if nan not in ("refuse", "text"):
+        raise InvalidError("BAD_OPTION", f"nan is {nan!r}: choose 'refuse' or 'text'")
+    if not table or "\0" in table or table.lower().startswith(("sqlite_", "_boatlift")):
+        raise InvalidError("BAD_OPTION", f"table is {table!r}: choose a name that begins otherwise")
+    if lock_timeout < 0:
+        raise InvalidError("BAD_OPTION", f"lock_timeout is {lock_timeout}: give seconds, 0 or more")
+    return SqliteSink(Path(path).absolute(), table, tuple(key), nan == "text", lock_timeout)
+
+
+class SqliteSink:
+    """One row a key; the step's number is checked and recorded in the transaction of its rows.
+
+    Args:
+        path, table, key, nan_as_text, lock_timeout: As `sqlite` takes them, checked.
+        filesystem: The acts by which the database's own name is made to last; a parameter so that they can be recorded.
+    """
+
+    delivery = Delivery.EXACTLY_ONCE
+
+    def __init__(
+        self,
+        path: Path,
+        table: str,
+        key: Sequence[str],
+        nan_as_text: bool,
+        lock_timeout: float,
+        filesystem: FileSystem | None = None,
+    ) -> None:
+        self.key: Sequence[str] | None = key
+        self._path = path
+        self._table_name = table
+        self._key = key
+        self._nan_as_text = nan_as_text
+        self._database = Database(path, lock_timeout, filesystem or RealFileSystem())
+        self._context: SinkContext | None = None
+        self._table: KeyedTable | None = None
+
+    def describe(self) -> Json:
+        """Tells kind, place and options."""
+        nan = "text" if self._nan_as_text else "refuse"
+        return {
+            "kind": "sqlite",
+            "path": str(self._path),
+            "table": self._table_name,
+            "key": list(self._key),
+            "nan": nan,
+        }
+
+    def open(self, context: SinkContext) -> Committed | None:
+        """Takes the table over, making it if there is none, and tells its newest step.
+
+        Raises:
+            DataError: `[SINK_OF_ANOTHER_DATAFLOW]`, `[SINK_OF_ANOTHER_STORE]`, `[SINK_DAMAGED]`, `[NEWER_FORMAT]`.
+            InvalidError: `[TYPE_REFUSED]`, `[SCHEMA_MISMATCH]`.
+            FencedError: a newer owner has it.
+            UnavailableError: `[SINK_LOCKED]`, `[SINK_FAILED]`.
+        """
+        from boatlift.connectors.sqlite.table import KeyedTable
+
+        self.close()
+        self._context = context
+        fields = user_columns(context, self._key)
+        self._table = KeyedTable(self._table_name, self._key, fields, context.changes, self._nan_as_text)
+        try:
+            with self._database.errors():
+                self._database.connect()
+                with self._database.transaction():
+                    self._claim(context)
+                    return self._newest(context)
+        except BaseException:
+            self.close()
+            raise
+
+    def stager(self) -> Stager:
+        """Gives the part that runs in the tasks."""
+        assert self._context is not None, "open comes first"
+        return ArrowStager(self._context.schema)
+
+    def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
+        """Applies a step in one transaction, or compares it with what the ledger says."""
+        context, table = self._context, self._table
+        assert context is not None, "open comes first"
+        assert table is not None, "open comes first"
+        if not self._database.is_connected:
+            raise UnavailableError("SINK_FAILED", f"{self._path} failed before: mend it, then run again")
+        name = (context.dataflow, context.sink)
+        with self._database.errors(), self._database.transaction():
+            self._check_owner(context)
+            newest = self._newest(context)
+            held = -1 if newest is None else newest.step
+            if step <= held:
+                return self._compare(name, Committed(step, rows, digest), staged, newest=held)
+            if step != held + 1:
+                message = f"{self._place} holds steps up to {held}, but was handed step {step}: restore the database"
+                raise DataError("SINK_GAP", message)
+            table.apply(self._db, read_pieces(rows, staged))
+            self._db.execute(
+                "INSERT INTO _boatlift_ledger (dataflow, sink, step, rows, digest, token) VALUES (?, ?, ?, ?, ?, ?)",
+                (*name, step, rows, digest, context.token),
+            )
+        return Outcome.APPENDED
+
+    def verify(self) -> Iterator[Finding]:
+        """Checks the database as SQLite does, the table's entry and its ledger; values carry no checksum."""
+        from boatlift.connectors.sqlite.verify import verify_table
+
+        yield from verify_table(self._path, self._table_name)
+
+    def close(self) -> None:
+        """Lets go of the connection."""
+        self._database.close()
+
+    # -- inside a transaction -----------------------------------------------------------------------------------------
+
+    def _claim(self, context: SinkContext) -> None:
+        from boatlift.connectors.sqlite.table import FORMAT, LEDGER
+
+        table = self._table
+        assert table is not None
+        for statement in LEDGER:
+            self._db.execute(statement)
+        name = (context.dataflow, context.sink)
+        owner = self._db.execute(
+            'SELECT dataflow, sink, format FROM _boatlift_sinks WHERE "table" = ?', (table.name,)
+        ).fetchone()
+        found = table.found(self._db)
+        if owner is None:
+            if found:
+                raise self._foreign("was not made by a sink")
+            held = self._db.execute('SELECT "table" FROM _boatlift_sinks WHERE dataflow = ? AND sink = ?', name)
+            for (other,) in held:
+                raise self._foreign(
+                    f"is not where sink {context.sink!r} of {context.dataflow!r} wrote: that is {other}"
+                )
+            table.create(self._db)
+            self._db.execute(
+                'INSERT INTO _boatlift_sinks (dataflow, sink, "table", store, token, format) VALUES (?, ?, ?, ?, ?, ?)',
+                (*name, table.name, context.store, context.token, FORMAT),
+            )
+            return
+        if owner[2] > FORMAT:
+            message = f"{self._place} has format {owner[2]}, this version writes {FORMAT}: upgrade Boatlift"
+            raise DataError("NEWER_FORMAT", message)
+        if owner[:2] != name:
+            raise self._foreign(f"belongs to sink {owner[1]!r} of dataflow {owner[0]!r}")
+        self._check_owner(context)
+        if not found:
+            raise DataError("SINK_DAMAGED", f"{self._place} is gone but its ledger is there: restore the database")
+        if found != table.columns or not table.same_key(table.keyed_by(self._db)):
+            raise self._foreign(f"has columns {found} and key {table.keyed_by(self._db)}, not {table.columns}")
+        self._db.execute("UPDATE _boatlift_sinks SET token = ? WHERE dataflow = ? AND sink = ?", (context.token, *name))
+
+    def _check_owner(self, context: SinkContext) -> None:
+        found = self._db.execute(
+            "SELECT store, token FROM _boatlift_sinks WHERE dataflow = ? AND sink = ?", (context.dataflow, context.sink)
+        ).fetchone()
+        if found is None:
+            raise DataError(
+                "SINK_DAMAGED", f"{self._place} has lost its entry in _boatlift_sinks: restore the database"
+            )
+        store, token = found
+        if store != context.store:
+            raise DataError(
+                "SINK_OF_ANOTHER_STORE",
+                f"{self._place} was written by another store of dataflow {context.dataflow}, with id {store} as `boatlift "
+                "status` shows it: run with that store, or give the sink a table of its own",
+            )
+        if token > context.token:
+            raise FencedError(
+                "FENCED", f"owner {token} has taken over {self._place}, and this is owner {context.token}: stop it"
+            )
+
+    def _newest(self, context: SinkContext) -> Committed | None:
+        row = self._db.execute(
+            "SELECT step, rows, digest FROM _boatlift_ledger WHERE dataflow = ? AND sink = ? ORDER BY step DESC LIMIT 1",
+            (context.dataflow, context.sink),
+        ).fetchone()
+        return None if row is None else Committed(*row)
+
+    def _compare(self, name: tuple[str, str], now: Committed, staged: Sequence[Staged], *, newest: int) -> Outcome:
+        row = self._db.execute(
+            "SELECT step, rows, digest FROM _boatlift_ledger WHERE dataflow = ? AND sink = ? AND step = ?",
+            (*name, now.step),
+        ).fetchone()
+        if row is None:
+            raise DataError("SINK_GAP", f"{self._place} lacks step {now.step} in its ledger: restore the database")
+        if Committed(*row) != now:
+            # Of steps before the newest, rows have been written over.
+            difference = self._difference(now.rows, staged) if now.step == newest else ""
+            raise DivergedError(
+                "DIVERGED",
+                f"{self._place} holds step {now.step} with {row[1]} rows and digest {row[2]}, but now it has {now.rows} "
+                f"rows and digest {now.digest}: {difference}something before this sink is not deterministic",
+            )
+        return Outcome.DROPPED
+
+    def _difference(self, rows: int, staged: Sequence[Staged]) -> str:
+        """Tells how the newest step differs from the table."""
+        assert self._table is not None, "open comes first"
+        try:
+            found = self._table.difference(self._db, read_pieces(rows, staged))
+        except Exception as error:  # noqa: BLE001 - that they differ is what is to be told
+            found = f"which row differs cannot be told ({error})"
+        return f"{found}; " if found else ""
+
+    @property
+    def _db(self) -> driver.Connection:
+        return self._database.connection
+
+    @property
+    def _place(self) -> str:
+        return f"table {self._table_name} of {self._path}"
+
+    def _foreign(self, why: str) -> DataError:
+        return DataError("SINK_OF_ANOTHER_DATAFLOW", f"{self._place} {why}: give the sink a table of its own")

@@ -1,0 +1,197 @@
+"""The SQL of a SQLite sink: the table that people read, and the ledger beside it.
+
+**NULL is one key.** SQLite's unique indexes tell any two NULLs apart, so `ON CONFLICT` never sees a NULL key again.
+The index is a plain one over the key columns all the same, because people's own queries use it; rows with a NULL in the
+key go another way, `DELETE … WHERE k IS ?` and then `INSERT`, which the same index serves.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from boatlift.connectors.kit.differences import told
+from boatlift.connectors.sqlite.values import column_type, column_values
+from boatlift.dataflow.columns import WEIGHT
+from boatlift.errors import InvalidError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["FORMAT", "LEDGER", "KeyedTable"]
+
+FORMAT = 1
+_AT_ONCE = 100_000  # rows that are Python objects at a time
+
+LEDGER = (
+    """CREATE TABLE IF NOT EXISTS _boatlift_sinks (
+        dataflow TEXT NOT NULL, sink TEXT NOT NULL, "table" TEXT NOT NULL UNIQUE COLLATE NOCASE,
+        store TEXT NOT NULL, token INTEGER NOT NULL, format INTEGER NOT NULL,
+        PRIMARY KEY (dataflow, sink)) WITHOUT ROWID""",
+    """CREATE TABLE IF NOT EXISTS _boatlift_ledger (
+        dataflow TEXT NOT NULL, sink TEXT NOT NULL, step INTEGER NOT NULL,
+        rows INTEGER NOT NULL, digest TEXT NOT NULL, token INTEGER NOT NULL,
+        PRIMARY KEY (dataflow, sink, step)) WITHOUT ROWID""",
+)
+"""What makes the two tables in which all sinks of a database keep their steps."""
+
+
+class KeyedTable:
+    """A table with one row a key, and the statements that change it.
+
+    Args:
+        name: The table.
+        key: Its key columns.
+        fields: Its columns, the key's among them.
+        weighted: Whether rows come with a weight behind their columns: +1 an upsert, −1 a delete. Else all are upserts.
+        nan_as_text: Whether NaN is kept as text.
+
+    Raises:
+        InvalidError: `[TYPE_REFUSED]`, `[SCHEMA_MISMATCH]`.
+    """
+
+    def __init__(
+        self, name: str, key: Sequence[str], fields: Sequence[pa.Field], weighted: bool, nan_as_text: bool
+    ) -> None:
+        self.name = name
+        self._weighted = weighted
+        self._nan_as_text = nan_as_text
+        names = [field.name for field in fields]
+        if any("\0" in column for column in names):
+            raise InvalidError("SCHEMA_MISMATCH", f"a column of {names} has a NUL in its name: rename it")
+        if len({column.lower() for column in names}) != len(names):
+            raise InvalidError("SCHEMA_MISMATCH", f"two of the columns {names} have one name in SQLite: rename one")
+        self.columns = [(field.name, column_type(field)) for field in fields]
+        self._key = list(key)
+        self._key_places = [names.index(column) for column in key]
+
+    # -- making and checking ------------------------------------------------------------------------------------------
+
+    def create(self, connection: sqlite3.Connection) -> None:
+        """Makes table and index."""
+        columns = ", ".join(f"{_quoted(name)} {kind}" for name, kind in self.columns)
+        connection.execute(f"CREATE TABLE {_quoted(self.name)} ({columns})")
+        index = _quoted(f"_boatlift_key_of_{self.name}")
+        keys = ", ".join(map(_quoted, self._key))
+        connection.execute(f"CREATE UNIQUE INDEX {index} ON {_quoted(self.name)} ({keys})")
+
+    def found(self, connection: sqlite3.Connection) -> list[tuple[str, str]]:
+        """Gives the columns that the table has in the database; none if there is no such table."""
+        rows = connection.execute("SELECT name, type FROM pragma_table_info(?)", (self.name,))
+        return [(name, kind) for name, kind in rows]
+
+    def keyed_by(self, connection: sqlite3.Connection) -> list[str]:
+        """Gives the columns of the key's index, as the database has it."""
+        rows = connection.execute("SELECT name FROM pragma_index_info(?)", (f"_boatlift_key_of_{self.name}",))
+        return [name for (name,) in rows]
+
+    def same_key(self, found: Sequence[str]) -> bool:
+        """Whether an index has the columns of the key."""
+        return list(found) == self._key
+
+    # -- changing -----------------------------------------------------------------------------------------------------
+
+    def apply(self, connection: sqlite3.Connection, pieces: Sequence[pa.Table]) -> None:
+        """Applies a step: its deletes, then its upserts, each in order of key (which halves the time).
+
+        Raises:
+            DataError: `[NAN_REFUSED]`.
+            InvalidError: `[DUPLICATE_KEY]` two rows of the step have one key, so that nobody could say which stays.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if not pieces:
+            return
+        rows = pa.concat_tables(pieces)
+        if self._weighted:
+            weight = rows.column(WEIGHT)
+            gone, rows = rows.filter(pc.less(weight, 0)), rows.filter(pc.greater(weight, 0))
+            self._delete(connection, gone)
+        self._upsert(connection, rows)
+
+    def difference(self, connection: sqlite3.Connection, pieces: Sequence[pa.Table]) -> str:
+        """Tells the first row of the newest step that is not as the table has it; nothing if all are."""
+        import pyarrow.compute as pc
+
+        names = [name for name, _ in self.columns]
+        columns = ", ".join(map(_quoted, names))
+        where = " AND ".join(f"{_quoted(name)} IS ?" for name in self._key)
+        for rows in pieces:
+            held_now = rows.filter(pc.greater(rows.column(WEIGHT), 0)) if self._weighted else rows
+            for row in self._tuples(_in_order(held_now, self._key), names):
+                key = [row[place] for place in self._key_places]
+                query = f"SELECT {columns} FROM {_quoted(self.name)} WHERE {where}"  # noqa: S608
+                found = connection.execute(query, key).fetchone()
+                if found != row:
+                    held = None if found is None else dict(zip(names, found, strict=True))
+                    return told(held, dict(zip(names, row, strict=True)))
+        return ""
+
+    def _delete(self, connection: sqlite3.Connection, rows: pa.Table) -> None:
+        for part in _parts(rows):
+            connection.executemany(self._delete_sql, self._tuples(part, self._key))
+
+    def _upsert(self, connection: sqlite3.Connection, rows: pa.Table) -> None:
+        last: object = None
+        for part in _parts(_in_order(rows, self._key)):
+            keys = [*([last] if last is not None else []), *self._tuples(part, self._key)]
+            self._refuse_duplicates(keys)
+            last = keys[-1]
+            whole = self._tuples(part, [name for name, _ in self.columns])
+            if any(part.column(name).null_count for name in self._key):
+                with_null = [row for row in whole if any(row[place] is None for place in self._key_places)]
+                whole = [row for row in whole if all(row[place] is not None for place in self._key_places)]
+                held = [tuple(row[place] for place in self._key_places) for row in with_null]
+                connection.executemany(self._delete_sql, held)
+                connection.executemany(self._insert_sql, with_null)
+            connection.executemany(self._upsert_sql, whole)
+
+    def _tuples(self, rows: pa.Table, names: Sequence[str]) -> list[tuple[object, ...]]:
+        columns = [column_values(name, rows.column(name), self._nan_as_text) for name in names]
+        return list(zip(*columns, strict=True))
+
+    def _refuse_duplicates(self, keys: Sequence[object]) -> None:
+        for key, following in pairwise(keys):  # in order, so equal ones stand beside each other
+            if key == following:
+                raise InvalidError(
+                    "DUPLICATE_KEY",
+                    f"a step has two rows for key {key!r} ({', '.join(self._key)}) of table {self.name}: aggregate by "
+                    "that key, or add columns to it",
+                )
+
+    # -- statements ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _insert_sql(self) -> str:
+        names = ", ".join(_quoted(name) for name, _ in self.columns)
+        marks = ", ".join("?" for _ in self.columns)
+        return f"INSERT INTO {_quoted(self.name)} ({names}) VALUES ({marks})"  # noqa: S608
+
+    @property
+    def _upsert_sql(self) -> str:
+        others = [_quoted(name) for name, _ in self.columns if name not in self._key]
+        action = "UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in others) if others else "NOTHING"
+        return f"{self._insert_sql} ON CONFLICT ({', '.join(map(_quoted, self._key))}) DO {action}"
+
+    @property
+    def _delete_sql(self) -> str:
+        condition = " AND ".join(f"{_quoted(name)} IS ?" for name in self._key)
+        return f"DELETE FROM {_quoted(self.name)} WHERE {condition}"  # noqa: S608
+
+
+def _parts(rows: pa.Table) -> Iterator[pa.Table]:
+    for start in range(0, rows.num_rows, _AT_ONCE):
+        yield rows.slice(start, _AT_ONCE)
+
+
+def _in_order(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    import pyarrow.compute as pc
+
+    return rows.take(pc.sort_indices(rows.select(key), sort_keys=[(name, "ascending") for name in key]))
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

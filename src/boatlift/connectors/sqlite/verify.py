@@ -1,0 +1,94 @@
+"""Checks a SQLite sink without its owner: what SQLite can tell of the file, and whether table and ledger are whole."""
+
+from __future__ import annotations
+
+import sqlite3 as driver
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import quote
+
+from boatlift.connectors.sqlite.database import error_of
+from boatlift.connectors.sqlite.table import FORMAT
+from boatlift.errors import DataError, Finding
+
+__all__ = ["verify_table"]
+
+
+def verify_table(path: Path, table: str) -> Iterator[Finding]:
+    """Tells what is wrong with a sink's table; a table that no sink has made yet is not looked at.
+
+    SQLite keeps no checksums of rows, so a changed value is seen only where it breaks the file.
+
+    Raises:
+        UnavailableError: `[SINK_FAILED]` the database cannot be read.
+    """
+    try:
+        yield from _undisturbed(path, table)
+    except OSError as error:
+        raise error_of(error, path) from error
+
+
+def _undisturbed(path: Path, table: str) -> list[Finding]:
+    log = Path(f"{path}-wal")
+    while path.exists():
+        # With a log there is an owner, or one has died, and SQLite must read both. Without one it need make no files of
+        # its own to read; but then it does not see that somebody begins to write meanwhile.
+        if log.exists():
+            return list(_findings(path, "mode=ro", table))
+        before = path.stat()
+        findings = list(_findings(path, "immutable=1", table))
+        now = path.stat()
+        if not findings or (
+            not log.exists() and (before.st_mtime_ns, before.st_size) == (now.st_mtime_ns, now.st_size)
+        ):
+            return findings
+    return []
+
+
+def _findings(path: Path, how: str, table: str) -> Iterator[Finding]:
+    name = f"table {table} of {path}"
+    try:
+        with closing(driver.connect(f"file:{quote(str(path))}?{how}", uri=True)) as database:
+            for (said,) in database.execute("PRAGMA integrity_check"):
+                if said != "ok":
+                    yield Finding(str(path), "SINK_DAMAGED", f"{path} is damaged, {said}: restore it from a copy")
+            yield from _ledger_findings(database, name, table)
+    except driver.Error as error:
+        known = error_of(error, path)
+        if not isinstance(known, DataError):
+            raise known from error
+        yield Finding(str(path), known.condition, known.message)
+
+
+def _ledger_findings(database: driver.Connection, name: str, table: str) -> Iterator[Finding]:
+    if not _exists(database, "table", "_boatlift_sinks"):
+        return
+    entry = database.execute(
+        'SELECT dataflow, sink, format FROM _boatlift_sinks WHERE "table" = ?', (table,)
+    ).fetchone()
+    if entry is None:
+        if _exists(database, "index", f"_boatlift_key_of_{table}"):  # which only a sink makes
+            yield Finding(name, "SINK_DAMAGED", f"{name} has lost its entry in _boatlift_sinks: restore the database")
+        return
+    if entry[2] > FORMAT:
+        yield Finding(
+            name, "NEWER_FORMAT", f"{name} has format {entry[2]}, this version reads {FORMAT}: upgrade Boatlift"
+        )
+        return
+    if not _exists(database, "table", table):
+        yield Finding(name, "SINK_DAMAGED", f"{name} is gone but its ledger is there: restore the database")
+    steps, first, last = database.execute(
+        "SELECT count(*), min(step), max(step) FROM _boatlift_ledger WHERE dataflow = ? AND sink = ?", entry[:2]
+    ).fetchone()
+    if steps and (first, last) != (0, steps - 1):
+        yield Finding(
+            name, "SINK_GAP", f"{name} has {steps} steps from {first} to {last} in its ledger: restore the database"
+        )
+
+
+def _exists(database: driver.Connection, kind: str, name: str) -> bool:
+    found = database.execute(
+        "SELECT 1 FROM sqlite_schema WHERE type = ? AND name = ? COLLATE NOCASE", (kind, name)
+    ).fetchone()
+    return found is not None

@@ -1,0 +1,1 @@
+"""Operators: one folder each; none knows another."""

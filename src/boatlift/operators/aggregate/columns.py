@@ -1,0 +1,257 @@
+"""Aggregates as a user writes them, read from Spark's own Columns; and the hash that keyed state is sorted by."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal, cast
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import (
+    ByteType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+)
+
+from boatlift.dataflow.columns import ARGUMENT, quoted
+from boatlift.errors import InvalidError
+from boatlift.spark.plans.catalyst import analysed, call_of
+from boatlift.spark.plans.fingerprint import canonical
+from boatlift.spark.plans.row_wise import check_expressions
+
+__all__ = [
+    "KEY_GROUPS",
+    "AggregateSpec",
+    "Function",
+    "ParsedAggregates",
+    "canonical_key",
+    "key_hash",
+    "parse_aggregates",
+]
+
+KEY_GROUPS = 4096
+"""Key groups; the number of partitions divides it (design.md, section 3)."""
+
+Function = Literal["count_all", "count", "sum", "avg", "min", "max"]
+
+_SUPPORTED = "count, sum, avg, min and max of an expression"
+_SUMMABLE = (ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType, DecimalType)
+_INSTEAD = {
+    "first": "min(…) or max(…): rows have no order",
+    "last": "min(…) or max(…): rows have no order",
+    "any_value": "min(…)",
+    "count_if": "count(F.when(condition, 1))",
+    "bool_and": "min(…)",
+    "bool_or": "max(…)",
+    "every": "min(…)",
+    "some": "max(…)",
+    "stddev": "sums of x and x * x, and a transform of these",
+    "variance": "sums of x and x * x, and a transform of these",
+    "collect_list": "a sink with the rows themselves",
+    "collect_set": "group_by with the column as another key",
+}
+_DISTINCT = (
+    "distinct values are not kept as state: count them anew now and then, "
+    '`stream.recompute("name", lambda df: df.groupBy("k").agg(F.count_distinct("x").alias("n")), policy=bl.Batch(epochs=10))`, '
+    "or group_by with the column as another key, and count the rows that the sink holds"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateSpec:
+    """One aggregate.
+
+    Attributes:
+        function: Which; `count_all` counts rows, all others ignore NULL.
+        argument: The name of its argument in `ParsedAggregates.arguments`; None for `count_all`.
+        output: The name of the result column.
+        input_type, output_type: As Arrow; `input_type` is None for `count_all`.
+        spark_type: The result's type as Spark itself gives it.
+    """
+
+    function: Function
+    argument: str | None
+    output: str
+    input_type: pa.DataType | None
+    output_type: pa.DataType
+    spark_type: DataType
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedAggregates:
+    """The aggregates of one `agg`.
+
+    Attributes:
+        arguments: Name and expression of each distinct argument, to be selected beside the keys; aggregates of one
+            expression share it.
+        aggregates: In the user's order.
+        fingerprint: What is computed, written canonically; arguments by their number.
+    """
+
+    arguments: tuple[tuple[str, Column], ...]
+    aggregates: tuple[AggregateSpec, ...]
+    fingerprint: str
+
+
+def parse_aggregates(frame: DataFrame, key_names: Sequence[str], columns: Sequence[Column]) -> ParsedAggregates:
+    """Reads `F.count`, `F.sum`, `F.avg`, `F.min` and `F.max` of row-wise expressions; runs no job.
+
+    Args:
+        frame: The input, empty or not.
+        key_names: Columns it is grouped by.
+        columns: What the user passed to `agg`.
+
+    Raises:
+        InvalidError: `[UNSUPPORTED_AGGREGATE]` anything else, with what to use; `[SCHEMA_MISMATCH]` a column that is not
+            there, a result name that occurs twice, a key that cannot be one; `[NOT_ROW_WISE]`, `[NOT_DETERMINISTIC]` of
+            an argument.
+    """
+    _check_keys(frame, key_names)
+    read = [_read(frame, column) for column in columns]
+    with _told_by_spark():
+        results = frame.agg(*columns).schema.fields
+    names = [*key_names, *(field.name for field in results)]
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        raise InvalidError(
+            "SCHEMA_MISMATCH", f"the result would have two columns {', '.join(doubled)}: give one another alias(…)"
+        )
+    zone = frame.sparkSession.conf.get("spark.sql.session.timeZone")  # Arrow timestamps carry it
+    found: dict[str, tuple[str, Column]] = {}
+    specs = []
+    for (function, argument), field in zip(read, results, strict=True):
+        name, input_type = None, None
+        if argument is not None:
+            name, _ = found.setdefault(argument.identity, (f"{ARGUMENT}{len(found)}", argument.column))
+            input_type = to_arrow_type(argument.type, timezone=zone)
+        specs.append(
+            AggregateSpec(
+                function,
+                name,
+                field.name,
+                input_type,
+                to_arrow_type(field.dataType, timezone=zone),
+                field.dataType,
+            )
+        )
+    identity = [[s.function, s.argument, s.output, s.spark_type.simpleString()] for s in specs]
+    return ParsedAggregates(tuple(found.values()), tuple(specs), json.dumps(identity))
+
+
+@dataclass(frozen=True, slots=True)
+class _Argument:
+    """An aggregate's argument: its type, and its resolved expression, written canonically."""
+
+    column: Column
+    type: DataType
+    identity: str
+
+
+def _read(frame: DataFrame, column: Column) -> tuple[Function, _Argument | None]:
+    """Tells which aggregate a Column is, and checks its argument."""
+    call = call_of(column)
+    output = call.name or str(column).removeprefix("Column<'").removesuffix("'>")
+    if call.function is None:
+        what = {
+            "SqlExpression": "is written as SQL text: write F.sum('x') and the like",
+            "Window": "is a window function: use group_by(…).agg(F.sum('x'))",
+        }.get(
+            call.shape, f"is no plain aggregate ({call.shape}): aggregate first, compute with the result in a transform"
+        )
+        raise _unsupported(output, what)
+    function = {"mean": "avg"}.get(call.function, call.function)
+    if call.distinct:
+        raise _unsupported(output, _DISTINCT)
+    if function == "count" and call.counts_rows:
+        return "count_all", None
+    if function in ("count", "sum", "avg", "min", "max"):
+        if len(call.arguments) != 1:
+            raise _unsupported(output, f"{function} of {len(call.arguments)} columns: name one expression")
+        return cast("Function", function), _argument(frame, function, call.arguments[0], output)
+    if function == "approx_count_distinct":
+        raise _unsupported(output, _DISTINCT)
+    instead = next((use for name, use in _INSTEAD.items() if function.startswith(name)), None)
+    if instead is None:
+        known = "use one of these, and compute with the result in a transform"
+        raise _unsupported(output, f"{function} is not kept as state: {known}")
+    raise _unsupported(output, f"{function} is not kept as state: use {instead}")
+
+
+def _argument(frame: DataFrame, function: str, column: Column, output: str) -> _Argument:
+    with _told_by_spark():
+        selected = frame.select(column.alias("argument"))
+    check_expressions(selected, f"the aggregate {output}")
+    kind = selected.schema[0].dataType
+    if function in ("sum", "avg") and not isinstance(kind, _SUMMABLE):
+        raise _unsupported(
+            output,
+            f"{function} over {kind.simpleString()} is not kept exactly: cast it to a number (long, double, decimal) in a transform",
+        )
+    return _Argument(column, kind, json.dumps(canonical(analysed(selected)), sort_keys=True))
+
+
+@contextmanager
+def _told_by_spark() -> Iterator[None]:
+    """Turns what Spark's analyser says about an aggregate into an error of ours."""
+    try:
+        yield
+    except AnalysisException as error:
+        first = str(error).splitlines()[0]
+        raise InvalidError(
+            "SCHEMA_MISMATCH", f"an aggregate does not fit the columns of the stream: {first}"
+        ) from error
+
+
+def _check_keys(frame: DataFrame, key_names: Sequence[str]) -> None:
+    for name in key_names:
+        if name not in frame.columns:
+            raise InvalidError("SCHEMA_MISMATCH", f"no column {name} to group by: there are {', '.join(frame.columns)}")
+        kind = frame.schema[name].dataType.simpleString()
+        if "collate" in kind:
+            raise InvalidError(
+                "SCHEMA_MISMATCH",
+                f"key column {name} has type {kind}, in which different texts are equal: group by F.lower(…) or the like, made "
+                "in a transform",
+            )
+
+
+def _unsupported(output: str, why: str) -> InvalidError:
+    return InvalidError("UNSUPPORTED_AGGREGATE", f"{output}: {why} (kept as state are {_SUPPORTED})")
+
+
+def canonical_key(frame: DataFrame, name: str) -> Column:
+    """Gives a key column in which equal keys have equal bits: −0.0 becomes 0.0, every NaN the same one.
+
+    Spark's own `groupBy` does this unseen; `repartition` and our hashes do not.
+    """
+    column = F.col(quoted(name))
+    kind = frame.schema[name].dataType
+    if not isinstance(kind, FloatType | DoubleType):
+        return column
+    zero, nan = F.lit(0.0).cast(kind), F.lit(float("nan")).cast(kind)
+    return F.when(F.isnan(column), nan).otherwise(column + zero).alias(name)
+
+
+def key_hash(names: Sequence[str]) -> str:
+    """Gives, as SQL, the 64-bit hash that keyed rows are sorted by within a run; its top 12 bits are the key group.
+
+    The key group is `pmod(Spark's hash, 4096)`, so that `repartition(n, *keys)` puts key group g into partition g % n for
+    every n that divides 4096; the other 52 bits are the top of `xxhash64`. As a signed long.
+
+    Args:
+        names: Columns with canonical keys (`canonical_key`), in the order of the grouping.
+    """
+    keys = ", ".join(quoted(name) for name in names)
+    group = f"cast(pmod(hash({keys}), {KEY_GROUPS}) AS bigint)"
+    return f"shiftleft({group}, 52) | shiftrightunsigned(xxhash64({keys}), 12)"

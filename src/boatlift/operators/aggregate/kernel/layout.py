@@ -1,0 +1,182 @@
+"""What a keyed aggregation computes: its keys, its aggregates, and the state that these need.
+
+State is kept by *argument*, not by aggregate: `sum(x)` and `avg(x)` share one exact sum and one count of x.
+Every piece of state is named by a `StatePart`; docs/formats/run.md says how parts become columns of a run.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, get_args
+
+import pyarrow as pa
+
+from boatlift.dataflow.columns import WEIGHT
+from boatlift.errors import InvalidError
+from boatlift.operators.aggregate.kernel.exact_decimal import average_type, sum_type
+from boatlift.spark.keyed.column import fits_codes, is_supported
+
+__all__ = ["AggregateColumn", "Function", "Layout", "StatePart"]
+
+Function = Literal["count_all", "count", "sum", "avg", "min", "max"]
+
+
+class StatePart(NamedTuple):
+    """One additive piece of state: `rows`, or, for an argument, `nulls`, `nan`, `inf`, `-inf` or a limb of its `sum`.
+
+    A part that no row of a run has (all zeros) is not a column of that run.
+    """
+
+    kind: str
+    argument: int = -1
+    limb: int = 0
+
+    @property
+    def field(self) -> str:
+        """Gives the name of the column that holds it in a run."""
+        if self.kind == "rows":
+            return "rows"
+        return f"sum.{self.argument}.{self.limb}" if self.kind == "sum" else f"{self.kind}.{self.argument}"
+
+    @classmethod
+    def parse(cls, field: str) -> StatePart:
+        """Reads a column's name back."""
+        kind, *rest = field.split(".")
+        return cls(kind, *(int(text) for text in rest))
+
+
+ROWS = StatePart("rows")
+
+
+@dataclass(frozen=True)
+class AggregateColumn:
+    """One column of the result: a function of the rows of a key.
+
+    Attributes:
+        function: `count_all` is count(*), which has no argument; all others ignore NULL.
+        argument: The value column in the input batches; None for `count_all`.
+        name: The result column.
+        input_type: The argument's type; None for `count_all`.
+        output_type: The result's type: int64 for counts and sums of integers, float64 for sums of floating point and
+            for averages, the input's type for min and max; sums and averages of decimals have the types of `exact_decimal`.
+    """
+
+    function: Function
+    argument: str | None
+    name: str
+    input_type: pa.DataType | None
+    output_type: pa.DataType
+
+    def __post_init__(self) -> None:
+        if self.function not in get_args(Function) or (self.argument is None) != (self.function == "count_all"):
+            raise InvalidError(
+                "UNSUPPORTED_AGGREGATE", f"{self.function}({self.argument}) is no aggregate kept as state"
+            )
+        kind = self.input_type
+        if self.function in ("sum", "avg"):
+            possible = kind is not None and (
+                pa.types.is_signed_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal128(kind)
+            )
+        elif self.function in ("min", "max"):
+            possible = kind is not None and is_supported(kind)
+        else:
+            possible = True
+        if not possible:
+            raise InvalidError(
+                "UNSUPPORTED_AGGREGATE",
+                f"{self.function}({self.argument}) over {kind} cannot be kept as state: cast the column in a transform",
+            )
+        expected = self._result_type()
+        if self.output_type != expected:
+            raise InvalidError(
+                "SCHEMA_MISMATCH", f"{self.function}({self.argument}) gives {expected}, declared is {self.output_type}"
+            )
+
+    def _result_type(self) -> pa.DataType:
+        if self.function in ("count_all", "count"):
+            return pa.int64()
+        if self.function in ("sum", "avg") and pa.types.is_decimal128(self.input_type):
+            return sum_type(self.input_type) if self.function == "sum" else average_type(self.input_type)
+        if self.function == "avg" or (self.function == "sum" and pa.types.is_floating(self.input_type)):
+            return pa.float64()
+        return pa.int64() if self.function == "sum" else self.input_type
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Keys and aggregates of one keyed processor: all that its tasks need to know. Immutable and picklable.
+
+    Attributes:
+        keys: Name and type of each key column, in order.
+        aggregates: The result columns, in order.
+        null_on_overflow: Whether a sum or average of decimals that overflows is NULL (Spark without ANSI) and no error.
+    """
+
+    keys: tuple[tuple[str, pa.DataType], ...]
+    aggregates: tuple[AggregateColumn, ...]
+    null_on_overflow: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.keys or not self.aggregates:
+            raise InvalidError("UNSUPPORTED_AGGREGATE", "a keyed aggregation has at least one key and one aggregate")
+        names = [name for name, _ in self.keys] + [a.name for a in self.aggregates]
+        if len(set(names)) != len(names) or WEIGHT in names:
+            raise InvalidError("SCHEMA_MISMATCH", f"result columns {names} must differ, and none is called _weight")
+        for name, kind in self.keys:
+            if not is_supported(kind):
+                raise InvalidError("SCHEMA_MISMATCH", f"key column {name} has type {kind}, which cannot be a key")
+        types: dict[str, pa.DataType] = {}
+        for aggregate in self.aggregates:
+            if aggregate.argument is not None and types.setdefault(aggregate.argument, aggregate.input_type) != (
+                aggregate.input_type
+            ):
+                raise InvalidError("SCHEMA_MISMATCH", f"column {aggregate.argument} is declared with two types")
+
+    @cached_property
+    def arguments(self) -> tuple[tuple[str, pa.DataType], ...]:
+        """Name and type of each distinct argument; its position is the argument's number in `StatePart`."""
+        return tuple({a.argument: a.input_type for a in self.aggregates if a.argument is not None}.items())
+
+    @cached_property
+    def summed(self) -> tuple[int, ...]:
+        """Numbers of the arguments that have an exact sum."""
+        return self._numbers("sum", "avg")
+
+    @cached_property
+    def extremes(self) -> tuple[tuple[str, int], ...]:
+        """The pairs (`min` or `max`, argument's number) that are kept."""
+        return tuple((which, number) for which in ("min", "max") for number in self._numbers(which))
+
+    @cached_property
+    def output_schema(self) -> pa.Schema:
+        """The schema of what a step gives: keys, results, `_weight`."""
+        fields = [pa.field(name, kind) for name, kind in self.keys]
+        fields += [pa.field(a.name, a.output_type) for a in self.aggregates]
+        return pa.schema([*fields, pa.field(WEIGHT, pa.int64(), nullable=False)])
+
+    def number(self, argument: str | None) -> int:
+        """Gives an argument's number."""
+        return [name for name, _ in self.arguments].index(str(argument))
+
+    def by_code(self, number: int) -> bool:
+        """Tells whether min and max of an argument are kept as 64-bit codes (else as values of its own type)."""
+        return fits_codes(self.arguments[number][1])
+
+    @cached_property
+    def description(self) -> str:
+        """The state's layout as canonical JSON: two layouts with equal descriptions have the same state."""
+        content: dict[str, Any] = {
+            "keys": [[name, str(kind)] for name, kind in self.keys],
+            "arguments": [[name, str(kind)] for name, kind in self.arguments],
+            "sums": list(self.summed),
+            "extremes": [list(pair) for pair in self.extremes],
+        }
+        return json.dumps(content, separators=(",", ":"), sort_keys=True)
+
+    def _numbers(self, *functions: str) -> tuple[int, ...]:
+        return tuple(sorted({self.number(a.argument) for a in self.aggregates if a.function in functions}))
+
+    def __reduce__(self) -> tuple[type[Layout], tuple[object, object, bool]]:
+        return Layout, (self.keys, self.aggregates, self.null_on_overflow)

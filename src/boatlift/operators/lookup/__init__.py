@@ -1,0 +1,1 @@
+"""Lookups: each row gets the newest rows of tables."""

@@ -1,0 +1,126 @@
+"""Looking up the newest rows of tables, inside the tasks.
+
+A table is a few runs: what came last, and what that was added to. A worker puts them together once and keeps the result, so that a
+message with one row costs little. So a table must fit into a worker's memory, as one that Spark broadcasts must.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import pyarrow as pa
+
+from boatlift.dataflow import Table
+from boatlift.errors import UnavailableError
+from boatlift.operators.lookup.newest import looked_up, newest_rows
+from boatlift.spark.tasks.parameters import guarded
+from boatlift.spark.tasks.stage import fresh_run, measured
+from boatlift.storage.records.records import RunRef
+
+__all__ = ["LookupTable", "LookupTask", "put_together"]
+
+Messages = tuple[tuple[str, ...], ...]
+
+TABLES_KEPT = 16
+"""A worker keeps so many tables put together."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookupTable:
+    """A table as it is when a message comes.
+
+    Attributes:
+        name: The lookup's name for it: what its columns begin with.
+        keys: By what its rows are found.
+        columns: Its own, the keys among them.
+        messages: The files of each message that it is made of, in the order in which they came.
+    """
+
+    name: str
+    keys: tuple[str, ...]
+    columns: pa.Schema
+    messages: Messages
+
+
+@dataclass(frozen=True, slots=True)
+class LookupTask:
+    """Gives rows the columns of what is looked up for them."""
+
+    processor: str
+    tables: tuple[LookupTable, ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Looks up for a partition's rows."""
+        yield from guarded(self.processor, lambda: self.run(batches))
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        """Looks up for some rows."""
+        came = [batch for batch in batches if batch.num_rows]
+        if not came:
+            return []
+        rows = pa.Table.from_batches(came)
+        for table in self.tables:
+            rows = looked_up(rows, _newest(table), table.keys, f"{table.name}_")
+        return list(rows.combine_chunks().to_batches())
+
+
+def put_together(
+    messages: Sequence[Sequence[RunRef]],
+    path: Callable[[RunRef], Path],
+    table: Table,
+    folder: Path,
+    token: int,
+    *,
+    first: bool,
+) -> RunRef:
+    """Makes one run of several messages, with what of them still counts.
+
+    Args:
+        messages: Them, in the order in which they came.
+        path: Tells where a run is.
+        table: Whose they are.
+        folder: Where the new one goes.
+        token: Whose it is.
+        first: Whether they are all there is of the table.
+
+    Raises:
+        UnavailableError: `[STORE_FAILED]` scratch cannot be written.
+    """
+    rows = [_message([str(path(run)) for run in message]) for message in messages]
+    newest = newest_rows(rows, table.keys, table.name, all_known=first)
+    name = fresh_run(token)
+    place = folder / name
+    try:
+        with pa.ipc.new_file(str(place), newest.schema) as writer:
+            writer.write_table(newest)
+    except OSError as error:
+        raise UnavailableError("STORE_FAILED", f"cannot put rows together in {place}: {error}") from error
+    size, digest = measured(place)
+    first_time, last_time = messages[0][0].first, messages[-1][-1].last
+    return RunRef(f"runs/{name}", first_time, last_time, 0, 0, newest.num_rows, size, digest)
+
+
+def _message(files: Sequence[str]) -> pa.Table:
+    return pa.concat_tables(map(_read, files))
+
+
+def _read(place: str) -> pa.Table:
+    try:
+        with pa.memory_map(place) as source:
+            return pa.ipc.open_file(source).read_all()
+    except (OSError, pa.ArrowInvalid) as error:
+        raise UnavailableError("STORE_FAILED", f"cannot read the rows in {place}: {error}; run again") from error
+
+
+@lru_cache(maxsize=TABLES_KEPT)
+def _newest_of(messages: Messages, keys: tuple[str, ...], name: str) -> pa.Table:
+    # Run names are never used twice, so what was put together of them stays what it is.
+    return newest_rows([_message(files) for files in messages], keys, name, all_known=True)
+
+
+def _newest(table: LookupTable) -> pa.Table:
+    messages = tuple(files for files in table.messages if files)
+    return _newest_of(messages, table.keys, table.name) if messages else table.columns.empty_table()

@@ -1,0 +1,1 @@
+"""The host: the shell around the state machine, in one driver process."""

@@ -1,0 +1,93 @@
+"""Which runs are durable, and which of them nobody can ask for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from pathlib import Path
+
+from boatlift.runtime.engine import Engine
+from boatlift.storage.records.records import RunRef
+from boatlift.storage.store import Store
+
+__all__ = ["KeptRuns"]
+
+
+class KeptRuns:
+    """Makes runs durable, each once; may be used from several threads.
+
+    Args:
+        store: Where to.
+        engine: Who knows where they are.
+    """
+
+    def __init__(self, store: Store, engine: Engine) -> None:
+        self._store, self._engine = store, engine
+        self._durable: set[str] = set()
+        self._under_way: set[str] = set()
+        self._over = False
+        self._changed = threading.Condition()
+
+    def begin(self, live: AbstractSet[str], token: int) -> None:
+        """Learns which runs there are, and deletes those that dead owners left and no fact names.
+
+        Args:
+            live: The runs that facts name.
+            token: Of this owner; a newer one's names have a larger token.
+        """
+        for name in self._store.list("runs/"):
+            if name in live:
+                self._durable.add(name)
+            elif Path(name).name < f"{token:012d}":
+                self._store.delete(name)
+
+    def keep(self, processor: str, runs: Sequence[RunRef]) -> None:
+        """Makes a processor's runs durable; another's state may name them too, at the same moment."""
+        for run in runs:
+            if self._mine_to_keep(run.name):
+                try:
+                    self._store.create(run.name, self._engine.path(run))
+                    self._durable.add(run.name)
+                finally:
+                    with self._changed:
+                        self._under_way.discard(run.name)
+                        self._changed.notify_all()
+        self._engine.kept(processor, runs)
+
+    def _mine_to_keep(self, name: str) -> bool:
+        """Whether a run is still to be made durable, once no other thread is about to do that."""
+        with self._changed:
+            self._changed.wait_for(lambda: name not in self._under_way)
+            if self._over or name in self._durable:
+                return False
+            self._under_way.add(name)
+            return True
+
+    def garbage(self, live: AbstractSet[str]) -> list[str]:
+        """Names the durable runs that are not among these; from now on they count as gone.
+
+        Args:
+            live: All that somebody may ask for, those that are being kept among them.
+        """
+        gone = sorted(self._durable.copy() - live)
+        self._durable.difference_update(gone)
+        return gone
+
+    def finish(self, named: AbstractSet[str]) -> list[str]:
+        """Let no more runs become durable, and return those that are and that no fact names.
+
+        Memory may name more than facts do: states to go back to, which no processor does after the last step.
+
+        Args:
+            named: The runs that facts name.
+        """
+        with self._changed:
+            self._over = True
+            self._changed.wait_for(lambda: not self._under_way)
+        return self.garbage(named)
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Deletes runs, once a manifest is durable that does not name them."""
+        for name in names:
+            self._store.delete(name)

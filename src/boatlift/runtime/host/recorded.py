@@ -1,0 +1,43 @@
+"""What was recorded of each unit before a process began."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from boatlift.dataflow import Plan, Reading
+from boatlift.storage.records.facts import last_epoch
+from boatlift.storage.records.history import LogHistory
+
+__all__ = ["readings", "recorded_steps"]
+
+
+def recorded_steps(plan: Plan, closed: Mapping[str, int], history: LogHistory) -> dict[str, int]:
+    """Gives for each source and unit the last of its steps that was recorded, -1 for none.
+
+    Args:
+        plan: The dataflow.
+        closed: Source to the last time that was closed.
+        history: What was recorded.
+    """
+    recorded = dict(closed)
+    sent = dict(closed)  # in the times of whoever takes it: of a batch, those with which its epochs ended
+    for name, unit in plan.units.items():
+        if unit.takes_by_choice:
+            chosen = history.standing.chosen.get(name, {})
+            recorded[name] = sent[name] = last_epoch(chosen)
+            if unit.recomputation is not None and chosen:
+                sent[name] = int(chosen[recorded[name]].taken or 0)
+        else:
+            recorded[name] = sent[name] = min(sent[root] for root in unit.roots)
+    return recorded
+
+
+def readings(plan: Plan, history: LogHistory) -> dict[tuple[str, int], Reading]:
+    """Gives what was read of sources' steps, where it was noted."""
+    results = history.standing.results
+    return {
+        (name, time): Reading(result.rows, result.digest)
+        for name in plan.sources
+        for time, result in results.get(name, {}).items()
+        if isinstance(time, int)
+    }

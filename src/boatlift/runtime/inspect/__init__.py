@@ -1,0 +1,1 @@
+"""What a store and a program look like, as data."""

@@ -1,0 +1,179 @@
+"""What a failure would cost under a program's policies, before it runs: the solver's answers of a dataflow that has run for a while. Pure.
+
+Every processor has executed what came, every sink holds what it was given, and it is the worst moment: each checkpoint is as old as its
+policy lets it become.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from boatlift.dataflow import Batch, Eager, Ephemeral, History, Lazy, Policy
+from boatlift.recovery import Edge, Kind, Monitor
+from boatlift.runtime.machine import Program
+from boatlift.times import AnyFrontier, Frontier
+
+__all__ = ["Costs", "costs_of", "needless_policies"]
+
+LONG = 3
+"""It has run for so many of the longest intervals between checkpoints."""
+
+AT_LEAST = 24
+SOME = 8
+
+Costs = Mapping[str, Mapping[str, int]]
+"""Who fails (`everything`: all) to how many steps each processor then executes again; those that execute none are left out."""
+
+
+def costs_of(program: Program) -> Costs:
+    """Gives what each failure would cost.
+
+    Args:
+        program: With nothing chosen yet; its records are filled in.
+    """
+    grown = _Grown(program)
+    workers = [n for n, v in program.graph.vertices.items() if v.kind in (Kind.STATELESS, Kind.STATEFUL)]
+    failures = {name: frozenset({name}) for name in workers} | {"everything": frozenset(program.graph.vertices)}
+    return {who: grown.again(failed) for who, failed in failures.items()}
+
+
+def needless_policies(
+    made: Callable[[Mapping[str, Policy]], Program], policies: Mapping[str, Policy]
+) -> dict[str, Policy]:
+    """Gives the policies that buy nothing: whatever fails, a cheaper one costs the same.
+
+    Args:
+        made: Makes the program with these policies, with nothing chosen yet.
+        policies: Of each processor.
+
+    Returns:
+        Processor to a policy that makes less durable.
+    """
+    program = made(policies)
+    costs, vertices = costs_of(program), program.graph.vertices
+    needless: dict[str, Policy] = {}
+    for name, policy in policies.items():
+        cheaper: Policy = Lazy(every=None) if vertices[name].kind is Kind.STATEFUL else Ephemeral()
+        if policy in (cheaper, Ephemeral()) or isinstance(policy, Batch):
+            continue
+        if vertices[name].kind is Kind.STATELESS and vertices[name].chooses:
+            continue  # it has no other: its rows could not be made again
+        if costs_of(made({**policies, name: cheaper})) == costs:
+            needless[name] = cheaper
+    return needless
+
+
+def _steps_of(policy: Batch) -> int:
+    """Gives how many steps an epoch has; one that ends by the clock or by what rows say, some."""
+    return max(policy.epochs or 1, SOME if policy.seconds > 0 or policy.asks_rows else 1)
+
+
+class _Grown:
+    """A program that has run for a while, as its monitor knows it."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._monitor = Monitor(program.graph, program.orders)
+        self._steps: dict[str, int] = {}
+        policies = [durability.policy for durability in program.durabilities.values()]
+        every = [p.every for p in policies if isinstance(p, Lazy) and p.every is not None]
+        every += [_steps_of(policy) for policy in policies if isinstance(policy, Batch)]
+        self._length = max(AT_LEAST, LONG * max(every, default=0))
+        for name in program.graph.order:
+            self._grow(name)
+        for name in program.graph.order:
+            if program.graph.vertices[name].kind is Kind.SINK:
+                self._hand_over(name)
+
+    def again(self, failed: frozenset[str]) -> dict[str, int]:
+        """Gives how many steps each processor executes again."""
+        plan = self._monitor.plan(failed)
+        counts = {}
+        for name, part in plan.processors.items():
+            if part.kind in (Kind.STATELESS, Kind.STATEFUL) and not part.stays:
+                counts[name] = self._steps[name] - self._reached(name, part.restore)
+        return {name: count for name, count in counts.items() if count > 0}
+
+    def _reached(self, name: str, frontier: AnyFrontier) -> int:
+        order = self._program.orders.get(name)
+        if order is not None:
+            return order.within(frontier)
+        return min(max((int(time) for time in frontier.maximal), default=-1) + 1, self._steps[name])
+
+    def _grow(self, name: str) -> None:
+        graph, monitor = self._program.graph, self._monitor
+        vertex, durability = graph.vertices[name], self._program.durability(name)
+        inputs = graph.inputs[name]
+        if name in self._program.orders:
+            self._take_in_turn(name, inputs)
+        elif name in self._program.cuts:
+            self._cut(name, self._steps[inputs[0].source])
+        elif vertex.kind is Kind.SOURCE:
+            self._steps[name] = self._length
+        else:
+            self._steps[name] = min(self._arrived(edge) for edge in inputs)
+        if vertex.kind is Kind.SINK:
+            return
+        monitor.completed(name, self._frontier(name, self._steps[name]))
+        if vertex.chooses and (durability.recorded or vertex.divides):
+            for number in range(self._steps[name]):
+                monitor.durable_determinants(name, number)
+        for edge in graph.outputs[name]:
+            for time in self._times(name):
+                monitor.sent(edge.name, time)
+                if durability.keeps_messages:
+                    monitor.durable_message(edge.name, time)
+        for steps in self._checkpoints(durability.policy, self._steps[name]) if vertex.kind is Kind.STATEFUL else ():
+            frontier = self._frontier(name, steps)
+            monitor.durable_checkpoint(name, frontier)
+            for edge in graph.outputs[name] if durability.with_state else ():
+                for time in filter(frontier.contains, self._times(name)):
+                    monitor.durable_message(edge.name, time)
+
+    def _hand_over(self, sink: str) -> None:
+        """Gives a sink all that it may have by then."""
+        prefixes = [Frontier.up_to(step) for step in range(self._steps[sink])]
+        held = self._monitor.releasable(sink, prefixes)
+        if held is not None:
+            self._monitor.committed(sink, held)
+
+    def _arrived(self, edge: Edge) -> int:
+        arrivals = [edge.projection.arrives(time) for time in self._times(edge.source)]
+        return 1 + max((int(time) for time in arrivals if time is not None), default=-1)
+
+    @staticmethod
+    def _checkpoints(policy: Policy, steps: int) -> list[int]:
+        """Gives after how many steps there are checkpoints, the last as old as can be."""
+        match policy:
+            case Lazy(every) if every is not None:
+                return sorted(range(steps - every, 0, -every))
+            case Eager() | History():
+                return list(range(1, steps + 1))
+            case _:
+                return []
+
+    def _take_in_turn(self, name: str, inputs: tuple[Edge, ...]) -> None:
+        order = self._program.orders[name]
+        left = {edge.name: self._steps[edge.source] for edge in inputs}
+        total, longest = sum(left.values()), max(left.values())
+        for turn in range(longest):
+            for edge, count in left.items():
+                # Each as often as it sends, evenly.
+                if (turn + 1) * count // longest > turn * count // longest:
+                    order.take(edge)
+        self._steps[name] = total
+
+    def _cut(self, name: str, epochs: int) -> None:
+        policy = self._program.durability(name).policy
+        each = _steps_of(policy) if isinstance(policy, Batch) else 1
+        for end in range(each - 1, epochs, each):
+            self._program.cuts[name].add(end)
+        self._steps[name] = len(self._program.cuts[name])
+
+    def _times(self, name: str) -> list[object]:
+        order = self._program.orders.get(name)
+        return [number if order is None else order.at(number) for number in range(self._steps[name])]
+
+    def _frontier(self, name: str, steps: int) -> AnyFrontier:
+        order = self._program.orders.get(name)
+        return Frontier.up_to(steps - 1) if order is None else order.prefix(steps)

@@ -1,0 +1,127 @@
+"""Makes the processors of a program, and fills in the choices that are known of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from boatlift.recovery import Kind, Monitor
+from boatlift.runtime.machine.durable import DurableFacts
+from boatlift.runtime.machine.fitting import refuse_unfit, refuse_unfit_sinks
+from boatlift.runtime.machine.kinds.arrival import ArrivalOrdered
+from boatlift.runtime.machine.kinds.batch import BatchEpochs
+from boatlift.runtime.machine.kinds.ends import SinkEnd, SourceEnd
+from boatlift.runtime.machine.kinds.epochs import Head, Structured
+from boatlift.runtime.machine.kinds.processor import Processor
+from boatlift.runtime.machine.program import Program
+from boatlift.storage.records.damage import contradictory
+from boatlift.storage.records.facts import Determinant, last_epoch
+from boatlift.storage.records.live import LiveRecords
+from boatlift.times import AnyFrontier, ArrivalOrder, EpochBoundaries, Feedback, frontier_of
+
+__all__ = ["build", "monitor_of"]
+
+
+def monitor_of(program: Program, standing: LiveRecords, held: Mapping[str, AnyFrontier]) -> Monitor:
+    """Gives a monitor that knows what is durable, for those who ask and drive nothing.
+
+    Args:
+        program: What is driven; the records of choices in it are filled in.
+        standing: The facts that are durable.
+        held: Sink to what the outside holds.
+
+    Raises:
+        DataError: `[PROGRAM_CHANGED]`, `[CORRUPT]`.
+    """
+    build(program, standing)
+    refuse_unfit_sinks(program, held)
+    monitor = Monitor(program.graph, program.orders)
+    DurableFacts(program.graph, monitor, standing)
+    for sink, frontier in held.items():
+        monitor.committed(sink, frontier)
+    return monitor
+
+
+def build(program: Program, standing: LiveRecords) -> dict[str, Processor]:
+    """Gives all processors, senders before receivers as far as there is no cycle, with their neighbours.
+
+    Raises:
+        DataError: `[PROGRAM_CHANGED]` something durable is of a processor or an edge that the program has not; `[CORRUPT]` no execution gives
+            such choices.
+    """
+    graph = program.graph
+    refuse_unfit(program, standing)
+    for name, order in program.orders.items():
+        order.begin_after(frontier_of(order.domain, standing.collected.choices.get(name, ())))
+        _fill_order(name, order, standing.chosen.get(name, {}), standing.states.get(name, ()))
+    for name in (name for name, vertex in graph.vertices.items() if vertex.divides):
+        chosen, collected = standing.chosen.get(name, {}), last_epoch(standing.collected.choices.get(name, ()))
+        known = _without_gap(name, chosen, collected)
+        if name in program.cuts:
+            _fill_cuts(name, program.cuts[name], [(number, chosen[number].taken) for number in known], collected)
+    processors = {name: _made(program, name) for name in graph.order}
+    for edge in graph.edges.values():
+        processors[edge.target].senders.append((edge, processors[edge.source]))
+        processors[edge.source].receivers.append((edge, processors[edge.target]))
+    return processors
+
+
+def _made(program: Program, name: str) -> Processor:
+    graph, durability = program.graph, program.durability(name)
+    vertex, inputs, outputs = graph.vertices[name], graph.inputs[name], graph.outputs[name]
+    if vertex.kind is Kind.SOURCE:
+        return SourceEnd(vertex, durability, outputs)
+    if vertex.kind is Kind.SINK:
+        return SinkEnd(vertex, durability, inputs)
+    if name in program.orders:
+        return ArrivalOrdered(vertex, durability, inputs, outputs, program.orders[name])
+    if name in program.cuts:
+        return BatchEpochs(vertex, durability, inputs, outputs, program.cuts[name])
+    head = any(isinstance(edge.projection, Feedback) for edge in inputs)
+    return (Head if head else Structured)(vertex, durability, inputs, outputs)
+
+
+def _fill_order(
+    name: str, order: ArrivalOrder, chosen: Mapping[Any, Determinant], points: Iterable[Iterable[Any]]
+) -> None:
+    """Take what was taken, after what is collected: up to the last state at least.
+
+    Raises:
+        DataError: `[CORRUPT]`.
+    """
+    while (fact := chosen.get(len(order))) is not None:
+        if fact.taken not in order.domain.edges:
+            raise contradictory(name, f"event {len(order)} took from {fact.taken!r}")
+        order.take(str(fact.taken))
+    for point in points:
+        events = sum(n + 1 for _, n in point)
+        if events > len(order) or (events >= order.start and order.prefix(events) != frontier_of(order.domain, point)):
+            raise contradictory(name, f"a state at {point}, though it took {order.prefix(len(order))}")
+
+
+def _fill_cuts(name: str, cuts: EpochBoundaries, ends: Iterable[tuple[int, Any]], collected: int) -> None:
+    """Take the ends that are known, each with its number: that of the last coarse epoch that is collected, and all after it.
+
+    Raises:
+        DataError: `[CORRUPT]`.
+    """
+    for number, end in ends:
+        before = -1 if number == collected else cuts.end(number - 1)
+        if not isinstance(end, int) or end <= before:
+            raise contradictory(name, f"{end!r} as the end of epoch {number}, after {before}")
+        if number == collected:
+            cuts.begin_after(number, end)
+        else:
+            cuts.add(end)
+
+
+def _without_gap(name: str, chosen: Mapping[Any, Determinant], collected: int) -> list[int]:
+    """Return the epochs whose choices are known: the last that is collected, and all after it.
+
+    Raises:
+        DataError: `[CORRUPT]`.
+    """
+    numbers, first = sorted(chosen), max(collected, 0)
+    if numbers != list(range(first, first + len(numbers))) or (collected >= 0 and not numbers):
+        raise contradictory(name, f"it chose at {numbers[:3]}…, though what is up to {collected} is collected")
+    return numbers

@@ -1,0 +1,58 @@
+"""What is always true of the machine between two events; checked in tests, and in production by those who ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from boatlift.errors import InternalError
+from boatlift.recovery import Kind
+from boatlift.runtime.machine.kinds.arrival import ArrivalOrdered
+from boatlift.runtime.machine.kinds.batch import BatchEpochs
+from boatlift.runtime.machine.kinds.ends import SinkEnd
+from boatlift.runtime.machine.kinds.processor import Processor
+
+if TYPE_CHECKING:
+    from boatlift.runtime.machine.machine import StateMachine
+
+__all__ = ["check"]
+
+
+def check(machine: StateMachine, touched: Iterable[str]) -> None:
+    """Checks all of them.
+
+    Args:
+        machine: Whose.
+        touched: The processors that may have changed since the last time.
+
+    Raises:
+        InternalError: one is broken: which, of whom, and the last transitions.
+    """
+    for p in map(machine.processors.__getitem__, touched):
+        for holds, what in _of(p):
+            if not holds:
+                raise InternalError("INTERNAL", f"{p.name} {what}; {machine.transitions}")
+        completed = machine.monitor.has_completed(p.name)
+        if p.vertex.kind is not Kind.SINK and completed != p.done:
+            raise InternalError(
+                "INTERNAL", f"{p.name} has done {p.done}, but {completed} is reported; {machine.transitions}"
+            )
+        if not machine.monitor.stable(p.name) <= (p.held if isinstance(p, SinkEnd) else p.done):
+            raise InternalError("INTERNAL", f"{p.name} is stable beyond what it has done; {machine.transitions}")
+
+
+def _of(p: Processor) -> list[tuple[bool, str]]:
+    late = [(e.name, t) for e, _ in p.senders for t in p.waiting[e.name] if p.came_before(e, t)]
+    facts = [(not late, f"was handed again what it had taken: {late}")]
+    if p.running and not p.rebuild:
+        facts.append((not p.done.contains(p.running[0].time), "runs a time again that it has done"))
+    if isinstance(p, ArrivalOrdered):
+        facts.append((p.done == p.order.prefix(p.count), "has not done what it took"))
+    if isinstance(p, BatchEpochs):
+        facts.append((len(p.cuts) > max(p.done.maximal, default=-1), "has done epochs that have no end"))
+    if isinstance(p, SinkEnd):
+        facts += [
+            (p.held <= p.done, "holds what it has not been handed"),
+            (not any(map(p.held.contains, p.staged)), "is to place what it holds"),
+        ]
+    return facts

@@ -1,0 +1,80 @@
+"""Processors that take their inputs as they come: which is next is a choice (`ArrivalOrder`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import count
+from typing import Any
+
+from boatlift.recovery import Edge, Vertex
+from boatlift.runtime.machine.durability import Durability
+from boatlift.runtime.machine.instructions import Message
+from boatlift.runtime.machine.kinds.processor import Processor, Step
+from boatlift.storage.records.facts import Determinant
+from boatlift.times import AnyFrontier, ArrivalOrder, SequenceTime
+
+__all__ = ["ArrivalOrdered"]
+
+
+class ArrivalOrdered(Processor):
+    """Takes one message at a time: as recorded, else whichever came first.
+
+    Attributes:
+        order: What it has taken, and is to take again.
+        count: How many messages it has taken.
+    """
+
+    def __init__(
+        self,
+        vertex: Vertex,
+        durability: Durability,
+        inputs: tuple[Edge, ...],
+        outputs: tuple[Edge, ...],
+        order: ArrivalOrder,
+    ) -> None:
+        super().__init__(vertex, durability, inputs, outputs)
+        self.order = order
+        self.count = 0
+        self._coming: dict[SequenceTime, Message] = {}
+
+    def put(self, edge: Edge, time: Any, content: Any) -> None:
+        """Notes that it came after all that wait; that nothing was sent takes its place in the order like a message."""
+        if self.came_before(edge, time):
+            return
+        self.waiting[edge.name].setdefault(time, content)
+        arrival: SequenceTime | None = edge.projection.arrives(time)
+        assert arrival is not None, "in a sequence every message has a place"
+        self._coming.setdefault(arrival, Message(edge.name, time, content))
+
+    def clear(self) -> None:
+        """Also forgets in which order they came."""
+        super().clear()
+        self._coming.clear()
+
+    def upcoming(self, chosen: Mapping[Any, Determinant], *, hasten: bool) -> Iterator[Step]:  # noqa: ARG002
+        """Gives the messages that were taken before, as they were; then those that came, of each edge in its order."""
+        following = dict.fromkeys((edge.name for edge in self.inputs), 0)
+        following.update((edge, n + 1) for edge, n in self.done.maximal)
+        coming = dict(self._coming)
+        for event in count(self.count):
+            edges = [str(chosen[event].taken)] if event in chosen else [edge for edge, _ in coming]
+            edge = next((edge for edge in edges if (edge, following[edge]) in coming), None)
+            if edge is None:
+                return
+            time = (edge, following[edge])
+            yield Step(time, (coming.pop(time),), event, edge)
+            following[edge] += 1
+
+    def take(self, step: Step) -> None:
+        """Notes what was taken."""
+        self.forget(step)
+        self._coming.pop(step.time, None)
+        if self.count == len(self.order):
+            self.order.take(step.taken)
+        self.count += 1
+        self.done = self.order.prefix(self.count)
+
+    def go_back(self, frontier: AnyFrontier) -> None:
+        """Begins another life after the events of a prefix."""
+        super().go_back(frontier)
+        self.count = self.order.within(frontier)

@@ -1,0 +1,1 @@
+"""The jobs of steps: their plans, their inputs, and what their failures mean."""

@@ -1,0 +1,112 @@
+"""From what Spark says of a failed job to one of our errors.
+
+An exception raised in a task reaches the driver as text only; ours carry their condition in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from boatlift.dataflow import Json, NamesInput, Plan, Source
+from boatlift.errors import FLOW_AND_STORE, BoatliftError, UnavailableError, UserCodeError, from_text
+from boatlift.spark.session.jvm import death_of_jvm
+from boatlift.spark.session.worker_tracebacks import WorkerTraceback
+
+__all__ = ["explain", "first_line", "remedy", "tries_of_a_task"]
+
+_SQLSTATE = re.compile(r"SQLSTATE: (\w{2})\w{3}")
+_FAULTS_OF_EXPRESSIONS = frozenset({"22", "42"})
+"""Classes of SQLSTATE that come again however often a step is tried: bad values, and what does not resolve."""
+
+_TRIES_ON_A_CLUSTER = 4
+"""Spark's own default of spark.task.maxFailures."""
+
+
+def explain(
+    error: Exception,
+    unit: str,
+    time: int,
+    inputs: Sequence[tuple[Source, Json]] = (),
+    functions: Sequence[str] = (),
+    remedy: str = "",
+    *,
+    lasting: bool = False,
+) -> BoatliftError:
+    """Return what a failed job means for the user.
+
+    Args:
+        error: What Spark raised.
+        unit, time: Which step.
+        inputs: The sources and positions that it read, if it read from outside.
+        functions: The transforms whose Python functions it called.
+        remedy: What the user can do about input at which code of the user fails.
+        lasting: Whether code of the user that failed would fail again.
+    """
+    if (dead := death_of_jvm(error)) is not None:
+        return dead
+    text = str(error)
+    ours = from_text(text)
+    if ours is not None:
+        return ours
+    for source, position in inputs:
+        explained = source.explain_failure(position, text)
+        if isinstance(explained, BoatliftError):
+            return explained
+    end = f"; {taken}" if (taken := _taken(inputs)) else ""
+    raised = WorkerTraceback.found_in(text)
+    if raised is not None:
+        whose = " or ".join(dict.fromkeys(functions or [unit]))
+        message = f"a function of {whose} raised at step {time} of {unit}: {raised.summary}{raised.place}{end}"
+        told = UserCodeError("USER_CODE", message, lasting=lasting)
+        told.remedy = remedy
+        told.add_note(raised.text)
+        return told
+    state = _SQLSTATE.search(text)
+    first = first_line(error)
+    if state is not None and state[1] in _FAULTS_OF_EXPRESSIONS:
+        message = f"an expression of {unit} failed at step {time}: {first.rstrip('. ')}{end}"
+        told = UserCodeError("USER_CODE", message, lasting=lasting)
+        told.remedy = remedy
+        return told
+    return UnavailableError("STEP_FAILED", f"Spark could not run step {time} of {unit}: {first}")
+
+
+def first_line(error: Exception) -> str:
+    """Return the line of an error that says most: what a function of the user raised, or how the text begins."""
+    raised = WorkerTraceback.found_in(str(error))
+    if raised is not None:
+        return raised.summary + raised.place
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def remedy(plan: Plan, unit: str, time: int) -> str:
+    """Return what to do about a step at which code of the user always fails.
+
+    The command line puts its own arguments in the place of `FLOW_AND_STORE`.
+    """
+    if any(plan.forgets(source) for source in plan.sources_of(unit)):
+        return "let the function pass over such rows"
+    look = f"boatlift look {FLOW_AND_STORE} --step {unit}:{time} shows its rows"
+    again = plan.units[unit].recomputation
+    if again is not None and again.everything:
+        return f"{look}; let the function pass over bad ones"
+    return f"{look}, boatlift run {FLOW_AND_STORE} --skip {unit}:{time} leaves it out"
+
+
+def tries_of_a_task(master: str, max_failures: str | None) -> int:
+    """Return how often Spark tries a task before it gives its job up.
+
+    Args:
+        master: Spark's master URL.
+        max_failures: The setting spark.task.maxFailures.
+    """
+    if master.startswith("local") and not master.startswith("local-cluster"):
+        said = re.search(r",\s*(\d+)\s*\]", master)
+        return int(said[1]) if said else 1
+    return int(max_failures or _TRIES_ON_A_CLUSTER)
+
+
+def _taken(inputs: Sequence[tuple[Source, Json]]) -> str:
+    named = [source.names(position) for source, position in inputs if isinstance(source, NamesInput)]
+    return f"the step takes {' and '.join(named)}" if named else ""

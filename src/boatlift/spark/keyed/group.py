@@ -1,0 +1,131 @@
+"""Bringing equal keys together: rows sorted by hash, then key, and where each key begins.
+
+Equal hashes of different keys are told apart by the keys. That costs one comparison of neighbours; only rows whose
+hash really is shared by different keys are sorted by key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from boatlift.spark.keyed.column import Column, sort_rows, unequal_rows
+
+__all__ = ["Grouping", "group", "grouped_sum", "ranges", "sort_hashes"]
+
+Ints = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
+
+_RADIX_PAYS = 1 << 13
+
+
+class Grouping(NamedTuple):
+    """An order of rows, and where each key begins in it.
+
+    Attributes:
+        order: Row numbers, by hash, then key.
+        starts: Positions in `order`, ascending, the first is 0.
+        hash: The hash of each key (one for each start).
+        collides: Whether two keys have one hash.
+    """
+
+    order: Ints
+    starts: Ints
+    hash: Hashes
+    collides: bool
+
+
+def sort_hashes(hashes: Hashes) -> Ints:
+    """Gives an order that sorts hashes, fast where they are spread as hashes are.
+
+    NumPy sorts 16-bit numbers by radix. Two such passes sort by the upper 32 bits; what they leave unsorted shares its
+    upper 32 bits with a neighbour, and is sorted apart.
+    """
+    if len(hashes) < _RADIX_PAYS:
+        return np.argsort(hashes)
+    by_second = np.argsort((hashes >> np.uint64(32)).astype(np.uint16), kind="stable")
+    upper = (hashes >> np.uint64(48)).astype(np.uint16)
+    order: Ints = by_second[np.argsort(upper[by_second], kind="stable")]
+    in_order = hashes[order]
+    falls = np.flatnonzero(in_order[1:] < in_order[:-1])
+    if not len(falls):
+        return order
+    if len(falls) > len(hashes) // 64:
+        return np.argsort(hashes)
+    top = in_order >> np.uint64(32)
+    crowded = np.unique(top[falls])
+    first, last = top.searchsorted(crowded, "left"), top.searchsorted(crowded, "right")
+    places = ranges(first, last)
+    rows = order[places]
+    order[places] = rows[np.argsort(hashes[rows])]
+    return order
+
+
+def group(hashes: Hashes, keys: Sequence[Column], order: Ints | None = None) -> Grouping:
+    """Brings equal keys together.
+
+    Args:
+        hashes: One a row; equal keys have equal hashes.
+        keys: The key columns, canonical.
+        order: An order that sorts the hashes, if it is known.
+    """
+    if order is None:
+        order = sort_hashes(hashes)
+    in_order = hashes[order]
+    begins = np.empty(len(order), np.bool_)
+    begins[:1] = True
+    np.not_equal(in_order[1:], in_order[:-1], out=begins[1:])
+    repeats = np.flatnonzero(~begins)
+    collides = False
+    if len(repeats):
+        differ = unequal_rows(keys, order[repeats], keys, order[repeats - 1])
+        if differ.any():
+            collides = True
+            order, begins = _tell_apart(hashes, keys, order, begins, in_order, repeats[differ])
+    starts = np.flatnonzero(begins)
+    return Grouping(order, starts, in_order if len(starts) == len(order) else in_order[starts], collides)
+
+
+def grouped_sum(values: Ints, starts: Ints) -> Ints:
+    """Adds up the values of each group; exact as long as each group's sum is an int64 (what is between may wrap)."""
+    if len(starts) == len(values):
+        return values
+    running = np.cumsum(values)
+    ends = np.empty(len(starts), np.int64)
+    ends[:-1] = starts[1:] - 1
+    ends[-1:] = len(values) - 1
+    totals = running[ends]
+    totals[1:] -= totals[:-1].copy()
+    return totals
+
+
+def _tell_apart(
+    hashes: Hashes,
+    keys: Sequence[Column],
+    order: Ints,
+    begins: npt.NDArray[np.bool_],
+    in_order: Hashes,
+    at: Ints,
+) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """Sorts by key the rows whose hash several keys share."""
+    shared = np.unique(in_order[at])
+    places = ranges(in_order.searchsorted(shared, "left"), in_order.searchsorted(shared, "right"))
+    rows = order[places]
+    rows = rows[sort_rows(hashes[rows], [column.take(rows) for column in keys])]
+    order, begins = order.copy(), begins.copy()
+    order[places] = rows
+    same_hash = hashes[rows[1:]] == hashes[rows[:-1]]
+    begins[places[1:]] = ~same_hash | unequal_rows(keys, rows[1:], keys, rows[:-1])
+    return order, begins
+
+
+def ranges(first: Ints, last: Ints) -> Ints:
+    """Gives all numbers from first[i] up to, not including, last[i], for every i in turn."""
+    lengths = last - first
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if len(ends) else 0
+    numbers: Ints = np.arange(total) + np.repeat(first - (ends - lengths), lengths)
+    return numbers

@@ -1,0 +1,88 @@
+"""Which runs to merge now. Pure: from what the runs are to lists of runs, nothing is read or written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from boatlift.storage.records.records import RunRef
+
+__all__ = ["plan_merges"]
+
+
+def plan_merges(
+    runs: Sequence[RunRef],
+    stable: int,
+    *,
+    ratio: int = 8,
+    similar: int = 4,
+    keep_single: int = 32,
+) -> list[tuple[RunRef, ...]]:
+    """Chooses runs of one task's state to merge, so that probing stays cheap and so does merging.
+
+    Runs are put into tiers by size: tier t has ratio^t to ratio^(t+1) rows. `ratio` runs of one tier are merged, with
+    the smaller ones between them in time. Runs in reach of the largest (at least 1/ratio of its rows) cost most to
+    probe and, once keys repeat, shrink most when merged: of those, `similar` are enough. Only neighbours in time are
+    merged, so a run's interval always says exactly whose effects it holds.
+
+    Cost, for N keys and steps of m rows: at most (ratio - 1) runs a tier, log_ratio(N/m) tiers, so probing looks into
+    O(log(N/m)) runs. Below the highest tier a row moves up at least one tier each time it is rewritten, or meets rows
+    of its own key and vanishes: at most log_ratio(N/m) rewritings a row. In the highest tier a merge writes at most N
+    rows and takes in at least (similar - 1)·N/ratio others: at most ratio/(similar - 1) + 1 rows written for each row
+    taken in. So a step costs O(m·log(N/m)) in total, whatever N is.
+
+    Rollback drops runs by time, so times on both sides of the last saved checkpoint are never merged; a run that spans the
+    frontier is left alone until it lies below. Above it, single times are what rollback can choose from: at most
+    `keep_single` runs are kept there before they may be merged among themselves.
+
+    Args:
+        runs: The runs of one task.
+        stable: The stable frontier: the last time that no failure can take back; -1: none.
+        ratio: See above.
+        similar: See above; 2 to ratio.
+        keep_single: See above.
+
+    Returns:
+        Disjoint sets of runs, each to become one run.
+    """
+    below = sorted((run for run in runs if run.last <= stable), key=_by_time)
+    above = sorted((run for run in runs if run.first > stable), key=_by_time)
+    merges = _plan(below, ratio, similar)
+    if len(above) > keep_single:
+        merges += _plan(above, ratio, similar)
+    return merges
+
+
+def _by_time(run: RunRef) -> tuple[int, int]:
+    return run.first, run.last
+
+
+def _plan(runs: Sequence[RunRef], ratio: int, similar: int) -> list[tuple[RunRef, ...]]:
+    """Plans one side of the frontier; runs are in order of time."""
+    if len(runs) < 2:
+        return []
+    largest = max(run.rows for run in runs)
+    large = [place for place, run in enumerate(runs) if run.rows * ratio >= largest]
+    if len(large) >= similar:
+        merge = tuple(runs[large[0] : large[-1] + 1])
+        return [merge, *_plan(runs[: large[0]], ratio, ratio), *_plan(runs[large[-1] + 1 :], ratio, ratio)]
+    merges: list[tuple[RunRef, ...]] = []
+    taken: set[int] = set()
+    for tier in sorted({_tier(run, ratio) for run in runs}, reverse=True):
+        places: list[int] = []
+        for place, run in enumerate([*runs, None]):
+            if run is None or place in taken or _tier(run, ratio) > tier:
+                if len(places) >= ratio:
+                    merges.append(tuple(runs[places[0] : places[-1] + 1]))
+                    taken.update(range(places[0], places[-1] + 1))
+                places = []
+            elif _tier(run, ratio) == tier:
+                places.append(place)
+    return merges
+
+
+def _tier(run: RunRef, ratio: int) -> int:
+    tier, rows = 0, max(run.rows, 1)
+    while rows >= ratio:
+        rows //= ratio
+        tier += 1
+    return tier

@@ -1,0 +1,1 @@
+"""Users' functions as Catalyst plans: read, proved row-wise, hashed."""

@@ -1,0 +1,129 @@
+"""What a replay's results depend on besides program and input: versions, and settings of the session.
+
+It is recorded when a process takes a store over; a replay under another environment is refused (design.md, section 6).
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from typing import TYPE_CHECKING, Any
+
+from boatlift.errors import DataError
+from boatlift.spark.plans.catalyst import java_settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["SETTINGS", "RunningSettings", "environment"]
+
+SETTINGS = (
+    "spark.sql.session.timeZone",
+    "spark.sql.ansi.enabled",
+    "spark.sql.caseSensitive",
+    "spark.sql.decimalOperations.allowPrecisionLoss",
+    "spark.sql.storeAssignmentPolicy",
+    "spark.sql.mapKeyDedupPolicy",
+    "spark.sql.timestampType",
+    "spark.sql.session.collation.default",
+    "spark.sql.datetime.java8API.enabled",
+    "spark.sql.parser.escapedStringLiterals",
+    "spark.sql.parser.doubleQuotedIdentifiers",
+    "spark.sql.columnNameOfCorruptRecord",
+    "spark.sql.groupByOrdinal",
+    "spark.sql.legacy.timeParserPolicy",
+    "spark.sql.legacy.sizeOfNull",
+    "spark.sql.legacy.castComplexTypesToString.enabled",
+    "spark.sql.legacy.literal.pickMinimumPrecision",
+    "spark.sql.legacy.allowNegativeScaleOfDecimal",
+    "spark.sql.legacy.charVarcharAsString",
+    "spark.sql.legacy.allowHashOnMapType",
+    "spark.sql.legacy.parquet.nanosAsLong",
+    "spark.sql.parquet.binaryAsString",
+    "spark.sql.parquet.int96AsTimestamp",
+    "spark.sql.parquet.datetimeRebaseModeInRead",
+    "spark.sql.parquet.int96RebaseModeInRead",
+    "spark.sql.csv.parser.columnPruning.enabled",
+    "spark.sql.execution.pythonUDF.arrow.enabled",
+    "spark.sql.execution.arrow.pyspark.fallback.enabled",
+    "spark.sql.execution.pandas.convertToArrowArraySafely",
+    "spark.sql.optimizer.excludedRules",
+)
+"""Settings of Spark's SQL that can change what an expression gives; those a version does not know are left out."""
+
+
+def environment(spark: SparkSession) -> dict[str, str]:
+    """Tells versions and settings that results depend on.
+
+    Returns:
+        Names like `spark`, `java`, `spark.sql.ansi.enabled` to values, defaults included.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    from boatlift import __version__
+
+    jvm: Any = spark._jvm
+    found = {
+        "boatlift": __version__,
+        "spark": spark.version,
+        # The vendor's build number does not matter, the release does.
+        "java": str(jvm.java.lang.System.getProperty("java.specification.version")),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "pyarrow": pa.__version__,
+        "byteorder": sys.byteorder,
+        "processor": platform.machine(),
+    }
+    for name in SETTINGS:
+        value = _setting(spark, name)
+        if value is not None:
+            found[name] = value
+    return found
+
+
+class RunningSettings:
+    """The session's settings while a dataflow runs: a change of one that results depend on must stop it.
+
+    Else steps would be recorded under an environment that they did not have, and could not be replayed.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        # Java's own map of what was set: its hash tells of a change in one call.
+        self._java = java_settings(spark)
+        self._hash = self._java.hashCode()
+        self._begun = environment(spark)
+
+    def check(self) -> None:
+        """Looks whether anything changed since this object was made.
+
+        Raises:
+            DataError: `[ENVIRONMENT_CHANGED]`.
+        """
+        found = self._java.hashCode()
+        if found == self._hash:
+            return
+        now = environment(self._spark)
+        changed = [
+            f"{name} was {self._begun.get(name)} and is {now.get(name)}"
+            for name in sorted({*self._begun, *now})
+            if self._begun.get(name) != now.get(name)
+        ]
+        if changed:
+            raise DataError(
+                "ENVIRONMENT_CHANGED", f"while the dataflow runs, {', '.join(changed)}: set it back, then run again"
+            )
+        self._hash = found
+
+
+def _setting(spark: SparkSession, name: str) -> str | None:
+    """Gives what is set or Spark's own default; None where this version of Spark has no such setting."""
+    from pyspark.errors import PySparkException
+
+    try:
+        return spark.conf.get(name)
+    except PySparkException as error:
+        if error.getCondition() in ("SQL_CONF_NOT_FOUND", "INVALID_CONF_NOT_FOUND"):
+            return None
+        raise

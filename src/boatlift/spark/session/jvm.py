@@ -1,0 +1,222 @@
+"""The JVM that Spark lives in: how it is started, and what is said when it is gone.
+
+A dead JVM shows as whatever is noticed first: an empty answer, a refused connection, a cancelled job. So an error is held against the state of the JVM.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from boatlift.errors import BoatliftError, InternalError, UnavailableError
+from boatlift.spark.session.jvm_output import JvmOutput
+
+if TYPE_CHECKING:
+    from pyspark import SparkConf, SparkContext
+
+__all__ = ["cause_in_java", "death_of_jvm", "launch", "quiet_when_gone", "told_of_jvm", "unless_gone"]
+
+SECONDS_TO_DIE = 10.0
+"""A JVM that no longer answers is given so long to be gone."""
+
+SECONDS_OF_LAST_WORDS = 2.0
+
+_GOING = ("SparkContext was shut down", "stopped SparkContext")
+"""What Spark's errors say of a JVM that is about to be gone."""
+
+_OUTPUT = "boatlift_output"
+"""The attribute of a gateway that holds the output of its JVM."""
+
+
+def launch(conf: SparkConf) -> None:
+    """Start the JVM that the next Spark context of this process will live in.
+
+    Args:
+        conf: Spark's settings.
+
+    Raises:
+        UnavailableError: `[SPARK_NOT_STARTED]` it ended while it started.
+    """
+    from pyspark import SparkContext
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
+
+    reading, writing = os.pipe()
+    output = JvmOutput(os.fdopen(reading, "rb"))
+    ended: PySparkRuntimeError | None = None
+    try:
+        gateway: Any = launch_gateway(conf, {"stderr": writing})  # type: ignore[no-untyped-call]
+    except PySparkRuntimeError as error:
+        ended = error
+    finally:
+        os.close(writing)
+    if ended is not None:
+        said = output.first_words(SECONDS_OF_LAST_WORDS)
+        raise UnavailableError(
+            "SPARK_NOT_STARTED",
+            f"the JVM of Spark ended while it started ({said or 'it said nothing'}): correct the options of Spark and Java, or "
+            "see to the machine's memory, then run again",
+        ) from ended
+    setattr(gateway, _OUTPUT, output)
+    output.pass_on()
+    SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm
+
+
+def death_of_jvm(error: BaseException) -> UnavailableError | None:
+    """Return the error that says that the JVM is gone, if it is.
+
+    Args:
+        error: What was raised; if Py4J or PySpark has lost its JVM by it, the end of that JVM is waited for.
+    """
+    from pyspark import SparkContext
+
+    if isinstance(error, UnavailableError) and error.condition == "JVM_DIED":
+        return error
+    gateway: Any = SparkContext._gateway
+    ends = any(map(_looks_like_the_end, _causes(error)))
+    if gateway is None or not _is_gone(gateway, SECONDS_TO_DIE if ends else 0.0):
+        return None
+    return UnavailableError(
+        "JVM_DIED",
+        f"the JVM of Spark died{_how_it_ended(gateway)}: if memory ran out, give it more (spark.driver.memory) or the machine; run the same command again in a new "
+        "process, and it goes on",
+    )
+
+
+def cause_in_java(error: Exception) -> str:
+    """Return one line that says why Spark failed: the first cause of a Java exception, or that the JVM is gone."""
+    from py4j.protocol import Py4JJavaError
+    from pyspark import SparkContext
+
+    if death_of_jvm(error) is not None:
+        return f"its JVM died{_how_it_ended(SparkContext._gateway)}"
+    if isinstance(error, Py4JJavaError):
+        thrown: Any = error.java_exception
+        while (cause := thrown.getCause()) is not None:
+            thrown = cause
+        return str(thrown.getMessage() or thrown.toString()).splitlines()[0]
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+@contextmanager
+def told_of_jvm() -> Iterator[None]:
+    """Raise `[JVM_DIED]` in place of whatever comes of a JVM that is gone.
+
+    Errors that say more than that stay: what was stored is not what was recorded, a newer owner has taken over.
+    """
+    try:
+        yield
+    except Exception as error:
+        dead = None if _says_more(error) else death_of_jvm(error)
+        if dead is None or dead is error:
+            raise
+        raise dead from error
+
+
+@contextmanager
+def unless_gone() -> Iterator[None]:
+    """Pass over what fails because the JVM is gone: with it went what was to be ended or let go of."""
+    try:
+        yield
+    except Exception as error:
+        if death_of_jvm(error) is None:
+            raise
+
+
+def quiet_when_gone(context: SparkContext) -> None:
+    """Keep PySpark and Py4J from printing tracebacks of their own when the JVM closes its connections."""
+    logging.getLogger().addFilter(_is_no_closed_connection)
+    server: Any = context._accumulatorServer  # noqa: SLF001 - it has no other name
+    if server is None or "handle_error" in vars(server):
+        return
+    told = server.handle_error
+
+    def handle_error(request: Any, client: Any) -> None:
+        if not isinstance(sys.exception(), EOFError | ConnectionError):
+            told(request, client)
+
+    server.handle_error = handle_error
+
+
+def _is_no_closed_connection(record: logging.LogRecord) -> bool:
+    """Return False for what Py4J logs, as the root of all loggers, of an error that it raises besides."""
+    return not (record.module == "java_gateway" and record.getMessage() == "Exception while sending command.")
+
+
+def _is_gone(gateway: Any, wait_seconds: float) -> bool:
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    if process is not None:
+        try:
+            process.wait(wait_seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+    # A JVM that some other process has started.
+    there = gateway.java_parameters
+    try:
+        socket.create_connection((there.address, there.port), SECONDS_TO_DIE).close()
+    except OSError:
+        return True
+    return False
+
+
+def _how_it_ended(gateway: Any) -> str:
+    output: JvmOutput | None = getattr(gateway, _OUTPUT, None)
+    said = output.last_words(SECONDS_OF_LAST_WORDS) if output is not None else ""
+    status = None if gateway.proc is None else gateway.proc.returncode
+    told = [
+        *([] if status is None else [f"exit status {status}" if status >= 0 else f"killed by signal {-status}"]),
+        *([f"it said: {said}"] if said else []),
+    ]
+    return f" ({'; '.join(told)})" if told else ""
+
+
+def _says_more(error: Exception) -> bool:
+    if not isinstance(error, BoatliftError) or isinstance(error, UnavailableError | InternalError):
+        return False
+    return not any(_looks_like_the_end(each) for each in _causes(error))
+
+
+def _looks_like_the_end(error: BaseException) -> bool:
+    from py4j.protocol import Py4JError, Py4JNetworkError
+    from pyspark.errors import PySparkException
+
+    match error:
+        case Py4JNetworkError():
+            return True
+        case ConnectionError() | EOFError():
+            return _comes_of_spark(error)
+        case Py4JError() | PySparkException():
+            try:
+                said = str(error)
+            except (Py4JNetworkError, OSError):  # Py4J asks the JVM for the text
+                return True
+            return any(sign in said for sign in _GOING)
+        case _:
+            return False
+
+
+def _comes_of_spark(error: BaseException) -> bool:
+    """Return whether a connection of Py4J or PySpark raised an error, and not one of a source, a sink or a function of the user."""
+    import py4j
+    import pyspark
+
+    folders = [Path(str(package.__file__)).parent for package in (py4j, pyspark)]
+    files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(error.__traceback__)]
+    raising = next((file for file in reversed(files) if file != socket.__file__), "")
+    return any(Path(raising).is_relative_to(folder) for folder in folders)
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    seen: BaseException | None = error
+    while seen is not None:
+        yield seen
+        seen = seen.__cause__ or seen.__context__

@@ -1,0 +1,1 @@
+"""The records of the log, their bytes and their meaning. Pure."""

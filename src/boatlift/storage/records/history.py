@@ -1,0 +1,140 @@
+"""What a log means now: a pure fold over its records.
+
+A `LogHistory` is to the log what a balance is to a bank statement. It knows no store: the log feeds it records in order,
+recovery reads it, and `snapshot` turns it into the one record that can stand for all before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from boatlift.storage.records.facts import contents_of, last_epoch, last_number
+from boatlift.storage.records.live import LiveRecords
+from boatlift.storage.records.payloads import runs_of
+from boatlift.storage.records.records import Admitted, Claim, Cursor, Override, Record, SinkCommit, Snapshot, Stopped
+
+__all__ = ["LogHistory"]
+
+
+@dataclass(slots=True)
+class LogHistory:
+    """The meaning of all records applied so far.
+
+    Attributes:
+        dataflow: The dataflow's name.
+        program: The program's identity as the last claim had it; {} before the first.
+        environment: The environment under which the recorded work was done. An owner's becomes this one with its
+            first record after the claim (a claim alone does no work, and its owner may yet be refused), or at once if
+            nothing was recorded before.
+        cursors: Source to (time, cursor): what positions up to and including that time have taken.
+        committed: Sink to the last time that it was known to hold when that was recorded last.
+        standing: The facts of processors that stand.
+        decisions: What the user decided about single steps, or may have to, by what, who and step.
+        stopped: Nothing was recorded since an owner stopped in good order.
+        resumed: Nothing was but the claim of one that begins where that owner ended, and claims of others that were refused or
+            ended before they had done anything (who has another environment says `Admitted` first).
+    """
+
+    dataflow: str = ""
+    program: dict[str, Any] = field(default_factory=dict)
+    environment: dict[str, Any] = field(default_factory=dict)
+    cursors: dict[str, tuple[int, dict[str, Any]]] = field(default_factory=dict)
+    committed: dict[str, int] = field(default_factory=dict)
+    standing: LiveRecords = field(default_factory=LiveRecords)
+    decisions: dict[tuple[str, str, int], Override] = field(default_factory=dict)
+    stopped: bool = False
+    resumed: bool = False
+    _claimed: dict[str, Any] | None = None
+
+    @classmethod
+    def of(cls, records: Iterable[Record], dataflow: str = "") -> LogHistory:
+        """Folds records in order."""
+        history = cls(dataflow)
+        for record in records:
+            history.apply(record)
+        return history
+
+    def apply(self, record: Record) -> None:
+        """Takes the next record in."""
+        if isinstance(record, Claim):
+            self._apply_claim(record)
+            return
+        if self._claimed is not None:
+            self.environment, self._claimed = self._claimed, None
+        self.stopped, self.resumed = isinstance(record, Stopped), False
+        match record:
+            case Cursor(source, time, cursor):
+                self.cursors[source] = (time, cursor)
+            case SinkCommit(sink, time):
+                self.committed[sink] = time  # the newest says it: a user may have emptied the sink
+            case Override(what, who, time):
+                self.decisions[what, who, time] = record
+                if what == "skipped":
+                    self.decisions.pop(("failed", who, time), None)
+            case Snapshot():
+                self._become(record)
+            case Stopped() | Admitted():
+                pass
+            case _:
+                self.standing.apply(record)
+
+    def snapshot(self) -> Snapshot:
+        """Gives the record that can stand for all before it."""
+        return Snapshot(
+            dataflow=self.dataflow,
+            program=self.program,
+            environment=self.environment if self._claimed is None else self._claimed,
+            cursors=dict(self.cursors),
+            committed=dict(self.committed),
+            facts=tuple(self.standing.facts()),
+            decided=tuple(self.decisions.values()),
+        )
+
+    def live_runs(self) -> set[str]:
+        """Names all runs that a fact names: those that something may still ask for."""
+        return {run.name for fact in self.standing.facts() for content in contents_of(fact) for run in runs_of(content)}
+
+    def last_closed(self, source: str) -> int:
+        """Gives the last time that a source has closed, -1 if it has closed none."""
+        return max(last_epoch(self.standing.chosen.get(source, {})), self.cursors.get(source, (-1, {}))[0])
+
+    def last_executed(self, processor: str) -> int:
+        """Gives the number of the last time that a processor is known to have executed, -1 if there is none."""
+        standing = self.standing
+        return max(
+            last_epoch(standing.results.get(processor, ())),
+            last_number(standing.collected.states.get(processor, ())),
+            *(last_number(frontier) for frontier in standing.states.get(processor, ())),
+        )
+
+    def held(self, sink: str) -> int:
+        """Return the last time that a sink holds as far as the log knows, -1 for none: the sink may hold more.
+
+        A record of it comes after the fact, and older versions made none of what a sink was found to hold. But whatever was collected
+        rested on the sink, so its stable frontier says as much.
+        """
+        return max(self.committed.get(sink, -1), last_number(self.standing.collected.states.get(sink, ())))
+
+    def decided(self, what: str) -> set[tuple[str, int]]:
+        """Gives the steps that something was decided about (`accepted`, `skipped`), each with its processor or sink."""
+        return {(who, time) for decision, who, time in self.decisions if decision == what}
+
+    # -- parts --------------------------------------------------------------------------------------------------------
+
+    def _apply_claim(self, claim: Claim) -> None:
+        did_nothing = self._claimed is not None and self._claimed != self.environment
+        if self.program:
+            self._claimed = claim.environment
+        else:
+            self.environment = claim.environment
+        self.program = claim.program
+        self.stopped, self.resumed = False, self.stopped or (self.resumed and did_nothing)
+
+    def _become(self, snapshot: Snapshot) -> None:
+        self.dataflow = snapshot.dataflow
+        self.program, self.environment = snapshot.program, snapshot.environment
+        self.cursors, self.committed = dict(snapshot.cursors), dict(snapshot.committed)
+        self.standing = LiveRecords.of(snapshot.facts)
+        self.decisions = {(each.what, each.who, each.time): each for each in snapshot.decided}

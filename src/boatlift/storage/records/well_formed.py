@@ -1,0 +1,178 @@
+"""What a record must be, beyond its types: what a later reader, or a command, may rest on without a look of its own.
+
+A checksum says that bytes are those that were written; it does not say by which program. So a record is held to what Boatlift writes:
+plain JSON values of a bounded depth, times that a domain has, runs that are whole, and names that a program can have.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+
+from boatlift.storage.records.facts import (
+    Checkpoint,
+    Determinant,
+    GarbageCollection,
+    LoggedInput,
+    LoggedMessage,
+    LoopEnd,
+    StepDigest,
+    Truncation,
+    contents_of,
+)
+from boatlift.storage.records.payloads import runs_of
+from boatlift.storage.records.records import Claim, Cursor, Override, Record, SinkCommit, Snapshot
+from boatlift.times import LAST
+
+__all__ = ["MOST_NESTED", "fault_of", "fault_of_value"]
+
+MOST_NESTED = 100
+"""A value nests no deeper: far below the depth at which Python's own encoders give up, far above what a program needs."""
+
+FIRST_ROUND = -1
+"""The least number in a time of a loop: that of a loop which nothing entered."""
+
+_PLAIN = frozenset((str, int, float, bool, type(None)))
+_NAME = re.compile(r"[A-Za-z0-9_.:>-]{1,300}")
+
+
+def fault_of(record: Record) -> str | None:
+    """Return what is wrong with a record; None if nothing is."""
+    return next(_faults(record), None)
+
+
+def fault_of_value(value: Any, depth: int = 0) -> str | None:
+    """Return what is wrong with a value that must be plain JSON; None if nothing is."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return None
+    if depth == MOST_NESTED:
+        return f"a value nests deeper than {MOST_NESTED}"
+    if kind is dict:
+        if not all(type(key) is str for key in value):
+            return "a map has keys that are no text"
+        inner: Iterable[Any] = value.values()
+    elif kind is list:
+        inner = value
+    else:
+        return f"a value is of type {kind.__name__}"
+    for each in inner:
+        if type(each) not in _PLAIN and (fault := fault_of_value(each, depth + 1)) is not None:
+            return fault
+    return None
+
+
+def _faults(record: Record) -> Iterator[str]:
+    match record:
+        case Claim(program=program, environment=environment):
+            yield from _of_values([program, environment])
+        case SinkCommit(sink=sink):
+            yield from _of_names([sink])
+        case Cursor(source=source, cursor=cursor):
+            yield from _of_names([source])
+            yield from _of_values([cursor])
+        case Override(who=who, messages=messages):
+            yield from _of_names([who, *(edge for edge, _ in messages)])
+            yield from _of_times(time for _, time in messages)
+        case Snapshot():
+            yield from _of_snapshot(record)
+        case Determinant() | LoopEnd() | LoggedMessage() | StepDigest() | Checkpoint() | LoggedInput():
+            yield from _of_fact(record)
+        case Truncation(processors, messages):
+            yield from _of_frontiers({**processors, **messages})
+        case GarbageCollection(states, choices, messages):
+            yield from _of_frontiers({**states, **choices, **messages})
+
+
+def _of_snapshot(record: Snapshot) -> Iterator[str]:
+    yield from _of_names([*record.cursors, *record.committed])
+    yield from _of_values([record.program, record.environment, *(cursor for _, cursor in record.cursors.values())])
+    for part in (*record.decided, *record.facts):
+        yield from _faults(part)
+
+
+def _of_fact(fact: Determinant | LoopEnd | LoggedMessage | StepDigest | Checkpoint | LoggedInput) -> Iterator[str]:
+    yield from _of_names([fact.edge if isinstance(fact, LoggedMessage) else fact.processor])
+    match fact:
+        case Determinant(time=time, taken=taken, outcome=outcome):
+            yield from _of_times([time, *([taken] if isinstance(taken, int) else [])])
+            yield from _of_names([taken] if isinstance(taken, str) else [])
+            yield from _of_values([outcome])
+        case LoopEnd(time=time, upto=upto):
+            yield from _of_times([time] if upto is None else [time, upto])
+        case LoggedMessage(time=time) | StepDigest(time=time):
+            yield from _of_times([time])
+        case Checkpoint(frontier=frontier):
+            yield from _of_frontier(frontier, ends=False)
+        case LoggedInput(time=time, frontier=frontier, messages=messages, outcome=outcome):
+            yield from _of_times([time, *(at for _, at, _ in messages)])
+            yield from _of_names(edge for edge, _, _ in messages)
+            yield from _of_frontier(frontier, ends=False)
+            yield from _of_values([outcome])
+    yield from _of_contents(contents_of(fact))
+
+
+def _of_contents(contents: Iterable[Any]) -> Iterator[str]:
+    for content in contents:
+        if (fault := fault_of_value(content)) is not None:
+            yield fault
+            continue
+        try:
+            for _ in runs_of(content):
+                pass
+        except (msgspec.ValidationError, TypeError) as error:
+            yield f"a run cannot be read: {error}"
+
+
+def _of_values(values: Iterable[Any]) -> Iterator[str]:
+    yield from filter(None, map(fault_of_value, values))
+
+
+def _of_names(names: Iterable[str]) -> Iterator[str]:
+    yield from (f"{name[:300]!r} is no name" for name in names if not _is_name(name))
+
+
+@lru_cache(4096)
+def _is_name(name: str) -> bool:
+    return _NAME.fullmatch(name) is not None
+
+
+def _of_times(times: Iterable[Any]) -> Iterator[str]:
+    yield from (f"{time!r} is no time" for time in times if _shape_of(time) is None or _ends(time))
+
+
+def _of_frontiers(frontiers: dict[str, Any]) -> Iterator[str]:
+    yield from _of_names(frontiers)
+    for frontier in frontiers.values():
+        yield from _of_frontier(frontier, ends=True)
+
+
+def _of_frontier(frontier: tuple[Any, ...], *, ends: bool) -> Iterator[str]:
+    """Yield what is wrong with a frontier.
+
+    Args:
+        frontier: Its maximal elements.
+        ends: Whether it may hold all epochs, or all events of an edge.
+    """
+    shapes = {_shape_of(time) for time in frontier}
+    if None in shapes or len(shapes) > 1 or (not ends and any(map(_ends, frontier))):
+        yield f"{frontier!r} is no frontier"
+
+
+def _shape_of(time: Any) -> str | int | None:
+    """Return what kind of time this is, the same for all times of one domain; None if it is none."""
+    if isinstance(time, int):
+        return "epoch" if 0 <= time <= LAST else None
+    if len(time) == 2 and isinstance(time[0], str) and isinstance(time[1], int):
+        return "event" if _is_name(time[0]) and 0 <= time[1] <= LAST else None
+    rounds = len(time) > 1 and all(isinstance(n, int) and FIRST_ROUND <= n <= LAST for n in time)
+    return len(time) if rounds else None
+
+
+def _ends(time: Any) -> bool:
+    """Whether a time stands for the end of all epochs, or of all events of an edge."""
+    return time == LAST if isinstance(time, int) else isinstance(time[0], str) and time[1] == LAST

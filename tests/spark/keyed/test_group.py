@@ -1,0 +1,44 @@
+"""Sorting by hash: the fast way gives what the plain way gives, however hashes are spread."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from boatlift.spark.keyed.group import grouped_sum, ranges, sort_hashes
+
+U64 = np.uint64
+_RANDOM = np.random.default_rng(7)
+_SPREAD = _RANDOM.integers(0, 2**64, 50_000, dtype=U64)
+
+
+@pytest.mark.parametrize(
+    "hashes",
+    [
+        _SPREAD,
+        _SPREAD[_RANDOM.integers(0, 50_000, 50_000)],
+        np.where(_SPREAD % U64(200) == 0, _SPREAD & U64(0x00030000FFFFFFFF), _SPREAD),  # few share their upper half
+        np.where(_SPREAD % U64(9) == 0, _SPREAD & U64(0x00030000FFFFFFFF), _SPREAD),  # many do
+        _SPREAD & U64(0xFFFFFFFF),
+        _SPREAD & U64(0xFFFFFFFF00000000),
+        np.zeros(50_000, U64),
+        np.arange(50_000, 0, -1).astype(U64),
+        _SPREAD[:100],
+        _SPREAD[:0],
+    ],
+)
+def test_hashes_are_sorted(hashes: np.ndarray) -> None:
+    order = sort_hashes(hashes)
+    assert (hashes[order] == np.sort(hashes)).all()
+    assert (np.sort(order) == np.arange(len(hashes))).all()
+
+
+def test_groups_are_summed_though_the_running_total_wraps() -> None:
+    values = np.array([2**62, 2**62 - 1, 2**62, -(2**62), 5, -(2**63)], np.int64)
+    assert grouped_sum(values, np.array([0, 2, 3, 5])).tolist() == [2**63 - 1, 2**62, 5 - 2**62, -(2**63)]
+    assert grouped_sum(values, np.arange(6)).tolist() == values.tolist()
+
+
+def test_ranges() -> None:
+    assert ranges(np.array([3, 9, 9, 1]), np.array([5, 9, 12, 2])).tolist() == [3, 4, 9, 10, 11, 1]
+    assert ranges(np.array([], np.int64), np.array([], np.int64)).tolist() == []

@@ -1,0 +1,110 @@
+"""What a failed job's text becomes: whose function raised what, where, over which input, and what to do about it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import boatlift as bl
+from boatlift.dataflow import plan
+from boatlift.spark.jobs.diagnosis import explain, first_line, remedy, tries_of_a_task
+from boatlift.spark.session.worker_tracebacks import WorkerTraceback
+
+TEXT = """An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "/venv/lib/python3.11/site-packages/pyspark/worker.py", line 7, in main
+    process()
+  File "/home/me/flights.py", line 3, in number
+    return parse(v)
+           ^^^^^^^^
+  File "/venv/lib/python3.11/site-packages/other/parse.py", line 90, in parse
+    raise ValueError(v)
+ValueError: bad value
+with a second line
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "/venv/lib/python3.11/site-packages/pyspark/worker.py", line 7, in main
+    process()
+  File "/home/me/flights.py", line 5, in number
+    raise TypeError("no number: " + v) from error
+TypeError: no number: poison SQLSTATE: 38000
+"""
+
+
+def test_the_users_part_of_a_workers_traceback_is_kept() -> None:
+    raised = WorkerTraceback.found_in(TEXT)
+    assert raised is not None
+    assert (raised.summary, raised.place) == ("TypeError: no number: poison", " (line 5 of /home/me/flights.py)")
+    assert "pyspark" not in raised.text
+    assert "/other/parse.py" in raised.text
+    assert raised.text.count("Traceback") == 2
+    assert "direct cause" in raised.text
+    first = WorkerTraceback.found_in(TEXT[: TEXT.index("The above")])
+    assert first is not None
+    assert (first.summary, first.place) == ("ValueError: bad value", " (line 3 of /home/me/flights.py)")
+    assert WorkerTraceback.found_in("no traceback at all") is None
+
+
+def test_an_error_names_function_step_line_and_input_and_its_traceback_is_a_note(tmp_path: Path) -> None:
+    source: Any = bl.files(str(tmp_path / "*.csv"), schema="k STRING", max_files_per_step=5)
+    for name in "abcde":
+        (tmp_path / f"{name}.csv").write_text("k\n1\n")
+    position = source.next(source.start())
+    told = explain(RuntimeError(TEXT), "sums", 3, [(source, position)], ["read"], "look at it")
+    files = ", ".join(str(tmp_path / f"{name}.csv") for name in "abc")
+    assert told.message == (
+        "a function of read raised at step 3 of sums: TypeError: no number: poison (line 5 of /home/me/flights.py); "
+        f"the step takes {files} and 2 more files"
+    )
+    assert str(told) == f"[USER_CODE] {told.message}; look at it"
+    assert told.condition == "USER_CODE"
+    assert "\n" not in told.message
+    (note,) = told.__notes__
+    assert note.startswith("Traceback (most recent call last):")
+    assert first_line(RuntimeError(TEXT)) == "TypeError: no number: poison (line 5 of /home/me/flights.py)"
+
+
+def test_the_remedy_is_one_that_works() -> None:
+    flow = bl.Dataflow("mine")
+    rows = flow.source("rows", bl.generator({"n": "id"}, rows_per_step=1))
+    rows.transform("kept", lambda df: df).sink("out", bl.parquet("a"))
+    rows.recompute("fit", lambda df: df, policy=bl.Batch(epochs=2)).sink("fits", bl.parquet("b"))
+    planned = plan(flow)
+    kept, fit = remedy(planned, "kept", 7), remedy(planned, "fit", 0)
+    assert kept == (
+        "boatlift look FLOW --store STORE --step kept:7 shows its rows, boatlift run FLOW --store STORE --skip kept:7 "
+        "leaves it out"
+    )
+    assert "--skip" not in fit
+    assert "look FLOW" in fit
+
+    forgetting = bl.Dataflow("mine")
+    orders = forgetting.source("orders", bl.push("id LONG", listen="127.0.0.1:8080", ack="stable"))
+    orders.transform("kept", lambda df: df).sink("out", bl.parquet("a"))
+    assert remedy(plan(forgetting), "kept", 7) == "let the function pass over such rows"
+
+
+@pytest.mark.parametrize("text", [TEXT, "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012"])
+@pytest.mark.parametrize("lasting", [True, False])
+def test_code_of_the_user_that_would_fail_again_is_marked(text: str, lasting: bool) -> None:
+    assert explain(RuntimeError(text), "sums", 3, lasting=lasting).lasting == lasting
+
+
+@pytest.mark.parametrize(
+    ("master", "setting", "tries"),
+    [
+        ("local", None, 1),
+        ("local[2]", None, 1),
+        ("local[2,4]", None, 4),
+        ("local[*, 3]", "9", 3),
+        ("spark://host:7077", None, 4),
+        ("spark://host:7077", "2", 2),
+        ("local-cluster[2,1,1024]", None, 4),
+    ],
+)
+def test_how_often_spark_tries_a_task(master: str, setting: str | None, tries: int) -> None:
+    assert tries_of_a_task(master, setting) == tries

@@ -1,0 +1,81 @@
+"""What Spark's own log lets through: what no error of Boatlift tells."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyspark
+import pytest
+from py4j.java_gateway import JavaGateway
+
+import boatlift.spark
+from boatlift.spark.session.session import check_java
+from support.waiting import until
+
+pytestmark = pytest.mark.spark
+
+CONFIGURATION = Path(boatlift.spark.__file__).with_name("log4j2.properties")
+JARS = Path(pyspark.__file__).parent / "jars"
+
+TASKS, EXECUTOR = "org.apache.spark.scheduler.TaskSetManager", "org.apache.spark.executor.Executor"
+LOST = "Lost task 0.0 in stage 1.0 (TID 1) (fd00::7 executor 3): "
+
+TOLD = [
+    (
+        "warn",
+        TASKS,
+        f"{LOST}ExecutorLostFailure (executor 3 exited caused by one of the running tasks) Reason: worker lost",
+    ),
+    ("warn", TASKS, f"{LOST}FetchFailed(BlockManagerId(3, 10.0.0.7, 7337, None), shuffleId=0)\nan exception"),
+    ("warn", TASKS, f"{LOST}TaskResultLost (result lost from block manager)"),
+    ("error", "org.apache.spark.scheduler.TaskSchedulerImpl", "Lost executor 3 on 10.0.0.7: worker lost"),
+    ("error", EXECUTOR, "Exit as unable to send heartbeats to driver more than 60 times"),
+]
+LEFT_OUT = [
+    ("warn", TASKS, f"{LOST}org.apache.spark.api.python.PythonException: ExecutorLostFailure\nTraceback"),
+    ("warn", TASKS, f"{LOST}TaskKilled (Stage cancelled: Job 3 cancelled)"),
+    ("error", TASKS, "Task 0 in stage 1.0 failed 4 times; aborting job"),
+    ("error", EXECUTOR, "Exception in task 0.0 in stage 1.0 (TID 1)\norg.apache.spark.SparkException"),
+    ("warn", EXECUTOR, "Issue communicating with driver in heartbeater"),
+]
+
+
+@pytest.fixture(scope="module")
+def said() -> Iterator[Callable[[str, str, str], str]]:
+    """A JVM with Spark's jars and Boatlift's log settings; it logs, and what it then wrote is returned."""
+    check_java()
+    lines: deque[str] = deque()
+    gateway = JavaGateway.launch_gateway(
+        jarpath=str(next(JARS.glob("py4j-*.jar"))),
+        classpath=f"{JARS}/*",
+        javaopts=[f"-Dlog4j2.configurationFile={CONFIGURATION.as_uri()}"],
+        redirect_stderr=lines,
+        die_on_exit=True,
+    )
+    factory = gateway.jvm.org.slf4j.LoggerFactory
+
+    def say(level: str, logger: str, text: str) -> str:
+        lines.clear()
+        getattr(factory.getLogger(logger), level)(text)
+        factory.getLogger("end").error("this is the end")
+        until(lambda: any("this is the end" in line for line in lines))
+        return "".join(reversed(lines))  # Py4J puts the newest first
+
+    yield say
+    gateway.shutdown()
+
+
+@pytest.mark.parametrize(("level", "logger", "text"), TOLD)
+def test_what_a_cluster_has_lost_is_logged(
+    said: Callable[[str, str, str], str], level: str, logger: str, text: str
+) -> None:
+    assert text in said(level, logger, text)
+
+
+@pytest.mark.parametrize(("level", "logger", "text"), LEFT_OUT)
+def test_what_an_error_tells_is_not_logged_for_each_attempt(
+    said: Callable[[str, str, str], str], level: str, logger: str, text: str
+) -> None:
+    assert text not in said(level, logger, text)

@@ -1,0 +1,143 @@
+"""What is on the path of Python workers, and what they look through for garbage between tasks."""
+
+import gc
+import socket
+import sys
+import weakref
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from boatlift.spark.session.worker_daemon import MANY_OBJECTS, UNHEARD, keeping, without_archives
+
+
+def archives() -> tuple[Path, list[str]]:
+    """Where PySpark is installed, and what Spark puts on the path of workers."""
+    installed = Path(__import__("pyspark").__file__).parents[1]
+    lib = installed / "pyspark" / "python" / "lib"
+    (py4j,) = lib.glob("py4j-*.zip")
+    (jar,) = (installed / "pyspark" / "jars").glob("spark-core_*.jar")
+    return installed, [str(lib / "pyspark.zip"), str(py4j), str(jar)]
+
+
+def test_what_is_installed_beside_comes_from_there_in_the_order_of_the_path() -> None:
+    installed, added = archives()
+    path = ["/here", *added, "/files/users.zip", str(installed), "/more"]
+    assert without_archives(path) == ["/here", "/files/users.zip", str(installed), "/more"]
+
+
+def test_only_the_jar_goes_where_pyspark_is_another_or_nowhere_else(tmp_path: Path) -> None:
+    _, added = archives()
+    for name in ("pyspark", "py4j"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").touch()
+    for other in ([], [str(tmp_path)]):
+        assert without_archives(["/here", *added, *other]) == ["/here", *added[:2], *other]
+
+
+def test_a_path_without_archives_stays() -> None:
+    assert without_archives(["/here", "/files/users.zip"]) == ["/here", "/files/users.zip"]
+
+
+@pytest.mark.spark
+def test_workers_find_no_archive_and_are_forked_of_a_process_without_threads(spark: object) -> None:
+    def look(batches):  # type: ignore[no-untyped-def]
+        import os
+
+        import pyarrow as pa
+
+        for _ in batches:
+            pass
+        archives = [place for place, found in sys.path_importer_cache.items() if "zip" in type(found).__name__]
+        threads = len(list(Path(f"/proc/{os.getppid()}/task").iterdir()))
+        yield pa.record_batch({"at": [*archives, f"{threads} threads"]})
+
+    rows = spark.range(0, 1, 1, 1).mapInArrow(look, "at STRING").collect()  # type: ignore[attr-defined]
+    assert [row[0] for row in rows] == ["1 threads"]
+
+
+class Knot:
+    """Refers to itself: only a collection ends it."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.fixture
+def nothing_set_aside() -> Iterator[None]:
+    before = gc.get_freeze_count()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+    assert before == 0, "or this fixture changes what others rely on"
+
+
+@pytest.mark.usefixtures("nothing_set_aside")
+def test_much_that_outlives_a_task_is_set_aside_and_garbage_is_not() -> None:
+    kept: list[list[object]] = []
+    knots: list[weakref.ref[Knot]] = []
+
+    def task(count: int) -> int:
+        kept.append([[each] for each in range(count)])
+        knots.append(weakref.ref(Knot()))
+        return count
+
+    run = keeping(task)
+    few, many = gc.get_freeze_count(), 2 * MANY_OBJECTS
+    assert run(1) == 1
+    assert gc.get_freeze_count() == few
+    assert run(many) == many
+    assert gc.get_freeze_count() >= few + many
+    assert len(gc.get_objects()) < MANY_OBJECTS
+    assert [knot() for knot in knots] == [None, None]
+
+
+@pytest.mark.spark
+def test_a_worker_does_not_look_again_through_what_it_keeps(spark: object) -> None:
+    def look(batches):  # type: ignore[no-untyped-def]
+        import os
+
+        import pyarrow as pa
+
+        for _ in batches:
+            pass
+        yield pa.record_batch({"pid": [os.getpid()], "left": [len(gc.get_objects())], "kept": [gc.get_freeze_count()]})
+
+    frame = spark.range(0, 1, 1, 1).mapInArrow(look, "pid LONG, left LONG, kept LONG")  # type: ignore[attr-defined]
+    seen: set[int] = set()
+    again = []
+    for _ in range(10):
+        (row,) = frame.collect()
+        if row.pid in seen:
+            again.append(row)
+        seen.add(row.pid)
+    assert again
+    for row in again:
+        assert row.left < MANY_OBJECTS < row.kept
+
+
+@pytest.mark.parametrize("family", [socket.AF_UNIX, socket.AF_INET])
+def test_a_task_that_its_jvm_has_given_up_ends_quietly_and_what_is_real_is_raised(family: socket.AddressFamily) -> None:
+    def writes(connection: socket.socket) -> int:
+        for _ in range(1000):
+            connection.sendall(b"rows" * 100_000)
+        return 0
+
+    def fails(connection: socket.socket) -> int:
+        raise BrokenPipeError(connection)
+
+    with closing(socket.create_server(("127.0.0.1", 0))) as server:
+        if family == socket.AF_UNIX:
+            here, there = socket.socketpair()
+        else:
+            here = socket.create_connection(server.getsockname())
+            there, _ = server.accept()
+    with here:
+        with pytest.raises(BrokenPipeError):  # of something else: its JVM still listens
+            keeping(fails)(here)
+        there.close()
+        assert keeping(writes)(here) == UNHEARD
+        with pytest.raises(ZeroDivisionError):
+            keeping(lambda _: 1 // 0)(here)
