@@ -1,4 +1,8 @@
-"""What facts name: states and messages, as they stand in the log. Each is a list of runs, and what else belongs to it."""
+"""Payloads: the messages and states that facts name, as JSON in the log and as types in the program.
+
+A payload is one of two: that of a source's step says what the step reads outside, that of a unit lists runs. The JSON is
+what `docs/formats/log.md` describes; `payload_of` and `to_json` lead from one to the other and back.
+"""
 
 from __future__ import annotations
 
@@ -7,31 +11,131 @@ from typing import Any
 
 import msgspec
 
+from boatlift.errors import DataError
+from boatlift.storage.records.damage import RESTORE
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["NOTHING", "contents_with", "names_of_runs", "runs_of"]
+__all__ = [
+    "NOTHING",
+    "Payload",
+    "RunsPayload",
+    "SourcePayload",
+    "contents_with",
+    "names_of_runs",
+    "payload_of",
+    "runs_of",
+    "to_json",
+]
+
+
+class SourcePayload(msgspec.Struct, frozen=True):
+    """The determinants of a source's step, which are also the message that the source sends.
+
+    Attributes:
+        position: The input of the step; the source's own JSON.
+        clock: The time of day that the step's functions see, in milliseconds since 1970.
+        seed: The seed of the step's random numbers.
+    """
+
+    position: dict[str, Any]
+    clock: int
+    seed: int
+
+    @property
+    def clock_and_seed(self) -> tuple[int, int]:
+        """The clock and the seed under which the step's functions run."""
+        return self.clock, self.seed
+
+
+class RunsPayload(msgspec.Struct, frozen=True):
+    """A message or a state of a unit: runs by name.
+
+    Attributes:
+        runs: The runs.
+        rows: Number of rows of a message; None for a state.
+        digest: Of a message: the digest of all rows of the step, 16 hex digits. None for a state.
+        clock, seed: Of a message: those of the step that made it. None for a state, and for a step of no input.
+        tables: Of a state with named parts: part to its messages in order, each the names of its runs. Else None.
+    """
+
+    runs: tuple[RunRef, ...]
+    rows: int | None = None
+    digest: str | None = None
+    clock: int | None = None
+    seed: int | None = None
+    tables: dict[str, tuple[tuple[str, ...], ...]] | None = None
+
+    @property
+    def clock_and_seed(self) -> tuple[int, int]:
+        """The clock and the seed under which the functions run that read this message.
+
+        Raises:
+            DataError: `[CORRUPT]` the payload has none, so no unit sent it.
+        """
+        if self.clock is None or self.seed is None:
+            raise _corrupt("a message of a unit lacks `clock` or `seed`")
+        return self.clock, self.seed
+
+
+Payload = SourcePayload | RunsPayload
+
+
+def payload_of(content: Any) -> Payload:
+    """Return the payload that stands in the log, or that an engine handed over, as JSON.
+
+    Args:
+        content: With `position` a source's; else a unit's. Other keys than those of the two types are passed over.
+
+    Raises:
+        DataError: `[CORRUPT]` the JSON is neither.
+    """
+    source = isinstance(content, Mapping) and "position" in content
+    try:
+        return msgspec.convert(content, SourcePayload if source else RunsPayload)
+    except msgspec.ValidationError as error:
+        raise _corrupt(f"a payload cannot be read: {error}") from error
+
+
+def to_json(payload: Payload) -> dict[str, Any]:
+    """Return the JSON of a payload; fields that are None are left out."""
+    if isinstance(payload, SourcePayload):
+        return {"position": payload.position, "clock": payload.clock, "seed": payload.seed}
+    tables = payload.tables
+    fields = {
+        "rows": payload.rows,
+        "digest": payload.digest,
+        "clock": payload.clock,
+        "seed": payload.seed,
+        "tables": None if tables is None else {name: [list(each) for each in part] for name, part in tables.items()},
+    }
+    present = {name: value for name, value in fields.items() if value is not None}
+    return {"runs": [msgspec.to_builtins(run) for run in payload.runs], **present}
 
 
 def contents_with(runs: Iterable[RunRef], **more: Any) -> dict[str, Any]:
-    """Makes the content that names these runs.
+    """Return the JSON of a unit's payload.
 
     Args:
         runs: The runs.
-        more: What else belongs to it; JSON.
+        more: The other fields of `RunsPayload`, as JSON.
     """
     return {"runs": [msgspec.to_builtins(run) for run in runs], **more}
 
 
 def runs_of(content: Any) -> Iterator[RunRef]:
-    """Gives the runs that a content names; none of what has none, such as the position of a source."""
+    """Yield the runs that the JSON of a payload names; none for a source's, or for JSON that is no payload."""
     if isinstance(content, dict):
         yield from (msgspec.convert(run, RunRef) for run in content.get("runs", ()))
 
 
 def names_of_runs(contents: Iterable[Any]) -> set[str]:
-    """Return the names of all runs that some contents name."""
+    """Return the names of all runs that some payloads name."""
     return {run.name for content in contents for run in runs_of(content)}
 
 
-NOTHING: Mapping[str, Any] = contents_with((), rows=0, digest=f"{0:016x}")
-"""What a sink is handed for a time at which nothing came: its steps are numbered without a gap."""
+def _corrupt(fault: str) -> DataError:
+    return DataError("CORRUPT", f"{fault}: {RESTORE}")
+
+
+NOTHING: Mapping[str, Any] = to_json(RunsPayload((), rows=0, digest=f"{0:016x}"))
+"""The message that a sink commits for a time without rows: a sink's steps are numbered without a gap."""
