@@ -193,7 +193,7 @@ def test_with_one_reader_nothing_is_seen_before_it_is_durable(spark: SparkSessio
     def is_durable(progress: bl.Progress) -> None:
         if (progress.what, progress.processor) == ("commit", "answers"):
             log = Log.open(LocalStore.open(Path("store"), create=False), None)
-            assert progress.time in log.history.standing.sent.get("asked->answers", {}), "it could be asked again"
+            assert progress.time in log.history.live_records.sent.get("asked->answers", {}), "it could be asked again"
 
     run(spark, flow, is_durable)
     assert sorted(row for row, _, _ in answers()) == list(range(6 * ROWS))

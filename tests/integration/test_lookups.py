@@ -159,7 +159,9 @@ def test_what_was_answered_is_answered_the_same_from_the_recorded_order(spark: S
         run(spark, on_progress=dying_at("commit", "answers", 5))
     before = rows("SELECT * FROM answers ORDER BY id")
     log = Log.open(LocalStore.open(Path("store"), create=False), None)
-    assert any(isinstance(f, Determinant) and f.processor == "told" and f.taken for f in log.history.standing.facts())
+    assert any(
+        isinstance(f, Determinant) and f.processor == "told" and f.taken for f in log.history.live_records.facts()
+    )
     replayed: set[int] = set()
 
     def note(progress: bl.Progress) -> None:

@@ -66,7 +66,7 @@ def run(flow: bl.Dataflow, spark: SparkSession) -> dict[str, list[int]]:
 
 
 def facts() -> list[object]:
-    return list(Log.open(LocalStore.open(Path("store"), create=False), None).history.standing.facts())
+    return list(Log.open(LocalStore.open(Path("store"), create=False), None).history.live_records.facts())
 
 
 @pytest.fixture

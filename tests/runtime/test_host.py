@@ -162,7 +162,7 @@ def test_a_save_that_fails_stops_the_process_and_names_no_checkpoint(tmp_path: P
         with pytest.raises(UnavailableError, match=r"\[STORE_FAILED\] creating runs/"):
             run(engine, FullStore.open(tmp_path, create=True, filesystem=Unsynced()))
         assert engine.cancelled
-        assert not Log.open(open_store(tmp_path), "flow").history.standing.states
+        assert not Log.open(open_store(tmp_path), "flow").history.live_records.states
     engine = MemoryEngine(world)
     run(engine, open_store(tmp_path))
     done = [call for call in engine.calls if call[0] != "prepare"]

@@ -110,5 +110,5 @@ def test_recorded_events_make_the_machine_again(seed):
 def test_what_the_machine_takes_for_durable_is_what_the_log_says(seed):
     simulation = Simulation(seed)
     simulation.run()
-    taken, said = simulation.host.machine.durable.standing, simulation.host.history.standing
+    taken, said = simulation.host.machine.durable.live_records, simulation.host.history.live_records
     assert set(map(repr, taken.facts())) == set(map(repr, said.facts()))

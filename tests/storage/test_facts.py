@@ -1,4 +1,4 @@
-"""Facts: how frontiers are written, what a cut leaves, what a fold over facts keeps, and that the log brings them back."""
+"""Facts: what a truncation leaves, what a fold over facts keeps, and that the log brings them back."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,40 +15,13 @@ from boatlift.storage.records.facts import (
     StepDigest,
     Truncation,
     left_of,
-    maximal_of,
     stands,
-    within,
 )
 from boatlift.storage.records.live import LiveRecords
-from boatlift.times import EPOCH, LAST, ArrivalOrder, Loop, Sequence, frontier_of
+from boatlift.times import LAST, Frontier, read_frontier
 from support.logs import claimed
 
-EDGES = ("x>p", "y>p")
 numbers = st.integers(0, 5)
-times = {
-    "epochs": (EPOCH, numbers),
-    "sequence": (Sequence(EDGES), st.tuples(st.sampled_from(EDGES), numbers)),
-    "loop": (Loop(1), st.tuples(numbers, st.sampled_from([0, 1, 2, LAST]))),
-    "nested": (Loop(2), st.tuples(numbers, numbers, st.sampled_from([0, 1, LAST]))),
-}
-
-
-@given(st.sampled_from(sorted(times)), st.data())
-def test_what_is_written_of_a_frontier_contains_what_it_contains(kind, data):
-    domain, each = times[kind]
-    frontier = frontier_of(domain, data.draw(st.lists(each, max_size=3)))
-    time = data.draw(each)
-    assert within(time, maximal_of(frontier)) == frontier.contains(time)
-    assert frontier_of(domain, maximal_of(frontier)) == frontier
-
-
-@given(st.lists(st.sampled_from(EDGES), max_size=8), st.integers(0, 8), st.integers(0, 8))
-def test_an_event_is_within_a_prefix_that_is_longer(taken, length, event):
-    order = ArrivalOrder(Sequence(EDGES), taken)
-    length = min(length, len(order))
-    assert within(event, maximal_of(order.prefix(length))) == (event < length)
-
-
 cuts = st.builds(
     Truncation,
     st.dictionaries(st.sampled_from("pq"), st.one_of(st.just(()), st.tuples(numbers))),
@@ -116,6 +89,30 @@ def test_of_what_is_collected_the_last_choice_and_the_last_state_stay():
     assert list(standing.taken["h"]) == [0], "what stands for a state is never collected"
 
 
+def test_the_checkpoint_to_restore_is_the_largest_within_the_frontier():
+    points = [(("x>p", 1),), (("x>p", 1), ("y>p", 2)), (("x>p", 4), ("y>p", 2))]
+    live = LiveRecords.of([Checkpoint("p", point, f"after {point}") for point in [points[1], points[2], points[0]]])
+    for at, point in enumerate(points):
+        found = live.checkpoint_within("p", read_frontier(point))
+        assert found is not None
+        assert found.frontier == points[at]
+    found = live.checkpoint_within("p", read_frontier((("x>p", 3), ("y>p", 7))))
+    assert found is not None
+    assert found.frontier == points[1], "the next one took a message of x>p that is beyond"
+    assert live.checkpoint_within("p", read_frontier((("y>p", 7),))) is None
+    assert live.checkpoint_within("q", Frontier.everything()) is None
+
+
+def test_a_truncation_of_an_arrival_order_keeps_the_events_of_the_prefix():
+    prefix = (("x>p", 1), ("y>p", 0))
+    said = [Determinant("p", event, "x>p", None) for event in range(5)]
+    said += [StepDigest("p", event, "digest") for event in range(5)]
+    said += [LoggedMessage("p>out", time, "m") for time in [("x>p", 1), ("x>p", 2), ("y>p", 0), ("y>p", 1)]]
+    live = LiveRecords.of([*said, Truncation({"p": prefix}, {"p>out": prefix})])
+    assert list(live.chosen["p"]) == list(live.results["p"]) == [0, 1, 2]
+    assert list(live.sent["p>out"]) == [("x>p", 1), ("y>p", 0)]
+
+
 @settings(max_examples=20)
 @given(st.lists(facts, min_size=1, max_size=10))
 def test_the_log_brings_facts_back(said):
@@ -123,7 +120,7 @@ def test_the_log_brings_facts_back(said):
     log = claimed(store)
     for fact in said:
         log.append([fact])
-    assert list(Log.open(store, "flow").history.standing.facts()) == list(LiveRecords.of(said).facts())
+    assert list(Log.open(store, "flow").history.live_records.facts()) == list(LiveRecords.of(said).facts())
     log.checkpoint(log.history.snapshot())
     log.truncate()
-    assert list(Log.open(store, "flow").history.standing.facts()) == list(LiveRecords.of(said).facts())
+    assert list(Log.open(store, "flow").history.live_records.facts()) == list(LiveRecords.of(said).facts())

@@ -42,7 +42,7 @@ def test_every_position_is_known_once_and_in_order(records: list[Record]) -> Non
     history = LogHistory.of([LogHistory.of(records, "flow").snapshot()], "flow")
     for source in ("a", "b"):
         time, cursor = history.cursors.get(source, (-1, {"taken": []}))
-        chosen = history.standing.chosen.get(source, {})
+        chosen = history.live_records.chosen.get(source, {})
         after = [chosen[t].outcome["position"]["start"] for t in sorted(chosen) if t > time]
         last = max(chosen, default=time)
         assert cursor["taken"] + after == [t * 10 for t in range(last + 1)]
@@ -51,7 +51,7 @@ def test_every_position_is_known_once_and_in_order(records: list[Record]) -> Non
 @given(sequences())
 def test_live_runs_are_those_of_kept_states(records: list[Record]) -> None:
     history = LogHistory.of([LogHistory.of(records, "flow").snapshot()], "flow")
-    states = {(p, t) for p, kept in history.standing.states.items() for (t,) in kept}
+    states = {(p, t) for p, kept in history.live_records.states.items() for (t,) in kept}
     assert history.live_runs() == {f"runs/{p}{t}" for p, t in states}
 
 

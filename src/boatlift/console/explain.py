@@ -102,7 +102,7 @@ def _let_live(program: Program, history: LogHistory, monitor: Monitor) -> None:
     Raises:
         DataError: `[CORRUPT]` that is more than any process has.
     """
-    most = MOST_MESSAGES + sum(1 for _ in history.standing.facts())
+    most = MOST_MESSAGES + sum(1 for _ in history.live_records.facts())
     for name, vertex in program.graph.vertices.items():
         if vertex.kind is Kind.SINK:
             continue
@@ -112,7 +112,7 @@ def _let_live(program: Program, history: LogHistory, monitor: Monitor) -> None:
             done = min(done, len(order) - 1)
         monitor.completed(name, Frontier.up_to(done) if order is None else order.prefix(done + 1))
         for edge in program.graph.outputs[name]:
-            collected = history.standing.collected
+            collected = history.live_records.collected
             passed = max(
                 last_number(collected.messages.get(edge.name, ())), last_number(collected.choices.get(name, ()))
             )

@@ -58,7 +58,7 @@ def show_kept(path: Path, *, as_json: bool) -> None:
 
 def kept_in(store: Store, log: Log) -> list[KeptReport]:
     """Gives all that a store keeps, sources first."""
-    graph, standing = recorded_program(log.history.program).graph, log.history.standing
+    graph, standing = recorded_program(log.history.program).graph, log.history.live_records
     counted: set[str] = set()
 
     def fresh(contents: Iterable[Any]) -> tuple[int, int]:

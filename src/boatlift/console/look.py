@@ -49,7 +49,7 @@ def show_rows(
     log = Log.open(opened, flow.name)
     history = log.history
     for name, at in _steps_of_sources(planned, history, processor, time):
-        fact = history.standing.chosen.get(name, {}).get(at)
+        fact = history.live_records.chosen.get(name, {}).get(at)
         if fact is None:
             raise InvalidError(
                 "BAD_OPTION",

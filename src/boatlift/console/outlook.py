@@ -21,7 +21,7 @@ def known_from(history: LogHistory) -> tuple[Program, Monitor]:
     """Return the recorded program, and a monitor that knows what is durable."""
     program = recorded_program(history.program)
     held = {sink: Frontier.up_to(step) for sink, step in sinks_of(program, history).items()}
-    return program, monitor_of(program, LiveRecords.of(history.standing.facts()), held)
+    return program, monitor_of(program, LiveRecords.of(history.live_records.facts()), held)
 
 
 def sinks_of(program: Program, history: LogHistory) -> dict[str, int]:
@@ -35,5 +35,5 @@ def executed_again(history: LogHistory, part: ProcessorPlan) -> list[StepDigest]
     if part.stays or part.kind not in (Kind.STATELESS, Kind.STATEFUL):
         return []
     begin = last_number(maximal_of(part.restore))
-    results = history.standing.results.get(part.name, {})
+    results = history.live_records.results.get(part.name, {})
     return [result for time, result in results.items() if isinstance(time, int) and time > begin]

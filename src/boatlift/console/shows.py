@@ -161,7 +161,7 @@ def show_log(path: Path, *, as_json: bool) -> None:
 def show_checkpoints(path: Path, *, as_json: bool) -> None:
     """Shows the checkpoints that a rollback could choose."""
     history = _open(path).history
-    kept = [state for by_frontier in history.standing.states.values() for state in by_frontier.values()]
+    kept = [state for by_frontier in history.live_records.states.values() for state in by_frontier.values()]
     if as_json:
         _print_json(
             [

@@ -99,7 +99,7 @@ def _words(state: Mapping[str, Any]) -> str:
 
 
 def _unit(history: LogHistory, after: RecoveryPlan, name: str) -> dict[str, int]:
-    standing = history.standing
+    standing = history.live_records
     return {
         "executed": history.last_executed(name),
         "checkpoint": max((last_number(frontier) for frontier in standing.states.get(name, ())), default=-1),

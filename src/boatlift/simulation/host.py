@@ -79,7 +79,7 @@ class SimulatedDriver:
         self._log = Log.open(disk, DATAFLOW)
         self.owner = self._log.claim(Claim("simulated", 0, 0, {"plan": "simulated"}, {}))
         self._commit = GroupCommit(self._log)
-        self.facts = tuple(self._log.history.standing.facts())
+        self.facts = tuple(self._log.history.live_records.facts())
         world.durable(self.facts)  # a write may have become so in the moment in which its owner died
         eager = {name for name, part in settings.recipe.parts.items() if isinstance(part.durability.policy, Eager)}
         self.held = world.open_sinks(self.owner, eager)
@@ -319,7 +319,7 @@ class SimulatedDriver:
 
     def _fail_everything(self) -> None:
         """Fail everything: what was just collected must not be needed by a recovery from what is left."""
-        facts = tuple(Log.open(self._disk, DATAFLOW).history.standing.facts())
+        facts = tuple(Log.open(self._disk, DATAFLOW).history.live_records.facts())
         machine = machine_of(facts, self._world.held, self.settings)
         memory = Memory(self.settings.recipe, self._world.nodes, self._world.kept)
         for order in machine.start():
@@ -354,7 +354,7 @@ def check_nothing_lost(world: World, machine: StateMachine) -> None:
     Raises:
         AssertionError: it does not.
     """
-    collected = machine.durable.standing.collected.states
+    collected = machine.durable.live_records.collected.states
     for name, p in machine.processors.items():
         stable = frontier_of(p.vertex.domain, collected.get(name, ()))
         assert stable <= p.done, f"{name} was stable at {stable}, and recovers to {p.done}"

@@ -58,7 +58,7 @@ def verify(store: Store) -> Iterator[Finding]:
 def _taken_of_pushes(history: LogHistory) -> dict[str, int]:
     """Gives the last number of its input log that each source took that has one, as far as that is known."""
     taken: dict[str, int] = {}
-    for source, chosen in history.standing.chosen.items():
+    for source, chosen in history.live_records.chosen.items():
         for fact in chosen.values():
             position = fact.outcome.get("position") if isinstance(fact.outcome, dict) else None
             if isinstance(position, dict) and position.keys() >= {"first", "last", "base", "rows"}:
@@ -122,7 +122,7 @@ def _left_over(store: Store, log: Log, claims: Sequence[int]) -> Iterator[Findin
 
 
 def _live_runs(history: LogHistory) -> Iterator[RunRef]:
-    for fact in history.standing.facts():
+    for fact in history.live_records.facts():
         for content in contents_of(fact):
             yield from runs_of(content)
 

@@ -2,7 +2,7 @@
 
 In reading order: `domain` (what a time is; epochs), `sequence`, `loop`; `frontier` (downward-closed sets), `loop_frontier`; `times`,
 `time_set`, `loop_times`, `sequence_times`, `order` (what happened: sets of times, and orders, that need not be downward closed);
-`of_domain` (each of these for any domain); `projection` (φ, its laws),
+`of_domain` (each of these for any domain); `written` (how records write times and frontiers); `projection` (φ, its laws),
 `epoch_projections`, `loop_projections`, `sequence_projections`; `laws` (the checker).
 """
 
@@ -22,6 +22,17 @@ from boatlift.times.sequence_projections import FromSequence, ToSequence
 from boatlift.times.sequence_times import SequenceTimes
 from boatlift.times.time_set import TimeSet
 from boatlift.times.times import MutableTimes, Times
+from boatlift.times.written import (
+    Maximal,
+    Time,
+    contains_event,
+    domain_of,
+    is_end,
+    last_epoch,
+    last_number,
+    maximal_of,
+    read_frontier,
+)
 
 __all__ = [
     "EPOCH",
@@ -46,21 +57,30 @@ __all__ = [
     "LoopFrontier",
     "LoopTime",
     "LoopTimes",
+    "Maximal",
     "MutableTimes",
     "Projection",
     "Sequence",
     "SequenceTime",
     "SequenceTimes",
     "Then",
+    "Time",
     "TimeSet",
     "Times",
     "ToSequence",
     "all_times",
     "check_projection",
+    "contains_event",
+    "domain_of",
     "end_of",
     "epochs_cut",
     "frontier_of",
+    "is_end",
+    "last_epoch",
+    "last_number",
     "last_of",
+    "maximal_of",
     "no_times",
+    "read_frontier",
     "silence",
 ]

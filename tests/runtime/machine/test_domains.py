@@ -58,7 +58,9 @@ def test_where_a_batch_ends_is_recorded_and_repeated():
     assert ends[-1] == 4, "what is left at the end is a batch too"
     times = [time for _, _, steps in driver.placed for time, _ in steps]
     assert times == ends
-    again = Driver(with_batch(), LiveRecords.of(driver.machine.durable.standing.facts()), {"out": up_to(4)}, epochs=5)
+    again = Driver(
+        with_batch(), LiveRecords.of(driver.machine.durable.live_records.facts()), {"out": up_to(4)}, epochs=5
+    )
     assert again.machine.processors["p"].cuts.end(len(ends) - 1) == ends[-1], "of what is garbage, the last is known"
 
 
@@ -273,7 +275,7 @@ def test_a_batch_begins_nothing_once_a_stop_was_asked_for():
     driver.go()
     assert driver.machine.finished
     again = Driver(
-        over_sequence(), LiveRecords.of(driver.machine.durable.standing.facts()), {"out": up_to(-1)}, epochs=4
+        over_sequence(), LiveRecords.of(driver.machine.durable.live_records.facts()), {"out": up_to(-1)}, epochs=4
     )
     again.go()
     runs = {name: [order for order in again.of(instructions.Execute) if order.processor == name] for name in "pb"}

@@ -53,7 +53,7 @@ def admit(machine: StateMachine, history: LogHistory, now: Mapping[str, Any]) ->
 
 def _executed_again(machine: StateMachine) -> list[str]:
     """Names those that have less than what is recorded of them as executed."""
-    results = machine.durable.standing.results
+    results = machine.durable.live_records.results
     return [
         name
         for name, p in machine.processors.items()
@@ -64,7 +64,7 @@ def _executed_again(machine: StateMachine) -> list[str]:
 
 def _goes_on_with_what_is_recorded(machine: StateMachine) -> bool:
     """Tells whether something that is recorded has still to be taken."""
-    chosen = machine.durable.standing.chosen
+    chosen = machine.durable.live_records.chosen
     return any(any(p.waiting.values()) or p.running for p in machine.processors.values()) or any(
         last_epoch(chosen.get(source.name, ())) > last_number(maximal_of(source.done)) for source in machine.sources
     )

@@ -153,7 +153,7 @@ class Host:
             self._deliveries.open()
             self._machine = StateMachine(
                 self._program,
-                self._decisions.standing(),
+                self._decisions.live_records(),
                 {name: Frontier.up_to(step) for name, step in self._deliveries.held.items()},
                 together=self._engine.together,
                 awaited=self._engine.awaited,

@@ -57,7 +57,7 @@ class Overrides:
                 f"with those under which that step was skipped, or begin with a new store and new sinks",
             )
         self._accept = accept
-        self._standing = history.standing
+        self._live_records = history.live_records
         self._accepted = history.decided(ACCEPTED)
         self._skipped = history.decided(SKIPPED)
         self._plan = plan
@@ -93,14 +93,14 @@ class Overrides:
         logger.warning("on the record: step %s of %s, which fails, takes %s%s", take.number, processor, senders, more)
         return [Override(FAILED, processor, take.number, error.message, messages)]
 
-    def standing(self) -> LiveRecords:
+    def live_records(self) -> LiveRecords:
         """Gives the facts that replays are held to: where differences are accepted, those that are no results."""
-        facts = self._standing.facts()
+        facts = self._live_records.facts()
         return LiveRecords.of(fact for fact in facts if not (self._accept and isinstance(fact, StepDigest)))
 
     def note(self, processor: str, number: int, digest: str) -> None:
         """Puts on the record that a result is not the recorded one, if it is not and that is accepted."""
-        recorded = self._standing.results.get(processor, {}).get(number)
+        recorded = self._live_records.results.get(processor, {}).get(number)
         if self._accept and recorded is not None and recorded.digest != digest:
             said = f"{processor} gave digest {digest} at time {number} on replay, where {recorded.digest} was recorded"
             self._put_on_record(ACCEPTED, processor, number, said)

@@ -23,7 +23,7 @@ def recorded_steps(plan: Plan, closed: Mapping[str, int], history: LogHistory) -
     sent = dict(closed)  # in the times of whoever takes it: of a batch, those with which its epochs ended
     for name, unit in plan.units.items():
         if unit.takes_by_choice:
-            chosen = history.standing.chosen.get(name, {})
+            chosen = history.live_records.chosen.get(name, {})
             recorded[name] = sent[name] = last_epoch(chosen)
             if unit.recomputation is not None and chosen:
                 sent[name] = int(chosen[recorded[name]].taken or 0)
@@ -34,7 +34,7 @@ def recorded_steps(plan: Plan, closed: Mapping[str, int], history: LogHistory) -
 
 def readings(plan: Plan, history: LogHistory) -> dict[tuple[str, int], Reading]:
     """Gives what was read of sources' steps, where it was noted."""
-    results = history.standing.results
+    results = history.live_records.results
     return {
         (name, time): Reading(result.rows, result.digest)
         for name in plan.sources

@@ -21,12 +21,11 @@ from boatlift.storage.records.facts import (
     LoopEnd,
     Truncation,
     contents_of,
-    largest_within,
     left_of,
     maximal_of,
 )
 from boatlift.storage.records.live import LiveRecords
-from boatlift.times import AnyFrontier, Sequence, all_times, frontier_of
+from boatlift.times import AnyFrontier, Sequence, all_times, frontier_of, read_frontier
 
 __all__ = ["DurableFacts"]
 
@@ -50,13 +49,13 @@ class DurableFacts:
     Facts that name states or messages wait until those are durable, and hold up nobody else's.
 
     Attributes:
-        standing: What is durable, and stands.
+        live_records: The durable facts that stand.
         version: Grows whenever something has been done, or states or messages on their way may be others.
     """
 
     def __init__(self, graph: RecoveryGraph, monitor: Monitor, standing: LiveRecords) -> None:
         self._graph, self._monitor = graph, monitor
-        self.standing = standing
+        self.live_records = standing
         self._next: list[Fact] = []
         self._keeping: list[_Kept] = []
         self._to_keep: list[Persist] = []
@@ -122,13 +121,14 @@ class DurableFacts:
                 if sender in sent:
                     sent[sender].append(fact.time)
             elif isinstance(fact, Checkpoint) and fact.processor in found:
-                before = largest_within(self.standing.states.get(fact.processor, {}), fact.frontier)
-                found[fact.processor] &= frontier_of(self._graph.vertices[fact.processor].domain, before or ())
+                before = self.live_records.checkpoint_within(fact.processor, read_frontier(fact.frontier))
+                domain = self._graph.vertices[fact.processor].domain
+                found[fact.processor] &= frontier_of(domain, () if before is None else before.frontier)
         return {name: limit & clear_of(limit.domain, sent[name]) for name, limit in found.items()}
 
     def contents(self) -> Iterator[Any]:
         """Gives what facts name: of those that stand, and of those that are on their way."""
-        for fact in chain(self.standing.facts(), self._on_the_way()):
+        for fact in chain(self.live_records.facts(), self._on_the_way()):
             yield from contents_of(fact)
 
     def _on_the_way(self) -> Iterator[Fact]:
@@ -146,7 +146,7 @@ class DurableFacts:
             raise InternalError("INTERNAL", f"write {number} cannot be durable: {self._number} was the last")
         became = [fact for n in list(self._under_way) if n <= number for fact in self._under_way.pop(n)]
         for fact in became:
-            self.standing.apply(fact)
+            self.live_records.apply(fact)
             self._report(fact)
         self.version += any(isinstance(fact, LoggedMessage | Checkpoint | Determinant) for fact in became)
         return became
@@ -155,7 +155,7 @@ class DurableFacts:
         """Drops what belongs to an execution that is gone; the cut itself becomes durable with the next write."""
         fixed = {p: maximal_of(plan.fixed(p)) for p in plan.processors}
         cut = Truncation(fixed, {e.name: fixed[e.source] for e in self._graph.edges.values()})
-        self.standing.apply(cut)
+        self.live_records.apply(cut)
         self.version += 1
         # In place, so that what is durable under a number is durable.
         for number, facts in self._under_way.items():

@@ -29,7 +29,7 @@ def facts_of(
     p: Processor, step: Step, outcome: Any, sent: Mapping[str, Any], result: StepDigest | None, durable: DurableFacts
 ) -> Iterator[Fact]:
     """Gives what is to become durable of a step that a processor has just done, in the order in which it is to."""
-    standing, durability, late = durable.standing, p.durability, list[Fact]()
+    standing, durability, late = durable.live_records, p.durability, list[Fact]()
     if p.vertex.chooses and step.key not in standing.chosen.get(p.name, {}):
         choice = Determinant(p.name, step.key, step.taken, outcome)
         if durability.recorded or p.vertex.kind is Kind.SOURCE:
@@ -86,7 +86,7 @@ def state_of(p: Processor, durable: DurableFacts) -> Iterator[Fact]:
         return
     kept = p.durability.state_every is not None or p.durability.keeps_inputs
     for edge, receiver in p.receivers if p.stateless or kept else ():
-        known = durable.standing.sent.get(edge.name, {})
+        known = durable.live_records.sent.get(edge.name, {})
         for time, content in p.sent[edge.name].items():
             if not (time in known or receiver.came_before(edge, time)):
                 yield LoggedMessage(edge.name, time, content)  # or None: that nothing was sent is as good
@@ -104,10 +104,10 @@ def _state_of(p: Processor, durable: DurableFacts, *, with_messages: bool = True
         yield from p.unrecorded
     p.unrecorded.clear()
     frontier = maximal_of(p.done)
-    if not frontier or frontier in durable.standing.states.get(p.name, {}):
+    if not frontier or frontier in durable.live_records.states.get(p.name, {}):
         return
     if p.durability.keeps_inputs:  # that nothing came since is as good as what came
-        if frontier[-1] not in durable.standing.taken.get(p.name, {}):
+        if frontier[-1] not in durable.live_records.taken.get(p.name, {}):
             yield LoggedInput(p.name, frontier[-1], frontier, (), None)
     else:
         yield Checkpoint(p.name, frontier, p.state)
@@ -115,7 +115,7 @@ def _state_of(p: Processor, durable: DurableFacts, *, with_messages: bool = True
 
 def _messages_of(p: Processor, durable: DurableFacts) -> Iterator[Fact]:
     for edge, messages in p.sent.items():
-        known = durable.standing.sent.get(edge, {})
+        known = durable.live_records.sent.get(edge, {})
         for time, content in messages.items():
             if time not in known:
                 yield LoggedMessage(edge, time, content)

@@ -199,7 +199,7 @@ class StateMachine:
             self.monitor.holds(p.name, [held.frontier for held in p.states])
 
     def _compare(self, p: Processor, step: Step, event: events.StepDone) -> None:
-        recorded = self.durable.standing.results.get(p.name, {}).get(step.key)
+        recorded = self.durable.live_records.results.get(p.name, {}).get(step.key)
         if recorded is not None and event.digest is not None and recorded.digest != event.digest:
             raise DivergedError(
                 "DIVERGED",
@@ -266,7 +266,7 @@ class StateMachine:
         self.transitions.tell("plan", plan.describe())
         self.monitor.recovered(plan)
         self.durable.cut(plan)
-        self._given += carry_out(plan, self.processors, self.durable.standing)
+        self._given += carry_out(plan, self.processors, self.durable.live_records)
         self._failed = set()
         self._moved = set(self.processors)
 
@@ -336,7 +336,7 @@ class StateMachine:
             self._did(source, step, dict.fromkeys(source.sent, source.positions), None)
 
     def _chosen(self, p: Processor) -> Mapping[Any, Determinant]:
-        return self.durable.standing.chosen.get(p.name, {})
+        return self.durable.live_records.chosen.get(p.name, {})
 
     def _begin(self, p: Processor, step: Step, upcoming: Iterator[Step]) -> None:
         """Executes a step, unless what it gives is known; and some that come after it with it, if that is better."""
@@ -366,7 +366,7 @@ class StateMachine:
         return tuple(self._take(p, step) for step in steps)
 
     def _known(self, p: Processor, step: Step) -> dict[str, Any] | None:
-        return keeping.messages_known(p, step, self.durable.standing)
+        return keeping.messages_known(p, step, self.durable.live_records)
 
     def _take(self, p: Processor, step: Step) -> instructions.StepInput:
         chosen = self._chosen(p).get(step.key)

@@ -10,9 +10,8 @@ from boatlift.runtime.machine.instructions import Cancel, Instruction
 from boatlift.runtime.machine.kinds.batch import BatchEpochs
 from boatlift.runtime.machine.kinds.ends import SourceEnd
 from boatlift.runtime.machine.kinds.processor import Processor
-from boatlift.storage.records.facts import largest_within, maximal_of, within
 from boatlift.storage.records.live import LiveRecords
-from boatlift.times import AnyFrontier, last_of
+from boatlift.times import AnyFrontier, last_of, read_frontier
 
 __all__ = ["carry_out"]
 
@@ -45,13 +44,11 @@ def carry_out(plan: RecoveryPlan, processors: Mapping[str, Processor], standing:
 
 def _restore(p: Processor, frontier: AnyFrontier, standing: LiveRecords) -> None:
     """Gives a processor its state: the last that was kept, and what it took since, to be taken again. Its policy may have changed."""
-    goal = maximal_of(frontier)
-    at = largest_within(standing.states.get(p.name, {}), goal)
-    state = None if at is None else standing.states[p.name][at]
+    state = standing.checkpoint_within(p.name, frontier)
     p.state = None if state is None else state.content
-    before = () if state is None else state.frontier
+    before = read_frontier(() if state is None else state.frontier)
     taken = standing.taken.get(p.name, {}).values()
-    p.rebuild = deque(t for t in taken if t.messages and within(t.time, goal) and not within(t.time, before))
+    p.rebuild = deque(t for t in taken if t.messages and frontier.contains(t.time) and not before.contains(t.time))
 
 
 def _take_back(plan: RecoveryPlan, p: Processor, standing: LiveRecords) -> Iterator[Instruction]:

@@ -1,17 +1,25 @@
-"""Facts of processors in any time domain: what was chosen, sent, taken and kept. One immutable record each.
+"""Facts of processors in any time domain: determinants, messages, logged inputs, checkpoints. One immutable record each.
 
-A time is an int (epochs, numbers of events), an (edge, n) or an (epoch, i, …). A frontier is written as its maximal elements; that
-they are of one domain makes plain what lies within (`within`).
+Times and frontiers stand in them as `times/written.py` writes them: a frontier is the tuple of its maximal times.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
-from boatlift.times import LAST, AnyFrontier
+from boatlift.times import (
+    AnyFrontier,
+    Maximal,
+    Time,
+    contains_event,
+    end_of,
+    last_epoch,
+    last_number,
+    maximal_of,
+    read_frontier,
+)
 
 __all__ = [
     "Checkpoint",
@@ -26,36 +34,28 @@ __all__ = [
     "StepDigest",
     "Time",
     "Truncation",
-]
-__all__ += [
     "contents_of",
-    "largest_within",
+    "ends_within",
     "last_epoch",
     "last_number",
     "left_of",
     "maximal_of",
-    "over",
     "stands",
-    "subset",
-    "within",
 ]
-
-Time = int | tuple[int | str, ...]
-Maximal = tuple[Time, ...]
-"""A frontier: its maximal elements, in order."""
 
 
 class Recorded(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What all records have: immutable, refused if it has fields this version does not know."""
+    """The base of all records: immutable, and refused if a field is not known to this version."""
 
 
 class Determinant(Recorded, frozen=True, tag="chosen"):
-    """The choices of a processor at a time: its determinants.
+    """The determinants of a step: the outcomes of all choices that its processor made.
 
     Attributes:
-        time: In a sequence domain the number of the event.
-        taken: In a sequence domain the edge that was next; of a batch the epoch with which its coarse epoch ended.
-        outcome: What the processor itself chose: positions, a clock, a seed, an answer from outside.
+        time: The time of the step; in a sequence domain the number of the event.
+        taken: In a sequence domain the edge of the message that the event took; of a batch the last epoch that its
+            coarse epoch holds.
+        outcome: The processor's own choices: position, clock, seed, an answer from outside.
     """
 
     processor: str
@@ -65,10 +65,10 @@ class Determinant(Recorded, frozen=True, tag="chosen"):
 
 
 class LoopEnd(Recorded, frozen=True, tag="ended"):
-    """A round was the last of its loop, at a processor in it: at no time after it was anything sent.
+    """A round was the last of its loop at a processor in the loop: the processor sent nothing after it.
 
     Attributes:
-        upto: Known up to here only; None: to the end of the loop.
+        upto: The processor is known to have sent nothing up to this time only; None: up to the end of the loop.
     """
 
     processor: str
@@ -77,7 +77,7 @@ class LoopEnd(Recorded, frozen=True, tag="ended"):
 
 
 class LoggedMessage(Recorded, frozen=True, tag="sent"):
-    """The message that an edge's sender sent at a time of its own; None: it sent nothing."""
+    """The message that an edge's sender sent at a time of its own; None: the sender sent nothing."""
 
     edge: str
     time: Time
@@ -85,11 +85,12 @@ class LoggedMessage(Recorded, frozen=True, tag="sent"):
 
 
 class StepDigest(Recorded, frozen=True, tag="result"):
-    """The digest of all that a processor made of a time, to be compared when it runs again; and what that cost.
+    """The digest of all that a processor made of a step, compared when the step runs again; and what the step cost.
 
     Attributes:
-        rows: How many rows it took.
-        milliseconds: How long it took.
+        time: The time of the step; in a sequence domain the number of the event.
+        rows: Number of rows that the step took.
+        milliseconds: How long the step took.
     """
 
     processor: str
@@ -100,7 +101,7 @@ class StepDigest(Recorded, frozen=True, tag="result"):
 
 
 class Checkpoint(Recorded, frozen=True, tag="state"):
-    """A processor's state at a frontier: a checkpoint."""
+    """A processor's state at a frontier."""
 
     processor: str
     frontier: Maximal
@@ -108,7 +109,9 @@ class Checkpoint(Recorded, frozen=True, tag="state"):
 
 
 class LoggedInput(Recorded, frozen=True, tag="taken"):
-    """What a processor that keeps its inputs took at a time: with all before, a checkpoint of the frontier that ends with it.
+    """The input of a step, of a processor that logs its inputs (`History`).
+
+    With all logged inputs before, it stands for a checkpoint at the frontier that ends with this step.
 
     Attributes:
         messages: (edge, sender's time, message) each.
@@ -122,10 +125,10 @@ class LoggedInput(Recorded, frozen=True, tag="taken"):
 
 
 class Truncation(Recorded, frozen=True, tag="cut"):
-    """A recovery: what stands before this, beyond these frontiers, belongs to an execution that is gone.
+    """A recovery: earlier facts beyond these frontiers belong to an execution that is gone.
 
     Attributes:
-        processors: Processor to the frontier up to which its choices, results and states stay.
+        processors: Processor to the frontier up to which its determinants, digests and states stay.
         messages: Edge to the times of its sender whose messages stay.
     """
 
@@ -134,11 +137,11 @@ class Truncation(Recorded, frozen=True, tag="cut"):
 
 
 class GarbageCollection(Recorded, frozen=True, tag="collected"):
-    """What nobody will ask for again.
+    """Facts that no recovery will need again.
 
     Attributes:
-        states: Processor to its stable frontier: of the states within, only the last is kept, and no result.
-        choices: Processor to the frontier within which only the last choice is kept: what comes next builds on it.
+        states: Processor to its stable frontier: of the states within, only the last is kept, and no digest.
+        choices: Processor to the frontier within which only the last determinant is kept: the next one builds on it.
         messages: Edge to the times of its sender whose messages are garbage.
     """
 
@@ -151,7 +154,7 @@ Fact = Determinant | LoopEnd | LoggedMessage | StepDigest | Checkpoint | LoggedI
 
 
 def contents_of(fact: Fact) -> tuple[Any, ...]:
-    """Gives what a fact names and does not hold: states and messages, which must be durable before it."""
+    """Return the payloads that a fact names: states and messages, which must be durable before the fact is."""
     match fact:
         case LoggedMessage(message=content) | Checkpoint(content=content):
             return () if content is None else (content,)
@@ -161,78 +164,50 @@ def contents_of(fact: Fact) -> tuple[Any, ...]:
             return ()
 
 
-def maximal_of(frontier: AnyFrontier) -> Maximal:
-    """Gives a frontier as it is written."""
-    return tuple(sorted(frontier.maximal))
-
-
-def last_epoch(times: Iterable[Time]) -> int:
-    """Gives the last of some epochs, as of a frontier; -1 if there is none."""
-    return max((time for time in times if isinstance(time, int)), default=-1)
-
-
-def last_number(frontier: Maximal) -> int:
-    """Gives the number of the last time of a frontier: the epoch, or in a sequence the event; -1 if there is none."""
-    events = [time[1] for time in frontier if isinstance(time, tuple) and isinstance(time[0], str)]
-    return sum(int(n) + 1 for n in events) - 1 if events else last_epoch(frontier)
-
-
-def within(time: Time, frontier: Maximal) -> bool:
-    """Tells whether a time lies within a frontier; the number of an event, whether that event is one of a prefix."""
-    if not frontier:
-        return False
-    last: Any = frontier[0] if len(frontier) == 1 else max(frontier)
-    if isinstance(last, int) or isinstance(last[0], int):
-        return bool(time <= last)
-    reached: dict[str, int] = dict(frontier)  # type: ignore[arg-type] # (edge, n) each
-    if isinstance(time, int):
-        return time < sum(n + 1 for n in reached.values())
-    edge, n = time
-    return bool(n <= reached.get(edge, -1))  # type: ignore[arg-type, operator]
-
-
-def largest_within(frontiers: Iterable[Maximal], limit: Maximal) -> Maximal | None:
-    """Gives the largest of some frontiers, each of which is within or around every other, that lies within a limit; None if none does."""
-    largest: Maximal | None = None
-    for frontier in frontiers:
-        if subset(frontier, limit) and (largest is None or subset(largest, frontier)):
-            largest = frontier
-    return largest
-
-
-def subset(frontier: Maximal, other: Maximal) -> bool:
-    """Tells whether one frontier lies within another."""
-    return all(within(time, other) for time in frontier)
-
-
 def stands(fact: Fact, cut: Truncation) -> bool:
-    """Tells whether a fact that came before a cut is left by it."""
+    """Return whether a fact outlives a later truncation unchanged."""
+    limits = cut.messages if isinstance(fact, LoggedMessage) else cut.processors
     match fact:
-        case LoggedMessage(edge, time):
-            return edge not in cut.messages or within(time, cut.messages[edge])
-        case Determinant(processor, time) | StepDigest(processor, time) | LoggedInput(processor, time):
-            return processor not in cut.processors or within(time, cut.processors[processor])
-        case LoopEnd(processor, time, upto):
-            limit = cut.processors.get(processor)
-            return limit is None or (over(time, limit) if upto is None else within(upto, limit))
-        case Checkpoint(processor, frontier):
-            return processor not in cut.processors or subset(frontier, cut.processors[processor])
+        case LoggedMessage(edge=name) | Determinant(processor=name) | StepDigest(processor=name):
+            pass
+        case LoggedInput(processor=name) | LoopEnd(processor=name) | Checkpoint(processor=name):
+            pass
+        case _:
+            return True
+    return name not in limits or _is_within(fact, read_frontier(limits[name]))
+
+
+def _is_within(fact: Fact, limit: AnyFrontier) -> bool:
+    match fact:
+        case LoggedMessage(time=time) | LoggedInput(time=time):
+            return limit.contains(time)
+        case Determinant(time=time) | StepDigest(time=time):
+            return contains_event(limit, time)
+        case Checkpoint(frontier=frontier):
+            return read_frontier(frontier) <= limit
+        case LoopEnd():
+            return ends_within(fact, limit)
         case _:
             return True
 
 
+def ends_within(end: LoopEnd, limit: AnyFrontier) -> bool:
+    """Return whether a frontier holds all times that the end of a loop tells of."""
+    *outer, _ = end.time
+    return limit.contains(end_of(tuple(outer), len(outer)) if end.upto is None else end.upto)
+
+
 def left_of(fact: Fact, cut: Truncation) -> Fact | None:
-    """Gives what a cut leaves of a fact that came before it; None if nothing."""
+    """Return what a truncation leaves of an earlier fact; None if nothing.
+
+    Of a loop that ended beyond the truncation, the rounds within stay known to be empty.
+    """
     if stands(fact, cut):
         return fact
     if isinstance(fact, LoopEnd):
-        limit: Any = max(cut.processors[fact.processor], default=())
         *outer, n = fact.time
-        if (*outer, n + 1) <= limit:
-            return LoopEnd(fact.processor, fact.time, limit)
+        limit = read_frontier(cut.processors[fact.processor])
+        if limit.contains((*outer, n + 1)):
+            (last,) = limit.maximal
+            return LoopEnd(fact.processor, fact.time, last)
     return None
-
-
-def over(last: tuple[int, ...], frontier: Maximal) -> bool:
-    """Tells whether the end of the rounds that one was the last of lies within a frontier."""
-    return within((*last[:-1], LAST), frontier)

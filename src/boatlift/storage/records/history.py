@@ -30,7 +30,7 @@ class LogHistory:
             nothing was recorded before.
         cursors: Source to (time, cursor): what positions up to and including that time have taken.
         committed: Sink to the last time that it was known to hold when that was recorded last.
-        standing: The facts of processors that stand.
+        live_records: The facts of processors that no later fact has taken away.
         decisions: What the user decided about single steps, or may have to, by what, who and step.
         stopped: Nothing was recorded since an owner stopped in good order.
         resumed: Nothing was but the claim of one that begins where that owner ended, and claims of others that were refused or
@@ -42,7 +42,7 @@ class LogHistory:
     environment: dict[str, Any] = field(default_factory=dict)
     cursors: dict[str, tuple[int, dict[str, Any]]] = field(default_factory=dict)
     committed: dict[str, int] = field(default_factory=dict)
-    standing: LiveRecords = field(default_factory=LiveRecords)
+    live_records: LiveRecords = field(default_factory=LiveRecords)
     decisions: dict[tuple[str, str, int], Override] = field(default_factory=dict)
     stopped: bool = False
     resumed: bool = False
@@ -78,7 +78,7 @@ class LogHistory:
             case Stopped() | Admitted():
                 pass
             case _:
-                self.standing.apply(record)
+                self.live_records.apply(record)
 
     def snapshot(self) -> Snapshot:
         """Gives the record that can stand for all before it."""
@@ -88,21 +88,23 @@ class LogHistory:
             environment=self.environment if self._claimed is None else self._claimed,
             cursors=dict(self.cursors),
             committed=dict(self.committed),
-            facts=tuple(self.standing.facts()),
+            facts=tuple(self.live_records.facts()),
             decided=tuple(self.decisions.values()),
         )
 
     def live_runs(self) -> set[str]:
         """Names all runs that a fact names: those that something may still ask for."""
-        return {run.name for fact in self.standing.facts() for content in contents_of(fact) for run in runs_of(content)}
+        return {
+            run.name for fact in self.live_records.facts() for content in contents_of(fact) for run in runs_of(content)
+        }
 
     def last_closed(self, source: str) -> int:
         """Gives the last time that a source has closed, -1 if it has closed none."""
-        return max(last_epoch(self.standing.chosen.get(source, {})), self.cursors.get(source, (-1, {}))[0])
+        return max(last_epoch(self.live_records.chosen.get(source, {})), self.cursors.get(source, (-1, {}))[0])
 
     def last_executed(self, processor: str) -> int:
         """Gives the number of the last time that a processor is known to have executed, -1 if there is none."""
-        standing = self.standing
+        standing = self.live_records
         return max(
             last_epoch(standing.results.get(processor, ())),
             last_number(standing.collected.states.get(processor, ())),
@@ -115,7 +117,7 @@ class LogHistory:
         A record of it comes after the fact, and older versions made none of what a sink was found to hold. But whatever was collected
         rested on the sink, so its stable frontier says as much.
         """
-        return max(self.committed.get(sink, -1), last_number(self.standing.collected.states.get(sink, ())))
+        return max(self.committed.get(sink, -1), last_number(self.live_records.collected.states.get(sink, ())))
 
     def decided(self, what: str) -> set[tuple[str, int]]:
         """Gives the steps that something was decided about (`accepted`, `skipped`), each with its processor or sink."""
@@ -136,5 +138,5 @@ class LogHistory:
         self.dataflow = snapshot.dataflow
         self.program, self.environment = snapshot.program, snapshot.environment
         self.cursors, self.committed = dict(snapshot.cursors), dict(snapshot.committed)
-        self.standing = LiveRecords.of(snapshot.facts)
+        self.live_records = LiveRecords.of(snapshot.facts)
         self.decisions = {(each.what, each.who, each.time): each for each in snapshot.decided}

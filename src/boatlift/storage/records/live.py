@@ -1,10 +1,9 @@
-"""What facts mean now: a pure fold over them."""
+"""The live records: a pure fold over facts, from which truncations and garbage collections take away."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from boatlift.storage.records.facts import (
@@ -19,29 +18,27 @@ from boatlift.storage.records.facts import (
     StepDigest,
     Time,
     Truncation,
-    largest_within,
+    ends_within,
     left_of,
-    over,
     stands,
-    subset,
-    within,
 )
+from boatlift.times import AnyFrontier, contains_event, read_frontier
 
 __all__ = ["LiveRecords"]
 
 
 @dataclass(slots=True)
 class LiveRecords:
-    """The facts that stand: those that no later fact has cut or collected.
+    """The facts that no later fact has truncated or collected.
 
-    Law: folding `facts()` gives the same again. So they can be written in place of all before.
+    Law: folding `facts()` gives the same live records. So they can be written in place of all facts before.
 
     Attributes:
-        chosen, results, taken: Processor to time to fact, in the order in which they came.
+        chosen, results, taken: Processor to time to fact, in the order of the log.
         ended: Processor to the last rounds that are known.
         states: Processor to frontier to fact.
         sent: Edge to sender's time to fact.
-        collected: What is garbage, in one.
+        collected: All garbage collections, in one.
     """
 
     chosen: dict[str, dict[Time, Determinant]] = field(default_factory=dict)
@@ -54,14 +51,14 @@ class LiveRecords:
 
     @classmethod
     def of(cls, facts: Iterable[Fact]) -> LiveRecords:
-        """Folds facts in order."""
-        standing = cls()
+        """Return the live records of some facts, folded in order."""
+        live = cls()
         for fact in facts:
-            standing.apply(fact)
-        return standing
+            live.apply(fact)
+        return live
 
     def apply(self, fact: Fact) -> None:
-        """Takes the next fact in."""
+        """Add the next fact, or carry out the truncation or collection that it records."""
         match fact:
             case Determinant(processor, time):
                 self.chosen.setdefault(processor, {})[time] = fact
@@ -76,12 +73,12 @@ class LiveRecords:
             case LoggedMessage(edge, time):
                 self.sent.setdefault(edge, {})[time] = fact
             case Truncation():
-                self._cut(fact)
+                self._truncate(fact)
             case GarbageCollection():
                 self._collect(fact)
 
     def facts(self) -> Iterator[Fact]:
-        """Gives what stands."""
+        """Yield the live facts, and before them the garbage collections in one."""
         if self.collected != GarbageCollection({}, {}, {}):
             yield self.collected
         parts: tuple[dict[str, dict[Any, Any]], ...]
@@ -90,31 +87,39 @@ class LiveRecords:
             for facts in part.values():
                 yield from facts.values()
 
-    def _cut(self, cut: Truncation) -> None:
-        def kept(fact: Any) -> bool:
+    def checkpoint_within(self, processor: str, limit: AnyFrontier) -> Checkpoint | None:
+        """Return a processor's largest checkpoint within a limit; None if there is none.
+
+        The checkpoints of a processor are a chain: of two frontiers one is within the other.
+        """
+        largest: Checkpoint | None = None
+        reached = read_frontier(())
+        for checkpoint in self.states.get(processor, {}).values():
+            frontier = read_frontier(checkpoint.frontier)
+            if frontier <= limit and (largest is None or reached <= frontier):
+                largest, reached = checkpoint, frontier
+        return largest
+
+    def _truncate(self, cut: Truncation) -> None:
+        def outlives(fact: Any) -> bool:
             return stands(fact, cut)
 
         for part in (self.chosen, self.results, self.states, self.taken):
             for processor in cut.processors:
-                _keep(part, processor, kept)
+                _keep(part, processor, outlives)
         for processor, ended in self.ended.items():
             left = {time: left_of(fact, cut) for time, fact in ended.items()}
             self.ended[processor] = {time: fact for time, fact in left.items() if isinstance(fact, LoopEnd)}
         for edge in cut.messages:
-            _keep(self.sent, edge, kept)
+            _keep(self.sent, edge, outlives)
 
     def _collect(self, garbage: GarbageCollection) -> None:
-        for processor, stable in garbage.states.items():
-            _keep(self.results, processor, partial(_outside, stable))
-            state = largest_within(self.states.get(processor, ()), stable)
-            _keep(self.states, processor, partial(_from_state_on, state))
-            _keep(self.taken, processor, partial(_outside, state or ()))
-        for processor, stable in garbage.choices.items():
-            last = max((time for time in self.chosen.get(processor, ()) if within(time, stable)), default=None)
-            _keep(self.chosen, processor, partial(_needed, stable, last))
-            _keep(self.ended, processor, partial(_ends_outside, stable))
-        for edge, needless in garbage.messages.items():
-            _keep(self.sent, edge, partial(_outside, needless))
+        for processor, maximal in garbage.states.items():
+            self._collect_states(processor, read_frontier(maximal))
+        for processor, maximal in garbage.choices.items():
+            self._collect_determinants(processor, read_frontier(maximal))
+        for edge, maximal in garbage.messages.items():
+            self._collect_messages(edge, read_frontier(maximal))
         before = self.collected
         self.collected = GarbageCollection(
             {**before.states, **garbage.states},
@@ -122,21 +127,22 @@ class LiveRecords:
             {**before.messages, **garbage.messages},
         )
 
+    def _collect_states(self, processor: str, stable: AnyFrontier) -> None:
+        _keep(self.results, processor, lambda fact: not contains_event(stable, fact.time))
+        base = self.checkpoint_within(processor, stable)
+        if base is not None:
+            last = read_frontier(base.frontier)
+            _keep(self.states, processor, lambda fact: fact is base or not read_frontier(fact.frontier) <= last)
+            _keep(self.taken, processor, lambda fact: not last.contains(fact.time))
 
-def _outside(frontier: Maximal, fact: StepDigest | LoggedMessage | LoggedInput) -> bool:
-    return not within(fact.time, frontier)
+    def _collect_determinants(self, processor: str, stable: AnyFrontier) -> None:
+        within = (time for time in self.chosen.get(processor, ()) if contains_event(stable, time))
+        last: Any = max(within, default=None)
+        _keep(self.chosen, processor, lambda fact: fact.time == last or not contains_event(stable, fact.time))
+        _keep(self.ended, processor, lambda fact: not ends_within(fact, stable))
 
-
-def _ends_outside(frontier: Maximal, fact: LoopEnd) -> bool:
-    return not (over(fact.time, frontier) if fact.upto is None else within(fact.upto, frontier))
-
-
-def _from_state_on(last: Maximal | None, fact: Checkpoint) -> bool:
-    return last is None or fact.frontier == last or not subset(fact.frontier, last)
-
-
-def _needed(stable: Maximal, last: Time | None, fact: Determinant) -> bool:
-    return fact.time == last or not within(fact.time, stable)
+    def _collect_messages(self, edge: str, needless: AnyFrontier) -> None:
+        _keep(self.sent, edge, lambda fact: not needless.contains(fact.time))
 
 
 def _keep(part: dict[str, dict[Any, Any]], name: str, kept: Callable[[Any], bool]) -> None:

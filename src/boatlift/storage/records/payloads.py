@@ -89,9 +89,10 @@ def payload_of(content: Any) -> Payload:
     Raises:
         DataError: `[CORRUPT]` the JSON is neither.
     """
-    source = isinstance(content, Mapping) and "position" in content
     try:
-        return msgspec.convert(content, SourcePayload if source else RunsPayload)
+        if isinstance(content, Mapping) and "position" in content:
+            return msgspec.convert(content, SourcePayload)
+        return msgspec.convert(content, RunsPayload)
     except msgspec.ValidationError as error:
         raise _corrupt(f"a payload cannot be read: {error}") from error
 

@@ -26,15 +26,12 @@ from boatlift.storage.records.facts import (
 )
 from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.records.records import Claim, Cursor, Override, Record, SinkCommit, Snapshot
-from boatlift.times import LAST
+from boatlift.times import Domain, Maximal, Sequence, Time, domain_of, is_end
 
 __all__ = ["MOST_NESTED", "fault_of", "fault_of_value"]
 
 MOST_NESTED = 100
 """A value nests no deeper: far below the depth at which Python's own encoders give up, far above what a program needs."""
-
-FIRST_ROUND = -1
-"""The least number in a time of a loop: that of a loop which nothing entered."""
 
 _PLAIN = frozenset((str, int, float, bool, type(None)))
 _NAME = re.compile(r"[A-Za-z0-9_.:>-]{1,300}")
@@ -141,38 +138,30 @@ def _is_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def _of_times(times: Iterable[Any]) -> Iterator[str]:
-    yield from (f"{time!r} is no time" for time in times if _shape_of(time) is None or _ends(time))
+def _of_times(times: Iterable[Time]) -> Iterator[str]:
+    yield from (f"{time!r} is no time" for time in times if _domain_of(time) is None or is_end(time))
 
 
-def _of_frontiers(frontiers: dict[str, Any]) -> Iterator[str]:
+def _of_frontiers(frontiers: dict[str, Maximal]) -> Iterator[str]:
     yield from _of_names(frontiers)
     for frontier in frontiers.values():
         yield from _of_frontier(frontier, ends=True)
 
 
-def _of_frontier(frontier: tuple[Any, ...], *, ends: bool) -> Iterator[str]:
-    """Yield what is wrong with a frontier.
+def _of_frontier(frontier: Maximal, *, ends: bool) -> Iterator[str]:
+    """Yield the fault of a frontier, if there is one.
 
     Args:
-        frontier: Its maximal elements.
-        ends: Whether it may hold all epochs, or all events of an edge.
+        frontier: The maximal elements.
+        ends: Whether the frontier may hold all epochs, or all deliveries of an edge.
     """
-    shapes = {_shape_of(time) for time in frontier}
-    if None in shapes or len(shapes) > 1 or (not ends and any(map(_ends, frontier))):
+    domains = {_domain_of(time) for time in frontier}
+    if None in domains or len(domains) > 1 or (not ends and any(map(is_end, frontier))):
         yield f"{frontier!r} is no frontier"
 
 
-def _shape_of(time: Any) -> str | int | None:
-    """Return what kind of time this is, the same for all times of one domain; None if it is none."""
-    if isinstance(time, int):
-        return "epoch" if 0 <= time <= LAST else None
-    if len(time) == 2 and isinstance(time[0], str) and isinstance(time[1], int):
-        return "event" if _is_name(time[0]) and 0 <= time[1] <= LAST else None
-    rounds = len(time) > 1 and all(isinstance(n, int) and FIRST_ROUND <= n <= LAST for n in time)
-    return len(time) if rounds else None
-
-
-def _ends(time: Any) -> bool:
-    """Whether a time stands for the end of all epochs, or of all events of an edge."""
-    return time == LAST if isinstance(time, int) else isinstance(time[0], str) and time[1] == LAST
+def _domain_of(time: Time) -> Domain[Any] | None:
+    domain = domain_of(time)
+    if isinstance(domain, Sequence) and isinstance(time, tuple) and not _is_name(str(time[0])):
+        return None
+    return domain
