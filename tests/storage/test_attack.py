@@ -38,7 +38,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         freed = numbers[-2]
         content = f"state {owner}".encode() * 9
         store.create(f"runs/{owner}", content)
-        position = {"first": numbers[-1], "last": numbers[-1], "base": 0, "rows": 1}
+        position = {"rows": 1, "input_log": numbers[-1]}
         log.append([Determinant("orders", owner, None, {"position": position, "clock": 1, "seed": 2}), gave(owner)])
         log.append([saved(owner, run_of(content, f"runs/{owner}")), Cursor("orders", owner, {"last": freed})])
         stable = {"orders": (owner,), "sums": (owner,)}
@@ -48,7 +48,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if owner:
             store.delete(f"runs/{owner - 1}")
     last = inputs.append([Push("last", 1, b"", 0)], b"rows")
-    position = {"first": last, "last": last, "base": 0, "rows": 1}
+    position = {"rows": 1, "input_log": last}
     log.append([Determinant("orders", OWNERS, None, {"position": position, "clock": 1, "seed": 2})])
     log.append([Stopped()])
     assert list(verify(store)) == []

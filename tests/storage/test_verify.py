@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from boatlift.errors import Finding
+from boatlift.storage.input_log import InputLog
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log, name_of
-from boatlift.storage.records.codec import FORMAT_VERSION
+from boatlift.storage.records.codec import FORMAT_VERSION, Push
+from boatlift.storage.records.facts import Determinant
 from boatlift.storage.store import Store
 from boatlift.storage.verify import verify
 from support.facts import CLAIM, gave, made, run_of, saved, small_store, stable
@@ -204,3 +206,32 @@ def test_a_run_of_a_checkpoint_that_is_gone_meanwhile_is_no_loss(tmp_path: Path)
     assert errors(Moving(tmp_path)) == []
     store.delete("runs/1")
     assert [(finding.name, finding.condition) for finding in errors(store)] == [("runs/1", "MISSING_OBJECT")]
+
+
+def with_input_log(root: Path, *positions: object) -> LocalStore:
+    """A store in which a source that no connector is keeps three objects of rows, and recorded these positions."""
+    store = LocalStore.open(root, create=True)
+    log = Log.open(store, "flow")
+    token = log.claim(CLAIM)
+    rows = InputLog(store, log.store_id, "sensors")
+    rows.claim(token, 0)
+    for part in ("a", "b", "c"):
+        rows.append([Push(part, 1, part.encode(), 0)], b"rows")
+    log.append([Determinant("sensors", at, None, {"position": each}) for at, each in enumerate(positions)])
+    return store
+
+
+def test_a_lost_input_is_found_of_any_source_that_keeps_its_rows_in_the_store(tmp_path: Path) -> None:
+    store = with_input_log(tmp_path, {"upto": "b", "input_log": 3}, {"upto": "c", "input_log": 4})
+    assert list(verify(store)) == []
+    store.delete("input/sensors/000000000004")
+    assert [(finding.name, finding.condition) for finding in verify(store)] == [
+        ("input/sensors/000000000004", "MISSING_OBJECT")
+    ]
+
+
+def test_a_position_that_does_not_name_its_input_raises_no_alarm(tmp_path: Path) -> None:
+    unknown = [{"upto": "c"}, {"first": 2, "last": 4, "base": 0, "rows": 3}, {"input_log": None}, 5, None]
+    store = with_input_log(tmp_path, *unknown)
+    store.delete("input/sensors/000000000004")
+    assert list(verify(store)) == []

@@ -13,7 +13,8 @@ from boatlift.storage.records.codec import decode_group, decode_identity, versio
 from boatlift.storage.records.damage import RESTORE
 from boatlift.storage.records.facts import contents_of
 from boatlift.storage.records.history import LogHistory
-from boatlift.storage.records.payloads import runs_of
+from boatlift.storage.records.live import LiveRecords
+from boatlift.storage.records.payloads import input_log_of, runs_of
 from boatlift.storage.records.records import RunRef
 from boatlift.storage.stops import STOPS, last_mark, mark_of
 from boatlift.storage.store import Store
@@ -51,20 +52,17 @@ def verify(store: Store) -> Iterator[Finding]:
         return
     yield from _check_end(store, log)
     yield from _check_runs(store, log.history)
-    yield from verify_input(store, log.store_id, _taken_of_pushes(log.history))
+    yield from verify_input(store, log.store_id, _newest_inputs(log.history.live_records))
     yield from _left_over(store, log, claims)
 
 
-def _taken_of_pushes(history: LogHistory) -> dict[str, int]:
-    """Gives the last number of its input log that each source took that has one, as far as that is known."""
-    taken: dict[str, int] = {}
-    for source, chosen in history.live_records.chosen.items():
-        for fact in chosen.values():
-            position = fact.outcome.get("position") if isinstance(fact.outcome, dict) else None
-            if isinstance(position, dict) and position.keys() >= {"first", "last", "base", "rows"}:
-                newest = position["keys" if "keys" in position else "last"]
-                taken[source] = max(taken.get(source, 0), newest if isinstance(newest, int) else 0)
-    return taken
+def _newest_inputs(live: LiveRecords) -> dict[str, int]:
+    """Return, by source, the number of the newest object of its input log that a recorded step rests on, if known."""
+    newest = {
+        source: max((input_log_of(fact.outcome) for fact in chosen.values()), default=0)
+        for source, chosen in live.chosen.items()
+    }
+    return {source: number for source, number in newest.items() if number}
 
 
 def _check_object(store: Store, name: str) -> Iterator[Finding]:

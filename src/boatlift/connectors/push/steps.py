@@ -15,6 +15,7 @@ from boatlift.connectors.kit.declared_columns import columns_of, struct_of
 from boatlift.dataflow.contracts import Delivery, Json
 from boatlift.errors import DataError, InvalidError
 from boatlift.storage.input_log import InputLog
+from boatlift.storage.records.payloads import INPUT_LOG
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -92,7 +93,10 @@ class PushedSteps:
             "digest": _hex(digest),
         }
         log = self._attached
-        return position if isinstance(log, InputLog) else {**position, "keys": log.keys_up_to(last)}
+        if isinstance(log, InputLog):
+            return {**position, INPUT_LOG: last}
+        keys = log.keys_up_to(last)
+        return {**position, "keys": keys, INPUT_LOG: keys}
 
     def is_full(self, position: Json) -> bool:
         """Tells whether a position reached the limit of a step."""

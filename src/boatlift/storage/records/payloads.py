@@ -16,16 +16,23 @@ from boatlift.storage.records.damage import RESTORE
 from boatlift.storage.records.records import RunRef
 
 __all__ = [
+    "INPUT_LOG",
     "NOTHING",
     "Payload",
     "RunsPayload",
     "SourcePayload",
     "contents_with",
+    "input_log_of",
     "names_of_runs",
     "payload_of",
     "runs_of",
     "to_json",
 ]
+
+
+INPUT_LOG = "input_log"
+"""The entry of a position that names an object: the number of the newest object of the source's input log that the step
+rests on. Each source that keeps its rows in the store writes it, so that `verify` misses what is lost."""
 
 
 class SourcePayload(msgspec.Struct, frozen=True):
@@ -127,6 +134,20 @@ def runs_of(content: Any) -> Iterator[RunRef]:
     """Yield the runs that the JSON of a payload names; none for a source's, or for JSON that is no payload."""
     if isinstance(content, dict):
         yield from (msgspec.convert(run, RunRef) for run in content.get("runs", ()))
+
+
+def input_log_of(outcome: Any) -> int:
+    """Return the number of the newest object of an input log that a source's step rests on.
+
+    Args:
+        outcome: Of the step's determinants.
+
+    Returns:
+        0 if the position does not say: the source has no input log, or wrote the position before `INPUT_LOG` existed.
+    """
+    position = outcome.get("position") if isinstance(outcome, Mapping) else None
+    number = position.get(INPUT_LOG) if isinstance(position, Mapping) else None
+    return number if isinstance(number, int) else 0
 
 
 def names_of_runs(contents: Iterable[Any]) -> set[str]:
