@@ -99,7 +99,7 @@ def _records(graph: RecoveryGraph, monitor: Monitor) -> Iterator[tuple[Callable[
             monitor.completed(name, Frontier.up_to(at))
             match vertex.kind:
                 case Kind.SOURCE:
-                    yield (lambda p=name: monitor.durable_input(p, at)), name  # type: ignore[misc]  # noqa: B023
+                    yield (lambda p=name: monitor.durable_determinants(p, at)), name  # type: ignore[misc]  # noqa: B023
                 case Kind.SINK:
                     yield (lambda p=name: monitor.committed(p, Frontier.up_to(at))), name  # type: ignore[misc]  # noqa: B023
                 case _ if (at + layer) % LAYERS == 0:

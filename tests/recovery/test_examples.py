@@ -231,24 +231,24 @@ class TestShortcuts:
         """The input of time 1 is lost and read again, differently: what `middle` chose for it must not be taken for the truth."""
         graph = row(deterministic=False)
         monitor = Monitor(graph)
-        monitor.durable_input("input", 0)
+        monitor.durable_determinants("input", 0)
         monitor.completed("input", up_to(1))
         for time in (0, 1):
             monitor.durable_determinants("middle", time)
             monitor.completed("middle", up_to(time))
         failure = monitor.plan({"input"})
         assert not failure.frontier("middle")
-        assert failure.truncations()["middle"] == up_to(0)
+        assert failure.fixed("middle") == up_to(0)
         monitor.recovered(failure)
-        monitor.durable_input("input", 1)
+        monitor.durable_determinants("input", 1)
         monitor.completed("input", up_to(1))
-        assert monitor.may_release("output", up_to(0))
-        assert not monitor.may_release("output", up_to(1))
+        assert monitor.releasable("output", [up_to(0)])
+        assert not monitor.releasable("output", [up_to(1)])
 
     def test_4_also_of_one_that_stays_where_it_is(self):
         graph = row(deterministic=False)
         monitor = Monitor(graph)
-        monitor.durable_input("input", 0)
+        monitor.durable_determinants("input", 0)
         monitor.completed("input", up_to(1))
         monitor.completed("middle", up_to(0))
         for time in (0, 1):  # time 1 is being executed
@@ -258,14 +258,14 @@ class TestShortcuts:
         assert failure.processors["middle"].stays
         assert failure.processors["middle"].fixed == Frontier.up_to(0)
         monitor.recovered(failure)
-        monitor.durable_input("input", 1)
-        assert not monitor.may_release("output", up_to(1))
+        monitor.durable_determinants("input", 1)
+        assert not monitor.releasable("output", [up_to(1)])
 
     def test_5_nothing_is_stable_that_its_processor_has_not_completed(self):
         graph = row(Kind.STATELESS)
         monitor = Monitor(graph)
         for time in range(6):
-            monitor.durable_input("input", time)
+            monitor.durable_determinants("input", time)
         monitor.committed("output", up_to(5))
         monitor.completed("middle", up_to(2))
         assert (

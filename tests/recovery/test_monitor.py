@@ -95,8 +95,6 @@ class Execution:
     def tell(self, monitor, fact):
         kind, p, time = fact
         match kind:
-            case "choice" if self.graph.vertices[p].kind is Kind.SOURCE:
-                monitor.durable_input(p, time)
             case "choice":
                 monitor.durable_determinants(p, time)
             case "checkpoint":
@@ -106,7 +104,7 @@ class Execution:
 
     def release(self, p):
         time = self.released[p] + 1
-        if time <= self.completed[p] and self.monitor.may_release(p, up_to(time)):
+        if time <= self.completed[p] and self.monitor.releasable(p, [up_to(time)]):
             self.released[p] = time
             self.report(("commit", p, time))
             self.plan_of(self.graph.vertices.keys())  # whatever fails after it
@@ -177,7 +175,7 @@ def test_one_rebuilt_from_all_facts_in_any_order_answers_the_same(seed):
     for p, vertex in run.graph.vertices.items():
         if vertex.kind is Kind.SINK:
             for time in range(13):
-                assert run.monitor.may_release(p, up_to(time)) == rebuilt.may_release(p, up_to(time))
+                assert run.monitor.releasable(p, [up_to(time)]) == rebuilt.releasable(p, [up_to(time)])
 
 
 @settings(max_examples=60)
@@ -209,37 +207,39 @@ class TestRelease:
     def test_a_deterministic_pipeline_releases_as_soon_as_its_positions_are_durable(self):
         graph = RecoveryGraph([Vertex(p, v.kind) for p, v in GRAPH.vertices.items()], list(GRAPH.edges.values()))
         monitor = Monitor(graph)
-        assert not monitor.may_release("output", up_to(0))
-        monitor.durable_input("input", 1)
-        assert not monitor.may_release("output", up_to(0))
-        monitor.durable_input("input", 0)
-        assert monitor.may_release("output", up_to(0))
-        assert monitor.may_release("output", up_to(1))
-        assert not monitor.may_release("output", up_to(2))
+        assert not monitor.releasable("output", [up_to(0)])
+        monitor.durable_determinants("input", 1)
+        assert not monitor.releasable("output", [up_to(0)])
+        monitor.durable_determinants("input", 0)
+        assert monitor.releasable("output", [up_to(0)])
+        assert monitor.releasable("output", [up_to(1)])
+        assert not monitor.releasable("output", [up_to(2)])
 
     def test_recorded_choices_release_as_soon_as_they_are_durable(self):
         monitor = ready()
-        monitor.durable_input("input", 0)
-        assert not monitor.may_release("output", up_to(0))
+        monitor.durable_determinants("input", 0)
+        assert not monitor.releasable("output", [up_to(0)])
         monitor.durable_determinants("state", 0)
-        assert monitor.may_release("output", up_to(0))
+        assert monitor.releasable("output", [up_to(0)])
 
     def test_unrecorded_ones_wait_for_the_checkpoint_and_leave_together(self):
         monitor = ready()
         for time in (0, 1):
-            monitor.durable_input("input", time)
-        assert not monitor.may_release("output", up_to(1))
+            monitor.durable_determinants("input", time)
+        assert not monitor.releasable("output", [up_to(1)])
         monitor.durable_checkpoint("state", up_to(1))
-        assert monitor.may_release("output", up_to(1))
-        assert not monitor.may_release("output", up_to(0)), "time 1 could not be sent again, and time 0 not be repeated"
+        assert monitor.releasable("output", [up_to(1)])
+        assert not monitor.releasable("output", [up_to(0)]), (
+            "time 1 could not be sent again, and time 0 not be repeated"
+        )
 
     def test_what_was_released_may_be(self):
         monitor = ready()
         for time in (0, 1):
-            monitor.durable_input("input", time)
+            monitor.durable_determinants("input", time)
         monitor.durable_checkpoint("state", up_to(1))
         monitor.committed("output", up_to(1))
-        assert monitor.may_release("output", up_to(0))
+        assert monitor.releasable("output", [up_to(0)])
 
 
 class TestCollection:
@@ -248,18 +248,18 @@ class TestCollection:
     def test_inputs_are_acknowledged_once_nobody_reads_them_again(self):
         monitor = ready()
         for time in (0, 1):
-            monitor.durable_input("input", time)
+            monitor.durable_determinants("input", time)
         monitor.durable_checkpoint("state", up_to(0))
-        assert last_of(monitor.acknowledgeable("input")) == -1
+        assert last_of(monitor.settled("input")) == -1
         monitor.committed("output", up_to(0))
-        assert last_of(monitor.acknowledgeable("input")) == 0
+        assert last_of(monitor.settled("input")) == 0
         assert (last_of(monitor.stable("state")), last_of(monitor.stable("output"))) == (0, 0)
 
     def test_what_is_collected_cannot_be_gone_back_to(self):
         monitor = Monitor(GRAPH)
         monitor.durable_input_below("input", up_to(4))
         for time in range(8):
-            monitor.durable_input("input", time)
+            monitor.durable_determinants("input", time)
         with pytest.raises(
             DataError, match=r"input can only be restored to times 0…4 or later, but state keeps no times"
         ):
@@ -273,7 +273,7 @@ class TestCollection:
     def test_messages_are_dropped_when_their_receiver_is_stable(self):
         monitor = ready()
         for time in (0, 1):
-            monitor.durable_input("input", time)
+            monitor.durable_determinants("input", time)
             monitor.sent("input->state", time)
         monitor.durable_checkpoint("state", up_to(0))
         monitor.committed("output", up_to(0))
@@ -294,7 +294,7 @@ def test_a_sink_that_was_given_too_much_is_named():
 
 def test_reports_of_the_wrong_kind_are_refused():
     monitor = Monitor(GRAPH)
-    for report in (monitor.durable_input, monitor.durable_checkpoint, monitor.durable_input_below):
+    for report in (monitor.durable_checkpoint, monitor.durable_input_below):
         with pytest.raises(InternalError):
             report("output", 0)
     with pytest.raises(InternalError):
@@ -308,13 +308,13 @@ def test_a_message_that_stands_for_a_time_stays_while_another_of_that_time_is_ne
     pairs = [("in", "p"), ("p", "a"), ("p", "q"), ("q", "b")]
     monitor = Monitor(RecoveryGraph(vertices, [Edge(f"{p}-{q}", p, q) for p, q in pairs]))
     for time in (0, 1):
-        monitor.durable_input("in", time)
+        monitor.durable_determinants("in", time)
         for name in ("in", "p", "a"):
             monitor.completed(name, up_to(time))
     monitor.durable_determinants("p", 0)
     for edge in ("p-a", "p-q"):
         monitor.durable_message(edge, 1)
-    assert monitor.may_release("a", up_to(1))
+    assert monitor.releasable("a", [up_to(1)])
     monitor.committed("a", up_to(1))
     assert monitor.stable("a") == up_to(1)
     assert monitor.needless("p-a") == up_to(-1)

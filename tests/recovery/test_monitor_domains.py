@@ -112,7 +112,7 @@ class TestRounds:
             ],
         )
         monitor = Monitor(graph)
-        monitor.durable_input("in", 0)
+        monitor.durable_determinants("in", 0)
         monitor.completed("head", LoopFrontier(self.LOOP, (0, 2)))
         for time in ((0, 0), (0, 1), (0, 2)):
             monitor.durable_determinants("head", time)
@@ -120,9 +120,9 @@ class TestRounds:
 
     def test_an_epoch_leaves_the_loop_when_its_last_round_is_known(self):
         monitor = self.monitor()
-        assert not monitor.may_release("out", Frontier.up_to(0))
+        assert not monitor.releasable("out", [Frontier.up_to(0)])
         monitor.durable_end("head", (0, 2))
-        assert monitor.may_release("out", Frontier.up_to(0))
+        assert monitor.releasable("out", [Frontier.up_to(0)])
 
     def test_who_has_no_rounds_has_no_last(self):
         with pytest.raises(InternalError, match="in has no rounds"):
@@ -141,7 +141,7 @@ class TestFloor:
         monitor = Monitor(self.GRAPH)
         monitor.retain({p: Frontier.up_to(last) for p, last in floor.items()})
         for time in range(10):
-            monitor.durable_input("in", time)
+            monitor.durable_determinants("in", time)
         for p in self.GRAPH.vertices:
             monitor.completed(p, Frontier.up_to(9))
         for time in (2, 5, 8):
@@ -152,7 +152,7 @@ class TestFloor:
     def test_nothing_beyond_it_is_garbage(self):
         monitor = self.monitor({"in": 3, "sum": 3})
         assert monitor.stable("sum") == Frontier.up_to(8)
-        assert (monitor.collectable("sum"), monitor.acknowledgeable("in")) == (Frontier.up_to(3), Frontier.up_to(3))
+        assert (monitor.collectable("sum"), monitor.settled("in")) == (Frontier.up_to(3), Frontier.up_to(3))
         assert monitor.knowledge()["sum"].checkpoints == [Frontier.up_to(t) for t in (2, 5, 8)]
         assert list(monitor.knowledge()["in"].determinants) == [4, 5, 6, 7, 8, 9]
 
@@ -160,6 +160,6 @@ class TestFloor:
         monitor = self.monitor({"in": 3, "sum": 3})
         monitor.stable("sum")
         monitor.retain({})
-        assert monitor.acknowledgeable("in") == Frontier.up_to(8)
+        assert monitor.settled("in") == Frontier.up_to(8)
         assert monitor.collectable("sum") == Frontier.up_to(8)
         assert monitor.knowledge()["sum"].checkpoints == [Frontier.up_to(8)]

@@ -27,7 +27,7 @@ def monitored():
     """Checkpoint at 100, positions up to 110, one sink at 107, one at 105."""
     monitor = Monitor(GRAPH)
     for time in range(111):
-        monitor.durable_input("flights", time)
+        monitor.durable_determinants("flights", time)
     monitor.durable_checkpoint("delays", up_to(100))
     monitor.committed("answers", up_to(107))
     monitor.committed("history", up_to(105))
@@ -50,7 +50,8 @@ def test_who_goes_back_to_where_and_what_replays():
     assert {p: plan.processors[p].replay for p in ("flights", "clean", "delays")} == dict.fromkeys(
         ("flights", "clean", "delays"), range(101, 111)
     )
-    assert plan.truncations() == dict.fromkeys(ALL, up_to(110))
+    assert plan.recorded
+    assert {p: plan.fixed(p) for p in ALL} == dict.fromkeys(ALL, up_to(110))
     assert not any(plan.queues.values())
     assert not any(part.stays for part in plan.processors.values())
 
@@ -73,7 +74,7 @@ def test_it_is_told_with_the_reasons():
 
 def test_a_fresh_start_truncates_nothing():
     plan = Monitor(GRAPH).plan(ALL)
-    assert plan.truncations() == {}
+    assert not plan.recorded
     assert {p: (last_of(plan.frontier(p)), last_of(plan.fixed(p))) for p in ALL} == dict.fromkeys(ALL, (-1, -1))
     assert plan.describe().splitlines()[0] == "flights reads on from the start"
     assert "delays starts with empty state" in plan.describe()
@@ -104,7 +105,7 @@ def test_survivors_stay_and_put_back_what_they_hold():
     assert plan.queues["clean->delays"] == tuple(range(101, 108))
     assert "clean stays where it is, at times 0…107" in plan.describe()
     assert "the messages of 101…107 are put back on clean->delays" in plan.describe()
-    assert plan.truncations()["clean"] == up_to(110)
+    assert plan.fixed("clean") == up_to(110)
     assert not plan.processors["answers"].stays, "it is asked what it holds, whoever failed"
 
 

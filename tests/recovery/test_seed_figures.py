@@ -66,7 +66,7 @@ class TestFigure3:
         dataflow.word(A, "two")
         dataflow.over(A)
         monitor = Monitor(self.GRAPH)
-        monitor.durable_input("words", A)
+        monitor.durable_determinants("words", A)
         for name in self.GRAPH.vertices:
             monitor.completed(name, UP_TO_A)
         checkpoint = dataflow.selected(UP_TO_A)
@@ -196,6 +196,5 @@ class TestAProjectionThatBreaksItsLaws:
 
 def test_records_of_another_graph_are_refused():
     monitor = Monitor(TestFigure3.GRAPH)
-    for report in (monitor.durable_input, monitor.durable_determinants):
-        with pytest.raises(DataError, match=r"\[PROGRAM_CHANGED\] .* with clean, which this one has not"):
-            report("clean", 0)
+    with pytest.raises(DataError, match=r"\[PROGRAM_CHANGED\] .* with clean, which this one has not"):
+        monitor.durable_determinants("clean", 0)

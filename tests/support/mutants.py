@@ -349,7 +349,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "in-turn": Mutant(
         "a sink that takes one time after the other is given what only all together may leave",
-        {(Monitor, "in_turn"): lambda _self, _sink, frontier: frontier},
+        {(Monitor, "one_epoch_at_a_time"): lambda _self, _sink, frontier: frontier},
     ),
     "log-alone": Mutant(
         "what can be repeated is computed from the log alone, not from the checkpoint on",

@@ -1,7 +1,7 @@
 """The monitor: learns record by record what is durable, and answers the three questions (design, section 4; seed 002, 4.2).
 
 1. After a failure: where does each processor restart? `plan`
-2. What can be deleted, which inputs acknowledged? `collectable`, `acknowledgeable`
+2. What can be deleted, which inputs acknowledged? `collectable`, `settled`
 3. Which outputs may leave? `releasable`
 """
 
@@ -58,11 +58,6 @@ class Monitor:
         self._at_most: Mapping[str, AnyFrontier] = {}
 
     # -- reports ------------------------------------------------------------------------------------------------------
-
-    def durable_input(self, source: str, time: int) -> None:
-        """Learns that the positions of a source's time are durable."""
-        self._of(source, Kind.SOURCE)
-        self.durable_determinants(source, time)
 
     def durable_input_below(self, source: str, frontier: AnyFrontier) -> None:
         """Learns that a source's positions of these times are gone, and the cursor after them is durable.
@@ -163,7 +158,14 @@ class Monitor:
             self._knowledge.pop(sender, None)
 
     def retain(self, floor: Mapping[str, AnyFrontier]) -> None:
-        """Sets what is not to be collected beyond, so that one can go back there; a processor without a floor has none."""
+        """Set the floor of each processor: nothing beyond it is collected, so that a rollback to there stays possible.
+
+        No command sets a floor yet. It stands here because collection is the one place that a rollback to an older point
+        needs, and the laws of `collectable` hold with and without it.
+
+        Args:
+            floor: Processor to its floor; a processor that is left out has none.
+        """
         for name, reported in self._reported.items():
             reported.floor = floor.get(name)
             self._forget(name)
@@ -232,15 +234,6 @@ class Monitor:
         outputs = (self.needless(edge.name) for edge in self._graph.outputs[processor])
         return reduce(and_, outputs, self.collectable(processor))
 
-    def acknowledgeable(self, source: str) -> AnyFrontier:
-        """Gives the times of a source whose inputs nobody will read again."""
-        self._of(source, Kind.SOURCE)
-        return self.settled(source)
-
-    def may_release(self, sink: str, times: AnyFrontier) -> bool:
-        """Tells whether a sink may be given all these times: whether they would stay fixed if everything failed now."""
-        return self.releasable(sink, [times]) is not None
-
     def releasable(self, sink: str, prefixes: Sequence[AnyFrontier]) -> AnyFrontier | None:
         """Gives the largest of some frontiers that a sink may be given, in one act; None if it may be given none.
 
@@ -260,10 +253,11 @@ class Monitor:
             )
         return self._releases[asked]
 
-    def in_turn(self, sink: str, frontier: AnyFrontier) -> AnyFrontier | None:
-        """Gives how much of what a sink may be given in one act it may be given epoch by epoch: it may die after any.
+    def one_epoch_at_a_time(self, sink: str, frontier: AnyFrontier) -> AnyFrontier | None:
+        """Return the part of a releasable frontier that a sink may be given epoch by epoch; None for no part.
 
-        Where all can be repeated that is all of it.
+        The sink may die after any of the epochs, so each prefix must be releasable by itself. Where every step is
+        reproducible that is the whole frontier.
         """
         held = self._of(sink, Kind.SINK).checkpoints[0]
         if frontier <= held or not self._surprises:

@@ -119,10 +119,6 @@ class RecoveryPlan:
         """Gives f(p), widened: the times that are certain to come out as they did."""
         return self.processors[processor].fixed
 
-    def truncations(self) -> dict[str, AnyFrontier]:
-        """Gives processor to the times of its logs that stay; empty if nothing was ever recorded."""
-        return {name: self.fixed(name) for name in self.processors} if self.recorded else {}
-
     def describe(self) -> str:
         """Tells people who goes back to where, and why no later: a line each, senders before receivers."""
         return "\n".join([*map(str, self.processors.values()), *self.describe_queues()])

@@ -419,7 +419,7 @@ class StateMachine:
         limit = self._leave.limit(sink.name)
         prefixes = [prefix for prefix in sink.prefixes() if limit is None or prefix <= limit]
         at_once = self.monitor.releasable(sink.name, prefixes) if prefixes else None
-        frontier = None if at_once is None else self.monitor.in_turn(sink.name, at_once)
+        frontier = None if at_once is None else self.monitor.one_epoch_at_a_time(sink.name, at_once)
         if frontier is not None:
             sink.placing = frontier
             steps = tuple((t, came) for t, came in sink.staged.items() if frontier.contains(t))
