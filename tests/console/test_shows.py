@@ -14,7 +14,7 @@ import pytest
 import boatlift as bl
 from boatlift.connectors.parquet.sink import ParquetSink
 from boatlift.console.shows import show_checkpoints, show_log, show_plan, show_verification
-from boatlift.storage.log import name_of
+from boatlift.storage.log_reader import name_of
 from boatlift.storage.records.facts import Checkpoint
 from boatlift.storage.records.payloads import contents_with
 from connectors.conformance import context, put

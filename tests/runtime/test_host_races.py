@@ -14,7 +14,7 @@ from boatlift.errors import FencedError
 from boatlift.runtime.host import host
 from boatlift.runtime.host.host import Host
 from boatlift.storage.local import LocalStore
-from boatlift.storage.log import LOG
+from boatlift.storage.log_reader import LOG
 from boatlift.storage.records.codec import decode_group
 from boatlift.storage.records.facts import StepDigest
 from boatlift.storage.records.records import RunRef

@@ -8,7 +8,8 @@ from typing import Any
 
 from boatlift.dataflow import Outcome
 from boatlift.storage.local import LocalStore
-from boatlift.storage.log import LOG, Log
+from boatlift.storage.log import Log
+from boatlift.storage.log_reader import LOG
 from boatlift.storage.records.codec import decode_group
 from boatlift.storage.records.facts import Determinant, StepDigest
 from support.facts import Unsynced

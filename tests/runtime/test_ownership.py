@@ -18,7 +18,8 @@ from boatlift.runtime.host import host
 from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.inspect.processes import Life, life_of, this_process
-from boatlift.storage.log import Log, name_of
+from boatlift.storage.log import Log
+from boatlift.storage.log_reader import name_of
 from boatlift.storage.records.codec import FORMAT_VERSION
 from boatlift.storage.records.records import Claim
 from support.hostile_stores import in_format

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from boatlift.errors import Finding
+from boatlift.storage.identities import IDENTITIES
 from boatlift.storage.input_log import MEMO_AFTER, InputLog
 from boatlift.storage.local import LocalStore
-from boatlift.storage.log import IDENTITIES, Log
+from boatlift.storage.log import Log
 from boatlift.storage.records.codec import Push
 from boatlift.storage.records.facts import Determinant, GarbageCollection
 from boatlift.storage.records.records import Cursor, Stopped

@@ -12,7 +12,8 @@ from boatlift.errors import FencedError, InternalError, UnavailableError
 from boatlift.storage.filesystem import RealFileSystem
 from boatlift.storage.group_writer import GroupWriter
 from boatlift.storage.local import LocalStore
-from boatlift.storage.log import Log, name_of
+from boatlift.storage.log import Log
+from boatlift.storage.log_reader import name_of
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.records import Record
 from support.facts import CLAIM, gave, made, stable

@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boatlift.errors import DataError
+from boatlift.storage.identities import BEGUN, IDENTITY
 from boatlift.storage.local import LocalStore
-from boatlift.storage.log import BEGUN, IDENTITY, Log, name_of
+from boatlift.storage.log import Log
+from boatlift.storage.log_reader import name_of
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.records import Claim, Record, SinkCommit, Stopped
 from support.facts import CLAIM, Unsynced, gave, made, sequences, stable

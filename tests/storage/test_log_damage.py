@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from boatlift.errors import BoatliftError, DataError
+from boatlift.storage.identities import BEGUN, IDENTITIES, IDENTITY, TRUNCATED
 from boatlift.storage.local import LocalStore
-from boatlift.storage.log import BEGUN, IDENTITIES, IDENTITY, TRUNCATED, Log, name_of
+from boatlift.storage.log import Log
+from boatlift.storage.log_reader import name_of
 from boatlift.storage.records.codec import Header, decode_group, encode_group
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.store import Store

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from boatlift.errors import DataError, FencedError, InternalError, UnavailableError
 from boatlift.storage.filesystem import RealFileSystem
+from boatlift.storage.identities import IDENTITY
 from boatlift.storage.local import LocalStore
-from boatlift.storage.log import CLAIM_ATTEMPTS, IDENTITY, Log, name_of
+from boatlift.storage.log import CLAIM_ATTEMPTS, Log
+from boatlift.storage.log_reader import name_of
 from boatlift.storage.records.codec import FORMAT_VERSION
 from boatlift.storage.records.records import Claim
 from support.facts import CLAIM, Unsynced, last_made, made

@@ -10,7 +10,8 @@ import pytest
 from boatlift.errors import Finding
 from boatlift.storage.input_log import InputLog
 from boatlift.storage.local import LocalStore
-from boatlift.storage.log import Log, name_of
+from boatlift.storage.log import Log
+from boatlift.storage.log_reader import name_of
 from boatlift.storage.records.codec import FORMAT_VERSION, Push
 from boatlift.storage.records.facts import Determinant
 from boatlift.storage.store import Store

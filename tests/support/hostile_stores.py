@@ -11,7 +11,7 @@ import msgspec
 import xxhash
 
 from boatlift.dataflow import Outcome
-from boatlift.storage.log import name_of
+from boatlift.storage.log_reader import name_of
 from boatlift.storage.records import facts, records
 from boatlift.storage.records.codec import Header, checksum_of, decode_group, encode_group
 from boatlift.storage.records.payloads import contents_with

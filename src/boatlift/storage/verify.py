@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 import xxhash
 
 from boatlift.errors import BoatliftError, DataError, Finding
+from boatlift.storage.identities import IDENTITIES
 from boatlift.storage.input_log import INPUT, verify_input
-from boatlift.storage.log import IDENTITIES, LOG, Log, name_of
+from boatlift.storage.log import Log
+from boatlift.storage.log_reader import LOG, name_of
 from boatlift.storage.records.codec import decode_group, decode_identity, version_of
 from boatlift.storage.records.damage import RESTORE
 from boatlift.storage.records.facts import contents_of

@@ -1,0 +1,264 @@
+"""The log as a reader sees it: from the newest object to its manifest, and forward from there.
+
+`docs/formats/log.md` describes the bytes, and what a reader refuses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from boatlift.errors import DataError
+from boatlift.storage.identities import BEGUN, IDENTITY, TRUNCATED, Identities
+from boatlift.storage.records.codec import Header, checksum_of, decode_group
+from boatlift.storage.records.damage import RESTORE
+from boatlift.storage.records.history import LogHistory
+from boatlift.storage.records.records import Claim, Record, Snapshot
+from boatlift.storage.stops import last_mark, newest_mark
+from boatlift.storage.store import Store
+
+__all__ = ["FIRST", "LOG", "Group", "LogReader", "name_of", "number_of"]
+
+LOG = "log/"
+FIRST = 1
+
+READ_ATTEMPTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One object of the log."""
+
+    header: Header
+    records: tuple[Record, ...]
+    checksum: bytes
+
+
+class LogReader:
+    """The log of one dataflow, read to its end. Reading writes nothing, and a process that writes meanwhile does not disturb it.
+
+    Args:
+        store: The store that holds the log.
+        dataflow: The dataflow whose log it must be; empty takes the store's own.
+
+    Attributes:
+        history: The meaning of the records.
+        last: The number of the newest object, 0 for none.
+        manifest: The number of the newest manifest, 0 for none.
+        owner: The token of the owner that wrote the newest object, 0 for none.
+        predecessor: The token of the owner before that one, 0 for none.
+        written_at: When the newest object was written, in milliseconds since 1970, 0 if unknown.
+    """
+
+    def __init__(self, store: Store, dataflow: str) -> None:
+        self._store = store
+        self._identities = Identities(store, dataflow)
+        self._reset()
+
+    @property
+    def dataflow(self) -> str:
+        """The dataflow's name; empty until the store has told it."""
+        return self._identities.dataflow
+
+    @property
+    def store_id(self) -> str:
+        """The id that tells the store, and copies of it, from all others; empty before the first claim of a new one."""
+        return self._identities.store_id
+
+    def load(self) -> None:
+        """Read the log to its end.
+
+        Raises:
+            DataError: `[MISSING_OBJECT]` an object that must be there is not, also when *all* of the log is gone;
+                `[CORRUPT]` an object is damaged or out of place; `[NEWER_FORMAT]`; `[STORE_OF_ANOTHER_DATAFLOW]`.
+        """
+        numbers = self._numbers()
+        for _ in range(READ_ATTEMPTS):
+            try:
+                self._read(numbers)
+            except DataError as error:
+                # An owner may have written and truncated since the numbers were listed: then there is a newer last one.
+                before, numbers = numbers, self._numbers()
+                if error.condition != "MISSING_OBJECT" or before[-1:] == numbers[-1:]:
+                    raise
+            else:
+                return
+        self._read(numbers)
+
+    def groups(self) -> Iterator[Group]:
+        """Yield the objects from the newest manifest on, in order, each read again."""
+        for number in range(self.manifest or FIRST, self.last + 1):
+            yield self._group(number)
+
+    def claims(self) -> Iterator[int]:
+        """Yield the tokens of all owners that there ever were, the newest first.
+
+        Raises:
+            DataError: `[MISSING_OBJECT]`, `[CORRUPT]` one of the claims is not as it was written.
+        """
+        token, predecessor = self.owner, self.predecessor
+        while token:
+            header = self._group(token).header
+            if not header.number == header.token == token > header.predecessor or (
+                token == self.owner and header.predecessor != predecessor
+            ):
+                raise _misplaced(token, "is not the claim that the log's owners rest on")
+            yield token
+            token = header.predecessor
+
+    def last_claim(self) -> Claim | None:
+        """Return the claim of the newest owner; None if there never was one. Claims outlive manifests."""
+        return self._claim_of(self.owner)
+
+    def previous_claim(self) -> Claim | None:
+        """Return the claim of the owner before the newest; None if there was none."""
+        return self._claim_of(self.predecessor)
+
+    def check_mark(self) -> None:
+        """Refuse a mark of the newest stop in good order that is damaged, or another store's.
+
+        Raises:
+            DataError: `[CORRUPT]`.
+        """
+        if (mark := newest_mark(self._store)) is not None:
+            self._identities.check(mark)
+
+    def _claim_of(self, token: int) -> Claim | None:
+        if not token:
+            return None
+        (record,) = self._group(token).records
+        if not isinstance(record, Claim):
+            raise _misplaced(token, "is not the claim that the log's owners rest on")
+        return record
+
+    def _numbers(self) -> list[int]:
+        return [number_of(name) for name in self._store.list(LOG)]
+
+    def _group(self, number: int) -> Group:
+        name = name_of(number)
+        content = self._store.read(name)
+        header, records = decode_group(content, name)
+        return Group(header, records, checksum_of(content))
+
+    def _reset(self) -> None:
+        self.history = LogHistory(self.dataflow)
+        self.last = self.manifest = self.owner = self.predecessor = self.written_at = 0
+        self._checksum = b""
+        self._only_claims = True
+        self._leftovers: list[int] = []  # what was before the manifest, unread: claims, and what a crash left
+
+    def _read(self, numbers: list[int]) -> None:
+        self._reset()
+        if not numbers:
+            self._check_that_new()
+            return
+        self._identify()
+        newest = self._group(numbers[-1])
+        self.manifest = newest.header.manifest
+        if self.manifest > numbers[-1]:
+            raise _misplaced(numbers[-1], f"names manifest {self.manifest}, which comes after it")
+        self._leftovers = [number for number in numbers if number < self.manifest]
+        self._read_groups(set(numbers), newest)
+        self._check_end()
+        if self.manifest or not self._only_claims:
+            self._identities.check(BEGUN)
+        if len(self._leftovers) < self.manifest - FIRST:
+            self._identities.check(TRUNCATED)
+        elif not self.manifest and self._identities.exists(TRUNCATED):
+            raise DataError(
+                "MISSING_OBJECT", f"the log's newest manifest is not there, though {TRUNCATED} is: {RESTORE}"
+            )
+
+    def _read_groups(self, present: set[int], newest: Group) -> None:
+        end = max(present)
+        for number in range(self.manifest or FIRST, end + 1):
+            if number not in present:
+                raise DataError(
+                    "MISSING_OBJECT",
+                    f"{name_of(number)} is not there, though the log goes on to {name_of(end)}: {RESTORE}",
+                )
+            group = newest if number == end else self._group(number)
+            self._check_place(group, number)
+            try:
+                self._apply(group)
+            except (TypeError, ValueError) as error:  # times of different domains do not compare
+                raise _misplaced(number, f"holds times that do not go with those before ({error})") from error
+
+    def _apply(self, group: Group) -> None:
+        self.last, self._checksum = group.header.number, group.checksum
+        self.manifest, self.written_at = group.header.manifest, group.header.at
+        self.owner, self.predecessor = group.header.token, group.header.predecessor
+        for record in group.records:
+            self._only_claims = self._only_claims and isinstance(record, Claim)
+            self.history.apply(record)
+
+    def _identify(self) -> None:
+        self._identities.check(IDENTITY)
+        self.history.dataflow = self.dataflow
+
+    def _check_end(self) -> None:
+        """Refuse a log that ends before the newest stop in good order: the owner that stopped had written more."""
+        if (marked := last_mark(self._store)) > self.last:
+            raise DataError(
+                "MISSING_OBJECT",
+                f"{name_of(marked)} is not there, though an owner stopped in good order with it, and the log ends with "
+                f"{name_of(self.last)}: the objects between are lost: {RESTORE}",
+            )
+
+    def _check_place(self, group: Group, number: int) -> None:
+        """Refuse a whole object in a wrong place: copied, renamed, or from another store."""
+        header, records = group.header, group.records
+        claims = any(isinstance(record, Claim) for record in records)
+        manifest = any(isinstance(record, Snapshot) for record in records)
+        begins = number == self.manifest and self.last == 0  # the objects before a manifest may be gone
+        for holds, fault in (
+            (header.dataflow == self.dataflow, f"belongs to dataflow {header.dataflow}, not {self.dataflow}"),
+            (header.number == number, f"says it is number {header.number}"),
+            (not (claims or manifest) or len(records) == 1, "holds more than its claim or manifest"),
+            (header.manifest == self.manifest, f"names manifest {header.manifest}, the log's is {self.manifest}"),
+            (
+                manifest == (header.manifest == number),
+                "is a manifest that does not name itself, or names itself as one",
+            ),
+            (header.previous == self._checksum or begins, "does not follow the object before it"),
+            (header.token == (number if claims else self.owner) or begins, "is not by the log's owner"),
+            (
+                header.predecessor == (self.owner if claims else self.predecessor) or begins,
+                f"names owner {header.predecessor} as the one before",
+            ),
+        ):
+            if not holds:
+                raise _misplaced(number, fault)
+
+    def _check_that_new(self) -> None:
+        """Refuse an empty log beside any object but those that come before the first claim: the store lost its log."""
+        found = next((name for name in self._store.list("") if name != IDENTITY), None)
+        if found is not None:
+            raise DataError(
+                "MISSING_OBJECT",
+                f"the folder holds {found} but no log: it is a store that lost its log ({RESTORE}), or no "
+                "store at all (give another path)",
+            )
+        if self._identities.exists(IDENTITY):
+            self._identify()
+
+
+def name_of(number: int) -> str:
+    """Return the name of the object with a number; names sort as numbers do."""
+    return f"{LOG}{number:012}"
+
+
+def number_of(name: str) -> int:
+    """Return the number in an object's name.
+
+    Raises:
+        DataError: `[CORRUPT]` no object of a log has this name.
+    """
+    if re.fullmatch(r"log/[0-9]{12}", name) is None:
+        raise DataError("CORRUPT", f"{name} is no object of a log: move it away")
+    return int(name.removeprefix(LOG))
+
+
+def _misplaced(number: int, fault: str) -> DataError:
+    return DataError("CORRUPT", f"{name_of(number)} {fault}: {RESTORE}")
