@@ -61,7 +61,7 @@ class TestASinkAheadOfItsCheckpoint:
             frontiers(*sink_at_107(deterministic=False, determinants=determinants))
         assert raised.value.condition == "NO_CONSISTENT_FRONTIER"
         assert raised.value.message == (
-            f"sink output holds times 0…107, but only times {limit} can be reproduced from what the store holds, because "
+            f"sink output holds times 0…107, but only times {limit} can be reproduced from the store, because "
             f"middle is not deterministic and restarts from times 0…100: restore the store that wrote this sink, or "
             f"take the sink back to times {limit}"
         )
@@ -83,9 +83,9 @@ class TestASinkAheadOfItsCheckpoint:
         with pytest.raises(DataError) as raised:
             solve(graph, known, graph.vertices.keys())
         assert raised.value.message == (
-            "sink output holds times 0…90, but middle can only be restored to times 0…100 or later, and what the sink "
-            "lacks of them cannot be reproduced: restore the sink as it was, with times 0…100 or more, or an older copy "
-            "of the store"
+            "sink output holds times 0…90, but middle can only be restored to times 0…100 or later, and the times of "
+            "these that the sink lacks cannot be reproduced: restore the sink as it was, with times 0…100 or more, or an "
+            "older copy of the store"
         )
 
     def test_inputs_gone_from_under_a_checkpoint_are_named(self):

@@ -67,8 +67,8 @@ def test_it_is_told_with_the_reasons():
             "again what comes after"
         ),
         "delays restores its checkpoint of time 100, replays 101…110",
-        "history holds times 0…105; what it is handed of them again is compared and dropped",
-        "answers holds times 0…107; what it is handed of them again is compared and dropped",
+        "history holds times 0…105; rows of these that come again are compared and dropped",
+        "answers holds times 0…107; rows of these that come again are compared and dropped",
     ]
 
 

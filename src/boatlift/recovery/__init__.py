@@ -1,8 +1,10 @@
-"""Chooses frontiers: where each processor restarts, what is garbage, what may leave (design, section 4). Pure.
+"""Frontiers: restarts after failures, garbage, and outputs that may leave (design, section 4). Pure.
 
-In reading order: `graph` (vertices, edges), `xi` (Ξ), `available` (F*), `knowledge` (all of it, per processor), `constraints` (what a
-rollback must meet; what widens φ), `solver` (the greatest fixed point), `regions` and `incremental` (the same, kept up to date), `plan` (after a failure), `reported` and `monitor` (record by
-record: the three questions).
+In reading order: `graph` (vertices, edges); `xi` (Ξ); `available` (F*, the frontiers a processor could be restored to);
+`knowledge` (all that is known of one processor); `constraints` (the constraints of a rollback; reproducible times and
+the widening of φ); `solver` (the greatest fixed point); `regions` and `incremental` (the same, kept up to date);
+`releasing` (the release rule where processors choose); `plan` (the recovery from a failure); `reported` and `monitor`
+(record by record: stable frontiers, garbage, the release rule).
 """
 
 from boatlift.recovery.available import Available, Chain, Checkpoints, Every, Prefixes

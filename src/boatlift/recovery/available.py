@@ -1,4 +1,4 @@
-"""F*(p): the frontiers a processor could be restored to, and the largest of them that nothing forbids."""
+"""F*(p): the frontiers that a processor could be restored to, and the largest of them that nothing forbids."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["Available", "Chain", "Checkpoints", "Every", "Prefixes"]
 
 
 class Available(Protocol):
-    """F*(p), ordered by inclusion (seed 002, section 3.4).
+    """F*(p), ordered by inclusion (Falkirk Wheel §3.4).
 
-    Law: `largest(limit, …)` is the union of all f ∈ F*(p), f ⊆ limit, that are not forbidden; where F*(p) is a chain it is
-    one of them.
+    Law: `largest(limit, …)` is the union of all f ∈ F*(p), f ⊆ limit, that are not forbidden; where F*(p) is a chain it
+    is one of them.
     """
 
     @property
@@ -28,22 +28,23 @@ class Available(Protocol):
         """The smallest of F*(p)."""
 
     def largest(self, limit: AnyFrontier, forbids: Callable[[Xi], object]) -> AnyFrontier | None:
-        """Finds the largest frontier that nothing forbids; None if every one is.
+        """Return the largest frontier that nothing forbids; None if each is forbidden.
 
         Args:
-            limit: What it must lie within. Where Ξ follows from the frontier, that is all constraints in one.
-            forbids: Gives what a frontier breaks, None if nothing; asked only where Ξ does not follow from the frontier.
+            limit: The frontier must lie within. Where Ξ follows from the frontier, the limit is all constraints in one.
+            forbids: Returns the constraint that a frontier breaks, None if none; called only where Ξ does not follow
+                from the frontier.
         """
 
     def above(self, frontier: AnyFrontier) -> AnyFrontier | None:
-        """Gives the smallest frontier larger than one of F*(p), or one at least as large as it; None if there is none."""
+        """Return the next larger frontier of F*(p), or one at least as large as that; None if there is none."""
 
     def xi(self, frontier: AnyFrontier) -> Xi | None:
-        """Gives Ξ(p, f) where it was recorded, None where it follows from the frontier."""
+        """Return Ξ(p, f) where it was recorded, None where it follows from the frontier."""
 
 
 class Chain:
-    """Finitely many frontiers, each within the next, with a Ξ that was recorded for each.
+    """Finitely many frontiers, each within the next, each with a recorded Ξ.
 
     Args:
         xis: In rising order.
@@ -65,23 +66,23 @@ class Chain:
         return self.xis[0].frontier
 
     def largest(self, limit: AnyFrontier, forbids: Callable[[Xi], object]) -> AnyFrontier | None:
-        """Goes down the chain."""
+        """Return the last of the chain that is within the limit and not forbidden."""
         for xi in reversed(self.xis):
             if xi.frontier <= limit and forbids(xi) is None:
                 return xi.frontier
         return None
 
     def above(self, frontier: AnyFrontier) -> AnyFrontier | None:
-        """Gives the next of the chain."""
+        """Return the next of the chain."""
         return next((xi.frontier for xi in self.xis if not xi.frontier <= frontier), None)
 
     def xi(self, frontier: AnyFrontier) -> Xi | None:
-        """Looks it up."""
+        """Return the recorded Ξ of a frontier of the chain."""
         return next((xi for xi in self.xis if xi.frontier == frontier), None)
 
 
 class Checkpoints:
-    """Finitely many frontiers, each within the next: durable checkpoints; what a sink holds; ⊤. Ξ follows from each.
+    """Finitely many frontiers, each within the next: checkpoints, a sink's content, ⊤. Ξ follows from each.
 
     Args:
         frontiers: In rising order; at least one.
@@ -96,41 +97,41 @@ class Checkpoints:
 
     @property
     def top(self) -> AnyFrontier:
-        """The last of them."""
+        """The last frontier."""
         return self._frontiers[-1]
 
     @property
     def bottom(self) -> AnyFrontier:
-        """The first of them."""
+        """The first frontier."""
         return self._frontiers[0]
 
     def largest(self, limit: AnyFrontier, forbids: Callable[[Xi], object]) -> AnyFrontier | None:  # noqa: ARG002
-        """Finds the last one within the limit by halves."""
+        """Return the last frontier within the limit, found by bisection."""
         at = self._count(limit)
         return self._frontiers[at - 1] if at else None
 
     def above(self, frontier: AnyFrontier) -> AnyFrontier | None:
-        """Gives the next one."""
+        """Return the next frontier."""
         at = self._count(frontier)
         return self._frontiers[at] if at < len(self._frontiers) else None
 
     def xi(self, frontier: AnyFrontier) -> Xi | None:  # noqa: ARG002
-        """Gives None."""
+        """Return None."""
         return None
 
     def _count(self, limit: AnyFrontier) -> int:
-        """How many lie within a limit: all up to one of them."""
+        """Return how many frontiers lie within a limit: all up to one of them."""
         if self._lasts is not None and isinstance(limit, EpochFrontier):
             return bisect_right(self._lasts, limit.last)
         return bisect_right([not f <= limit for f in self._frontiers], False)
 
 
 class Every:
-    """Every frontier between two: a processor that keeps nothing between times, and need store nothing.
+    """Every frontier between two bounds: of a processor that keeps nothing between times.
 
     Args:
-        at_least, at_most: The bounds; a source cannot go back beyond inputs that were acknowledged, nor on beyond
-            positions that are not known.
+        at_least, at_most: The bounds. A source cannot go back beyond inputs that were acknowledged, nor on beyond
+            positions that are known.
     """
 
     __slots__ = ("at_least", "at_most")
@@ -149,26 +150,26 @@ class Every:
         return self.at_least
 
     def largest(self, limit: AnyFrontier, forbids: Callable[[Xi], object]) -> AnyFrontier | None:  # noqa: ARG002
-        """Gives the limit itself, as far as the bounds permit."""
+        """Return the limit itself, as far as the bounds permit."""
         chosen = self.at_most & limit
         return chosen if self.at_least <= chosen else None
 
     def above(self, frontier: AnyFrontier) -> AnyFrontier | None:
-        """Gives one epoch more; in another domain the upper bound."""
+        """Return the frontier with one epoch more; in another domain the upper bound."""
         if self.at_most <= frontier:
             return None
         return Frontier.up_to(frontier.last + 1) if isinstance(frontier, EpochFrontier) else self.at_most
 
     def xi(self, frontier: AnyFrontier) -> Xi | None:  # noqa: ARG002
-        """Gives None."""
+        """Return None."""
         return None
 
 
 class Prefixes:
-    """The prefixes of an order: a processor that keeps nothing, but takes its inputs as they come.
+    """The prefixes of an arrival order: of a processor that keeps nothing, and takes its inputs in arrival order.
 
-    Every message has its place among those taken before it: a frontier that leaves out one and keeps a later one never was (design,
-    section 4). So F*(p) is a chain here too, though nothing is stored but the order.
+    Every message has its place among those taken before it: a frontier that leaves out one and keeps a later one never
+    was (design, section 4). So F*(p) is a chain here too, though only the order is stored.
 
     Args:
         order: The messages that were taken, by event.

@@ -1,6 +1,9 @@
-"""The constraints that a rollback must meet, one function each (design, section 4; seed 002, section 3.5).
+"""The constraints of a rollback, one function each (design, section 4; Falkirk Wheel §3.5); and the widening of φ.
 
-And what widens φ, joining Falkirk's frontiers, Feldera's input log and Clonos's determinants: `reproducible`, `widen`.
+**Reproducible** times (`reproducible`) are those that replay is certain to repeat. **Widening** (`widen`) carries a
+restored frontier on through the reproducible times: messages sent there count as fixed at their sender, though the
+sender itself goes back. It joins Falkirk's frontiers, Feldera's input log and Clonos's determinants. The release rule
+(`Monitor.releasable`) asks for no more: a message may leave if its time is fixed when everything fails.
 """
 
 from __future__ import annotations
@@ -36,15 +39,15 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """Why a processor's frontier is not larger.
+    """The reason why a processor's frontier is not larger.
 
     Attributes:
         constraint: "waiting", "discarded", "delivered" or "notified".
-        processor: Whose frontier it is.
-        neighbour: The processor behind it.
+        processor: The processor, p.
+        neighbour: The neighbour that limits p, q.
         edge: The edge between them.
-        refused: The frontier it cannot have.
-        limit: How far the neighbour reaches: f(q) for "discarded", else what is fixed at q.
+        refused: The larger frontier that breaks the constraint.
+        limit: The limit that q sets: f(q) for "discarded", else the times fixed at q.
     """
 
     constraint: str
@@ -68,7 +71,7 @@ class Why:
 
 
 def told(frontier: AnyFrontier) -> str:
-    """Tells a frontier to people."""
+    """Return a frontier in words."""
     if not frontier:
         return "no times"
     messages = messages_of(frontier)
@@ -82,14 +85,14 @@ def told(frontier: AnyFrontier) -> str:
 
 
 def messages_of(frontier: AnyFrontier) -> dict[str, int]:
-    """Gives, of a frontier in a sequence domain, edge to the last message; in other domains nothing."""
+    """Return edge to last message, of a frontier in a sequence domain; in other domains nothing."""
     return {
         time[0]: time[1] for time in sorted(frontier.maximal) if isinstance(time, tuple) and isinstance(time[0], str)
     }
 
 
 def waiting(xi: Xi, queued: Iterable[Any]) -> bool:
-    """Holds when no message with a time in f(p) waits on an input edge: f's times are complete.
+    """Return whether no message with a time in f(p) waits on an input edge: f's times are complete.
 
     Args:
         xi: Ξ(p, f(p)).
@@ -99,7 +102,7 @@ def waiting(xi: Xi, queued: Iterable[Any]) -> bool:
 
 
 def clear_of(domain: Domain[Any], queued: Iterable[Any]) -> AnyFrontier:
-    """Gives the largest frontier with no message that waits: f(p) meets `waiting` exactly when it lies within."""
+    """Return the largest frontier without a waiting message: f(p) meets `waiting` exactly when it lies within."""
     limit = all_times(domain)
     for time in queued:
         others = [t for t in domain.greatest() if not domain.leq(time, t)]
@@ -108,18 +111,18 @@ def clear_of(domain: Domain[Any], queued: Iterable[Any]) -> AnyFrontier:
 
 
 def discarded(xi: Xi, edge: Edge, kept: AnyFrontier) -> bool:
-    """Holds when D̄(e, f(p)) ⊆ f(q), for e from p to q: q must not need what p can no longer send.
+    """Return whether D̄(e, f(p)) ⊆ f(q), for e from p to q: q must not need messages that p can no longer send.
 
     Args:
         xi: Ξ(p, f(p)).
         edge: e.
-        kept: f(q), and the messages in flight that are saved with it: q does not need those from p.
+        kept: f(q) and the messages in flight saved with it: q does not need those from p.
     """
     return xi.discarded[edge.name] <= kept
 
 
 def delivered(xi: Xi, edge: Edge, fixed_sender: AnyFrontier) -> bool:
-    """Holds when M̄(d, f(p)) ⊆ φ(d)(f(q)), for d from q to p: what p has seen must be fixed at its sender.
+    """Return whether M̄(d, f(p)) ⊆ φ(d)(f(q)), for d from q to p: messages that p has seen are fixed at q.
 
     Args:
         xi: Ξ(p, f(p)).
@@ -130,12 +133,12 @@ def delivered(xi: Xi, edge: Edge, fixed_sender: AnyFrontier) -> bool:
 
 
 def notified(xi: Xi, f_n: AnyFrontier) -> bool:
-    """Holds when N̄(p, f(p)) ⊆ f_n(p): p has seen no notification that could yet prove wrong."""
+    """Return whether N̄(p, f(p)) ⊆ f_n(p): p has seen no notification that could yet prove wrong."""
     return xi.notified <= f_n
 
 
 def promised(f_n: AnyFrontier, edge: Edge, fixed_n_sender: AnyFrontier) -> bool:
-    """Holds when f_n(p) ⊆ φ(d)(f_n(q)), for d from q to p: that nothing more comes is fixed at its sender, transitively.
+    """Return whether f_n(p) ⊆ φ(d)(f_n(q)), for d from q to p: the promise that nothing more comes is fixed.
 
     Args:
         f_n: f_n(p).
@@ -146,20 +149,21 @@ def promised(f_n: AnyFrontier, edge: Edge, fixed_n_sender: AnyFrontier) -> bool:
 
 
 def reproducible(time: Any, known: Knowledge, inputs: AnyFrontier, survivors: AbstractSet[str]) -> bool:
-    """Tells whether re-execution is certain to repeat what p sends at a time beyond f(p).
+    """Return whether a time beyond f(p) is reproducible: replay is certain to repeat what p sent.
 
-    Every message that p takes then must be fixed; and either p is deterministic given its determinants and those of
-    the time are durable, or p keeps no state and its messages of the time are durable, so that it does not run again.
+    Every message that p takes at the time must be fixed; and either p is deterministic given its determinants and those
+    of the time are durable, or p keeps no state and its messages of the time are durable, so that it does not run
+    again.
 
-    A logged message of a *stateful* nondeterministic processor does not count: run again from an older state it would make other
-    choices, and its state would no longer fit the message that left. Nor does one whose own inputs may still come out
-    differently: it belongs to an execution that is gone.
+    A logged message of a *stateful* nondeterministic processor does not count: run again from an older state it would
+    make other choices, and its state would no longer fit the message that left. Nor does one whose own inputs may still
+    come out differently: it belongs to an execution that is gone.
 
     Args:
         time: A time of p.
-        known: What is known of p.
+        known: The knowledge of p.
         inputs: The times fixed on every input: ⋂ φ(d)(f(q)); for a source, every time.
-        survivors: Who has not failed: some determinants may live in the memory of peers.
+        survivors: The processors that have not failed: some determinants may live in the memory of peers.
     """
     if not inputs.contains(time):
         return False
@@ -170,11 +174,17 @@ def reproducible(time: Any, known: Knowledge, inputs: AnyFrontier, survivors: Ab
 
 
 def widen(f: AnyFrontier, known: Knowledge, inputs: AnyFrontier, survivors: AbstractSet[str]) -> AnyFrontier:
-    """Goes on from f(p) through the times that are reproducible without a gap: φ(e)(f(p)) is φ(e) of the result.
+    """Return f(p) widened: extended through the times that are reproducible without a gap.
 
-    It starts from f(p) each time and not from the log alone: a time kept by a checkpoint is fixed though its
-    determinants are long collected. Of a processor that takes its inputs as they come, what comes next is in the order of its
-    events: it goes on event by event, and stops at the first whose choice is not at hand or whose message is not fixed.
+    φ(e)(f(p)), the times fixed on an output e, is φ(e) of the result.
+
+    The widening starts from f(p) each time and not from the log alone: a time kept by a checkpoint is fixed though its
+    determinants are long collected. A processor with an arrival order is widened event by event, up to the first event
+    whose determinant is not at hand or whose message is not fixed.
+
+    Args:
+        f: f(p).
+        known, inputs, survivors: As for `reproducible`.
     """
     if known.deterministic:
         return f | inputs
@@ -191,9 +201,10 @@ def widen(f: AnyFrontier, known: Knowledge, inputs: AnyFrontier, survivors: Abst
 
 
 def limit_of(edge: Edge, kept: AnyFrontier, at_hand: Times | None) -> AnyFrontier:
-    """Gives the largest f(p) that meets `discarded`, for a processor whose D̄ follows from its frontier.
+    """Return the largest f(p) that meets `discarded`, for a processor whose D̄ follows from its frontier.
 
-    D̄(e, f) = sent(f without the log) ⊆ kept exactly when f lies within what sent nothing beyond it, gone on through the log.
+    D̄(e, f) = sent(f without the log) ⊆ kept exactly when f lies within what sent nothing beyond it, gone on through
+    the log.
     """
     limit = edge.projection.within(kept)
     return limit if at_hand is None else limit.extend(at_hand)
@@ -208,13 +219,13 @@ def first_broken(
     f_n: AnyFrontier,
     fixed_n: Mapping[str, AnyFrontier],
 ) -> Why | None:
-    """Gives the first constraint that a frontier of p would break, with the neighbour behind it, or None.
+    """Return the first constraint that a frontier of p would break, with the neighbour that limits it, or None.
 
     Args:
         xi: Ξ(p, f(p)) of the frontier to be tried.
-        known: What is known of p.
-        survivors: Who has not failed; what waited at p is gone if it has.
-        kept: By output edge, what its receiver will not ask for: f(q), and the messages saved with it.
+        known: The knowledge of p.
+        survivors: The processors that have not failed; messages that waited at p are gone if p has.
+        kept: By output edge, the messages that its receiver will not ask for: f(q), and those saved with it.
         fixed: f(q), widened, of every sender.
         f_n: f_n(p).
         fixed_n: f_n(q), widened, of every sender.

@@ -1,4 +1,4 @@
-"""The dataflow as the recovery rules see it: vertices and edges only (design, section 3; seed 002, section 3)."""
+"""The dataflow as the recovery rules see it: vertices and edges only (design, section 4; Falkirk Wheel §3)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Edge", "Kind", "RecoveryGraph", "Vertex"]
 
 
 class Kind(Enum):
-    """What a processor keeps, which decides the frontiers it could be restored to, F*(p)."""
+    """The kinds of processors by what they keep, which decides the frontiers they could be restored to, F*(p)."""
 
     SOURCE = "source"
     """Reads the outside: every frontier whose positions are known without a gap."""
@@ -23,7 +23,7 @@ class Kind(Enum):
     STATEFUL = "stateful"
     """Keeps state (`Lazy`): its durable checkpoints, and the empty state."""
     SINK = "sink"
-    """Writes to the outside: exactly what the outside holds. It cannot roll back."""
+    """Writes to the outside: exactly the frontier that the outside holds. A sink cannot roll back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,12 @@ class Vertex:
 
     Attributes:
         name: Its name.
-        kind: What it keeps.
-        deterministic: Whether its outputs at a time follow from its inputs and its state alone. If not, a time is
-            repeated only with that time's determinants, if they are recorded. (The order in which a processor takes its inputs as they
-            come is a determinant whatever stands here. So are the positions of a source, unless it is not deterministic.)
-        domain: Its time domain. In a sequence domain it keeps state: its place in the order.
-        coarse: Its epochs end where it chooses. Without these choices its frontiers mean nothing.
+        kind: Its kind.
+        deterministic: True if its outputs at a time follow from its inputs and its state alone. If not, a time is
+            repeated only with that time's determinants, if they are recorded. (An arrival order is a determinant
+            whatever stands here. So are the positions of a source, unless it is not deterministic.)
+        domain: Its time domain. In a sequence domain it keeps state: its place in the arrival order.
+        coarse: True if the processor chooses where its epochs end. Without these choices its frontiers mean nothing.
     """
 
     name: str
@@ -48,22 +48,22 @@ class Vertex:
 
     @property
     def notified(self) -> bool:
-        """Whether it acts when a time is over. Sequence numbers need no notification: no time gets a second message."""
+        """Return whether the processor acts when a time is over; in a sequence each time has one message."""
         return not isinstance(self.domain, Sequence)
 
     @property
     def chooses(self) -> bool:
-        """Whether it repeats a time only with determinants."""
+        """Return whether the processor repeats a time only with determinants."""
         return not self.deterministic or self.divides or isinstance(self.domain, Sequence)
 
     @property
     def divides(self) -> bool:
-        """Whether it chooses what its epochs hold: none is known before, and it can be restored to those that are."""
+        """Return whether the processor chooses the content of its epochs, as sources and batches do."""
         return self.kind is Kind.SOURCE or self.coarse
 
     @property
     def forgets(self) -> bool:
-        """Whether it is a source that nobody can read again: what no failure may take back is kept by others, or by nobody."""
+        """Return whether the processor is a source that cannot be read again."""
         return self.kind is Kind.SOURCE and not self.deterministic
 
 
@@ -78,19 +78,19 @@ class Edge:
 
 
 class RecoveryGraph:
-    """Processors and edges, with what is asked of them again and again.
+    """Processors and edges, with their neighbourhoods and an order.
 
     Attributes:
         vertices: Processor to vertex.
-        edges: Edge to its ends.
+        edges: Name to edge.
         inputs, outputs: Processor to its input edges, output edges.
         order: All processors, senders before receivers as far as there is no cycle.
-        cyclic: Whether there is a cycle.
+        cyclic: True if there is a cycle.
 
     Raises:
         InvalidError: `[CYCLE_WITHOUT_LOOP]` a cycle has no edge on which times grow: an event could depend on itself.
-        InternalError: two have one name, an edge has no end, a source has inputs, a sink has outputs, or another
-            processor has no input. (Users meet such faults earlier, when they build the dataflow.)
+        InternalError: two vertices or edges have one name, an edge lacks an end, a source has inputs, a sink has
+            outputs, or another processor has no input. (Users meet such faults earlier, when they build the dataflow.)
     """
 
     def __init__(self, vertices: Iterable[Vertex], edges: Iterable[Edge]) -> None:
@@ -113,7 +113,11 @@ class RecoveryGraph:
             self._check_cycles()
 
     def _check_cycles(self) -> None:
-        """Drops, again and again, who has no sender left behind an edge on which times may stay as they are; who is left is in a cycle."""
+        """Refuse a cycle on which no time grows.
+
+        Processors without a sender left, by edges on which times do not grow, are dropped until none is: the rest is in
+        a cycle.
+        """
         still = {p: [e.source for e in edges if not self._grows(e)] for p, edges in self.inputs.items()}
         left = set(self.vertices)
         while free := {p for p in left if left.isdisjoint(still[p])}:
@@ -126,7 +130,7 @@ class RecoveryGraph:
             )
 
     def _grows(self, edge: Edge) -> bool:
-        """Whether messages have larger times than what they come from: nothing is ever sent on it at the first of them."""
+        """Return whether messages on an edge have larger times than the events that sent them."""
         vertex = self.vertices[edge.target]
         nothing = frontier_of(self.vertices[edge.source].domain)
         return isinstance(vertex.domain, Sequence) or bool(edge.projection(nothing))

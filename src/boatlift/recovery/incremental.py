@@ -1,4 +1,4 @@
-"""The fixed point, kept up to date: a record that arrives costs work in proportion to what it changes (design, section 4)."""
+"""The fixed point, kept up to date: a record costs work in proportion to what it changes (design, section 4)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ __all__ = ["Incremental"]
 class Incremental:
     """The answer to "everything fails now", after every record.
 
-    More that is durable never lowers a frontier. So the values found before are a start from below: the processor of the record is
-    given the largest that its neighbours now allow, then those whom this concerns, until nothing changes. Fixed times
-    are kept by region, and who has nothing to gain from more of them is not asked.
+    A record that becomes durable never lowers a frontier. So the earlier values are a start from below: the processor
+    of the record gets the largest frontier that its neighbours now allow, then the neighbours that this concerns, until
+    nothing changes. Fixed times are kept by region, and a processor that has nothing to gain from more of them is not
+    asked.
 
-    From below one finds a fixed point, which is the *greatest* only if no two processors could rise together and neither alone. That
-    takes one whose fixed times rest on its checkpoint alone (it chooses, and did not record): its receiver waits for its
-    checkpoint and it for its receiver's. Or a cycle of edges, or a recorded Ξ. While there is one, everything is solved anew.
+    The start from below finds a fixed point. It is the *greatest* only if no two processors could rise together and
+    neither alone. Two could where the fixed times of one rest on its checkpoint alone (it chooses, and did not record):
+    its receiver waits for its checkpoint, and it waits for the receiver's. So they could in a cycle of edges, and with
+    a recorded Ξ. While there is such a processor, everything is solved anew.
 
     Law: the frontiers are those of `solve` over the same knowledge.
     """
@@ -39,23 +41,23 @@ class Incremental:
         self._growing: _Growing | None = None
 
     def more(self, processor: str, known: Knowledge) -> None:
-        """Learns that more is durable of a processor than before; the next answer takes it in.
+        """Record that more is durable of a processor than before; the next answer takes it in.
 
         Args:
-            processor: Which.
-            known: What is known of it now.
+            processor: The processor.
+            known: The knowledge of it now.
         """
         self._knowledge[processor] = known
         self._changed.add(processor)
 
     def less(self, processor: str, known: Knowledge) -> None:
-        """Learns that what no answer depends on was dropped: things below a stable frontier."""
+        """Record that knowledge below a stable frontier was dropped, on which no answer depends."""
         self._knowledge[processor] = known
         if self._solving is not None:
             self._solving.renew(processor, known)
 
     def frontier(self, processor: str) -> AnyFrontier:
-        """Gives f(p).
+        """Return f(p).
 
         Raises:
             DataError: `[NO_CONSISTENT_FRONTIER]`, as `solve`.
@@ -63,7 +65,7 @@ class Incremental:
         return self._solved().f[processor]
 
     def releases(self, sink: str, times: AnyFrontier) -> bool | None:
-        """Tells whether a sink may hold more times; None if only a whole solution can tell."""
+        """Return whether a sink may hold more times; None if only `solve` can tell."""
         self._solved()
         return None if self._growing is None else self._growing.fixes(sink, times)
 
@@ -82,12 +84,12 @@ class Incremental:
         return self._solving
 
     def _grow(self, solving: Solving, growing: _Growing) -> None:
-        """Goes up from what was found before; if that may not be the greatest, nothing is kept of it."""
+        """Rise from the earlier values; a result that may not be the greatest is not kept."""
         for p in self._changed:
             solving.renew(p, self._knowledge[p])
         try:
             growing.settle(self._changed)
-        except DataError:  # said better, or not at all, by a whole solution
+        except DataError:  # a whole solution finds none, or says better what is wrong
             return
         if growing.sound:
             self._changed.clear()
@@ -97,7 +99,7 @@ class _Growing:
     """A fixed point that rises: f and f_n as in `Solving`, fixed times by region.
 
     Attributes:
-        sound: Whether what it finds is the greatest.
+        sound: True if the fixed point found is the greatest.
     """
 
     def __init__(self, solved: Solving, regions: Regions) -> None:
@@ -114,10 +116,10 @@ class _Growing:
             self._check(root, *self._on_inputs(root))
 
     def settle(self, changed: set[str]) -> None:
-        """Lets processors rise until none can.
+        """Let processors rise until none can.
 
         Args:
-            changed: Whose knowledge grew.
+            changed: The processors whose knowledge grew.
 
         Raises:
             DataError: a processor has nothing left to be restored to.
@@ -127,11 +129,11 @@ class _Growing:
             unsettled |= self._rise(unsettled.pop())
 
     def fixes(self, p: str, times: AnyFrontier) -> bool:
-        """Whether times are fixed, and told over, on all inputs of a processor."""
+        """Return whether times are fixed, and notified as over, on all inputs of a processor."""
         return all(times <= limit for limit in self._on_inputs(p))
 
     def _rise(self, p: str) -> set[str]:
-        """Lets one processor grow to what its neighbours allow now; gives those whom this concerns."""
+        """Raise one processor to the values that its neighbours allow; return the processors that this concerns."""
         solving, roots = self._solving, self._regions.roots[p]
         top, everything = solving.available[p].top, all_times(self._graph.vertices[p].domain)
         inputs, inputs_n = self._on_inputs(p)
@@ -148,7 +150,7 @@ class _Growing:
         return concerned
 
     def _refix(self, root: str, values: Values) -> set[str]:
-        """Gives a root its fixed times, and tells who may gain from it."""
+        """Set the fixed times of a root, and return the processors that may gain from them."""
         if self._of_root[root] == (values.fixed, values.fixed_n):
             return set()
         self._of_root[root] = values.fixed, values.fixed_n
@@ -161,14 +163,14 @@ class _Growing:
         return concerned
 
     def _check(self, root: str, inputs: AnyFrontier, inputs_n: AnyFrontier) -> None:
-        """Finds out whether a larger frontier of a root could fix times that nothing else fixes."""
+        """Clear `sound` if a larger frontier of a root could fix times that nothing else fixes."""
         known, top = self._solving.knowledge[root], self._solving.available[root].top
         fixed, fixed_n = self._of_root[root]
         rests = known.vertex.chooses and not (top & inputs <= fixed and top & inputs_n <= fixed_n)
         self.sound = self.sound and not rests and not known.xis
 
     def _on_inputs(self, p: str) -> tuple[AnyFrontier, AnyFrontier]:
-        """Gives the times fixed on all inputs of a processor, and those fixed of notifications."""
+        """Return the times fixed on all inputs of a processor, and those fixed of notifications."""
         roots = self._regions.roots[p]
         if p not in roots:
             return self._fixed[roots]

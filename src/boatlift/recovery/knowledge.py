@@ -1,4 +1,4 @@
-"""What is known of each processor when frontiers are chosen: F*(p), Ξ, determinants, logs (design, section 4)."""
+"""The knowledge of each processor from which frontiers are chosen: F*(p), Ξ, determinants, logs (design, section 4)."""
 
 from __future__ import annotations
 
@@ -25,21 +25,22 @@ class Knowledge:
     """All that is known of one processor. Durability is a function of the survivors, so each question takes them.
 
     Attributes:
-        vertex, inputs, outputs: Its place in the graph.
+        vertex, inputs, outputs: The processor's place in the graph.
         checkpoints: Stateful: the frontier of each durable checkpoint, in rising order, the empty state included until
-            it is collected. Sink: what the outside holds, alone.
-        xis: The same where Ξ does not follow from the frontier: Ξ of each, instead of `checkpoints`.
-        collected: Source: the times up to which positions were acknowledged and are gone; the cursor after them is known. Likewise of one
-            with coarse epochs; in a sequence domain the numbers of the events whose choices are gone.
-        determinants: The times whose determinants are durable; for a source, whose positions are; in a sequence domain,
-            the numbers of the events.
-        order: In a sequence domain: what was taken at which event, as far as it is known.
+            it is collected. Sink: the frontier that the outside holds, alone.
+        xis: In place of `checkpoints` where Ξ does not follow from the frontier: Ξ of each.
+        collected: Source: the times whose positions were acknowledged and are gone; the cursor after them is known.
+            With coarse epochs: those whose boundaries are gone; in a sequence domain the numbers of the events whose
+            determinants are gone.
+        determinants: The times whose determinants are durable; of a source, its positions; in a sequence domain the
+            numbers of the events.
+        order: In a sequence domain: the arrival order, as far as it is known.
         logged: L: output edge to the times of p whose messages are durable.
-        in_flight: Output edge to the times of p whose messages it holds in memory for its receivers, if it lives.
-        waiting: Input edge to the times of messages that wait there, if it lives.
-        completed: The times that it has completed itself, in this life: ⊤ if it lives.
-        held: Stateful: frontiers of this life, in rising order, whose state it still has in memory, if it lives: it goes back to
-            one by dropping what came after.
+        in_flight: Output edge to the times of p whose messages p holds in memory for its receivers, if p lives.
+        waiting: Input edge to the times of messages that wait there, if p lives.
+        completed: The times that p has completed in this incarnation: ⊤ if p lives.
+        held: Stateful: frontiers of this incarnation, in rising order, whose state p still has in memory, if it lives:
+            p goes back to one by dropping later changes.
     """
 
     vertex: Vertex
@@ -69,7 +70,7 @@ class Knowledge:
         in_flight: Mapping[str, TimeSet] | None = None,
         completed: int = -1,
     ) -> Knowledge:
-        """Gives the knowledge of an epoch processor, whose Ξ follow from its frontiers.
+        """Return the knowledge of a processor of epochs, whose Ξ follow from its frontiers.
 
         Args:
             graph: The graph.
@@ -94,20 +95,20 @@ class Knowledge:
 
     @property
     def deterministic(self) -> bool:
-        """Whether it repeats a time without any determinants of its own, once its inputs are fixed."""
+        """Return whether p repeats a time without any determinants of its own, once its inputs are fixed."""
         return not self.vertex.chooses
 
     @property
     def recorded(self) -> bool:
-        """Whether anything durable is known of it."""
+        """Return whether anything durable is known of p."""
         held = any(self.checkpoints) or any(xi.frontier for xi in self.xis)
         return held or bool(self.collected) or bool(self.determinants) or any(self.logged.values())
 
     def available(self, survivors: AbstractSet[str]) -> Available:
-        """Gives F*(p): what is durable, and if p lives also ⊤, with what it holds in memory.
+        """Return F*(p): the durable frontiers, and if p lives also ⊤, with those that it holds in memory.
 
-        So one that lives has all the choice of one that has failed, and stable frontiers hold whoever fails.
-        A sink's is exactly what the outside holds, alive or not: what it has not handed over can be made again.
+        So a processor that lives has every frontier of one that has failed: stable frontiers hold, whichever fail.
+        A sink's is exactly the frontier that the outside holds, alive or not: rows not handed over can be made again.
         """
         lives = self.vertex.name in survivors
         match self.vertex.kind:
@@ -126,18 +127,18 @@ class Knowledge:
                 return Every(frontier_of(self.vertex.domain), all_times(self.vertex.domain))
 
     def xi(self, f: AnyFrontier, survivors: AbstractSet[str]) -> Xi:
-        """Gives Ξ(p, f) where it follows from the frontier."""
+        """Return Ξ(p, f) where it follows from the frontier."""
         at_hand = self.messages_at_hand(survivors)
         return Xi.structured(self.vertex, f, self.inputs, self.outputs, at_hand)
 
     def _events_known(self, order: ArrivalOrder) -> int:
-        """Return the number of events from the first on whose place in the order is durable, or not needed any more."""
+        """Return how many events, from the first on, have a place in the order that is durable or not needed any more."""
         assert isinstance(self.determinants, TimeSet)
         gone = max(order.start, self.collected.last + 1)
         return max(gone, min(len(order), self.determinants.reach(gone) + 1))
 
     def _with_completed(self) -> list[AnyFrontier]:
-        """Where it is, in its place: a checkpoint of an earlier incarnation may be ahead of it."""
+        """Return the frontiers with ⊤ in its place: an older incarnation's checkpoint may be ahead of it."""
         durable = [f for f in self.checkpoints if f <= self.completed and f != self.completed]
         held = [f for f in self.held if f != self.completed and f not in durable]
         below = sorted([*durable, *held], key=lambda f: sum(g <= f for g in (*durable, *held)))
@@ -153,26 +154,26 @@ class Knowledge:
         return [*below, top, *(x for x in self._recorded(survivors) if not x.frontier <= top.frontier)]
 
     def messages_at_hand(self, survivors: AbstractSet[str]) -> Mapping[str, Times]:
-        """Gives, by output edge, the times whose messages it can send again: logged, or in the memory of one that lives."""
+        """Return, by output edge, the times whose messages p can send again: logged, or in memory if p lives."""
         if not self.in_flight or self.vertex.name not in survivors:
             return self.logged
         both = {e: self.logged[e] | times for e, times in self.in_flight.items() if e in self.logged}
         return {**self.logged, **self.in_flight, **both}
 
     def durable_determinants(self, survivors: AbstractSet[str]) -> Times:  # noqa: ARG002
-        """Gives the times whose determinants are at hand: in the store, or with enough peers that survive.
+        """Return the times whose determinants are at hand: in the store, or with enough peers that survive.
 
-        Of a source that forgets it is known that it closed a time, and what to go on from, but not how to give it again.
+        A source that forgets has none: its closed times and its cursor are known, but its rows cannot be read again.
         """
         return _NO_TIMES if self.vertex.forgets else self.determinants
 
     def durable_messages(self, survivors: AbstractSet[str]) -> Times | None:  # noqa: ARG002
-        """Gives the times whose messages are durable on every output edge, so that the time need not run again; None if none."""
+        """Return the times whose messages are durable on every output edge; None if an edge has no log."""
         if not self.outputs or any(edge.name not in self.logged for edge in self.outputs):
             return None
         return reduce(and_, (self.logged[edge.name] for edge in self.outputs))
 
     def resendable(self, edge: Edge, f: AnyFrontier, survivors: AbstractSet[str]) -> list[Any]:
-        """Lists L(e, f): its times whose messages on an edge it still has once it is at f, in order."""
+        """Return L(e, f): the times whose messages on an edge p still has once it is restored to f, in order."""
         at_hand = self.messages_at_hand(survivors).get(edge.name, ())
         return sorted(t for t in at_hand if f.contains(t))

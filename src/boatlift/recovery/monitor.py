@@ -1,8 +1,8 @@
-"""The monitor: learns record by record what is durable, and answers the three questions (design, section 4; seed 002, 4.2).
+"""The monitor: three questions, answered record by record (design, section 4; Falkirk Wheel §4.2).
 
-1. After a failure: where does each processor restart? `plan`
-2. What can be deleted, which inputs acknowledged? `collectable`, `settled`
-3. Which outputs may leave? `releasable`
+1. Recovery: where does each processor restart after a failure? `plan`
+2. Garbage: which records lie within the stable frontiers, and can go? `stable`, `collectable`, `needless`, `settled`
+3. The release rule: which outputs may leave? `releasable`
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ __all__ = ["Monitor"]
 
 
 class Monitor:
-    """Knows what is durable, and so what no failure can take back.
+    """The knowledge of all processors: which records are durable, and so which times no failure can take back.
 
     Laws:
-        * The answers depend on what was reported, not on its order; a report made twice changes nothing. So a monitor
-          can be rebuilt from the store alone.
-        * Stable frontiers only move forward, and never beyond what the processor itself has completed: a stateless
-          one could keep times that it has not yet run.
-        * It forgets what is collectable, as the store may: stable frontiers do not fall for it.
-        * It is deterministic and decides nothing: whoever asks acts.
+        * The answers depend on the reports, not on their order; a report made twice changes nothing. So a monitor can
+          be rebuilt from the store alone.
+        * Stable frontiers only move forward, and never beyond the times that the processor itself has completed: a
+          stateless one could keep times that it has not yet run.
+        * The monitor forgets collectable times, as the store may: stable frontiers do not fall for it.
+        * The monitor is deterministic and decides nothing: its caller acts.
 
     Args:
         graph: Processors and edges.
-        orders: Processor of a sequence domain to the order in which it took; whoever drives it adds to that as it takes.
-        checked: Whether to refuse to go on if a stable frontier would fall.
+        orders: Processor of a sequence domain to its arrival order, which its driver extends with each event.
+        checked: Refuse to go on if a stable frontier would fall.
     """
 
     def __init__(
@@ -53,16 +53,14 @@ class Monitor:
         self._incremental: Incremental | None = None
         self._surprises = any(v.forgets or (v.chooses and v.kind is not Kind.SOURCE) for v in graph.vertices.values())
         self._grown: set[str] = set()
-        self._found: set[str] = set()  # whose stable frontier is as found last
+        self._found: set[str] = set()  # processors whose stable frontier is as found last
         self._releases: dict[tuple[str, tuple[AnyFrontier, ...]], AnyFrontier | None] = {}
         self._at_most: Mapping[str, AnyFrontier] = {}
 
-    # -- reports ------------------------------------------------------------------------------------------------------
-
     def durable_input_below(self, source: str, frontier: AnyFrontier) -> None:
-        """Learns that a source's positions of these times are gone, and the cursor after them is durable.
+        """Record that a source's positions of these times are gone, and that the cursor after them is durable.
 
-        It can then not go back beyond them. Likewise where coarse epochs ended.
+        The source can then not go back beyond them. The same holds for the epoch boundaries of a batch.
         """
         reported = self._named(source)
         if not self._graph.vertices[source].divides:
@@ -73,30 +71,30 @@ class Monitor:
             self._changed(source)
 
     def durable_determinants(self, processor: str, time: Any) -> None:
-        """Learns that all choices of a processor at a time are durable.
+        """Record that all choices of a processor at a time are durable.
 
         Args:
-            processor: Which.
-            time: In a sequence domain the number of the event.
+            processor: The processor.
+            time: The time; in a sequence domain the number of the event.
         """
         reported = self._named(processor)
         if reported.choice(time):
             self._changed(processor)
 
     def ended(self, processor: str, time: LoopTime) -> None:
-        """Learns that a round was the last of its loop at a processor: it sent nothing between that and the next epoch."""
+        """Record that a round was the last of its loop at a processor: no message follows before the next epoch."""
         for edge in self._graph.outputs[processor]:
             self._reported[processor].sent(edge.name)
         self._reported[processor].ended(time)
         self._knowledge.pop(processor, None)
 
     def durable_end(self, processor: str, time: LoopTime, upto: LoopTime | None = None) -> None:
-        """Learns that it is durably known which round was the last of its loop at a processor.
+        """Record that the last round of a loop at a processor is durable.
 
         Args:
-            processor: Which.
+            processor: The processor.
             time: The round.
-            upto: Up to where it is known that nothing came after; None: to the end of the loop.
+            upto: The time up to which nothing is known to have come after; None: the end of the loop.
         """
         reported = self._named(processor)
         if not isinstance(self._graph.vertices[processor].domain, Loop):
@@ -107,20 +105,20 @@ class Monitor:
         self._changed(processor)
 
     def durable_message(self, edge: str, time: Any) -> None:
-        """Learns that the message that an edge's sender sent at a time is durable."""
+        """Record that the message that an edge's sender sent at a time is durable."""
         sender = self._graph.edges[edge].source
         if not self._needless(edge, time):
             self._reported[sender].sent_durably(edge).add(time)
             self._changed(sender)
 
     def durable_checkpoint(self, processor: str, frontier: AnyFrontier) -> None:
-        """Learns that a processor's state at a frontier, all of whose messages it had taken, is durable."""
+        """Record that a processor's state at a frontier, all of whose messages it had taken, is durable."""
         reported = self._of(processor, Kind.STATEFUL)
         if reported.checkpoint(frontier):
             self._changed(processor)
 
     def committed(self, sink: str, frontier: AnyFrontier) -> None:
-        """Learns that the outside holds a sink's times."""
+        """Record that the outside holds a sink's times."""
         reported = self._of(sink, Kind.SINK)
         if not frontier <= reported.checkpoints[0]:
             reported.checkpoints = [frontier]
@@ -128,7 +126,7 @@ class Monitor:
             self._changed(sink)
 
     def completed(self, processor: str, frontier: AnyFrontier) -> None:
-        """Learns that a processor has finished these times, in memory at least."""
+        """Record that a processor has finished these times, in memory at least."""
         reported = self._reported[processor]
         if not frontier <= reported.completed:
             reported.completed = reported.completed | frontier
@@ -136,17 +134,17 @@ class Monitor:
             self._found.discard(processor)
 
     def holds(self, processor: str, frontiers: Sequence[AnyFrontier]) -> None:
-        """Learns at which frontiers of this life a processor's state is still in memory.
+        """Record the frontiers of this incarnation at which a processor's state is still in memory.
 
         Args:
-            processor: Which.
-            frontiers: Each within the next, and within what it has completed.
+            processor: The processor.
+            frontiers: Each within the next, and within the completed times.
         """
         self._of(processor, Kind.STATEFUL).held = list(frontiers)
         self._knowledge.pop(processor, None)
 
     def sent(self, edge: str, time: Any) -> None:
-        """Learns that a message's sender holds it in memory for its receiver, until the receiver's stable frontier passes.
+        """Record that a sender holds a message in memory, until the receiver's stable frontier passes.
 
         Raises:
             InvalidError: `[BAD_PROJECTION]` the edge's projection had promised that no such message comes any more.
@@ -160,8 +158,8 @@ class Monitor:
     def retain(self, floor: Mapping[str, AnyFrontier]) -> None:
         """Set the floor of each processor: nothing beyond it is collected, so that a rollback to there stays possible.
 
-        No command sets a floor yet. It stands here because collection is the one place that a rollback to an older point
-        needs, and the laws of `collectable` hold with and without it.
+        No command sets a floor yet. It stands here because collection is the one place that a rollback to an older
+        point needs, and the laws of `collectable` hold with and without it.
 
         Args:
             floor: Processor to its floor; a processor that is left out has none.
@@ -171,7 +169,7 @@ class Monitor:
             self._forget(name)
 
     def recovered(self, done: RecoveryPlan) -> None:
-        """Learns that a plan was carried out: everyone is where it says, and what it truncates is gone."""
+        """Record that a plan was carried out: processors are restored, and logs truncated, as it says."""
         for name, part in done.processors.items():
             reported = self._reported[name]
             reported.truncate(part.restore, part.fixed, failed=name in done.failed)
@@ -181,13 +179,11 @@ class Monitor:
         self._grown.clear()
         self._ask_again()
 
-    # -- answers ------------------------------------------------------------------------------------------------------
-
     def stable(self, processor: str) -> AnyFrontier:
-        """Gives the times that no failure can take back from a processor: its low-watermark.
+        """Return the stable frontier of a processor: the times that no failure can take back, its low-watermark.
 
         Raises:
-            DataError: `[NO_CONSISTENT_FRONTIER]` what was reported does not fit together.
+            DataError: `[NO_CONSISTENT_FRONTIER]` the reports do not fit together.
             InternalError: a stable frontier would fall.
         """
         reported = self._reported[processor]
@@ -206,19 +202,19 @@ class Monitor:
         return reported.stable
 
     def has_completed(self, processor: str) -> AnyFrontier:
-        """Gives the times that a processor has finished in this life."""
+        """Return the times that a processor has finished in this incarnation."""
         return self._reported[processor].completed
 
     def collectable(self, processor: str) -> AnyFrontier:
-        """Gives the times whose durable things are garbage, but for the checkpoint that a rollback to there starts from.
+        """Return the times whose records are garbage: the stable frontier, up to the floor that is set.
 
-        That is the stable frontier, up to the floor that is set.
+        Of the checkpoints within, the last stays: a rollback starts from it.
         """
         self.stable(processor)
         return self._reported[processor].collectable
 
     def needless(self, edge: str) -> AnyFrontier:
-        """Gives the times of an edge's sender whose messages the receiver will not ask for again: not after any failure, nor without one."""
+        """Return the times of an edge's sender whose messages the receiver will never ask for again."""
         ends = self._graph.edges[edge]
         self.stable(ends.target)
         if self._rests_on_messages(ends.source):
@@ -226,23 +222,26 @@ class Monitor:
         return self._passed(ends) & self._reported[ends.source].completed
 
     def settled(self, processor: str) -> AnyFrontier:
-        """Gives the times that are collectable and whose messages are needless: where its choices, too, are garbage.
+        """Return the collectable times whose messages are needless: there the determinants are garbage, too.
 
-        A message is known by its time, and that may mean nothing without the choices. And a receiver may still have to take what a source
-        has closed, though if everything failed it would go on from a later checkpoint of an earlier incarnation.
+        A message is known by its time, which may mean nothing without the determinants. And a receiver may still have
+        to take a message of a closed time, though after a failure of everything it would go on from a later checkpoint
+        of an earlier incarnation. The inputs of a source at settled times are never read again, and may be
+        acknowledged.
         """
         outputs = (self.needless(edge.name) for edge in self._graph.outputs[processor])
         return reduce(and_, outputs, self.collectable(processor))
 
     def releasable(self, sink: str, prefixes: Sequence[AnyFrontier]) -> AnyFrontier | None:
-        """Gives the largest of some frontiers that a sink may be given, in one act; None if it may be given none.
+        """Return the largest of some frontiers that a sink may be given in one act; None if it may be given none.
 
-        The question is put for the sink holding exactly that: where a sender can only restart behind several times together,
-        it is no to each alone and yes to all, which must then be made visible in one act.
+        This is the release rule: a sink may hold a frontier if that stays fixed when everything fails now. The question
+        is put for the sink holding exactly that frontier. Where a sender can only restart behind several times
+        together, the answer is no to each alone and yes to all, which must then be made visible in one act.
 
         Args:
-            sink: Which.
-            prefixes: What it could be given, each within the next.
+            sink: The sink.
+            prefixes: The frontiers in question, each within the next.
         """
         held = self._of(sink, Kind.SINK).checkpoints[0]
         asked = (sink, tuple(prefixes))
@@ -271,7 +270,11 @@ class Monitor:
         return reached
 
     def _largest(self, sink: str, held: AnyFrontier, larger: Sequence[AnyFrontier]) -> AnyFrontier | None:
-        """Finds it: at once where what is fixed follows from inputs alone; else by letting the sink be one more that chooses."""
+        """Return the largest releasable frontier beyond the one that the sink holds; None if there is none.
+
+        Where fixed times follow from inputs alone the answer is at hand; else the sink is solved for as one more
+        processor that chooses.
+        """
         if not larger:
             return None
         incremental = self._solve()
@@ -291,7 +294,7 @@ class Monitor:
         return chosen if chosen != held else None
 
     def plan(self, failed: AbstractSet[str]) -> RecoveryPlan:
-        """Plans the recovery from a failure of some processors. Nothing changes until `recovered` is reported.
+        """Plan the recovery from a failure of some processors. Nothing changes until `recovered` is reported.
 
         Raises:
             DataError: `[NO_CONSISTENT_FRONTIER]`.
@@ -299,12 +302,10 @@ class Monitor:
         return plan_recovery(self._graph, self.knowledge(), failed)
 
     def knowledge(self) -> dict[str, Knowledge]:
-        """Gives what is known of every processor now."""
+        """Return the knowledge of every processor now."""
         for name in self._reported:
             self._known(name)
         return self._knowledge
-
-    # -- within -------------------------------------------------------------------------------------------------------
 
     def _known(self, name: str) -> Knowledge:
         if name not in self._knowledge:
@@ -315,7 +316,7 @@ class Monitor:
         if processor not in self._reported:
             raise DataError(
                 "PROGRAM_CHANGED",
-                f"what is recorded is of a dataflow with {processor}, which this one has not: run that one",
+                f"the log is of a dataflow with {processor}, which this one has not: run that one",
             )
         return self._reported[processor]
 
@@ -336,7 +337,7 @@ class Monitor:
         self._at_most = {}
 
     def _solve(self) -> Incremental:
-        """Gives the answer to "everything fails now", with all that was reported."""
+        """Return the answer to "everything fails now", from all reports."""
         if self._incremental is None:
             self._incremental = Incremental(self._graph, self.knowledge())
         else:
@@ -354,18 +355,19 @@ class Monitor:
         if arrival is not None and fixed.contains(arrival):
             raise InvalidError(
                 "BAD_PROJECTION",
-                f"{projection} of edge {edge} sends {arrival} at {time}, but promised, for {done}, that {fixed} is all there: try "
-                f"boatlift.testing.check_projection on it",
+                f"{projection} of edge {edge} sends {arrival} at {time}, but promised, for {done}, that {fixed} is "
+                f"all there: try boatlift.testing.check_projection on it",
             )
 
     def _needless(self, edge: str, time: Any) -> bool:
-        """Whether a message will not be needed again."""
+        """Return whether a message will never be needed again."""
         return self._passed(self._graph.edges[edge]).contains(time)
 
     def _passed(self, edge: Edge) -> AnyFrontier:
-        """Gives the times of an edge's sender whose messages are needless, as things were found last.
+        """Return the times of an edge's sender whose messages are needless, by the stable frontiers found last.
 
-        A time whose messages are all durable need not run again, though the sender chooses: then they stay together, until it is stable.
+        A time of a sender that chooses need not run again while its messages are durable on all edges: so these stay
+        together until the time is stable.
         """
         passed = edge.projection.within(self._reported[edge.target].collectable)
         return passed & self._reported[edge.source].collectable if self._rests_on_messages(edge.source) else passed
@@ -375,7 +377,7 @@ class Monitor:
         return vertex.kind is Kind.STATELESS and vertex.chooses and len(self._graph.outputs[processor]) > 1
 
     def _forget(self, processor: str) -> None:
-        """Drops what is collectable; no answer depends on it."""
+        """Drop collectable knowledge; no answer depends on it."""
         reported = self._reported[processor]
         reported.forget()
         forgotten = {processor}

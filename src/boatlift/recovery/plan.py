@@ -1,6 +1,6 @@
-"""What to do after a failure: who goes back to where, what replays, what is forgotten, and why (design, section 4).
+"""The recovery plan after a failure: restored frontiers, replays, truncations, and the reasons (design, section 4).
 
-Seed 002, section 3.6: S'(p) = S(p, f(p)), and the queue of e from p to q is L(e, f(p)) without the times in f(q).
+Falkirk Wheel §3.6: S'(p) = S(p, f(p)), and the queue of e from p to q is L(e, f(p)) without the times in f(q).
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ __all__ = ["ProcessorPlan", "RecoveryPlan", "plan_recovery"]
 
 @dataclass(frozen=True, slots=True)
 class ProcessorPlan:
-    """What one processor does.
+    """The part of one processor in a recovery.
 
     Attributes:
-        name, kind: Which it is.
-        restore: f(p): the times whose effects it keeps.
-        stays: It lives and keeps everything that it has done (⊤).
+        name, kind: The processor.
+        restore: f(p): the times whose effects p keeps.
+        stays: p lives and keeps everything that it has done (⊤).
         fixed: f(p), widened. The times beyond `restore` and within `fixed` replay: they come out as they did. Every log
-            of p (determinants, messages, digests, checkpoints) is truncated to `fixed`, durably, before anything resumes, also where p
-            has not failed: what lies beyond belongs to an execution that is gone.
-        why: What keeps `restore` from being larger; None if nothing larger is durable.
+            of p (determinants, messages, digests, checkpoints) is truncated to `fixed`, durably, before anything
+            resumes, also where p has not failed: records beyond belong to an execution that is gone.
+        why: The reason why `restore` is not larger; None if nothing larger is durable.
     """
 
     name: str
@@ -47,10 +47,10 @@ class ProcessorPlan:
 
     @property
     def replay(self) -> range:
-        """The epochs that run again with the outcome they had; at a sink: that it is handed, and may hold.
+        """The epochs that run again with the outcome they had; of a sink, those that are handed over again.
 
         Raises:
-            TypeError: its times are no epochs.
+            TypeError: the processor's times are no epochs.
         """
         return range(last_of(self.restore) + 1, last_of(self.fixed) + 1)
 
@@ -59,9 +59,7 @@ class ProcessorPlan:
         after = self._after()
         match self.kind:
             case Kind.SINK:
-                return (
-                    f"{self.name} holds {told(self.restore)}; what it is handed of them again is compared and dropped"
-                )
+                return f"{self.name} holds {told(self.restore)}; rows of these that come again are compared and dropped"
             case _ if self.stays:
                 does = f"stays where it is, at {told(self.restore)}"
             case Kind.SOURCE:
@@ -100,10 +98,10 @@ class RecoveryPlan:
     """Rollback, replay, resume.
 
     Attributes:
-        processors: Processor to what it does, senders before receivers.
+        processors: Processor to its part, senders before receivers.
         queues: Edge to the times, at its sender, of the messages that the sender puts back on it, in order.
-        failed: Who failed.
-        recorded: Whether anything durable is known at all; if not, there is nothing to truncate.
+        failed: The processors that failed.
+        recorded: True if anything durable is known at all; else there is nothing to truncate.
     """
 
     processors: Mapping[str, ProcessorPlan]
@@ -112,26 +110,26 @@ class RecoveryPlan:
     recorded: bool
 
     def frontier(self, processor: str) -> AnyFrontier:
-        """Gives f(p): the times a processor is restored to."""
+        """Return f(p): the times that a processor is restored to."""
         return self.processors[processor].restore
 
     def fixed(self, processor: str) -> AnyFrontier:
-        """Gives f(p), widened: the times that are certain to come out as they did."""
+        """Return f(p), widened: the times that are certain to come out as they did."""
         return self.processors[processor].fixed
 
     def describe(self) -> str:
-        """Tells people who goes back to where, and why no later: a line each, senders before receivers."""
+        """Return the plan in words: a line for each processor, then one for each queue that is put back."""
         return "\n".join([*map(str, self.processors.values()), *self.describe_queues()])
 
     def describe_queues(self) -> list[str]:
-        """Tells people which messages are put back: a line for each edge that has any."""
+        """Return the messages that are put back, in words: a line for each edge that has any."""
         return [
             f"the messages of {_times(times)} are put back on {edge}" for edge, times in self.queues.items() if times
         ]
 
 
 def plan_recovery(graph: RecoveryGraph, knowledge: Mapping[str, Knowledge], failed: AbstractSet[str]) -> RecoveryPlan:
-    """Plans the recovery from a failure.
+    """Plan the recovery from a failure.
 
     Raises:
         DataError: `[NO_CONSISTENT_FRONTIER]`.
@@ -142,7 +140,7 @@ def plan_recovery(graph: RecoveryGraph, knowledge: Mapping[str, Knowledge], fail
 def plan_of(
     graph: RecoveryGraph, knowledge: Mapping[str, Knowledge], failed: AbstractSet[str], chosen: Assignment
 ) -> RecoveryPlan:
-    """Turns the frontiers chosen into what each processor does."""
+    """Return the plan that carries out the chosen frontiers."""
     survivors = graph.vertices.keys() - failed
     processors = {}
     for p in graph.order:

@@ -1,4 +1,4 @@
-"""Processors that share their fixed times: what changes for one changes for all, and is found once."""
+"""Regions of processors that share their fixed times: a change for one is a change for all, and is found once."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ Roots = frozenset[str]
 
 
 class Regions:
-    """A graph without cycles, divided by where fixed times come from.
+    """A graph without cycles, divided by the origin of fixed times.
 
-    At a fixed point f(p) lies within what is fixed on p's inputs (`delivered`), so that the fixed times of a deterministic
-    processor *are* those of its inputs. Where no edge changes times either, they are the intersection of those of its roots: the
-    nearest processors above it that choose, or that take messages whose times were changed.
+    At a fixed point f(p) lies within the times fixed on p's inputs (`delivered`), so that the fixed times of a
+    deterministic processor *are* those of its inputs. Where no edge changes times either, they are the intersection of
+    those of its roots: the nearest processors above it that choose, or that take messages whose times were changed.
 
     Attributes:
-        roots: Of each processor; a root has itself alone.
-        of_root: A root to all sets that it is in.
-        fed: A set to the roots that take messages from a processor that has it.
+        roots: Processor to its roots; a root has itself alone.
+        of_root: Root to all sets of roots that it is in.
+        fed: Set of roots to the roots that take messages from a processor with this set.
     """
 
     def __init__(self, graph: RecoveryGraph) -> None:

@@ -1,4 +1,4 @@
-"""Which outputs may leave, where that does not follow from inputs alone (design, section 4, question 3)."""
+"""The release rule where fixed times do not follow from inputs alone (design, section 4, question 3)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["at_most", "largest"]
 
 
 def at_most(graph: RecoveryGraph, knowledge: Mapping[str, Knowledge]) -> Mapping[str, AnyFrontier]:
-    """Gives, for each sink, a bound on what it may be given: what it could hold if all held whatever suits the others.
+    """Return, for each sink, a bound on releasable frontiers: the sinks may hold whatever suits the others.
 
     Law: `largest` lies within it, or is what the sink holds.
     """
@@ -32,13 +32,13 @@ def at_most(graph: RecoveryGraph, knowledge: Mapping[str, Knowledge]) -> Mapping
 def largest(
     graph: RecoveryGraph, knowledge: Mapping[str, Knowledge], sink: str, prefixes: Sequence[AnyFrontier]
 ) -> AnyFrontier:
-    """Gives the largest that a sink may hold: it is one more processor that chooses, and everything fails.
+    """Return the largest frontier that a sink may hold: the sink is solved for as one more processor that chooses.
 
     Args:
         graph: Processors and edges.
-        knowledge: What is known of each.
-        sink: Which.
-        prefixes: What it holds, and what it could be given besides, each within the next.
+        knowledge: Processor to knowledge.
+        sink: The sink.
+        prefixes: The frontier that the sink holds, and those in question, each within the next.
     """
     chooses = replace(knowledge[sink], checkpoints=prefixes, completed=prefixes[-1])
     return solve(graph, {**knowledge, sink: chooses}, graph.vertices.keys()).frontier[sink]

@@ -1,4 +1,4 @@
-"""What was reported of one processor, and is still of use to some answer."""
+"""The reports about one processor, as far as an answer of the monitor still depends on them."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ __all__ = ["Reported"]
 
 
 class Reported:
-    """The durable facts of a processor, and what it holds in memory.
+    """The durable facts of a processor, and the messages and states that it has in memory.
 
     Attributes:
-        checkpoints: The frontier of each durable checkpoint, each within the next, the empty state first until it is collected;
-            of a sink what the outside holds, alone.
-        collected: Of a source, or one with coarse epochs: the times whose positions, or ends, are gone.
+        checkpoints: The frontier of each durable checkpoint, each within the next, the empty state first until it is
+            collected; of a sink the frontier that the outside holds, alone.
+        collected: Of a source or a batch: the times whose positions or epoch boundaries are gone.
         choices: The times whose determinants are durable; in a sequence domain, the numbers of the events.
-        order: In a sequence domain: what was taken at which event.
+        order: In a sequence domain: the arrival order.
         logged, in_flight: Output edge to the times of p whose messages are durable, or in its memory.
-        durable_ends, ends: In a loop: the last rounds that are durably known, or known to this life.
-        completed: The times it has completed in this life.
-        held: The frontiers of this life whose state is in memory, each within the next.
-        stable: No failure can take them back.
+        durable_ends, ends: In a loop: the last rounds that are durable, or known to this incarnation.
+        completed: The times that p has completed in this incarnation.
+        held: The frontiers of this incarnation whose state is in memory, each within the next.
+        stable: The stable frontier: no failure can take its times back.
         floor: Nothing beyond it is collected; None for no floor.
     """
 
@@ -76,15 +76,15 @@ class Reported:
 
     @property
     def collectable(self) -> AnyFrontier:
-        """The times below which everything is garbage."""
+        """The times whose records are garbage."""
         return self.stable if self.floor is None else self.stable & self.floor
 
     def chooses_at(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Gives a frontier as `choices` counts it: of events where the order is a choice."""
+        """Return a frontier in the domain of `choices`: in a sequence domain, by numbers of events."""
         return frontier if self.order is None else Frontier.up_to(self.order.within(frontier) - 1)
 
     def choice(self, time: Any) -> bool:
-        """Adds a time whose choices are durable; tells whether it is of use."""
+        """Add a time whose determinants are durable; return whether an answer may depend on it."""
         gone = self._vertex.divides and self.collected.contains(time)
         if gone or time in self.choices or self.chooses_at(self.collectable).contains(time):
             return False
@@ -92,13 +92,13 @@ class Reported:
         return True
 
     def ended(self, time: LoopTime) -> None:
-        """Adds a last round, of all that this life sent."""
+        """Add the last round of a loop in this incarnation."""
         self.ends.add(time)
         for times in self.in_flight.values():
             _end(times, time)
 
     def durably_ended(self, time: LoopTime, upto: LoopTime | None) -> None:
-        """Adds a last round to what is durable, perhaps as far as a time goes only."""
+        """Add a durable last round of a loop; with `upto`, nothing is known beyond that time."""
         if upto is None:
             self.ended(time)
             self.durable_ends.add(time)
@@ -110,11 +110,11 @@ class Reported:
                 times.end_within(time, upto)
 
     def sent(self, edge: str) -> MutableTimes:
-        """Gives the times whose messages are in memory."""
+        """Return the set of times whose messages on an edge are in memory; it may be added to."""
         return self._times_of(self.in_flight, edge, self.ends)
 
     def sent_durably(self, edge: str) -> MutableTimes:
-        """Gives the times whose messages are durable."""
+        """Return the set of times whose messages on an edge are durable; it may be added to."""
         return self._times_of(self.logged, edge, self.durable_ends)
 
     def _times_of(self, of: dict[str, MutableTimes], edge: str, ends: set[LoopTime]) -> MutableTimes:
@@ -125,7 +125,7 @@ class Reported:
         return of[edge]
 
     def checkpoint(self, frontier: AnyFrontier) -> bool:
-        """Adds a checkpoint; tells whether it is of use."""
+        """Add a checkpoint; return whether an answer may depend on it."""
         if frontier <= self.checkpoints[0] or frontier in self.checkpoints:
             return False
         at = sum(f <= frontier for f in self.checkpoints)
@@ -133,7 +133,7 @@ class Reported:
         return True
 
     def forget(self) -> None:
-        """Drops what lies below `collectable`; a checkpoint that a rollback to there starts from stays."""
+        """Drop collectable knowledge, but for the checkpoint that a rollback starts from."""
         garbage = self.collectable
         self.choices.forget(self.chooses_at(garbage))
         if self.order is not None:
@@ -149,18 +149,18 @@ class Reported:
         self.durable_ends -= gone
 
     def forget_messages(self, edge: str, frontier: AnyFrontier) -> None:
-        """Drops messages that their receiver will not need again, in memory and in the log."""
+        """Drop messages that their receiver will not need again, in memory and in the log."""
         for held in (self.in_flight.get(edge), self.logged.get(edge)):
             if held is not None:
                 held.forget(frontier)
 
     def truncate(self, restored: AnyFrontier, fixed: AnyFrontier, *, failed: bool) -> None:
-        """Drops what belongs to an execution that is gone.
+        """Drop knowledge of an execution that is gone.
 
         Args:
             restored: f(p).
             fixed: f(p), widened: no log goes beyond it.
-            failed: Whether its memory is gone.
+            failed: The memory of p is gone.
         """
         self.choices.cut(self.chooses_at(fixed))
         if self.order is not None:
@@ -179,7 +179,7 @@ class Reported:
             held.cut(restored)
 
     def known(self, graph: RecoveryGraph) -> Knowledge:
-        """Gives it as the solver takes it."""
+        """Return the knowledge that the solver takes."""
         inputs: tuple[Edge, ...] = graph.inputs[self._vertex.name]
         return Knowledge(
             vertex=self._vertex,

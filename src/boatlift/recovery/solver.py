@@ -1,4 +1,4 @@
-"""Chooses consistent frontiers: the greatest fixed point (design, section 4; seed 002, section 3.6, Figure 6)."""
+"""Consistent frontiers: the greatest fixed point (design, section 4; Falkirk Wheel §3.6, Figure 6)."""
 
 from __future__ import annotations
 
@@ -28,8 +28,9 @@ class Assignment:
         frontier: f(p).
         fixed: f(p), widened through the times that are reproducible without a gap. φ(e) of it is fixed on an output e.
         notified: f_n(p), the notification frontier.
-        kept: By edge, what its receiver will not ask for: f(q), and the messages in flight that are saved with it.
-        why: What keeps f(p) from being larger; None where F*(p) holds nothing larger.
+        kept: By edge, the messages that its receiver will not ask for: f(q), and those in flight that are saved with
+            it.
+        why: The reason why f(p) is not larger; None where F*(p) holds nothing larger.
     """
 
     frontier: Mapping[str, AnyFrontier]
@@ -40,19 +41,20 @@ class Assignment:
 
 
 def solve(graph: RecoveryGraph, knowledge: Mapping[str, Knowledge], failed: AbstractSet[str]) -> Assignment:
-    """Finds the largest frontiers that processors can be rolled back to together.
+    """Return the largest frontiers that processors can be rolled back to together.
 
-    Everything starts as large as F* has it. Then f_n(p) ← f_n(p) ∩ f(p) ∩ ⋂ φ(d)(f_n(q)) and f(p) ← the largest f ∈ F*(p) with
-    f ⊆ f(p) that meets the constraints, until nothing changes. φ depends on the whole assignment; both only shrink.
+    Everything starts as large as F* has it. Then f_n(p) ← f_n(p) ∩ f(p) ∩ ⋂ φ(d)(f_n(q)) and f(p) ← the largest f ∈
+    F*(p) with f ⊆ f(p) that meets the constraints, until nothing changes. φ depends on the whole assignment; both only
+    shrink.
 
     Args:
         graph: Processors and edges.
-        knowledge: What is known of each.
-        failed: Who has failed; the others also have ⊤.
+        knowledge: Processor to knowledge.
+        failed: The processors that have failed; the others also have ⊤.
 
     Raises:
-        DataError: `[NO_CONSISTENT_FRONTIER]` no frontiers are consistent: a sink cannot roll back, and what it holds
-            does not fit what else there is; or what is needed from before the stable frontiers is gone.
+        DataError: `[NO_CONSISTENT_FRONTIER]` no frontiers are consistent: a sink cannot roll back, and its frontier
+            does not fit the other records; or a record from before the stable frontiers is needed and gone.
     """
     solving = Solving(graph, dict(knowledge), failed)
     solving.run()
@@ -60,7 +62,7 @@ def solve(graph: RecoveryGraph, knowledge: Mapping[str, Knowledge], failed: Abst
 
 
 class _Reasons(Mapping[str, "Why | None"]):
-    """Found when asked for: most are not."""
+    """The reason of each processor, computed when asked for: most are not."""
 
     def __init__(self, solved: Solving) -> None:
         self._solved = solved
@@ -76,7 +78,7 @@ class _Reasons(Mapping[str, "Why | None"]):
 
 
 class Values(NamedTuple):
-    """What is chosen of one processor: f(p), f(p) widened, f_n(p), f_n(p) widened."""
+    """The chosen values of one processor: f(p), f(p) widened, f_n(p), f_n(p) widened."""
 
     f: AnyFrontier
     fixed: AnyFrontier
@@ -96,7 +98,7 @@ class Solving:
         self.f_n, self.fixed, self.fixed_n = dict(everything), dict(everything), dict(everything)
 
     def run(self) -> None:
-        """Settles processors along the edges, then against them, while one has a neighbour that has shrunk."""
+        """Settle processors along the edges, then against them, while one has a neighbour that has shrunk."""
         unsettled = set(self.graph.order)
         along = True
         while unsettled:
@@ -107,12 +109,12 @@ class Solving:
             along = not along
 
     def assignment(self) -> Assignment:
-        """Gives what was found."""
+        """Return the fixed point that was found."""
         kept = {name: self.kept(edge) for name, edge in self.graph.edges.items()}
         return Assignment(self.f, self.fixed, self.f_n, kept, _Reasons(self))
 
     def _settle(self, p: str) -> set[str]:
-        """Lets one processor shrink to what its neighbours allow, and gives the neighbours that this concerns."""
+        """Shrink one processor to the values that its neighbours allow; return the neighbours that this concerns."""
         known = self.knowledge[p]
         inputs = inputs_n = self._on_all_inputs(known, self.fixed)
         if any(self.fixed_n[d.source] is not self.fixed[d.source] for d in known.inputs):
@@ -120,19 +122,19 @@ class Solving:
         return self._take(p, self.allowed(p, self.f[p], self.f_n[p], inputs, inputs_n))
 
     def renew(self, p: str, known: Knowledge) -> None:
-        """Learns what is known of a processor now."""
+        """Replace the knowledge of a processor."""
         self.knowledge[p] = known
         self.available[p] = known.available(self.survivors)
 
     def allowed(
         self, p: str, within: AnyFrontier, within_n: AnyFrontier, inputs: AnyFrontier, inputs_n: AnyFrontier
     ) -> Values:
-        """Finds the largest values of one processor that its neighbours allow.
+        """Return the largest values of one processor that its neighbours allow.
 
         Args:
-            p: Which.
+            p: The processor.
             within, within_n: Bounds on f(p) and f_n(p).
-            inputs, inputs_n: What is fixed on all its inputs, and what of notifications.
+            inputs, inputs_n: The times fixed on all its inputs, and those fixed of notifications.
 
         Raises:
             DataError: `[NO_CONSISTENT_FRONTIER]` there are none.
@@ -145,12 +147,12 @@ class Solving:
             raise DataError("NO_CONSISTENT_FRONTIER", self._inconsistent(p))
         f_n &= f
         fixed = widen(f, known, inputs, self.survivors)
-        if f_n == f and inputs_n == inputs:  # nearly always: whoever is told of times that are over keeps no others
+        if f_n == f and inputs_n == inputs:  # nearly always: a processor that is notified keeps no times but those over
             return Values(f, fixed, f_n, fixed)
         return Values(f, fixed, f_n, widen(f_n, known, inputs_n, self.survivors))
 
     def _take(self, p: str, values: Values) -> set[str]:
-        """Gives a processor its values, and tells which neighbours they concern."""
+        """Set the values of a processor; return the neighbours that this concerns."""
         moved = values.f != self.f[p]
         refixed = values.fixed != self.fixed[p] or values.fixed_n != self.fixed_n[p]
         self.f[p], self.fixed[p], self.f_n[p], self.fixed_n[p] = values
@@ -158,7 +160,7 @@ class Solving:
         return concerned | {e.target for e in self.graph.outputs[p]} if refixed else concerned
 
     def _limit(self, known: Knowledge, limit: AnyFrontier, f_n: AnyFrontier) -> AnyFrontier:
-        """All constraints in one, for a processor whose Ξ follows from its frontier: f(p) meets them within it."""
+        """Return all constraints in one limit, for a processor whose Ξ follows from its frontier."""
         p = known.vertex.name
         at_hand = known.messages_at_hand(self.survivors)
         for edge in known.outputs:
@@ -177,13 +179,13 @@ class Solving:
         return first_broken(xi, known, self.survivors, kept, self.fixed, f_n, self.fixed_n)
 
     def kept(self, edge: Edge) -> AnyFrontier:
-        """Gives the times of an edge's messages that its receiver will not ask for: f(q), and what is saved with it."""
+        """Return the times whose messages the receiver of an edge will not ask for: f(q), and those saved with it."""
         f = self.f[edge.target]
         xi = self.available[edge.target].xi(f)
         return f if xi is None else xi.kept(edge.name)
 
     def why(self, p: str) -> Why | None:
-        """Tells what keeps f(p) from being larger: what the next larger of F*(p) would break, as things stand."""
+        """Return the constraint that the next larger frontier of F*(p) breaks; None if there is no larger one."""
         larger = self.available[p].above(self.f[p])
         return None if larger is None else self._why_not(p, larger)
 
@@ -193,17 +195,17 @@ class Solving:
         return self._broken(known, f & self._on_all_inputs(known, self.fixed_n), xi)
 
     def _inconsistent(self, p: str) -> str:
-        """Says which sink does not fit, what it holds, what can be reproduced, and what to do."""
+        """Return the message of the error: the sink that does not fit, the times at odds, and the remedy."""
         why = self._why_not(p, self.available[p].bottom)
         if why is None:
-            return f"nothing that {p} could be restored to is left: restore the store from a copy"
+            return f"no frontier that {p} could be restored to is left: restore the store from a copy"
         refused, limit = told(why.refused), told(why.limit)
         if self.graph.vertices[p].kind is Kind.SINK:
             repeated, back = (
                 (f"only {limit}", f"take the sink back to {limit}") if why.limit else ("nothing", "empty the sink")
             )
             return (
-                f"sink {p} holds {refused}, but {repeated} can be reproduced from what the store holds, because "
+                f"sink {p} holds {refused}, but {repeated} can be reproduced from the store, because "
                 f"{self._reason(why.neighbour)}: restore the store that wrote this sink, or {back}"
             )
         behind = why
@@ -211,17 +213,17 @@ class Solving:
             behind = further
         if behind.constraint == "discarded" and self.graph.vertices[behind.neighbour].kind is Kind.SINK:
             return (
-                f"sink {behind.neighbour} holds {told(behind.limit)}, but {p} can only be restored to {refused} or later, "
-                f"and what the sink lacks of them cannot be reproduced: restore the sink as it was, with {refused} or "
-                f"more, or an older copy of the store"
+                f"sink {behind.neighbour} holds {told(behind.limit)}, but {p} can only be restored to {refused} or "
+                f"later, and the times of these that the sink lacks cannot be reproduced: restore the sink as it was, with "
+                f"{refused} or more, or an older copy of the store"
             )
         return (
-            f"{p} can only be restored to {refused} or later, but {behind}: something that the store held is gone; "
+            f"{p} can only be restored to {refused} or later, but {behind}: a record that the store held is gone; "
             f"restore the store from a copy"
         )
 
     def _reason(self, p: str) -> str:
-        """Says why more is not fixed at a sender: the first on the way up where it is not for want of its inputs."""
+        """Return why no more is fixed at a sender: the first reason upstream that is not a lack of inputs."""
         seen: set[str] = set()
         while p not in seen:
             seen.add(p)
@@ -229,7 +231,7 @@ class Solving:
             mine = self.fixed[p]
             needs = [d.source for d in known.inputs if self.fixed[d.source] <= d.projection.within(mine)]
             if self.graph.vertices[p].forgets:
-                return f"source {p} cannot give again what it gave"
+                return f"source {p} cannot be read again"
             if self.graph.vertices[p].kind is Kind.SOURCE:
                 return f"source {p} knows its positions of {told(self.fixed[p])} only"
             if not known.deterministic and not needs:

@@ -1,4 +1,4 @@
-"""Ξ(p, f): what is known of a processor restored to a frontier (design, section 4; seed 002, section 3.4, Table 1)."""
+"""Ξ(p, f): the knowledge of a processor restored to a frontier (design, section 4; Falkirk Wheel §3.4, Table 1)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Xi"]
 
 @dataclass(frozen=True, slots=True)
 class Xi:
-    """What processor p has seen, sent and kept at the frontier f.
+    """The notifications, deliveries and messages that processor p has seen, sent and kept at the frontier f.
 
     N̄ and M̄ are in p's own domain, D̄ in the receiver's; each is a conservative estimate: too large is safe.
 
@@ -24,8 +24,8 @@ class Xi:
         delivered: M̄(d, f) by input edge, the smallest frontier that contains the messages delivered.
         discarded: D̄(e, f) by output edge, the smallest frontier that contains the messages p can no longer send.
         logged: L(e, f) by output edge, the times of p whose messages p still has. Times beyond f count for nothing.
-        saved: By input edge, the times of the messages beyond f that were in flight and are kept with it (seed 003): they are put back
-            from here, so that the sender need not have them. Those in M̄ are in `delivered`.
+        saved: By input edge, the times of the messages beyond f that were in flight and are kept with it (FLIP-76):
+            they are put back from here, so that the sender need not have them. Those in M̄ are in `delivered`.
     """
 
     frontier: AnyFrontier
@@ -44,9 +44,9 @@ class Xi:
         outputs: Sequence[Edge],
         logged: Mapping[str, Container[Any]],
     ) -> Xi:
-        """Gives Ξ of a processor that finishes all times of f, and sends at each time what that time gave.
+        """Return Ξ of a processor that finishes all times of f, and sends the results of each time at that time.
 
-        M̄ = f, N̄ = f if it is told of times that are over, and D̄(e, f) is what was sent at the times of f that are not
+        M̄ = f, N̄ = f if the processor is notified, and D̄(e, f) holds the messages of the times of f that are not
         logged: without a log, in one domain, M̄ = N̄ = D̄ = φ = f.
         """
         discarded = {e.name: e.projection.sent(f.without(logged.get(e.name, ()))) for e in outputs}
@@ -54,7 +54,7 @@ class Xi:
         return cls(f, notified, {d.name: f for d in inputs}, discarded)
 
     def also_logged(self, at_hand: Mapping[str, Times]) -> Xi:
-        """Gives the same once more messages can be sent again: those that became durable later, or that a survivor holds.
+        """Return Ξ with more messages that can be sent again: durable ones, and those that a survivor holds.
 
         Args:
             at_hand: By output edge, the times of all messages that p still has; of edges within one domain.
@@ -65,6 +65,6 @@ class Xi:
         return replace(self, discarded=discarded, logged=at_hand)
 
     def kept(self, edge: str) -> AnyFrontier:
-        """Gives the times of an input edge's messages that its sender will not be asked for: within f, or saved with it."""
+        """Return the times whose messages the sender of an input edge will not be asked for: f, and those saved."""
         saved = self.saved.get(edge)
         return self.frontier if saved is None else self.frontier.extend(saved)
