@@ -1,16 +1,17 @@
-"""The exception tree: few classes, by what the user should do.
+"""The exception tree: few classes, by the remedy of the user.
 
 BoatliftError
 ├── InvalidError      fix the program or its options
 ├── UnavailableError  something outside is not there: retry
 ├── FencedError       a newer owner has taken over: stop
-├── DataError         what was stored or read is not what was recorded: restore or upgrade
+├── DataError         stored or read data differ from what was recorded: restore or upgrade
 ├── DivergedError     a processor gave other results on replay: it is not deterministic
 ├── UserCodeError     the user's function raised
 └── InternalError     a fault of Boatlift itself
 
-Every error carries a stable condition in capitals, which stands in brackets in its text, so that it survives being
-carried as text (out of a Spark task, through a log file). `CONDITIONS` lists all of them; `docs/errors.md` shows them.
+Every error carries a stable condition in capitals. The condition stands in brackets in the error's text, so that it
+survives as text (out of a Spark task, through a log file). `CONDITIONS` lists all conditions; `docs/errors.md` shows
+them.
 """
 
 from __future__ import annotations
@@ -36,26 +37,26 @@ __all__ = [
 ]
 
 FLOW_AND_STORE = "FLOW --store STORE"
-"""Arguments of a command line, in the remedy of an error."""
+"""Placeholder in a remedy for the command line's own arguments."""
 
 
 class BoatliftError(Exception):
-    """Something Boatlift refuses or cannot do.
+    """A refusal or failure of Boatlift.
 
     Args:
         condition: A name from `CONDITIONS`.
-        message: One lowercase sentence with the values that matter, saying what to do.
-        lasting: Whether another try of this step would end the same, though that does not follow from the condition.
+        message: One lowercase sentence with the values that matter and the remedy.
+        lasting: True if another try of the step would end the same, though that does not follow from the condition.
 
     Attributes:
-        lasting: Whether another try would end the same.
+        lasting: True if another try would end the same.
     """
 
     exit_code = 1
 
     def __init__(self, condition: str, message: str, *, lasting: bool = False) -> None:
         known = CONDITIONS.get(condition)
-        # A subclass has the conditions of its base: an error that Python is to know as its own too, as an AttributeError, is one.
+        # A subclass has the conditions of its base: some errors are Python's own besides, as an AttributeError.
         if known is None or known.error not in {cls.__name__ for cls in type(self).__mro__}:
             raise AssertionError(f"[{condition}] is not a condition of {type(self).__name__}")
         super().__init__(f"[{condition}] {message}")
@@ -86,7 +87,7 @@ class FencedError(BoatliftError):
 
 
 class DataError(BoatliftError):
-    """What was stored or read is not what was recorded: restore it, or upgrade."""
+    """Stored or read data differ from what was recorded: restore them, or upgrade."""
 
     exit_code = 5
 
@@ -101,7 +102,7 @@ class UserCodeError(BoatliftError):
     """The user's function raised.
 
     Attributes:
-        remedy: What to type or to change, to stand behind the message; `FLOW_AND_STORE` stands for a command's own arguments.
+        remedy: A command to type or a change to make, shown behind the message; may contain `FLOW_AND_STORE`.
     """
 
     exit_code = 7
@@ -119,11 +120,11 @@ class InternalError(BoatliftError):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that a check of what is durable has to say; unlike an error it does not end the check.
+    """A result of a check of durable objects; unlike an error it does not end the check.
 
     Attributes:
-        name: Of what: an object of a store, a sink's file or table.
-        condition: What is wrong with it, from `CONDITIONS`; None for a mere note.
+        name: The name of the object of a store, or of a sink's file or table.
+        condition: The damage, from `CONDITIONS`; None for a mere note.
         message: One sentence.
     """
 
@@ -133,12 +134,12 @@ class Finding:
 
     @property
     def is_error(self) -> bool:
-        """Whether something is damaged, rather than untidy."""
+        """Return whether the finding is damage, and no mere note."""
         return self.condition is not None
 
     def __str__(self) -> str:
-        said = self.message.removeprefix(f"{self.name} ")
-        return f"{self.name}: {said}" if self.condition is None else f"{self.name}: [{self.condition}] {said}"
+        message = self.message.removeprefix(f"{self.name} ")
+        return f"{self.name}: {message}" if self.condition is None else f"{self.name}: [{self.condition}] {message}"
 
 
 _BY_NAME = {
@@ -149,10 +150,11 @@ _PATTERN = re.compile(r"\bboatlift\.errors\.(\w+): \[([A-Z][A-Z0-9_]+)\] ([^\n]*
 
 
 def from_text(text: str) -> BoatliftError | None:
-    """Finds the error of ours that a text carries, as Spark hands on what a task raised.
+    """Return the error of Boatlift that a text carries, as Spark hands on the error of a task.
 
     Returns:
-        The first error of ours whose traceback stands in the text, or None: a condition in a text of the user's own is none.
+        The first error of Boatlift whose traceback stands in the text, or None. A condition in the user's own text is
+        none.
     """
     for name, condition, message in _PATTERN.findall(text):
         known = CONDITIONS.get(condition)

@@ -1,4 +1,4 @@
-"""Paths that users give: of folders and files, not of object stores."""
+"""Checks of paths that users give: of folders and files, not of object stores."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)")
 
 
 def refuse_url(path: str | Path, whose: str) -> None:
-    """Refuses what would silently become a folder called `s3:` otherwise.
+    """Refuse a URL, which would otherwise silently become a folder called `s3:`.
 
     Args:
-        path: What the user gave.
-        whose: What it is the path of, for the message.
+        path: The path that the user gave.
+        whose: The owner of the path, for the message: `a store`.
 
     Raises:
-        InvalidError: `[BAD_OPTION]` it is a URL.
+        InvalidError: `[BAD_OPTION]` the path is a URL.
     """
     url = _URL.fullmatch(str(path))
     if url is not None:

@@ -1,4 +1,4 @@
-"""The few acts on a file system that a local store and the sinks rest on, behind a seam.
+"""The acts on a file system that a local store and the sinks rest on, behind a seam.
 
 They stand apart so that tests can record them, fail them with real errors, and work out every state that a power loss
 could leave behind (`tests/support/power_loss.py`). Nothing here decides anything.
@@ -17,57 +17,57 @@ __all__ = ["FileSystem", "RealFileSystem"]
 
 
 class FileSystem(Protocol):
-    """What a local store or a sink asks of the operating system.
+    """The calls of a local store or a sink on the operating system.
 
-    Every method raises the `OSError` that the system gives, unchanged. What counts as durable is what POSIX promises
-    and no more: contents by syncing the file, names by syncing the folder they are in.
+    Every method raises the `OSError` of the system unchanged. Durable means what POSIX promises and no more: contents
+    by syncing the file, names by syncing the folder that they are in.
     """
 
     def write_new(self, path: Path, content: Iterable[bytes]) -> None:
-        """Writes a file that must not exist and makes its contents (not its name) durable."""
+        """Write a file that must not exist, and make its contents (not its name) durable."""
 
     def sync_file(self, path: Path) -> None:
-        """Makes the contents of a file that someone else wrote durable."""
+        """Make the contents of a file durable that another process wrote."""
 
     def link(self, source: Path, target: Path) -> None:
-        """Gives a file a second name, which must be free: of two concurrent links to one name exactly one succeeds."""
+        """Add a second, free name to a file. Of two concurrent links to one name exactly one succeeds."""
 
     def sync_folder(self, path: Path) -> None:
-        """Makes the names in a folder durable."""
+        """Make the names in a folder durable."""
 
     def unlink(self, path: Path) -> None:
-        """Takes a name away."""
+        """Remove the name of a file."""
 
     def rename(self, source: Path, target: Path) -> None:
-        """Gives a file or a folder another name, atomically, in place of the one that it has."""
+        """Replace the name of a file or a folder by another, atomically."""
 
     def make_folder(self, path: Path) -> None:
-        """Makes one folder; its parent must exist."""
+        """Make one folder; its parent must exist."""
 
     def remove_tree(self, path: Path) -> None:
-        """Removes a folder with all that is in it."""
+        """Remove a folder with all that is in it."""
 
     def read(self, path: Path, start: int, length: int | None) -> bytes:
-        """Reads `length` bytes from `start` on, or to the end; fewer if the file ends before."""
+        """Read `length` bytes from `start` on, or to the end; fewer if the file ends before."""
 
     def size(self, path: Path) -> int | None:
-        """Gives the size of a regular file in bytes; None if there is none by this name."""
+        """Return the size of a regular file in bytes; None if there is none by this name."""
 
     def is_folder(self, path: Path) -> bool:
-        """Tells whether there is a folder by this name."""
+        """Return whether there is a folder by this name."""
 
     def may_list(self, path: Path) -> bool:
-        """Tells whether this user may list a folder, and so sync it."""
+        """Return whether this user may list a folder, and so sync it."""
 
     def list_folder(self, path: Path) -> list[tuple[str, bool]]:
-        """Names what is in a folder, each with whether it is a folder itself; nothing if there is no such folder."""
+        """Return the names in a folder, each with whether it is a folder; none if there is no such folder."""
 
 
 class RealFileSystem:
-    """The operating system's own."""
+    """The file system of the operating system."""
 
     def write_new(self, path: Path, content: Iterable[bytes]) -> None:
-        """Writes a new file and syncs it through the same descriptor, so that no write error can be missed."""
+        """Write a new file and sync it through the same descriptor, so that no write error can be missed."""
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
             for part in content:
@@ -79,41 +79,41 @@ class RealFileSystem:
             os.close(descriptor)
 
     def sync_file(self, path: Path) -> None:
-        """Syncs a file."""
+        """Sync a file."""
         _sync(path, os.O_RDONLY)
 
     def link(self, source: Path, target: Path) -> None:
-        """Makes a hard link."""
+        """Make a hard link."""
         os.link(source, target)
 
     def sync_folder(self, path: Path) -> None:
-        """Syncs a folder."""
+        """Sync a folder."""
         _sync(path, os.O_RDONLY | os.O_DIRECTORY)
 
     def unlink(self, path: Path) -> None:
-        """Removes a name."""
+        """Remove a name."""
         path.unlink()
 
     def rename(self, source: Path, target: Path) -> None:
-        """Renames."""
+        """Rename a file or a folder."""
         source.rename(target)
 
     def make_folder(self, path: Path) -> None:
-        """Makes a folder."""
+        """Make a folder."""
         path.mkdir()
 
     def remove_tree(self, path: Path) -> None:
-        """Removes a folder and everything below it."""
+        """Remove a folder and everything below it."""
         shutil.rmtree(path)
 
     def read(self, path: Path, start: int, length: int | None) -> bytes:
-        """Reads a range."""
+        """Read a range."""
         with path.open("rb") as file:
             file.seek(start)
             return file.read(-1 if length is None else length)
 
     def size(self, path: Path) -> int | None:
-        """Gives the size of a regular file."""
+        """Return the size of a regular file."""
         try:
             found = path.stat()
         except (FileNotFoundError, NotADirectoryError):
@@ -121,15 +121,15 @@ class RealFileSystem:
         return found.st_size if stat.S_ISREG(found.st_mode) else None
 
     def is_folder(self, path: Path) -> bool:
-        """Looks at the kind of a name."""
+        """Return whether a name is a folder's."""
         return path.is_dir()
 
     def may_list(self, path: Path) -> bool:
-        """Asks for the permission."""
+        """Return whether the permission is there."""
         return os.access(path, os.R_OK)
 
     def list_folder(self, path: Path) -> list[tuple[str, bool]]:
-        """Lists a folder."""
+        """Return the names in a folder."""
         try:
             with os.scandir(path) as entries:
                 return [(entry.name, entry.is_dir()) for entry in entries]

@@ -13,12 +13,12 @@ __all__ = ["DurableFolders"]
 
 
 class DurableFolders:
-    """Makes the folders of one place, and remembers which are durable.
+    """The folders below one place, made durable, each remembered once it is.
 
     Args:
         base: The place; a folder whose name or a name below which cannot be synced is an error.
         files: The file system.
-        sync: What syncs a folder, if the place has a way of its own.
+        sync: Syncs a folder, if the place has a way of its own.
     """
 
     def __init__(self, base: Path, files: FileSystem, sync: Callable[[Path], None] | None = None) -> None:
@@ -28,11 +28,11 @@ class DurableFolders:
         self._durable: set[Path] = set()
 
     def make(self, folder: Path) -> None:
-        """Makes a folder, and its name durable, before anything is put into it.
+        """Make a folder, and its name durable, before anything is put into it.
 
-        The first time that this process uses a folder its name is synced also if it exists: who made it may have died
-        before syncing. Since nothing is put into a folder before, one that has something in it needs no more than that
-        for itself: the names above it are durable.
+        The first time that this process uses a folder its name is synced also if it exists: the process that made it
+        may have died before syncing. Since nothing is put into a folder before, the names above a folder with content
+        are durable.
 
         Raises:
             OSError: As the system gives it; `NotADirectoryError` if a file has the name.
@@ -46,6 +46,6 @@ class DurableFolders:
             if not self._files.is_folder(folder):
                 raise NotADirectoryError(errno.ENOTDIR, "is no folder", str(folder))
         if folder.is_relative_to(self._base) or self._files.may_list(folder.parent):
-            # Above the place may be folders that this user may not even list: their names are not of our making.
+            # Folders above the place, which this user may not even list, were made by others.
             self._sync(folder.parent)
         self._durable.add(folder)

@@ -1,7 +1,7 @@
-"""Group commit: what is submitted while one object is written goes into the next object, together.
+"""Group commit: records submitted while one object is written go into the next object, together.
 
-A `GroupCommit` decides what goes into one object and which callbacks run after it. It has no thread: `GroupWriter` drives it on a thread
-of its own, the simulation drives it act by act.
+A `GroupCommit` decides which records go into one object and which callbacks run after it. It has no thread:
+`GroupWriter` drives it on a thread of its own, the simulation drives it act by act.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Manifest:
 
 
 Group = Sequence[_Records | _Manifest]
-"""What goes into one object: all records of some submissions, or one manifest."""
+"""The submissions of one object: all records of some, or one manifest."""
 
 
 class GroupCommit:
@@ -55,15 +55,15 @@ class GroupCommit:
 
     @property
     def waits(self) -> bool:
-        """Whether a submission waits to be written."""
+        """Return whether a submission waits to be written."""
         return bool(self._waiting)
 
     def submit(self, records: Sequence[Record], callback: Callback) -> None:
-        """Append records to what waits."""
+        """Queue records for the next object."""
         self._waiting.append(_Records(tuple(records), callback))
 
     def manifest(self, callback: Callback) -> None:
-        """Append a manifest of everything submitted so far to what waits."""
+        """Queue a manifest of everything submitted so far."""
         self._waiting.append(_Manifest(callback))
 
     def take(self) -> Group:

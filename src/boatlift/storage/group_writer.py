@@ -17,7 +17,7 @@ __all__ = ["GroupWriter"]
 
 
 class GroupWriter:
-    """Writes a claimed log on a thread of its own; the laws are those of `GroupCommit`.
+    """A writer of a claimed log on a thread of its own; the laws are those of `GroupCommit`.
 
     Args:
         log: A log that was claimed; nothing else writes to it while this lives.
@@ -39,10 +39,10 @@ class GroupWriter:
             self._changed.notify_all()
 
     def manifest(self) -> None:
-        """Write a manifest of everything submitted so far, wait for it, and delete what it made garbage.
+        """Write a manifest of everything submitted so far, wait for it, and delete the objects that it made garbage.
 
         Raises:
-            BoatliftError: it could not be written, or what was submitted before it could not.
+            BoatliftError: the manifest, or a record submitted before it, could not be written.
         """
         done = threading.Event()
         errors: list[BaseException] = []
@@ -61,7 +61,7 @@ class GroupWriter:
         self._log.truncate()  # on this thread: the next group need not wait for it
 
     def close(self) -> None:
-        """Write what was submitted, then end; callbacks alone are told of a failure."""
+        """Write all submissions, then end the thread; a failure reaches the callbacks alone."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

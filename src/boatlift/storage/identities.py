@@ -35,7 +35,7 @@ class Identities:
 
     Attributes:
         dataflow: The dataflow's name; empty until the store has told it.
-        store_id: The id that tells the store, and copies of it, from all others; empty before the first claim of a new one.
+        store_id: The id of the store and its copies; empty before the first claim of a new one.
     """
 
     def __init__(self, store: Store, dataflow: str) -> None:

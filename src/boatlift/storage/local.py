@@ -1,6 +1,6 @@
-"""A store in a folder: each object a file, made durable before anyone is told (`docs/formats/store.md`).
+"""A store in a folder: each object a file, made durable before `create` returns (`docs/formats/store.md`).
 
-An object appears under its name by one hard link of a file that is whole and synced, so nobody ever reads a part of
+An object appears under its name by one hard link of a file that is whole and synced. So no process ever reads a part of
 it, and of two processes that create one name exactly one succeeds. The folder may be on a disk that several hosts
 share, as long as links on it are atomic.
 """
@@ -40,7 +40,7 @@ class LocalStore:
 
     Args:
         root: The folder; `open` makes it.
-        filesystem: The acts that everything rests on; a parameter so that they can be recorded and made to fail.
+        filesystem: The file system; a parameter so that tests can record its acts and make them fail.
     """
 
     def __init__(self, root: Path, filesystem: FileSystem | None = None) -> None:
@@ -49,12 +49,12 @@ class LocalStore:
         self._failure: str | None = None
         self._folders = DurableFolders(self.root, self._files, self._sync_folder)
         self._has_temporary = False
-        # A failed sync of a folder is told to one caller only, so no two may sync, and fail, at once.
+        # The system reports a failed sync of a folder to one caller only, so no two may sync, and fail, at once.
         self._naming = threading.Lock()
 
     @classmethod
     def open(cls, root: Path, *, create: bool, filesystem: FileSystem | None = None) -> LocalStore:
-        """Opens the store in a folder.
+        """Open the store in a folder.
 
         Args:
             root: The folder.
@@ -62,8 +62,9 @@ class LocalStore:
             filesystem: See the class.
 
         Raises:
-            InvalidError: `[BAD_OPTION]` it is a URL; `[STORE_NOT_FOUND]` the folder is absent, or holds nothing, and is not to be made.
-            UnavailableError: `[STORE_FAILED]` it could not be made.
+            InvalidError: `[BAD_OPTION]` the path is a URL; `[STORE_NOT_FOUND]` without `create` the folder is absent or
+                empty.
+            UnavailableError: `[STORE_FAILED]` the folder could not be made.
         """
         refuse_url(root, "a store")
         store = cls(root, filesystem)
@@ -74,10 +75,8 @@ class LocalStore:
             raise InvalidError("STORE_NOT_FOUND", f"there is no store in {root}: give the path that run was given")
         return store
 
-    # -- the contract -------------------------------------------------------------------------------------------------
-
     def create(self, name: str, content: bytes | Path) -> None:
-        """Makes an object durable under a name that is free; see `Store.create`.
+        """Make an object durable under a name that is free; see `Store.create`.
 
         A file on another file system than the store is copied; on the same one it is linked.
         """
@@ -90,7 +89,7 @@ class LocalStore:
                 self._create_from_parts(target, lambda: iter((content,)))
 
     def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
-        """Reads an object or a range of it; see `Store.read`."""
+        """Read an object or a range of it; see `Store.read`."""
         with self._reading(name):
             try:
                 return self._files.read(self._path(name), start, length)
@@ -98,28 +97,28 @@ class LocalStore:
                 raise DataError("MISSING_OBJECT", f"{name} is not in {self.root}: {RESTORE}") from None
 
     def size(self, name: str) -> int | None:
-        """Gives an object's size in bytes, or None; see `Store.size`."""
+        """Return an object's size in bytes, or None; see `Store.size`."""
         with self._reading(name):
             return self._files.size(self._path(name))
 
     def list(self, prefix: str) -> Iterator[str]:
-        """Names objects in order; see `Store.list`. Files whose names no object can have are passed over."""
+        """Return the names of objects in order; see `Store.list`. Files with impossible names are left out."""
         folder, _, _ = prefix.rpartition("/")
-        with self._reading(f"what is below {folder or 'the store'}"):
+        with self._reading(f"the folder {folder or '.'}"):
             return iter(sorted(name for name in self._walk(folder) if name.startswith(prefix)))
 
     def delete(self, name: str) -> None:
-        """Removes an object; see `Store.delete`. A power loss may bring it back."""
+        """Remove an object; see `Store.delete`. A power loss may bring it back."""
         path = self._path(name)
         with self._durably(f"deleting {name}"), suppress(FileNotFoundError):
             self._files.unlink(path)
 
     def local_path(self, name: str) -> Path | None:
-        """Gives an object's own file; it must not be written to."""
+        """Return the file of an object, which must not be written to."""
         return self._path(name)
 
     def scratch(self, owner: int) -> Path:
-        """Gives an owner's folder for files that need not survive; see `Store.scratch`."""
+        """Return an owner's folder for files that need not survive; see `Store.scratch`."""
         folder = self.root / SCRATCH / str(owner)
         with self._durably(f"making scratch for {owner}"):
             for each in (folder.parent, folder):
@@ -128,10 +127,10 @@ class LocalStore:
         return folder
 
     def discard_scratch(self, before: int) -> None:
-        """Removes the scratch of owners before this one, and temporary files, most of which died with their writers.
+        """Remove the scratch of owners before this one, and temporary files, most of which died with their writers.
 
-        An older owner that is merely paused finds its scratch gone and is told that it is fenced. Whoever finds a
-        temporary file gone writes it again; its link then tells who is fenced.
+        An older owner that is merely paused finds its scratch gone and is fenced. A process that finds a temporary file
+        gone writes it again; its link then decides which process is fenced.
         """
         with self._durably("discarding scratch"):
             for owner, _ in self._files.list_folder(self.root / SCRATCH):
@@ -146,18 +145,16 @@ class LocalStore:
         try:
             self._files.remove_tree(folder)
         except OSError as error:
-            # An older owner that still runs may add files meanwhile; what is left goes at the next start.
+            # An older owner that still runs may add files meanwhile; these go at the next start.
             if error.errno not in {errno.ENOENT, errno.ENOTEMPTY}:
                 raise
-
-    # -- making names durable -----------------------------------------------------------------------------------------
 
     def _create_from_parts(self, target: Path, parts: Callable[[], Iterator[bytes]]) -> None:
         for attempts_left in reversed(range(_LINK_ATTEMPTS)):
             try:
                 self._create_once(target, parts())
             except FileNotFoundError as error:
-                # Another process, starting, has tidied the temporary file away: the link would have told who is newer.
+                # A starting process has removed the temporary file: the link decides which of both is newer.
                 if not attempts_left or Path(error.filename).parent != self.root / TEMPORARY:
                     raise
             else:
@@ -169,11 +166,11 @@ class LocalStore:
             self._files.write_new(temporary, parts)
             self._link(temporary, target)
         except BaseException:
-            # The first error is the one to tell; a file left in tmp/ costs only space, and a full disk needs it back.
+            # The first error is raised; a file left in tmp/ costs only space, and a full disk needs it back.
             with suppress(OSError):
                 self._files.unlink(temporary)
             raise
-        with suppress(FileNotFoundError):  # another process may have tidied it away: the object has its own name by now
+        with suppress(FileNotFoundError):  # a starting process may have removed it: the object has its own name by now
             self._files.unlink(temporary)
 
     def _create_from_file(self, target: Path, source: Path) -> None:
@@ -215,14 +212,12 @@ class LocalStore:
             self._has_temporary = True
         return folder / secrets.token_hex(16)
 
-    # -- names --------------------------------------------------------------------------------------------------------
-
     def _path(self, name: str) -> Path:
         parts = name.split("/")
         for part in parts:
             _checked_part(part)
         if parts[0] in {TEMPORARY, SCRATCH}:
-            raise InvalidError("BAD_NAME", f"{name!r} names no object: {parts[0]}/ is the store's own")
+            raise InvalidError("BAD_NAME", f"{name!r} names no object: {parts[0]}/ is the store's own folder")
         return self.root.joinpath(*parts)
 
     def _walk(self, folder: str) -> Iterator[str]:
@@ -237,8 +232,6 @@ class LocalStore:
             elif _PART.match(name) and full not in {TEMPORARY, SCRATCH}:
                 yield full
 
-    # -- errors -------------------------------------------------------------------------------------------------------
-
     @contextmanager
     def _reading(self, what: str) -> Iterator[None]:
         try:
@@ -248,7 +241,7 @@ class LocalStore:
 
     @contextmanager
     def _durably(self, act: str) -> Iterator[None]:
-        """Turns an `OSError` into the store's own error; unless it tells of a newer owner, no write follows it."""
+        """Raise the store's own error for an `OSError`; after any but that of a newer owner, no write follows."""
         self._refuse_after_failure()
         try:
             yield
@@ -276,7 +269,7 @@ class LocalStore:
         )
 
     def _was_discarded(self, gone: Path) -> bool:
-        """Whether a file is gone as `discard_scratch` of a newer owner takes it away: with all of its owner's scratch."""
+        """Return whether a newer owner's `discard_scratch` removed a file: with all scratch of its owner."""
         scratch = self.root / SCRATCH
         return gone.is_relative_to(scratch) and not (scratch / gone.relative_to(scratch).parts[0]).is_dir()
 

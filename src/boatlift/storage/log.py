@@ -1,8 +1,8 @@
 """The log: one sequence of numbered objects for claims, groups of records and manifests.
 
-Numbering is the fence (`docs/decisions/0002-one-numbering-is-the-fence.md`): a number can be created once, a new owner's
-first act is to take the next one, and the process that loses a number is fenced. There is no check before a write, so
-there is no pause between check and write to lose to.
+Numbering is the fence (`docs/decisions/0002-one-numbering-is-the-fence.md`): a number can be created once, a new
+owner's first act is to take the next one, and the process that loses a number is fenced. There is no check before a
+write, so there is no pause between check and write to lose to.
 
 A number must therefore never become free again while a process may still try it. An owner that was paused tries the
 number after its last, and that is the claim of the next owner: so claims are never deleted. A process that was paused
@@ -124,7 +124,7 @@ class Log(LogReader):
             return self._write_next((snapshot,))
 
     def truncate(self) -> None:
-        """Delete the objects before the newest manifest, except claims. A crash may leave some, which no reader reads."""
+        """Delete the objects before the newest manifest, except claims; a crash may leave some, which are not read."""
         with self._writing:
             garbage = [number for number in self._garbage if number < self.manifest]
             self._garbage = self._garbage[len(garbage) :]

@@ -36,7 +36,9 @@ class Group:
 
 
 class LogReader:
-    """The log of one dataflow, read to its end. Reading writes nothing, and a process that writes meanwhile does not disturb it.
+    """The log of one dataflow, read to its end.
+
+    Reading writes nothing, and a process that writes meanwhile does not disturb it.
 
     Args:
         store: The store that holds the log.
@@ -63,7 +65,7 @@ class LogReader:
 
     @property
     def store_id(self) -> str:
-        """The id that tells the store, and copies of it, from all others; empty before the first claim of a new one."""
+        """The id of the store and its copies; empty before the first claim of a new one."""
         return self._identities.store_id
 
     def load(self) -> None:

@@ -1,10 +1,10 @@
 """The mark of a stop in good order: how far the log went.
 
-It is an object beside the log, whose name has the number of the log's last object at that stop.
+The mark is an object beside the log, whose name has the number of the log's last object at that stop.
 
-A reader takes the object with the greatest number for the log's end. If the last ones are lost, what is left looks like a log that ended
-earlier. The mark says that it did not. It is made once the object that it names is durable, so no crash leaves one that is wrong: at
-worst it leaves none, and then as much can be told as after any crash.
+A reader takes the object with the greatest number for the log's end. If the last objects are lost, the rest looks like
+a log that ended earlier. The mark contradicts it. The mark is made once the object that it names is durable, so no
+crash leaves a wrong mark: at worst it leaves none, and then a reader knows as much as after any crash.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ def newest_mark(store: Store) -> str | None:
 
 
 def last_mark(store: Store) -> int:
-    """Return the number of the last object that the log had at the newest stop in good order, 0 if no mark of any is there."""
+    """Return the number of the log's last object at the newest stop in good order; 0 without a mark."""
     newest = newest_mark(store)
     return 0 if newest is None else int(newest.removeprefix(STOPS))
 
 
 def drop_older_marks(store: Store, number: int) -> None:
-    """Delete the marks of stops before one: a log that goes as far went as far then, too."""
+    """Delete the marks of stops before one, which the newer mark implies."""
     for name in list(store.list(STOPS)):
         if name < mark_of(number):
             store.delete(name)

@@ -1,18 +1,18 @@
-"""Where durable bytes live: the contract of a store.
+"""The contract of a store, where durable bytes live.
 
 A store is a flat set of immutable objects under names with slashes (`log/000000000042`). There is no replace and no
-append: what changes is a *numbered* object, and creating the next number is the fence (`docs/decisions/`).
+append: changes are new *numbered* objects, and creating the next number is the fence (`docs/decisions/`).
 
 Laws, which `tests/storage/conformance.py` holds every store to:
 
 1. `create` of a name that exists raises `FencedError [OBJECT_EXISTS]` and changes nothing. Of two concurrent creates
    of one name exactly one succeeds.
 2. When `create` has returned, the object survives a power loss, whole. Before it returns, the object exists whole or
-   not at all: nobody ever reads a part of it.
-3. `list` gives every object that was created and not deleted, in order of name.
+   not at all: no process ever reads a part of it.
+3. `list` yields every object that was created and not deleted, in order of name.
 4. `delete` of a name that is not there does nothing: a crash may repeat it.
 5. A failure to make something durable raises `UnavailableError [STORE_FAILED]`, and from then on the store refuses
-   every write: after a failed fsync nobody knows what is on the disk.
+   every write: after a failed fsync the content of the disk is not known.
 """
 
 from __future__ import annotations
@@ -29,41 +29,41 @@ class Store(Protocol):
     """A flat set of immutable, named, durable objects."""
 
     def create(self, name: str, content: bytes | Path) -> None:
-        """Makes an object durable under a name that is free.
+        """Make an object durable under a name that is free.
 
         Args:
             name: Relative, with slashes, no `..`; each part of letters, digits, `-`, `_` and `.`.
-            content: The bytes, or a local file that is taken over (a local store links it; the file stays).
+            content: The bytes, or a local file, which stays (a local store links it).
 
         Raises:
             FencedError: `[OBJECT_EXISTS]` the name is taken.
-            UnavailableError: `[STORE_FAILED]` it could not be made durable.
+            UnavailableError: `[STORE_FAILED]` the object could not be made durable.
         """
 
     def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
-        """Reads an object, or `length` bytes of it from `start`.
+        """Read an object, or `length` bytes of it from `start`.
 
         Raises:
-            DataError: `[MISSING_OBJECT]` there is none.
+            DataError: `[MISSING_OBJECT]` there is no such object.
         """
 
     def size(self, name: str) -> int | None:
-        """Gives an object's size in bytes, or None if there is none."""
+        """Return an object's size in bytes, or None if there is none."""
 
     def list(self, prefix: str) -> Iterator[str]:
-        """Names all objects whose names begin with the prefix, in order."""
+        """Return all names of objects that begin with a prefix, in order."""
 
     def delete(self, name: str) -> None:
-        """Removes an object; one that is not there is no error."""
+        """Remove an object; a missing one is no error."""
 
     def local_path(self, name: str) -> Path | None:
-        """Gives a local file for memory-mapping, or None if this store has none."""
+        """Return a local file for memory-mapping, or None if this store has none."""
 
     def scratch(self, owner: int) -> Path:
-        """Gives a folder that every task can write to, for files that need not survive; made if absent.
+        """Return a folder that every task can write to, for files that need not survive; made if absent.
 
-        One folder an owner, which is known by its token.
+        Each owner has one folder, by its token.
         """
 
     def discard_scratch(self, before: int) -> None:
-        """Removes the scratch folders of owners with a smaller token; never those of a newer one."""
+        """Remove the scratch folders of owners with a smaller token; never those of a newer one."""

@@ -1,4 +1,4 @@
-"""Checks every durable byte of a store, without the program that wrote it."""
+"""A check of every durable byte of a store, without the program that wrote it."""
 
 from __future__ import annotations
 
@@ -29,14 +29,16 @@ MARKED_SINCE = 2
 
 
 def verify(store: Store) -> Iterator[Finding]:
-    """Reads every object of a store and tells what is wrong, and what is there that nobody names.
+    """Read every object of a store, and yield each damage and each object that no record names.
 
-    It checks each log object by itself, then the log as a whole (numbers, chain, owners and all their claims), then size
-    and digest of every run that a live checkpoint names, then what was pushed to sources. One loss cannot be seen by anyone: that of the newest objects of a log whose owner
-    did not stop in good order, for a crash just before them leaves the same bytes; the sinks, which know their last step,
-    tell it at the next start. An owner that stopped in good order has left a mark of how far the log went.
+    The check covers each log object by itself, then the log as a whole (numbers, chain, owners and all their claims),
+    then size and digest of every run that a live checkpoint names, then the input logs of sources.
 
-    It may run beside the owner: what the owner deletes meanwhile is looked up again before it is called missing.
+    One loss cannot be seen: that of the newest objects of a log whose owner did not stop in good order, for a crash
+    just before them leaves the same bytes. The sinks, which know their last step, reveal it at the next start. An owner
+    that stopped in good order has left a mark of the log's end.
+
+    The check may run beside the owner: an object that is missing is looked up in the log again before it is reported.
     """
     damaged = set()
     for name in store.list(""):
@@ -75,7 +77,7 @@ def _check_object(store: Store, name: str) -> Iterator[Finding]:
         else:
             decode_identity(content, name)
     except BoatliftError as error:
-        if error.condition != "MISSING_OBJECT":  # deleted since it was listed; whether it may be gone, the log tells
+        if error.condition != "MISSING_OBJECT":  # deleted since it was listed; a loss is found with the log
             yield Finding(name, error.condition, error.message)
 
 
@@ -85,12 +87,12 @@ def _check_end(store: Store, log: Log) -> Iterator[Finding]:
         yield Finding(
             name,
             None,
-            f"{name} is not there: the owner died just after its stop in good order, or the mark of it was lost",
+            f"{name} is not there: the owner died just after its stop in good order, or the mark was lost",
         )
 
 
 def _could_be_marked(store: Store, last: int) -> bool:
-    """Return whether the owner that ended a log with this object was of a version that marks its stops.
+    """Return whether the owner that ended a log with this object was of a version that marks stops.
 
     Older ones wrote format version 1, or an empty group after the stop in place of a mark.
     """
@@ -107,9 +109,9 @@ def _could_be_marked(store: Store, last: int) -> bool:
 def _check_runs(store: Store, history: LogHistory) -> Iterator[Finding]:
     named = {run.name: run for run in _live_runs(history)}
     for run in named.values():
-        wrong = _check_run(store, run)
-        if wrong is not None and run.name in Log.open(store, None).history.live_runs():
-            yield wrong
+        damage = _check_run(store, run)
+        if damage is not None and run.name in Log.open(store, None).history.live_runs():
+            yield damage
 
 
 def _left_over(store: Store, log: Log, claims: Sequence[int]) -> Iterator[Finding]:
@@ -118,7 +120,7 @@ def _left_over(store: Store, log: Log, claims: Sequence[int]) -> Iterator[Findin
     for name in store.list(""):
         belongs = name.startswith((INPUT, STOPS)) or (name.startswith(LOG) and name >= begin)
         if name not in needed and not belongs:
-            yield Finding(name, None, f"{name} is left over: nothing that is kept names it")
+            yield Finding(name, None, f"{name} is left over: no live record names it")
 
 
 def _live_runs(history: LogHistory) -> Iterator[RunRef]:

@@ -1,9 +1,9 @@
 """Logical time: domains, frontiers, projections. Pure.
 
-In reading order: `domain` (what a time is; epochs), `sequence`, `loop`; `frontier` (downward-closed sets), `loop_frontier`; `times`,
-`time_set`, `loop_times`, `sequence_times`, `order` (what happened: sets of times, and orders, that need not be downward closed);
-`of_domain` (each of these for any domain); `written` (how records write times and frontiers); `projection` (φ, its laws),
-`epoch_projections`, `loop_projections`, `sequence_projections`; `laws` (the checker).
+In reading order: `domain` (times and their order; epochs), `sequence`, `loop`; `frontier` (downward-closed sets),
+`loop_frontier`; `times`, `time_set`, `loop_times`, `sequence_times` (sets of times that need not be downward closed);
+`order` (arrival orders); `of_domain` (each of these for any domain); `written` (how records write times and frontiers);
+`projection` (φ, its laws), `epoch_projections`, `loop_projections`, `sequence_projections`; `laws` (the checker).
 """
 
 from boatlift.times.domain import EPOCH, LAST, Domain, Epoch

@@ -1,4 +1,4 @@
-"""Between epochs and coarse epochs, which cover many of them (design, section 3; seed 002, section 2.2)."""
+"""Projections between epochs and coarse epochs, which cover many of them (design, section 3; Falkirk Wheel §2.2)."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ __all__ = ["Coarse", "EpochBoundaries", "Fine", "epochs_cut"]
 
 
 class EpochBoundaries:
-    """Where coarse epochs ended: the last epoch of each. They are determinants; they grow, a rollback cuts them, and their beginning is forgotten.
+    """The boundaries of coarse epochs: the last epoch that each holds.
 
-    Of what is forgotten only the last end is known: every epoch within the forgotten part counts as part of the last forgotten coarse epoch.
+    Boundaries are determinants. The record grows, a rollback truncates it, and its beginning is forgotten, but for the
+    last forgotten boundary: every epoch up to there counts as part of the last forgotten coarse epoch.
 
     Attributes:
         start: The first coarse epoch that is not forgotten.
-        begin: The end of the one before that, -1 if there is none.
-        ends: The ends from `start` on.
+        begin: The boundary before that, -1 if there is none.
+        ends: The boundaries from `start` on.
 
     Raises:
         ValueError: an epoch would end before the one before it.
@@ -51,7 +52,7 @@ class EpochBoundaries:
         return self.ends[number - self.start] if number >= self.start else self.begin
 
     def ended(self, last: int) -> int:
-        """Return how many coarse epochs ended at an epoch or before."""
+        """Return how many coarse epochs ended at an epoch, or before it."""
         return self.start + bisect_right(self.ends, last) if last >= self.begin else 0
 
     def cut(self, count: int) -> None:
@@ -70,86 +71,89 @@ class EpochBoundaries:
             del self.ends[:gone]
 
     def __repr__(self) -> str:
-        return f"Cuts({self.ends})" if not self.start else f"Cuts({self.ends} after {self.start} up to {self.begin})"
+        forgotten = f" after {self.start} up to {self.begin}" if self.start else ""
+        return f"EpochBoundaries({self.ends}{forgotten})"
 
 
 class Coarse:
     """From epochs into coarse epochs: a message belongs to the coarse epoch that its epoch is part of.
 
-    φ(0…t) holds the coarse epochs that ended at t or before: only then has all of theirs been sent. What was sent of the
-    open one counts as sent.
+    φ(0…t) holds the coarse epochs that ended at t or before: only then have all their messages been sent. A message of
+    the open one counts as sent.
     """
 
-    __slots__ = ("_cuts",)
+    __slots__ = ("_boundaries",)
 
-    def __init__(self, cuts: EpochBoundaries) -> None:
-        self._cuts = cuts
+    def __init__(self, boundaries: EpochBoundaries) -> None:
+        self._boundaries = boundaries
 
     def __call__(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Gives the coarse epochs that are over."""
+        """Return the coarse epochs that have ended."""
         last = last_of(frontier)
-        return frontier if last == LAST else Frontier.up_to(self._cuts.ended(last) - 1)
+        return frontier if last == LAST else Frontier.up_to(self._boundaries.ended(last) - 1)
 
     def arrives(self, time: int) -> int:
-        """Gives the coarse epoch that an epoch is part of: if it has not ended, the open one."""
-        cuts = self._cuts
-        return cuts.start + bisect_left(cuts.ends, time) if time > cuts.begin else cuts.start - 1
+        """Return the coarse epoch that an epoch is part of, which may be the open one."""
+        boundaries = self._boundaries
+        return (
+            boundaries.start + bisect_left(boundaries.ends, time) if time > boundaries.begin else boundaries.start - 1
+        )
 
     def sent(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Gives the coarse epochs begun."""
+        """Return the coarse epochs that have begun."""
         last = last_of(frontier)
         return Frontier.up_to(self.arrives(last)) if frontier else frontier
 
     def within(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Gives the epochs up to the end of the last coarse one; an open one has no end."""
+        """Return the epochs up to the end of the last coarse one; an open one has no end."""
         last = last_of(frontier)
-        if last < self._cuts.start - 1:
+        if last < self._boundaries.start - 1:
             return Frontier.up_to(-1)
-        return Frontier.up_to(self._cuts.end(last)) if last < len(self._cuts) else Frontier.everything()
+        return Frontier.up_to(self._boundaries.end(last)) if last < len(self._boundaries) else Frontier.everything()
 
     def __repr__(self) -> str:
-        return f"Coarse({self._cuts})"
+        return f"Coarse({self._boundaries})"
 
 
 def epochs_cut(projection: Projection) -> Projection | None:
-    """Gives what leads to the epochs that a projection makes coarse ones of, the identity if its sender counts them; None if it makes none."""
+    """Return the projection up to the epochs that a `Coarse` gathers; None if the projection gathers none."""
     if isinstance(projection, Then):
         return projection.first if isinstance(projection.second, Coarse) else None
     return IDENTITY if isinstance(projection, Coarse) else None
 
 
 class Fine:
-    """From coarse epochs back into epochs: what a coarse epoch gives has the time of its end.
+    """From coarse epochs back into epochs: a message of a coarse epoch has the time of its boundary.
 
-    φ(0…k) reaches to the end of k, and not to the epoch before the next end though nothing is sent in between: that the next one
-    ends there is a choice that a failure may take back.
+    φ(0…k) reaches to the boundary of k, and not to the epoch before the next boundary, though nothing is sent in
+    between: the next boundary is a choice that a failure may take back.
     """
 
-    __slots__ = ("_cuts",)
+    __slots__ = ("_boundaries",)
 
-    def __init__(self, cuts: EpochBoundaries) -> None:
-        self._cuts = cuts
+    def __init__(self, boundaries: EpochBoundaries) -> None:
+        self._boundaries = boundaries
 
     def __call__(self, frontier: AnyFrontier) -> AnyFrontier:
         """Return the epochs up to the end of the last coarse one within."""
         last = last_of(frontier)
         if last == LAST:
             return frontier
-        return self.sent(frontier) if last >= self._cuts.start - 1 else Frontier.up_to(-1)
+        return self.sent(frontier) if last >= self._boundaries.start - 1 else Frontier.up_to(-1)
 
     def arrives(self, time: int) -> int | None:
         """Return the end of a coarse epoch; None while it is open."""
-        return self._cuts.end(time) if time < len(self._cuts) else None
+        return self._boundaries.end(time) if time < len(self._boundaries) else None
 
     def sent(self, frontier: AnyFrontier) -> AnyFrontier:
         """Return the epochs up to the end of the last coarse one."""
-        last = min(last_of(frontier), len(self._cuts) - 1)
-        return Frontier.up_to(self._cuts.end(last) if last >= 0 else -1)
+        last = min(last_of(frontier), len(self._boundaries) - 1)
+        return Frontier.up_to(self._boundaries.end(last) if last >= 0 else -1)
 
     def within(self, frontier: AnyFrontier) -> AnyFrontier:
         """Return the coarse epochs that ended within."""
-        over = self._cuts.ended(last_of(frontier))
-        return Frontier.everything() if over == len(self._cuts) else Frontier.up_to(over - 1)
+        over = self._boundaries.ended(last_of(frontier))
+        return Frontier.everything() if over == len(self._boundaries) else Frontier.up_to(over - 1)
 
     def __repr__(self) -> str:
-        return f"Fine({self._cuts})"
+        return f"Fine({self._boundaries})"

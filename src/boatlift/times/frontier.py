@@ -1,4 +1,4 @@
-"""Frontiers: downward-closed sets of logical times (design, section 2; seed 002, section 3.1).
+"""Frontiers: downward-closed sets of logical times (design, section 2; Falkirk Wheel §3.1).
 
 The effects of a frontier's times are kept or restored, all others are undone. (Timely calls the *opposite* edge a
 frontier; we never do.)
@@ -23,8 +23,8 @@ class Frontier(Generic[T]):
     Laws:
         * Downward closed: if it contains t, it contains every time before t.
         * `<=` is the subset relation; `&` and `|` are intersection and union, and again frontiers.
-        * `extend(times)` is the largest frontier within itself and `times` that contains itself: it goes on through those times, and
-          stops where one is missing.
+        * `extend(times)` is the largest frontier within itself and `times` that contains itself: the frontier goes on
+          through those times, and stops where one is missing.
         * `without(times)` is the smallest frontier that contains every member that is not one of `times`.
     """
 
@@ -33,7 +33,7 @@ class Frontier(Generic[T]):
     domain: Domain[T]
 
     def __init__(self, domain: Domain[T], times: Iterable[T] = ()) -> None:
-        """Makes the smallest frontier that contains some times (↓ of the seed text); of none: the empty frontier."""
+        """Make the smallest frontier that contains some times (↓ in Falkirk Wheel); of none: the empty frontier."""
         self.domain = domain
         maximal: set[T] = set()
         for time in times:
@@ -43,12 +43,12 @@ class Frontier(Generic[T]):
 
     @staticmethod
     def up_to(last: int) -> EpochFrontier:
-        """Makes the epoch frontier 0…last; -1 gives the empty one."""
+        """Return the frontier of epochs 0…last; of -1 the empty one."""
         return EpochFrontier(last)
 
     @staticmethod
     def everything() -> EpochFrontier:
-        """Makes the epoch frontier of all times: the intersection of no frontiers."""
+        """Return the frontier of all epochs: the intersection of no frontiers."""
         return _EVERYTHING
 
     @property
@@ -57,11 +57,11 @@ class Frontier(Generic[T]):
         return self._maximal
 
     def contains(self, time: T) -> bool:
-        """Tells whether a time is in the set."""
+        """Return whether a time is in the set."""
         return any(self.domain.leq(time, m) for m in self.maximal)
 
     def extend(self, times: Iterable[T]) -> Frontier[T]:
-        """Goes on through some times as long as no time before them is missing."""
+        """Return the frontier extended through some times, as long as no time before them is missing."""
         grown, left = self, list(times)
         while True:
             next_ones = [t for t in left if all(grown.contains(b) for b in self.domain.below(t))]
@@ -70,7 +70,7 @@ class Frontier(Generic[T]):
             grown, left = grown._with(next_ones), [t for t in left if t not in next_ones]
 
     def without(self, times: Container[T]) -> Frontier[T]:
-        """Gives the smallest frontier that contains every member that is not one of `times`."""
+        """Return the smallest frontier that contains every member that is not one of `times`."""
         kept: list[T] = []
         open_ones = list(self.maximal)
         while open_ones:
@@ -130,17 +130,17 @@ class EpochFrontier(Frontier[int]):
         return frozenset() if self.last < 0 else frozenset((self.last,))
 
     def contains(self, time: int) -> bool:
-        """Tells whether a time is in the set."""
+        """Return whether a time is in the set."""
         return time <= self.last
 
     def extend(self, times: Iterable[int]) -> EpochFrontier:
-        """Goes on through some times as long as none is missing."""
-        there = times if isinstance(times, TimeSet) else TimeSet(times)
-        last = there.reach(self.last + 1)
+        """Return the frontier extended through some times, as long as none is missing."""
+        known = times if isinstance(times, TimeSet) else TimeSet(times)
+        last = known.reach(self.last + 1)
         return EpochFrontier(last) if last > self.last else self
 
     def without(self, times: Container[int]) -> EpochFrontier:
-        """Gives the smallest frontier that contains every member that is not one of `times`."""
+        """Return the smallest frontier that contains every member that is not one of `times`."""
         if isinstance(times, TimeSet):
             return EpochFrontier(times.start(self.last) - 1) if self.last in times else self
         last = self.last
@@ -175,7 +175,7 @@ class EpochFrontier(Frontier[int]):
 
 
 def last_of(frontier: Frontier[Any]) -> int:
-    """Gives the last time of a frontier of epochs, -1 if it is empty.
+    """Return the last time of a frontier of epochs, -1 if it is empty.
 
     Raises:
         TypeError: it is a frontier of another domain.
@@ -190,4 +190,4 @@ def last_of(frontier: Frontier[Any]) -> int:
 _EVERYTHING = EpochFrontier(LAST)
 
 AnyFrontier = Frontier[Any]
-"""A frontier of whatever domain its processor has."""
+"""A frontier of any domain."""

@@ -1,4 +1,4 @@
-"""Holds a projection to its laws, on some of the times that the sender's events have."""
+"""A checker of the laws of a projection, on some times of the sender."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ __all__ = ["check_projection"]
 
 
 def check_projection(projection: Projection, domain: Domain[Any], times: Iterable[Any]) -> None:
-    """Tries every law of `Projection` on the frontiers that one or two of some times make.
+    """Check every law of `Projection` on the frontiers that one or two of some times make.
 
         check_projection(Shifted(by=3), EPOCH, range(20))
 
     Args:
-        projection: Yours.
-        domain: The sender's.
+        projection: The projection.
+        domain: The sender's time domain.
         times: Times of events at the sender; a few dozen that are next to each other find most faults.
 
     Raises:
-        InvalidError: `[BAD_PROJECTION]` it breaks a law: which, and where.
+        InvalidError: `[BAD_PROJECTION]` the projection breaks a law; the message names the law and the times.
     """
     events = list(times)
     everything = all_times(domain)
@@ -43,8 +43,8 @@ def check_projection(projection: Projection, domain: Domain[Any], times: Iterabl
             if (projection.sent(f) <= h) != (f <= projection.within(h)):
                 raise _broken(
                     projection,
-                    f"has sent({f}) = {projection.sent(f)} and within({h}) = {projection.within(h)}: {f} must be within the latter "
-                    f"exactly when what it sent is within {h}",
+                    f"has sent({f}) = {projection.sent(f)} and within({h}) = {projection.within(h)}: {f} must be "
+                    f"within the latter exactly when the former is within {h}",
                 )
 
 
@@ -55,14 +55,14 @@ def _check_promise(
         sent = projection.sent(f)
         for time, arrival in arrivals:
             if f.contains(time) and not sent.contains(arrival):
-                raise _broken(projection, f"sends {arrival} at {time}, which sent({f}) = {sent} does not hold")
+                raise _broken(projection, f"sends {arrival} at {time}, which sent({f}) = {sent} does not contain")
             if not f.contains(time) and of_f.contains(arrival):
                 raise _broken(
                     projection, f"promises φ({f}) = {of_f}, but the event at {time}, outside, sends {arrival}, within"
                 )
     for time, arrival in arrivals:
         if not fixed[-1].contains(arrival):
-            raise _broken(projection, f"sends {arrival} at {time}, which φ of everything, {fixed[-1]}, does not hold")
+            raise _broken(projection, f"sends {arrival} at {time}, but φ of everything, {fixed[-1]}, lacks it")
 
 
 def _broken(projection: Projection, fault: str) -> InvalidError:

@@ -1,4 +1,4 @@
-"""Loops: an epoch, and the rounds within it, nested as deep as the loops are (design, section 3; seed 002, section 2.3)."""
+"""Loops: epochs and the rounds within, nested as the loops are (design, section 3; Falkirk Wheel §2.3)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ LoopTime = tuple[int, ...]
 class Loop:
     """The times (epoch, i, …), ordered lexicographically: all rounds of an epoch come before the next epoch.
 
-    How many rounds an epoch has is not known before they ran; (epoch, LAST) stands for the end of all of them, whatever
-    their number. An event never has it. What lies right below it cannot be told from the domain: who knows how many rounds
-    there were (`LoopTimes`) knows that the end is reached.
+    The number of rounds of an epoch is not known before they ran; (epoch, LAST) stands for the end of all of them,
+    whatever their number. No event has such a time. The domain cannot tell which time lies right below it; a record of
+    the last rounds (`LoopTimes`) can.
 
     Attributes:
         depth: How many loops are nested.
@@ -27,15 +27,15 @@ class Loop:
     depth: int = 1
 
     def leq(self, a: LoopTime, b: LoopTime) -> bool:
-        """Tells whether `a` is `b` or before it."""
+        """Return whether `a` is `b` or before it."""
         return a <= b
 
     def meet(self, a: LoopTime, b: LoopTime) -> LoopTime | None:
-        """Gives the earlier of both."""
+        """Return the earlier time."""
         return min(a, b)
 
     def below(self, time: LoopTime) -> tuple[LoopTime, ...]:
-        """Gives the round before; before the first round the end of what comes before in the loop around it.
+        """Return the round before; before the first round, the end of the round or epoch before in the loop around it.
 
         Raises:
             ValueError: the time stands for an end, below which there is no greatest time.
@@ -48,12 +48,12 @@ class Loop:
         return ((*time[:at], time[at] - 1, *(LAST for _ in time[at + 1 :])),)
 
     def greatest(self) -> tuple[LoopTime, ...]:
-        """Gives the end of all epochs."""
+        """Return the end of all epochs."""
         return ((LAST,) * (self.depth + 1),)
 
 
 def end_of(prefix: LoopTime, depth: int) -> LoopTime:
-    """Gives the time that stands for the end of all rounds within an epoch, or within a round of an outer loop.
+    """Return the time that stands for the end of all rounds within an epoch, or within a round of an outer loop.
 
     Args:
         prefix: The epoch, and the rounds of the loops around.

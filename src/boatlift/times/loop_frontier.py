@@ -13,7 +13,7 @@ __all__ = ["LoopFrontier"]
 
 
 class LoopFrontier(Frontier[LoopTime]):
-    """A frontier of times in loops: they are ordered in a row, so that one time is its only maximal element.
+    """A frontier of times in loops: these are totally ordered, so that one time is its only maximal element.
 
     Attributes:
         last: The greatest time, None for the empty frontier.
@@ -33,19 +33,23 @@ class LoopFrontier(Frontier[LoopTime]):
         return frozenset() if self.last is None else frozenset((self.last,))
 
     def contains(self, time: LoopTime) -> bool:
-        """Tells whether a time is in the set."""
+        """Return whether a time is in the set."""
         return self.last is not None and time <= self.last
 
     def extend(self, times: Iterable[LoopTime]) -> LoopFrontier:
-        """Goes on through some times as long as none is missing; from a last round to the next epoch, if `LoopTimes` knows it."""
-        there = times if isinstance(times, LoopTimes) else LoopTimes(self.domain.depth, times)
+        """Return the frontier extended through some times, as long as none is missing.
+
+        The frontier goes on from a last round to the next epoch if `times` are `LoopTimes` that know the round as the
+        last.
+        """
+        known = times if isinstance(times, LoopTimes) else LoopTimes(self.domain.depth, times)
         last = self.last
-        while (following := there.after(last)) is not None:
-            last = there.reach(following)
+        while (following := known.after(last)) is not None:
+            last = known.reach(following)
         return self if last == self.last else LoopFrontier(self.domain, last)
 
     def without(self, times: Container[LoopTime]) -> LoopFrontier:
-        """Gives the smallest frontier that contains every member that is not one of `times`."""
+        """Return the smallest frontier that contains every member that is not one of `times`."""
         last = self.last
         while last is not None:
             if last[-1] == LAST:

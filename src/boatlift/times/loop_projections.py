@@ -1,4 +1,4 @@
-"""Into a loop, round it, and out of it (design, section 3; seed 002, section 3.2, Figure 2c)."""
+"""Projections into a loop, round it, and out of it (design, section 3; Falkirk Wheel §3.2, Figure 2c)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Enter", "Feedback", "Leave"]
 class Enter:
     """Into a loop: a message of time t becomes one of its round 0, (t, 0).
 
-    φ(↓t) = ↓(t, all rounds): the later rounds of t get nothing on this edge.
+    φ(↓t) = ↓(t, all rounds): the later rounds of t get no message on this edge.
     """
 
     __slots__ = ("_inner",)
@@ -25,20 +25,20 @@ class Enter:
         self._inner = inner
 
     def __call__(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Gives all rounds of the times of a frontier."""
+        """Return all rounds of the times of a frontier."""
         return LoopFrontier(self._inner, max((self._rounds(t) for t in frontier.maximal), default=None))
 
     def arrives(self, time: Any) -> LoopTime:
-        """Gives the first round of a time."""
+        """Return the first round of a time."""
         return (*_tuple(time), 0)
 
     def sent(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Gives everything up to the first round of the last time; to all rounds, where a time stands for an end."""
+        """Return all times up to the first round of the last time; all its rounds if that time stands for an end."""
         last = max((self.arrives(t) for t in frontier.maximal), default=None)
         return LoopFrontier(self._inner, self._rounds(last[:-1]) if last is not None and last[-2] == LAST else last)
 
     def within(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Gives the times whose first round is within."""
+        """Return the times whose first round is within."""
         outer = _outer_of(self._inner)
         return frontier_of(outer, (_untupled(time[:-1], outer) for time in frontier.maximal))
 
@@ -61,7 +61,7 @@ class Feedback:
         self._inner = inner
 
     def __call__(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Gives one round more; from the end of rounds on to round 0 of what follows."""
+        """Return the frontier with one round more; from the end of rounds on to round 0 of the next epoch or round."""
         last = max(frontier.maximal, default=None)
         if last is None:
             return LoopFrontier(self._inner, (0,) * (self._inner.depth + 1))
@@ -71,15 +71,15 @@ class Feedback:
         return LoopFrontier(self._inner, (*last[: level - 1], last[level - 1] + 1, *(0 for _ in last[level:])))
 
     def arrives(self, time: LoopTime) -> LoopTime:
-        """Gives the next round."""
+        """Return the next round."""
         return time if time[-1] == LAST else (*time[:-1], time[-1] + 1)
 
     def sent(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Gives one round more."""
+        """Return the frontier with one round more."""
         return LoopFrontier(self._inner, max((self.arrives(t) for t in frontier.maximal), default=None))
 
     def within(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Gives one round less."""
+        """Return the frontier with one round less."""
         last = max(frontier.maximal, default=None)
         if last is None or last[-1] == LAST:
             return frontier
@@ -92,7 +92,7 @@ class Feedback:
 class Leave:
     """Out of a loop: a message of any round of t becomes one of t.
 
-    φ(↓(t, i)) holds what is before t, since a later round may send at t still; φ(↓(t, all rounds)) = ↓t.
+    φ(↓(t, i)) holds the times before t, since a later round may still send at t; φ(↓(t, all rounds)) = ↓t.
     """
 
     __slots__ = ("_inner",)
@@ -101,7 +101,7 @@ class Leave:
         self._inner = inner
 
     def __call__(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Gives the times all of whose rounds are within."""
+        """Return the times all of whose rounds are within."""
         outer = _outer_of(self._inner)
         last = max(frontier.maximal, default=None)
         if last is None:
@@ -110,15 +110,15 @@ class Leave:
         return frontier_of(outer, (time,) if last[-1] == LAST else outer.below(time))
 
     def arrives(self, time: LoopTime) -> Any:
-        """Gives the time without its round."""
+        """Return the time without its round."""
         return _untupled(time[:-1], _outer_of(self._inner))
 
     def sent(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Gives the times begun."""
+        """Return the times that have begun."""
         return frontier_of(_outer_of(self._inner), map(self.arrives, frontier.maximal))
 
     def within(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Gives all rounds of the times of a frontier."""
+        """Return all rounds of the times of a frontier."""
         return LoopFrontier(self._inner, max(((*_tuple(t), LAST) for t in frontier.maximal), default=None))
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""A set of times in loops that need not be downward closed: what is durable, logged or waiting there."""
+"""Sets of times in loops that need not be downward closed: durable, logged or waiting ones."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 __all__ = ["NO_ROUND", "LoopTimes", "silence"]
 
 NO_ROUND = -1
-"""Stands for the last round where nothing entered a loop."""
+"""The number of the last round of a loop that no message entered."""
 
 
 def silence(last: LoopTime, limit: LoopTime) -> tuple[list[LoopTime], list[LoopTime]]:
-    """Gives what is left of "this round was the last" up to a time before the end of the loop.
+    """Return the parts of "no round came after this one" that hold up to a time before the end of the loop.
 
     Args:
         last: (e, i), or of nested loops (e, i, j); i may be NO_ROUND.
         limit: A time after that round, before the end of its loop.
 
     Returns:
-        The loops within that nothing entered, as (e, i, NO_ROUND); the times at which there was nothing.
+        The loops within that no message entered, as (e, i, NO_ROUND); the times without a message.
     """
     *outer, n = last
     through = limit[len(outer)]
@@ -41,12 +41,12 @@ def silence(last: LoopTime, limit: LoopTime) -> tuple[list[LoopTime], list[LoopT
 
 
 class LoopTimes:
-    """A mutable set of times (epoch, i, …), with what is known of where rounds end.
+    """A mutable set of times (epoch, i, …), with the last rounds that are known.
 
-    How many rounds there were is the outcome of running them: a record like any other. Only with it can a frontier go
-    on from the last round of an epoch to the next epoch.
+    The number of rounds is the outcome of running them: a record like any other. Only with it can a frontier go on from
+    the last round of an epoch to the next epoch.
 
-    Laws: it behaves as the set of its times; `after(t)` is the time that follows t without a gap, if it is known to.
+    Laws: it behaves as the set of its times; `after(t)` is the time that follows t without a gap, if one is known to.
     """
 
     __slots__ = ("_depth", "_lasts", "_rounds")
@@ -59,22 +59,22 @@ class LoopTimes:
             self.add(time)
 
     def add(self, time: LoopTime) -> None:
-        """Puts a time in."""
+        """Add a time."""
         self._rounds.setdefault(time[:-1], TimeSet()).add(time[-1])
 
     def end(self, time: LoopTime) -> None:
-        """Learns that a round was the last of its loop: (e, i) of epoch e; (e, i) of a nested loop's (e, i, …) likewise.
+        """Record the last round of a loop: (e, i) of epoch e; (e, i, j) of round i, in a nested loop.
 
-        (e, NO_ROUND) says that there was none.
+        (e, NO_ROUND) records that there was no round.
         """
         self._lasts[time[:-1]] = time[-1]
 
     def last_round(self, prefix: LoopTime) -> int | None:
-        """Tells the last round within an epoch, or within a round of an outer loop, if it is known."""
+        """Return the last round within an epoch, or within a round of an outer loop, if it is known."""
         return self._lasts.get(prefix)
 
     def after(self, time: LoopTime | None) -> LoopTime | None:
-        """Gives the next time: one of the set, or the end of rounds that a round is known to be the last of.
+        """Return the time after one: a time of the set, or the end of a loop whose last round is known.
 
         Args:
             time: The greatest time of a frontier; None for the empty one.
@@ -85,12 +85,12 @@ class LoopTimes:
         if level == 0:
             return None  # nothing follows the end of all epochs
         outer, n = time[: level - 1], time[level - 1]
-        if level > 1 and self._lasts.get(outer, n + 1) <= n:  # whoever is beyond the last is there too
+        if level > 1 and self._lasts.get(outer, n + 1) <= n:  # a frontier beyond the last round is at the end, too
             return end_of(outer, self._depth)
         return self._or_end((*outer, n + 1, *(0,) * (len(time) - level)))
 
     def _or_end(self, time: LoopTime) -> LoopTime | None:
-        """Gives a time of the set; or, where a first round is known never to have been, the end of its loop."""
+        """Return a time of the set; or the end of its loop, if no message is known to have entered it."""
         if time in self:
             return time
         if not self._lasts:
@@ -99,13 +99,13 @@ class LoopTimes:
         return None if at is None or any(time[at:]) else end_of(time[:at], self._depth)
 
     def reach(self, time: LoopTime) -> LoopTime:
-        """Gives the last round of its loop up to which all from `time` on are there."""
+        """Return the last round up to which the set holds all rounds from `time` on, in one loop."""
         *outer, n = time
         rounds = None if n == LAST else self._rounds.get(time[:-1])
         return time if rounds is None else (*outer, max(n, rounds.reach(n)))
 
     def before(self, time: LoopTime) -> LoopTime | None:
-        """Gives the last round of rounds that have ended, if `time` stands for their end and it is known."""
+        """Return the last round of the loop whose end `time` stands for; None if it is not known."""
         level = next(at for at, n in enumerate(time) if n == LAST)
         last = self._lasts.get(time[:level])
         if last == NO_ROUND:
@@ -113,16 +113,16 @@ class LoopTimes:
         return None if last is None else end_of((*time[:level], last), self._depth)
 
     def was_never(self, time: LoopTime) -> bool:
-        """Whether nothing entered the loop whose end a time stands for."""
+        """Return whether no message entered the loop whose end a time stands for."""
         level = next(at for at, n in enumerate(time) if n == LAST)
         return self._lasts.get(time[:level]) == NO_ROUND
 
     def forget(self, frontier: AnyFrontier) -> None:
-        """Drops every time, and every end of rounds, within a frontier."""
+        """Drop every time, and every end of rounds, within a frontier."""
         self._keep(lambda time: not frontier.contains(time))
 
     def cut(self, frontier: AnyFrontier) -> None:
-        """Drops every time beyond a frontier; that there was nothing after a last round is still known of what lies within."""
+        """Drop every time beyond a frontier; the silence after a last round stays known up to there."""
         lasts = dict(self._lasts)
         self._keep(frontier.contains)
         limit = max(frontier.maximal, default=())
@@ -131,7 +131,7 @@ class LoopTimes:
                 self.end_within((*outer, n), limit)
 
     def end_within(self, last: LoopTime, limit: LoopTime) -> None:
-        """Learns that a round was the last of its loop, as far as a time goes."""
+        """Record that no round came after one, up to a time."""
         ends, times = silence(last, limit)
         for end in ends:
             self.end(end)

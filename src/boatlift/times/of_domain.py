@@ -19,7 +19,7 @@ __all__ = ["all_times", "frontier_of", "no_times"]
 
 
 def frontier_of(domain: Domain[Any], times: Iterable[Any] = ()) -> AnyFrontier:
-    """Makes the smallest frontier that contains some times, stored as suits its domain."""
+    """Return the smallest frontier that contains some times, stored as suits its domain."""
     if domain == EPOCH:
         return Frontier.up_to(max(times, default=-1))
     if isinstance(domain, Loop):
@@ -29,12 +29,12 @@ def frontier_of(domain: Domain[Any], times: Iterable[Any] = ()) -> AnyFrontier:
 
 @cache
 def all_times(domain: Domain[Any]) -> AnyFrontier:
-    """Makes the frontier that holds everything."""
+    """Return the frontier of all times."""
     return frontier_of(domain, domain.greatest())
 
 
 def no_times(domain: Domain[Any]) -> MutableTimes:
-    """Makes an empty set for times of a domain."""
+    """Return an empty set for times of a domain."""
     if domain == EPOCH:
         return TimeSet()
     return LoopTimes(domain.depth) if isinstance(domain, Loop) else SequenceTimes()

@@ -1,4 +1,4 @@
-"""The order in which a processor took from its inputs: its order determinants (design, sections 3 and 4)."""
+"""Arrival orders: the order determinants of a processor with several inputs (design, sections 3 and 4)."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ __all__ = ["ArrivalOrder"]
 
 
 class ArrivalOrder:
-    """Which message was taken at each event 0, 1, 2, …; it grows, a rollback cuts it, and its beginning is forgotten.
+    """The sequence of events 0, 1, 2, … of a processor, each with the message that it took.
+
+    The order grows, a rollback truncates it, and its beginning is forgotten.
 
     Laws, for events and prefixes from `start` on:
         * `prefix(n)` is the frontier of the first n events; `within(f)` is the largest n with `prefix(n)` ⊆ f.
         * `event(time)` is the event at which a message was taken: `time` ∈ prefix(n) exactly when event(time) < n.
-    Of what is forgotten only the frontier is known: any smaller prefix counts as empty, and any event as the last of it.
+    Only the frontier of the forgotten part is known: any smaller prefix counts as empty, and any event as its last.
 
     Attributes:
-        domain: Of the times.
+        domain: The domain of the times.
         start: The first event that is not forgotten.
     """
 
@@ -38,22 +40,22 @@ class ArrivalOrder:
         return self.start + sum(map(len, self._events.values()))
 
     def take(self, edge: str) -> SequenceTime:
-        """Notes that the next message was taken from an edge; gives its time."""
+        """Add an event that took the next message of an edge; return the message's time."""
         self._events[edge].append(len(self))
         return (edge, self._forgotten[edge] + len(self._events[edge]) - 1)
 
     def cut(self, length: int) -> None:
-        """Forgets all events from a number on."""
+        """Drop all events from a number on."""
         for events in self._events.values():
             del events[bisect_left(events, length) :]
 
     def begin_after(self, frontier: Frontier[SequenceTime]) -> None:
-        """Begins an empty order after events of which only the frontier is known."""
+        """Begin an empty order after events whose frontier alone is known."""
         self._forgotten.update((edge, n + 1) for edge, n in frontier.maximal)
         self.start = sum(self._forgotten.values())
 
     def forget(self, length: int) -> None:
-        """Forgets in which order the first events were."""
+        """Forget the order of the first events."""
         for edge, events in self._events.items():
             gone = bisect_left(events, length)
             del events[:gone]
@@ -61,7 +63,7 @@ class ArrivalOrder:
         self.start = sum(self._forgotten.values())
 
     def event(self, time: SequenceTime) -> int | None:
-        """Tells at which event a message was taken; None if it was not."""
+        """Return the event that took a message; None if none did."""
         edge, n = time
         known = n - self._forgotten[edge]
         if known < 0:
@@ -69,10 +71,10 @@ class ArrivalOrder:
         return self._events[edge][known] if known < len(self._events[edge]) else None
 
     def at(self, event: int) -> SequenceTime:
-        """Tells what was taken at an event.
+        """Return the time of the message that an event took.
 
         Raises:
-            LookupError: there was no such event, or it is forgotten.
+            LookupError: no such event is known.
         """
         for edge, events in self._events.items():
             n = bisect_left(events, event)
@@ -81,14 +83,14 @@ class ArrivalOrder:
         raise LookupError(f"event {event} is not known")
 
     def prefix(self, length: int) -> Frontier[SequenceTime]:
-        """Gives the frontier of the first events."""
+        """Return the frontier of the first events, by their number."""
         if length < self.start:
             return Frontier(self.domain)
         counts = ((edge, self._forgotten[edge] + bisect_left(each, length)) for edge, each in self._events.items())
         return Frontier(self.domain, ((edge, n - 1) for edge, n in counts if n))
 
     def within(self, frontier: Frontier[SequenceTime]) -> int:
-        """Gives how many events from the first on are within a frontier."""
+        """Return how many events from the first on are within a frontier."""
         reached = dict.fromkeys(self._events, -1)
         for edge, n in frontier.maximal:
             reached[edge] = max(reached[edge], n)

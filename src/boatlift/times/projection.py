@@ -1,4 +1,4 @@
-"""Projections φ(e): from the sender's time domain into the receiver's (design, section 3; seed 002, section 3.2)."""
+"""Projections φ(e): from the sender's time domain into the receiver's (design, section 3; Falkirk Wheel §3.2)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["IDENTITY", "Identity", "Projection", "Then"]
 
 
 class Projection(Protocol):
-    """What the sender's times mean to the receiver of an edge. An event sends at most one message (a run) on each edge.
+    """The meaning of the sender's times to the receiver of an edge. An event sends at most one message on each edge.
 
     φ itself is `projection(f)`: the frontier of messages on the edge that is *fixed* by a frontier at the sender.
 
@@ -20,25 +20,25 @@ class Projection(Protocol):
           at which nothing is ever sent (the first round on the edge that closes a loop).
         * `sent(f)` is the smallest frontier that contains `arrives(t)` for every t of f.
         * `within(h)` is the largest frontier whose messages are all in h: sent(f) ⊆ h exactly when f ⊆ within(h).
-        * It is pure, but for records of choices that it looks up (where epochs were cut, in which order was taken): what it
-          has answered stays true while they grow. What re-execution is certain to repeat comes on top: the solver
-          applies φ to the *widened* frontier (`boatlift.recovery.constraints.widen`).
+        * It is pure, but for records of choices that it looks up (epoch boundaries, arrival orders): its answers stay
+          true while these grow. Reproducible times come on top: the solver applies φ to the *widened* frontier
+          (`boatlift.recovery.constraints.widen`).
 
-    A larger φ is better: it lets receivers keep more. ∅ everywhere is always right and keeps nothing.
-    `boatlift.times.laws.check_projection` holds one to all of this.
+    A larger φ is better: receivers can keep more. ∅ everywhere is always right and keeps nothing.
+    `boatlift.times.laws.check_projection` checks these laws.
     """
 
     def __call__(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Gives φ(f): the frontier, in the receiver's domain, of the messages that are fixed."""
+        """Return φ(f): the frontier, in the receiver's domain, of the messages that are fixed."""
 
     def arrives(self, time: Any) -> Any | None:
-        """Gives the time, in the receiver's domain, of the message that an event sends; None if it sends none."""
+        """Return the time, in the receiver's domain, of the message that an event sends; None if it sends none."""
 
     def sent(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Gives the smallest frontier, in the receiver's domain, with all messages that the events of a frontier sent."""
+        """Return the smallest frontier, in the receiver's domain, of the messages that a frontier's events sent."""
 
     def within(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Gives the largest frontier at the sender that sent nothing beyond a frontier of the receiver."""
+        """Return the largest frontier at the sender that sent nothing beyond a frontier of the receiver."""
 
 
 class Identity:
@@ -47,19 +47,19 @@ class Identity:
     __slots__ = ()
 
     def __call__(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Gives the same frontier."""
+        """Return the same frontier."""
         return frontier
 
     def arrives(self, time: Any) -> Any:
-        """Gives the same time."""
+        """Return the same time."""
         return time
 
     def sent(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Gives the same frontier."""
+        """Return the same frontier."""
         return frontier
 
     def within(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Gives the same frontier."""
+        """Return the same frontier."""
         return frontier
 
     def __repr__(self) -> str:
@@ -74,7 +74,7 @@ class Then:
     """One projection after the other: over a domain that no processor has.
 
     Attributes:
-        first, second: Them.
+        first, second: The projections: φ(f) = second(first(f)).
     """
 
     __slots__ = ("first", "second")
@@ -83,20 +83,20 @@ class Then:
         self.first, self.second = first, second
 
     def __call__(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Gives φ₂(φ₁(f))."""
+        """Return φ₂(φ₁(f))."""
         return self.second(self.first(frontier))
 
     def arrives(self, time: Any) -> Any | None:
-        """Gives the second's time of the first's."""
+        """Return the time by the second projection of the time by the first."""
         between = self.first.arrives(time)
         return None if between is None else self.second.arrives(between)
 
     def sent(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Gives the second's of the first's."""
+        """Return the frontier of messages sent through both."""
         return self.second.sent(self.first.sent(frontier))
 
     def within(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Gives the first's of the second's."""
+        """Return the largest frontier that sent nothing beyond a frontier, through both."""
         return self.first.within(self.second.within(frontier))
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Sequence numbers: several inputs, taken in the order in which they come (design, section 3; seed 002, section 2.1)."""
+"""Sequence numbers: several inputs, taken in arrival order (design, section 3; Falkirk Wheel §2.1)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ SequenceTime = tuple[str, int]
 class Sequence:
     """The times (edge, n): those of one edge follow each other, those of two edges are not ordered.
 
-    Which came first is no part of the time: it is a determinant. So not every frontier is one that a processor can be
-    restored to: leaving out one delivery and keeping a later one would change what was sent. F*(p) is the chain of the
-    prefixes that occurred (`Order.prefix`).
+    The arrival order is no part of the time: it is a determinant. So not every frontier is one that a processor can be
+    restored to: without one delivery and with a later one, other messages would have been sent. F*(p) is the chain of
+    the prefixes that occurred (`ArrivalOrder.prefix`).
 
     Attributes:
         edges: The input edges.
@@ -27,18 +27,18 @@ class Sequence:
     edges: tuple[str, ...]
 
     def leq(self, a: SequenceTime, b: SequenceTime) -> bool:
-        """Tells whether `a` is `b` or came before it on the same edge."""
+        """Return whether `a` is `b` or came before it on the same edge."""
         return a[0] == b[0] and a[1] <= b[1]
 
     def meet(self, a: SequenceTime, b: SequenceTime) -> SequenceTime | None:
-        """Gives the earlier of both if they are of one edge."""
+        """Return the earlier time if both are of one edge."""
         return min(a, b) if a[0] == b[0] else None
 
     def below(self, time: SequenceTime) -> tuple[SequenceTime, ...]:
-        """Gives the delivery before on the same edge."""
+        """Return the delivery before on the same edge."""
         edge, n = time
         return ((edge, n - 1),) if n > 0 else ()
 
     def greatest(self) -> tuple[SequenceTime, ...]:
-        """Gives the end of every edge."""
+        """Return the end of every edge."""
         return tuple((edge, LAST) for edge in self.edges)

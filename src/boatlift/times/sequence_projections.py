@@ -1,4 +1,4 @@
-"""Between epochs and sequence numbers (design, section 3; seed 002, sections 2.1 and 3.2, Figure 2a)."""
+"""Projections between epochs and sequence numbers (design, section 3; Falkirk Wheel §2.1 and §3.2, Figure 2a)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ __all__ = ["FromSequence", "ToSequence"]
 
 
 class ToSequence:
-    """From epochs to a processor that takes its inputs as they come: the message of epoch n is (edge, n).
+    """From epochs to a processor with an arrival order: the message of epoch n is (edge, n).
 
-    φ(0…n) = ↓(edge, n), and all that belongs to other edges: nothing of them is ever sent on this one.
+    φ(0…n) = ↓(edge, n), and all times of other edges: no message of theirs is ever sent on this one.
     """
 
     __slots__ = ("_domain", "_edge")
@@ -23,21 +23,21 @@ class ToSequence:
         self._domain, self._edge = domain, edge
 
     def __call__(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Gives the messages of the epochs, and everything on other edges."""
+        """Return the messages of the epochs, and everything on other edges."""
         last = last_of(frontier)
         own = [(self._edge, last)] if last >= 0 else []
         return Frontier(self._domain, own + [(edge, LAST) for edge in self._domain.edges if edge != self._edge])
 
     def arrives(self, time: int) -> SequenceTime:
-        """Gives the message of an epoch."""
+        """Return the message of an epoch."""
         return (self._edge, time)
 
     def sent(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Gives the messages of the epochs."""
+        """Return the messages of the epochs."""
         return Frontier(self._domain, [(self._edge, last_of(frontier))] if frontier else [])
 
     def within(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Gives the epochs whose messages are within."""
+        """Return the epochs whose messages are within."""
         return Frontier.up_to(max((n for edge, n in frontier.maximal if edge == self._edge), default=-1))
 
     def __repr__(self) -> str:
@@ -45,9 +45,9 @@ class ToSequence:
 
 
 class FromSequence:
-    """From a processor that takes its inputs as they come into epochs: event n, in the order taken, is epoch n.
+    """From a processor with an arrival order into epochs: event n is epoch n.
 
-    φ(f) is the longest run of events from the first on that are all in f.
+    φ(f) is the longest prefix of events that are all in f.
     """
 
     __slots__ = ("_order",)
@@ -56,22 +56,22 @@ class FromSequence:
         self._order = order
 
     def __call__(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Gives the events from the first on that are within."""
+        """Return the longest prefix of events within a frontier."""
         if frontier == all_times(self._order.domain):
             return Frontier.everything()
         return Frontier.up_to(self._order.within(frontier) - 1)
 
     def arrives(self, time: SequenceTime) -> int | None:
-        """Gives the number of the event at which a message was taken; None if it was not."""
+        """Return the number of the event that took a message; None if none did."""
         return self._order.event(time)
 
     def sent(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Gives the events up to the last one that is within; a message not taken yet may be taken any time."""
+        """Return the events up to the last one that is within; a message not taken yet may be taken any time."""
         events = [self._order.event(time) for time in frontier.maximal]
         return Frontier.up_to(max((LAST if event is None else event for event in events), default=-1))
 
     def within(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Gives the messages that were taken at the events."""
+        """Return the messages that were taken at the events."""
         last = last_of(frontier)
         return all_times(self._order.domain) if last == LAST else self._order.prefix(last + 1)
 

@@ -1,4 +1,4 @@
-"""A set of deliveries that need not be downward closed: whose messages are durable, or in memory."""
+"""Sets of deliveries that need not be downward closed: of messages that are durable, or in memory."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ class SequenceTimes:
             self.add(time)
 
     def add(self, time: SequenceTime) -> None:
-        """Puts a time in; one that is there already changes nothing."""
+        """Add a time; a time of the set changes nothing."""
         self._numbers.setdefault(time[0], TimeSet()).add(time[1])
 
     def forget(self, frontier: AnyFrontier) -> None:
-        """Drops every time within a frontier."""
+        """Drop every time within a frontier."""
         for edge, n in frontier.maximal:
             if edge in self._numbers:
                 self._numbers[edge].keep(n + 1, self._numbers[edge].last)
 
     def cut(self, frontier: AnyFrontier) -> None:
-        """Drops every time beyond a frontier."""
+        """Drop every time beyond a frontier."""
         reached = dict(frontier.maximal)
         for edge, numbers in self._numbers.items():
             numbers.keep(0, reached.get(edge, -1))

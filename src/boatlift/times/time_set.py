@@ -1,4 +1,4 @@
-"""A set of times that need not be downward closed: what is durable, logged or waiting."""
+"""Sets of epochs that need not be downward closed: durable, logged or waiting ones."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ __all__ = ["TimeSet"]
 class TimeSet:
     """A mutable set of epochs, stored as its unbroken stretches.
 
-    A log of a million times without a gap takes the room of one stretch, and tells at once how far it reaches.
+    A log of a million times without a gap takes the room of one stretch, and its reach is known at once.
 
-    Laws: it behaves as the set of its times; `reach(t)` is the last time of the stretch from t on, t − 1 if t is not there.
+    Laws: it behaves as the set of its times; `reach(t)` is the last time of the stretch from t on, t − 1 if t is not in
+    the set.
     """
 
     __slots__ = ("_firsts", "_lasts")
@@ -29,7 +30,7 @@ class TimeSet:
             self.add(time)
 
     def add(self, time: int) -> None:
-        """Puts a time in; one that is there already changes nothing."""
+        """Add a time; a time of the set changes nothing."""
         at = bisect_right(self._firsts, time)
         if at and time <= self._lasts[at - 1]:
             return
@@ -47,7 +48,7 @@ class TimeSet:
             self._lasts.insert(at, time)
 
     def keep(self, first: int, last: int) -> None:
-        """Drops every time before `first` and every time after `last`."""
+        """Drop every time before `first` and every time after `last`."""
         kept = [
             (max(a, first), min(b, last))
             for a, b in zip(self._firsts, self._lasts, strict=True)
@@ -57,20 +58,20 @@ class TimeSet:
         self._lasts = [b for _, b in kept]
 
     def forget(self, frontier: AnyFrontier) -> None:
-        """Drops every time within a frontier of epochs."""
+        """Drop every time within a frontier of epochs."""
         self.keep(max(frontier.maximal, default=-1) + 1, self.last)
 
     def cut(self, frontier: AnyFrontier) -> None:
-        """Drops every time beyond a frontier of epochs."""
+        """Drop every time beyond a frontier of epochs."""
         self.keep(0, max(frontier.maximal, default=-1))
 
     def reach(self, time: int) -> int:
-        """Gives the last time up to which all from `time` on are there; `time` − 1 if it is not there itself."""
+        """Return the last time up to which the set holds all times from `time` on; `time` − 1 if it lacks `time`."""
         at = bisect_right(self._firsts, time)
         return max(self._lasts[at - 1], time - 1) if at else time - 1
 
     def start(self, time: int) -> int:
-        """Gives the first time from which all up to `time` are there; `time` + 1 if it is not there itself."""
+        """Return the first time from which the set holds all times up to `time`; `time` + 1 if it lacks `time`."""
         at = bisect_right(self._firsts, time)
         return self._firsts[at - 1] if at and time <= self._lasts[at - 1] else time + 1
 
@@ -80,7 +81,7 @@ class TimeSet:
         return self._lasts[-1] if self._lasts else -1
 
     def between(self, after: int, last: int) -> list[int]:
-        """Lists the times t with after < t ≤ last, in order."""
+        """Return the times t with after < t ≤ last, in order."""
         return [
             t
             for a, b in zip(self._firsts, self._lasts, strict=True)

@@ -1,4 +1,4 @@
-"""Sets of times that need not be downward closed: what happened, of any domain."""
+"""Sets of times that need not be downward closed, of any domain."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ class Times(Protocol):
     """Times of one domain: a `TimeSet` of epochs, `LoopTimes`, `SequenceTimes`, or an ordinary set."""
 
     def __contains__(self, time: object, /) -> bool:
-        """Whether a time is in it."""
+        """Return whether a time is in the set."""
 
     def __iter__(self) -> Iterator[Any]:
-        """Gives its times."""
+        """Return an iterator over the times."""
 
     def __or__(self, other: Any, /) -> Any:
-        """Gives the times of either."""
+        """Return the times of either."""
 
     def __and__(self, other: Any, /) -> Any:
-        """Gives the times of both."""
+        """Return the times of both."""
 
 
 class MutableTimes(Times, Protocol):
     """Times that are reported one by one, and dropped by frontiers; `no_times` makes one for a domain."""
 
     def add(self, time: Any, /) -> None:
-        """Puts a time in; one that is there already changes nothing."""
+        """Add a time; a time of the set changes nothing."""
 
     def forget(self, frontier: AnyFrontier, /) -> None:
-        """Drops every time within a frontier: nobody will ask for them."""
+        """Drop every time within a frontier: no answer needs them."""
 
     def cut(self, frontier: AnyFrontier, /) -> None:
-        """Drops every time beyond a frontier: they belong to an execution that is gone."""
+        """Drop every time beyond a frontier: they belong to an execution that is gone."""

@@ -98,7 +98,7 @@ def test_what_is_held_of_choices_does_not_grow_with_the_run():
     ids=["a gap", "no later", "an edge", "no end", "a late beginning", "no last", "another last"],
 )
 def test_ends_of_epochs_that_no_execution_gives_are_refused(facts):
-    with pytest.raises(DataError, match=r"\[CORRUPT\] the log says of p what no execution gives"):
+    with pytest.raises(DataError, match=r"\[CORRUPT\] no execution writes what the log says of p"):
         Driver(with_batch(), LiveRecords.of(facts))
 
 
@@ -114,5 +114,5 @@ def test_ends_of_epochs_that_no_execution_gives_are_refused(facts):
     ids=["another edge", "a number", "a state too far", "another state", "beyond what is collected"],
 )
 def test_orders_that_no_execution_gives_are_refused(facts):
-    with pytest.raises(DataError, match=r"\[CORRUPT\] the log says of p what no execution gives"):
+    with pytest.raises(DataError, match=r"\[CORRUPT\] no execution writes what the log says of p"):
         Driver(with_order(), LiveRecords.of(facts))

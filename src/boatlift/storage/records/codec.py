@@ -1,7 +1,7 @@
 """The bytes of a durable object: framed, versioned, checksummed, and carrying its own identity.
 
 `docs/formats/log.md` describes them. The frame is the same in every format version, so that any version of Boatlift
-can tell a damaged object from a newer one; what the version describes is the payload.
+can tell a damaged object from a newer one; the version is that of the payload.
 """
 
 from __future__ import annotations
@@ -22,13 +22,18 @@ from boatlift.storage.records.well_formed import fault_of
 __all__ = [
     "FORMAT_VERSION",
     "Header",
+    "InputObject",
+    "Push",
     "StoreIdentity",
+    "checksum_of",
     "decode_group",
     "decode_identity",
+    "decode_input",
     "encode_group",
     "encode_identity",
+    "encode_input",
+    "version_of",
 ]
-__all__ += ["InputObject", "Push", "checksum_of", "decode_input", "encode_input", "version_of"]
 
 FORMAT_VERSION = 2
 
@@ -40,23 +45,23 @@ _IDENTITY = b"I"
 _INPUT = b"P"
 
 _Number = Annotated[int, msgspec.Meta(ge=0, lt=10**12)]
-"""Of an object: its name has twelve digits."""
+"""The number of an object: its name has twelve digits."""
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 _T = TypeVar("_T")
 
 
 class Header(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What an object of the log says about itself and its place.
+    """The identity and place of an object of the log, as the object states them.
 
     Attributes:
         dataflow: The dataflow's name.
-        number: Its own number: the one in its name.
-        token: The number of the claim of the owner that wrote it; a claim's is its own number.
+        number: The object's number: the one in its name.
+        token: The number of the claim of the owner that wrote the object; of a claim its own number.
         predecessor: The token of the owner before that one; 0 for none.
         previous: The checksum of the object before it; empty for the first.
         manifest: The number of the newest manifest up to and including this object; 0 for none.
-        at: When it was written, in milliseconds since 1970 by the writer's clock, for people; 0 if unknown.
+        at: The time of writing, in milliseconds since 1970 by the writer's clock, for people; 0 if unknown.
     """
 
     dataflow: str
@@ -69,7 +74,7 @@ class Header(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 class StoreIdentity(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Whose store this is, which store, and which of the identity objects this one is.
+    """The content of an identity object: the store's dataflow, the object's role, and the store's id.
 
     Attributes:
         dataflow: The dataflow's name.
@@ -83,14 +88,14 @@ class StoreIdentity(msgspec.Struct, frozen=True, array_like=True, forbid_unknown
 
 
 class Push(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What an input log remembers of rows that were handed over together.
+    """The record of an input log about rows that were pushed together.
 
     Attributes:
-        key: By which whoever handed them over knows them again; empty for none.
-        rows: How many.
-        digest: Of the rows: the same key with others is refused.
-        at: When, in milliseconds since 1970.
-        number: Of the object that holds, or held, the rows.
+        key: The sender's key, by which a repeated push is recognised; empty for none.
+        rows: Number of rows.
+        digest: The digest of the rows: the same key with other rows is refused.
+        at: The time of the push, in milliseconds since 1970.
+        number: The number of the object that holds, or held, the rows.
     """
 
     key: str
@@ -104,15 +109,15 @@ class InputObject(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
     """An object of an input log.
 
     Attributes:
-        store, source, number: What its name says, and of which store.
-        token: The owner that wrote it.
-        base: How many rows were ever pushed before it.
+        store, source, number: The store's id, and the source and number of the object's name.
+        token: The token of the owner that wrote it.
+        base: Number of rows that were ever pushed before it.
         memo: The number of the newest memo up to and including this object; 0 for none.
         kind: `claim`, `memo`, `rows`, or `keys` of rows that are not kept.
         claims: Of a claim or memo: the numbers of all claims up to it.
-        freed: Of a memo: up to here all objects but claims are gone, or may go.
-        pushes: Of rows: those it holds; of a memo: all that have keys; of keys: whose they are.
-        rows: All rows of the pushes it holds, in order: an Arrow stream.
+        freed: Of a memo: all objects up to this number but claims are gone, or may go.
+        pushes: Of rows: those it holds; of a memo: all that have keys; of keys: those with the keys.
+        rows: All rows of these pushes, in order: an Arrow stream.
     """
 
     store: str
@@ -129,7 +134,7 @@ class InputObject(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 
     @property
     def count(self) -> int:
-        """How many rows it holds."""
+        """The number of rows that the object holds."""
         return sum(push.rows for push in self.pushes) if self.kind == "rows" else 0
 
 
@@ -140,44 +145,44 @@ _inputs = msgspec.msgpack.Decoder(InputObject)
 
 
 def encode_group(header: Header, records: Iterable[Record]) -> bytes:
-    """Gives the bytes of a group of records."""
+    """Return the bytes of a group of records."""
     return _framed(_GROUP, _encoder.encode((header, tuple(records))))
 
 
 def decode_group(content: bytes, name: str) -> tuple[Header, tuple[Record, ...]]:
-    """Reads a group; nothing is believed before the checksum holds.
+    """Return the header and records of a group, once the checksum holds.
 
     Args:
         content: The whole object.
-        name: Its name, for the error.
+        name: The object's name, for the error.
 
     Raises:
-        DataError: `[CORRUPT]` it is not what was written; `[NEWER_FORMAT]` a newer Boatlift wrote it.
+        DataError: `[CORRUPT]` the bytes are not those that were written; `[NEWER_FORMAT]` a newer Boatlift wrote them.
     """
     header, records = _decoded(_groups, _payload(content, name, _GROUP), name)
     fault = next(filter(None, map(fault_of, records)), None)
     if fault is not None:
-        raise _corrupt(name, f"holds what no Boatlift writes: {fault}")
+        raise _corrupt(name, f"holds a record that no Boatlift writes: {fault}")
     return header, records
 
 
 def encode_identity(identity: StoreIdentity) -> bytes:
-    """Gives the bytes of an identity object."""
+    """Return the bytes of an identity object."""
     return _framed(_IDENTITY, _encoder.encode(identity))
 
 
 def decode_identity(content: bytes, name: str) -> StoreIdentity:
-    """Reads an identity object; see `decode_group`."""
+    """Return the content of an identity object; see `decode_group`."""
     return _decoded(_identities, _payload(content, name, _IDENTITY), name)
 
 
-def encode_input(made: InputObject) -> bytes:
-    """Gives the bytes of an object of an input log."""
-    return _framed(_INPUT, _encoder.encode(made))
+def encode_input(content: InputObject) -> bytes:
+    """Return the bytes of an object of an input log."""
+    return _framed(_INPUT, _encoder.encode(content))
 
 
 def decode_input(content: bytes, name: str) -> InputObject:
-    """Reads an object of an input log; see `decode_group`."""
+    """Return the content of an object of an input log; see `decode_group`."""
     found = _decoded(_inputs, _payload(content, name, _INPUT), name)
     named = chain((found.memo, found.freed), found.claims, (push.number for push in found.pushes))
     if any(number > found.number for number in named):
@@ -186,7 +191,7 @@ def decode_input(content: bytes, name: str) -> InputObject:
 
 
 def checksum_of(content: bytes) -> bytes:
-    """Gives the checksum that an object carries: 16 bytes, by which the next object names it."""
+    """Return the checksum that an object carries: 16 bytes, by which the next object names it."""
     return content[-_CHECKSUM_BYTES:]
 
 
@@ -225,5 +230,5 @@ def _decoded(decoder: msgspec.msgpack.Decoder[_T], payload: memoryview, name: st
         raise _corrupt(name, f"holds records that cannot be read ({error})") from error
 
 
-def _corrupt(name: str, how: str) -> DataError:
-    return DataError("CORRUPT", f"{name} {how}: {RESTORE}")
+def _corrupt(name: str, fault: str) -> DataError:
+    return DataError("CORRUPT", f"{name} {fault}: {RESTORE}")

@@ -1,4 +1,4 @@
-"""What is said of a store that is damaged: no command mends one, so its remedy is a copy."""
+"""Errors about a damaged store: no command mends one, so the remedy is a copy."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ RESTORE = "restore it from a copy"
 
 
 def contradictory(processor: str, what: str) -> DataError:
-    """Return the error for records that are whole, but that no execution gives together.
+    """Return the error for records that are whole, but that no execution writes together.
 
     Args:
-        processor: The processor that they are about.
-        what: What the log says of it.
+        processor: The processor that the records are about.
+        what: The contradiction.
     """
-    return DataError("CORRUPT", f"the log says of {processor} what no execution gives: {what}: {RESTORE}")
+    return DataError("CORRUPT", f"no execution writes what the log says of {processor}: {what}: {RESTORE}")

@@ -1,4 +1,4 @@
-"""Facts of processors in any time domain: determinants, messages, logged inputs, checkpoints. One immutable record each.
+"""Facts of processors in any time domain: determinants, messages, inputs, checkpoints. One immutable record each.
 
 Times and frontiers stand in them as `times/written.py` writes them: a frontier is the tuple of its maximal times.
 """

@@ -1,7 +1,7 @@
-"""What a log means now: a pure fold over its records.
+"""The meaning of a log: a pure fold over its records.
 
-A `LogHistory` is to the log what a balance is to a bank statement. It knows no store: the log feeds it records in order,
-recovery reads it, and `snapshot` turns it into the one record that can stand for all before it.
+A `LogHistory` is to the log what a balance is to a bank statement. It knows no store: the log feeds it records in
+order, recovery reads it, and `snapshot` turns it into the one record that can stand for all before it.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ class LogHistory:
     Attributes:
         dataflow: The dataflow's name.
         program: The program's identity as the last claim had it; {} before the first.
-        environment: The environment under which the recorded work was done. An owner's becomes this one with its
-            first record after the claim (a claim alone does no work, and its owner may yet be refused), or at once if
-            nothing was recorded before.
-        cursors: Source to (time, cursor): what positions up to and including that time have taken.
-        committed: Sink to the last time that it was known to hold when that was recorded last.
+        environment: The environment under which the recorded work was done. A new owner's takes its place with the
+            owner's first record after the claim (a claim alone does no work, and its owner may yet be refused), or at
+            once if nothing was recorded before.
+        cursors: Source to (time, cursor): the cursor after all positions up to and including that time.
+        committed: Sink to the last time that it is recorded to hold.
         live_records: The facts of processors that no later fact has taken away.
-        decisions: What the user decided about single steps, or may have to, by what, who and step.
-        stopped: Nothing was recorded since an owner stopped in good order.
-        resumed: Nothing was but the claim of one that begins where that owner ended, and claims of others that were refused or
-            ended before they had done anything (who has another environment says `Admitted` first).
+        decisions: The overrides of single steps, and steps that may need one, by kind, processor and step.
+        stopped: The newest record is an owner's stop in good order.
+        resumed: After a stop in good order only claims were recorded: that of an owner which goes on from there, and
+            those of owners that were refused or ended before any work. (An owner with another environment records
+            `Admitted` first.)
     """
 
     dataflow: str = ""
@@ -50,14 +51,14 @@ class LogHistory:
 
     @classmethod
     def of(cls, records: Iterable[Record], dataflow: str = "") -> LogHistory:
-        """Folds records in order."""
+        """Return the meaning of some records, folded in order."""
         history = cls(dataflow)
         for record in records:
             history.apply(record)
         return history
 
     def apply(self, record: Record) -> None:
-        """Takes the next record in."""
+        """Apply the next record."""
         if isinstance(record, Claim):
             self._apply_claim(record)
             return
@@ -68,7 +69,7 @@ class LogHistory:
             case Cursor(source, time, cursor):
                 self.cursors[source] = (time, cursor)
             case SinkCommit(sink, time):
-                self.committed[sink] = time  # the newest says it: a user may have emptied the sink
+                self.committed[sink] = time  # the newest counts: a user may have emptied the sink
             case Override(what, who, time):
                 self.decisions[what, who, time] = record
                 if what == "skipped":
@@ -81,7 +82,7 @@ class LogHistory:
                 self.live_records.apply(record)
 
     def snapshot(self) -> Snapshot:
-        """Gives the record that can stand for all before it."""
+        """Return the record that can stand for all before it."""
         return Snapshot(
             dataflow=self.dataflow,
             program=self.program,
@@ -93,37 +94,35 @@ class LogHistory:
         )
 
     def live_runs(self) -> set[str]:
-        """Names all runs that a fact names: those that something may still ask for."""
+        """Return the names of all runs that a live fact names: those that a recovery may still need."""
         return {
             run.name for fact in self.live_records.facts() for content in contents_of(fact) for run in runs_of(content)
         }
 
     def last_closed(self, source: str) -> int:
-        """Gives the last time that a source has closed, -1 if it has closed none."""
+        """Return the last time that a source has closed; -1 for none."""
         return max(last_epoch(self.live_records.chosen.get(source, {})), self.cursors.get(source, (-1, {}))[0])
 
     def last_executed(self, processor: str) -> int:
-        """Gives the number of the last time that a processor is known to have executed, -1 if there is none."""
-        standing = self.live_records
+        """Return the number of the last step that a processor is recorded to have executed; -1 for none."""
+        live = self.live_records
         return max(
-            last_epoch(standing.results.get(processor, ())),
-            last_number(standing.collected.states.get(processor, ())),
-            *(last_number(frontier) for frontier in standing.states.get(processor, ())),
+            last_epoch(live.results.get(processor, ())),
+            last_number(live.collected.states.get(processor, ())),
+            *(last_number(frontier) for frontier in live.states.get(processor, ())),
         )
 
     def held(self, sink: str) -> int:
         """Return the last time that a sink holds as far as the log knows, -1 for none: the sink may hold more.
 
-        A record of it comes after the fact, and older versions made none of what a sink was found to hold. But whatever was collected
-        rested on the sink, so its stable frontier says as much.
+        The record of a commit comes after the commit, and older versions wrote none for steps that a sink was found to
+        hold. But collected records rested on the sink, so that it holds its stable frontier at least.
         """
         return max(self.committed.get(sink, -1), last_number(self.live_records.collected.states.get(sink, ())))
 
     def decided(self, what: str) -> set[tuple[str, int]]:
-        """Gives the steps that something was decided about (`accepted`, `skipped`), each with its processor or sink."""
+        """Return the steps with an override of one kind (`accepted`, `skipped`), each as (processor or sink, step)."""
         return {(who, time) for decision, who, time in self.decisions if decision == what}
-
-    # -- parts --------------------------------------------------------------------------------------------------------
 
     def _apply_claim(self, claim: Claim) -> None:
         did_nothing = self._claimed is not None and self._claimed != self.environment

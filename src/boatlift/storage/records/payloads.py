@@ -1,7 +1,7 @@
 """Payloads: the messages and states that facts name, as JSON in the log and as types in the program.
 
-A payload is one of two: that of a source's step says what the step reads outside, that of a unit lists runs. The JSON is
-what `docs/formats/log.md` describes; `payload_of` and `to_json` lead from one to the other and back.
+A payload is one of two: that of a source's step names its input outside, that of a unit lists runs.
+`docs/formats/log.md` describes the JSON; `payload_of` reads it, and `to_json` writes it.
 """
 
 from __future__ import annotations

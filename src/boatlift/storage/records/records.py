@@ -1,4 +1,4 @@
-"""The records of the log: what is decided, made and kept, one immutable fact each.
+"""The records of the log: claims, commits, cursors, overrides, stops, manifests and facts. One immutable record each.
 
 On disk a record is msgpack by msgspec, tagged by its kind; `docs/formats/log.md` describes the bytes.
 A *group* of records is one numbered object; a group is durable whole or not at all.
@@ -33,12 +33,12 @@ Milliseconds = Annotated[int, Meta(ge=0, lt=253_402_300_800_000)]
 
 
 class RunRef(Recorded, frozen=True):
-    """A run by name, with all that is needed to trust and place it.
+    """The name of a run, with all that is needed to check and place it.
 
     Attributes:
-        name: The object's name in the store (`runs/…`), or a scratch file's path before it is durable.
-        first, last: The interval of times whose effects it holds.
-        modulus, residue: It holds key groups g with g % modulus == residue.
+        name: The object's name in the store (`runs/…`), or a scratch file's path before the run is durable.
+        first, last: The interval of times whose effects the run holds.
+        modulus, residue: The run holds key groups g with g % modulus == residue.
         rows: Number of rows.
         size: Bytes.
         digest: xxh3-128 of the file, in hex.
@@ -58,10 +58,11 @@ class Claim(Recorded, frozen=True, tag="claim"):
     """A process takes the dataflow over; the number of the object that holds this is its token.
 
     Attributes:
-        host, pid, at: Who and when (milliseconds since 1970), for people.
+        host, pid, at: The process, and the time of the claim (milliseconds since 1970), for people.
         program: The program's identity: graph, schemas, keys, canonical plans (`docs/formats/log.md`).
         environment: Versions and settings that results depend on.
-        process: Tells the process from all others that have its number on that host (`runtime/inspect/processes.py`), for people; empty if unknown.
+        process: The identity that tells the process from others with its number on that host
+            (`runtime/inspect/processes.py`), for people; empty if unknown.
     """
 
     host: str
@@ -73,7 +74,7 @@ class Claim(Recorded, frozen=True, tag="claim"):
 
 
 class Admitted(Recorded, frozen=True, tag="admitted"):
-    """The owner goes on under another environment than what was recorded before it: it executes nothing of that again."""
+    """The owner goes on under another environment than was recorded before, and executes no recorded step again."""
 
 
 class SinkCommit(Recorded, frozen=True, tag="committed"):
@@ -84,7 +85,7 @@ class SinkCommit(Recorded, frozen=True, tag="committed"):
 
 
 class Cursor(Recorded, frozen=True, tag="cursor"):
-    """What all positions of a source up to and including a time have taken; written with the `Collected` that makes them garbage."""
+    """The cursor of a source after a time; written with the `GarbageCollection` of the positions before."""
 
     source: str
     time: _Step
@@ -92,15 +93,16 @@ class Cursor(Recorded, frozen=True, tag="cursor"):
 
 
 class Override(Recorded, frozen=True, tag="decided"):
-    """What the user decided about a step, or may have to.
+    """A decision of the user about a step, or a step that may need one.
 
     Attributes:
-        what: `accepted`: what was released of it stands, though a replay gave something else; `skipped`: it gives nothing;
-            `failed`: it fails whenever it is tried, and nothing is decided yet.
+        what: `accepted`: the released rows of the step stand, though its replay differed; `skipped`: the step has no
+            result; `failed`: the step fails at each try, and nothing is decided yet.
         who: The processor or sink.
-        time: The step, as it counts.
-        said: Why, for people.
-        messages: What the step takes, (edge, sender's time) each, of a processor that chooses: it may come at another step again.
+        time: The number of the step.
+        said: The reason, for people.
+        messages: The input of the step, (edge, sender's time) each, of a processor that chooses it: the same messages
+            may come again at another step.
     """
 
     what: str
@@ -111,20 +113,20 @@ class Override(Recorded, frozen=True, tag="decided"):
 
 
 class Stopped(Recorded, frozen=True, tag="stopped"):
-    """The owner stopped in good order: what was logged and not executed was never executed by anyone."""
+    """The owner stopped in good order: a step that is logged and not executed was never executed by any process."""
 
 
 class Snapshot(Recorded, frozen=True, tag="snapshot"):
-    """The manifest: all that the records before it still mean, so that those can go.
+    """The manifest: the meaning of all records before it, so that those can go.
 
     Attributes:
         dataflow: The dataflow's name.
-        program: As the last claim had it.
-        environment: Under which the recorded work was done (`History.environment`).
-        cursors: Source to (time, cursor): what all positions up to and including that time have taken.
-        committed: Sink to the last time it is known to hold.
-        facts: What stands of processors.
-        decided: What the user decided about single steps.
+        program: The program's identity, of the last claim.
+        environment: The environment under which the recorded work was done (`LogHistory.environment`).
+        cursors: Source to (time, cursor): the cursor after all positions up to and including that time.
+        committed: Sink to the last time that it is recorded to hold.
+        facts: The live facts of processors.
+        decided: The overrides of single steps.
     """
 
     dataflow: str

@@ -1,7 +1,7 @@
-"""What a record must be, beyond its types: what a later reader, or a command, may rest on without a look of its own.
+"""The validity of a record beyond its types, on which later readers and commands rest without a check of their own.
 
-A checksum says that bytes are those that were written; it does not say by which program. So a record is held to what Boatlift writes:
-plain JSON values of a bounded depth, times that a domain has, runs that are whole, and names that a program can have.
+A checksum proves that bytes are those that were written, but not which program wrote them. So a record must be one that
+Boatlift writes: plain JSON values of a bounded depth, times of a domain, whole runs, and names that a program can have.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from boatlift.times import Domain, Maximal, Sequence, Time, domain_of, is_end
 __all__ = ["MOST_NESTED", "fault_of", "fault_of_value"]
 
 MOST_NESTED = 100
-"""A value nests no deeper: far below the depth at which Python's own encoders give up, far above what a program needs."""
+"""The deepest nesting of a value: far below the limit of Python's encoders, far above a program's need."""
 
 _PLAIN = frozenset((str, int, float, bool, type(None)))
 _NAME = re.compile(r"[A-Za-z0-9_.:>-]{1,300}")
 
 
 def fault_of(record: Record) -> str | None:
-    """Return what is wrong with a record; None if nothing is."""
+    """Return the fault of a record; None if it has none."""
     return next(_faults(record), None)
 
 
 def fault_of_value(value: Any, depth: int = 0) -> str | None:
-    """Return what is wrong with a value that must be plain JSON; None if nothing is."""
+    """Return the fault of a value that must be plain JSON; None if it has none."""
     kind = type(value)
     if kind in _PLAIN:
         return None
