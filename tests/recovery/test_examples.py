@@ -84,8 +84,8 @@ class TestASinkAheadOfItsCheckpoint:
             solve(graph, known, graph.vertices.keys())
         assert raised.value.message == (
             "sink output holds times 0…90, but middle can only be restored to times 0…100 or later, and the times of "
-            "these that the sink lacks cannot be reproduced: restore the sink as it was, with times 0…100 or more, or an "
-            "older copy of the store"
+            "these that the sink lacks cannot be reproduced: restore the sink as it was, with times 0…100 or more, or "
+            "an older copy of the store"
         )
 
     def test_inputs_gone_from_under_a_checkpoint_are_named(self):
@@ -228,7 +228,7 @@ class TestShortcuts:
         )
 
     def test_4_recovery_truncates_the_logs_of_survivors_too(self):
-        """The input of time 1 is lost and read again, differently: what `middle` chose for it must not be taken for the truth."""
+        """The input of time 1 is lost and read again, differently: the choice of `middle` for it must not stand."""
         graph = row(deterministic=False)
         monitor = Monitor(graph)
         monitor.durable_determinants("input", 0)

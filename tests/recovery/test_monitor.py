@@ -302,7 +302,10 @@ def test_reports_of_the_wrong_kind_are_refused():
 
 
 def test_a_message_that_stands_for_a_time_stays_while_another_of_that_time_is_needed():
-    """Time 0 is repeated from its choice, time 1 need not run again: both of its messages are durable. One receiver has passed it."""
+    """Time 0 is repeated from its choice; time 1 need not run again, for both of its messages are durable.
+
+    One receiver has passed time 1.
+    """
     vertices = [Vertex("in", Kind.SOURCE), Vertex("p", Kind.STATELESS, deterministic=False), Vertex("q", Kind.STATEFUL)]
     vertices += [Vertex("a", Kind.SINK), Vertex("b", Kind.SINK)]
     pairs = [("in", "p"), ("p", "a"), ("p", "q"), ("q", "b")]

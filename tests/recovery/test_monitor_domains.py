@@ -1,4 +1,4 @@
-"""The monitor over sequences, loops and coarse epochs: what it keeps up to date is what the solver finds from scratch."""
+"""The monitor over sequences, loops and coarse epochs: its frontiers are those that the solver finds from scratch."""
 
 import pytest
 from hypothesis import given, settings

@@ -59,12 +59,12 @@ def test_who_goes_back_to_where_and_what_replays():
 def test_it_is_told_with_the_reasons():
     assert monitored().plan(ALL).describe().splitlines() == [
         (
-            "flights reads on from 101, 101…110 as recorded; no later, because clean keeps times 0…100, and flights cannot "
-            "send again what comes after"
+            "flights reads on from 101, 101…110 as recorded; no later, because clean keeps times 0…100, and flights "
+            "cannot send again what comes after"
         ),
         (
-            "clean runs on from 101, replays 101…110; no later, because delays keeps times 0…100, and clean cannot send "
-            "again what comes after"
+            "clean runs on from 101, replays 101…110; no later, because delays keeps times 0…100, and clean cannot "
+            "send again what comes after"
         ),
         "delays restores its checkpoint of time 100, replays 101…110",
         "history holds times 0…105; rows of these that come again are compared and dropped",

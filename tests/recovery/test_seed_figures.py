@@ -13,8 +13,9 @@ NUMBERS = {"one": 1, "two": 2, "three": 3, "four": 4}
 
 
 class SelectSumBuffer:
-    """Figure 3: Select translates words into numbers; Sum adds them up time by time and speaks when a time is over; Buffer
-    keeps what it is given. Messages of different times are taken as they come.
+    """Figure 3: Select translates words into numbers; Sum adds them up time by time, and sends when a time is over.
+
+    Buffer keeps its input. Messages of different times are taken in arrival order.
     """
 
     def __init__(self):
@@ -58,7 +59,7 @@ class TestFigure3:
     )
 
     def test_selective_rollback(self):
-        """Time A is over and B under way, taken in turns, when all fails: the effects of A stay, those of B are undone alone."""
+        """Time A is over and B under way, taken in turns, when all fails: only the effects of B are undone."""
         dataflow = SelectSumBuffer()
         dataflow.word(B, "three")
         dataflow.word(A, "one")

@@ -1,4 +1,4 @@
-"""An attack on every object of a whole store, of several owners, with pushed rows: `verify` tells each damage, and what it is of."""
+"""An attack on every object of a store with several owners and pushed rows: `verify` names each damaged object."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ FLIPS = 4
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store of three owners, each of whom took pushed rows, freed those before, wrote a manifest, and kept a run; the last stopped cleanly."""
+    """A store of three owners, of which the last stopped cleanly.
+
+    Each took pushed rows, freed those before, wrote a manifest, and kept a run.
+    """
     root = tmp_path_factory.mktemp("attacked")
     store = LocalStore.open(root, create=True, filesystem=Unsynced())
     freed = 0

@@ -212,13 +212,19 @@ HOSTILE: dict[str, Any] = {
     "a frontier of two domains": {"type": "cut", "processors": {"a": (1, ("b", 2))}, "messages": {}},
     "a frontier below nothing": {"type": "cut", "processors": {"a": (-5,)}, "messages": {}},
     "a state without end": {"type": "state", "processor": "a", "frontier": (2**63 - 1,), "content": None},
-    "a run that is none": {"type": "state", "processor": "a", "frontier": (1,), "content": {"runs": [{"name": "runs/1"}]}},
+    "a run that is none": {
+        "type": "state", "processor": "a", "frontier": (1,), "content": {"runs": [{"name": "runs/1"}]},
+    },
     "runs that are none": {"type": "sent", "edge": "a->b", "time": 1, "message": {"runs": 5}},
-    "a message of no time": {"type": "taken", "processor": "a", "time": 1, "frontier": (1,), "messages": [["b->a", -1, None]], "outcome": None},
+    "a message of no time": {
+        "type": "taken", "processor": "a", "time": 1, "frontier": (1,), "messages": [["b->a", -1, None]],
+        "outcome": None,
+    },
     "a step before all": {"type": "committed", "sink": "a", "time": -5},
     "a claim after all years": {"type": "claim", "host": "h", "pid": 1, "at": 2**62, "program": {}, "environment": {}},
     "a fact in a snapshot": {
-        "type": "snapshot", "dataflow": "flow", "program": {}, "environment": {}, "cursors": {}, "committed": {}, "facts": [chosen(time=-5)],
+        "type": "snapshot", "dataflow": "flow", "program": {}, "environment": {}, "cursors": {}, "committed": {},
+        "facts": [chosen(time=-5)],
     },
 }  # fmt: skip
 
@@ -281,8 +287,8 @@ values = st.recursive(
     max_leaves=12,
 )
 fields = st.sampled_from([
-    "type", "processor", "time", "taken", "outcome", "edge", "message", "frontier", "content", "runs", "sink", "processors", "messages", "states",
-    "choices", "cursors", "committed", "facts",
+    "type", "processor", "time", "taken", "outcome", "edge", "message", "frontier", "content", "runs", "sink",
+    "processors", "messages", "states", "choices", "cursors", "committed", "facts",
 ])  # fmt: skip
 kinds = st.sampled_from(
     [

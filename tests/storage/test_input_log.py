@@ -1,4 +1,4 @@
-"""The input log: what was acknowledged is read by whoever comes next; a newer owner fences an older one; keys outlive rows."""
+"""The input log: the next owner reads acknowledged rows; a newer owner fences an older one; keys outlive rows."""
 
 from __future__ import annotations
 

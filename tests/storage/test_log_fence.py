@@ -98,7 +98,7 @@ def test_what_the_owner_itself_truncates_meanwhile_is_no_newer_owner(store: Loca
     created, listed, truncated = (threading.Event() for _ in range(3))
 
     class Interleaved:
-        """The writing thread waits between a write and its knowledge of it; the looking thread waits until that write is truncated."""
+        """The writer waits after a write, before it knows; the looking thread waits until that write is truncated."""
 
         def __getattr__(self, verb: str) -> object:
             return getattr(store, verb)

@@ -63,7 +63,7 @@ def note(session: Session, log: Log, files: Recorder) -> None:
 
 
 def live(base: Path) -> Session:
-    """A short life with every kind of act in it: claim, groups, a run, manifest, truncation, another run, clean stop."""
+    """A short life with every kind of act: claim, groups, a run, manifest, truncation, another run, clean stop."""
     files, session = Recorder(), Session()
     store = Marking.open(base / STORE, create=True, filesystem=files)
     log = Log.open(store, "flow")

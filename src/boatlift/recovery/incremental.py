@@ -179,7 +179,7 @@ class _Growing:
             everything = all_times(self._graph.vertices[p].domain)
             return everything, everything
         each = [(edge.projection, *self._fixed[self._regions.roots[edge.source]]) for edge in edges]
-        return reduce(and_, (phi(fixed) for phi, fixed, _ in each)), reduce(and_, (phi(told) for phi, _, told in each))
+        return reduce(and_, (phi(fixed) for phi, fixed, _ in each)), reduce(and_, (phi(over) for phi, _, over in each))
 
     def _intersection(self, roots: Roots) -> tuple[AnyFrontier, AnyFrontier]:
         each = [self._of_root[root] for root in roots]

@@ -132,7 +132,7 @@ class Knowledge:
         return Xi.structured(self.vertex, f, self.inputs, self.outputs, at_hand)
 
     def _events_known(self, order: ArrivalOrder) -> int:
-        """Return how many events, from the first on, have a place in the order that is durable or not needed any more."""
+        """Return how many events from the first on have a place in the order that is durable, or garbage."""
         assert isinstance(self.determinants, TimeSet)
         gone = max(order.start, self.collected.last + 1)
         return max(gone, min(len(order), self.determinants.reach(gone) + 1))

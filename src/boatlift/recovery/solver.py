@@ -214,8 +214,8 @@ class Solving:
         if behind.constraint == "discarded" and self.graph.vertices[behind.neighbour].kind is Kind.SINK:
             return (
                 f"sink {behind.neighbour} holds {told(behind.limit)}, but {p} can only be restored to {refused} or "
-                f"later, and the times of these that the sink lacks cannot be reproduced: restore the sink as it was, with "
-                f"{refused} or more, or an older copy of the store"
+                f"later, and the times of these that the sink lacks cannot be reproduced: restore the sink as it was, "
+                f"with {refused} or more, or an older copy of the store"
             )
         return (
             f"{p} can only be restored to {refused} or later, but {behind}: a record that the store held is gone; "
