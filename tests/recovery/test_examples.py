@@ -1,4 +1,4 @@
-"""The examples of design.md section 4 and of seed 002, and the five shortcuts that look right and are wrong."""
+"""The examples of the design, section 4, and of Falkirk Wheel, and five tempting shortcuts that are wrong."""
 
 import itertools
 

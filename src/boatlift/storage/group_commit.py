@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from boatlift.storage.log import Log
 from boatlift.storage.records.records import Record
 
-__all__ = ["Callback", "Group", "GroupCommit"]
+__all__ = ["Callback", "GroupCommit", "Submissions"]
 
 Callback = Callable[[BaseException | None], None]
 """Called once: with None when the records are durable, with the error if they may not be."""
@@ -29,7 +29,7 @@ class _Manifest:
     callback: Callback
 
 
-Group = Sequence[_Records | _Manifest]
+Submissions = Sequence[_Records | _Manifest]
 """The submissions of one object: all records of some, or one manifest."""
 
 
@@ -66,14 +66,14 @@ class GroupCommit:
         """Queue a manifest of everything submitted so far."""
         self._waiting.append(_Manifest(callback))
 
-    def take(self) -> Group:
+    def take(self) -> Submissions:
         """Remove and return the next group: everything up to the next manifest, or that manifest alone."""
         end = next((i for i, item in enumerate(self._waiting) if isinstance(item, _Manifest)), len(self._waiting))
         end = max(end, 1)
         group, self._waiting = self._waiting[:end], self._waiting[end:]
         return group
 
-    def write(self, group: Group) -> None:
+    def write(self, group: Submissions) -> None:
         """Write a group as one object, unless an earlier write failed, and run its callbacks."""
         if self.failure is None:
             try:
@@ -83,7 +83,7 @@ class GroupCommit:
         for item in group:
             self._answer(item)
 
-    def _write(self, group: Group) -> None:
+    def _write(self, group: Submissions) -> None:
         match group:
             case [_Manifest()]:
                 self._log.checkpoint(self._log.history.snapshot())

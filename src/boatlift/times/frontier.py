@@ -1,7 +1,7 @@
 """Frontiers: downward-closed sets of logical times (design, section 2; Falkirk Wheel §3.1).
 
-The effects of a frontier's times are kept or restored, all others are undone. (Timely calls the *opposite* edge a
-frontier; we never do.)
+The effects of a frontier's times are kept or restored, all others are undone. (In Timely Dataflow a frontier is the
+*opposite* edge: the times that may still come.)
 """
 
 from __future__ import annotations
