@@ -1,4 +1,4 @@
-"""The examples of the seed text, run (seed 002, section 2.4, Figure 3) and those that stand beside it (seed 003)."""
+"""The examples of the papers, run (Falkirk Wheel §2.4, Figure 3; FLIP-76)."""
 
 import pytest
 
