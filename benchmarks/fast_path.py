@@ -27,7 +27,7 @@ CONDITIONS: Mapping[str, float | None] = {"undisturbed": None, "killed": KILL_EV
 def measure(effort: Effort) -> Result:
     """Measure on one machine's slots and on two executors; the conditions take turns."""
     files = QUESTIONS // IN_A_FILE // effort.rounds // effort.scale + 1
-    questions = data.drawn_keys(IN_A_FILE, 2 * KEYS, 100)  # half of them are of keys that nobody knows
+    questions = data.drawn_keys(IN_A_FILE, 2 * KEYS, 100)  # half of them are of unknown keys
     history = data.drawn_keys(effort.keys(400_000), KEYS, 1)
     ticks = [str(path) for path in cycled(data.drawn_keys(100, KEYS, 20, seed=1), 0, 200)]
     ratios, figures, busy = {}, {}, []

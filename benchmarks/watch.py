@@ -56,4 +56,4 @@ class Watch:
                 self._changed.wait(0.1)
                 if not self.running.is_active:
                     self.running.wait()
-                    raise RuntimeError("the dataflow ended though nobody stopped it")
+                    raise RuntimeError("the dataflow ended and was not stopped")

@@ -1,8 +1,8 @@
 """`make demo`: four regimes in one application, every part of it killed; the answers are those of one execution.
 
 Flights and questions come in little by little. In each round the process of `answers.py` is killed by SIGKILL in
-another of its parts, and started again with the same command. Then its state, its model and every answer are compared with
-plain computations over all flights. Each answer must come from one moment, and moments must not go back.
+another of its parts, and started again with the same command. Then its state, its model and every answer are compared
+with plain computations over all flights. Each answer must come from one moment, and moments must not go back.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 from under_attack import HERE, OUTPUT, WrongError, exact, rows_of, run, say, verify
 
 ATTACKS = (
-    ("sink.commit(answers):after:10", "lookup: an answer was just committed, and nobody knows it yet"),
+    ("sink.commit(answers):after:10", "lookup: an answer was just committed, and its news is not out yet"),
     ("sink.stage(model):before:1", "batch: in the middle of its job, from inside a task"),
     ("sink.commit(statistics):before:12", "eager: statistics are durable, and about to be seen"),
     ("store.create(runs):after:12", "lazy: in the middle of a checkpoint; some of its runs are durable, it is not"),
@@ -177,7 +177,7 @@ def check_answers(history: History, queries: Sequence[Path]) -> None:
     answers = {row[0]: row for row in rows_of(FOLDER, f"SELECT {columns} FROM answers")}
     asked = [[int(row["id"]) for row in rows_in(file)] for file in queries]
     if sorted(answers) != sorted(number for file in asked for number in file):
-        raise WrongError("not every question has one answer, or one has that nobody asked")
+        raise WrongError("not every question has one answer, or a question that was not asked has one")
     moments = {"airports": 0, "routes": 0, "model": 0}
     modelled = 0
     for file in asked:

@@ -96,7 +96,7 @@ class Demo:
         """Kill both dataflows, the broker in the middle of a commit, and let an owner sleep through a takeover."""
         say(f"crash points are drawn with seed {self.seed}")
         self.killed("delays", self.after("sink.written(landed_out)", 4), "with rows of a step in open transactions")
-        self.killed("delays", self.after("sink.commit(routes_out)", 3), "just after a commit: nobody knows of it yet")
+        self.killed("delays", self.after("sink.commit(routes_out)", 3), "just after a commit, before that is known")
         self.killed("delays", self.after("step(routes)", 4), "after a step was executed")
         self.broker_killed("delays", self.after("sink.written(routes_out)", 2), "routes")
         self.zombie("delays", self.after("sink.written(landed_out)", 3))
