@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks import data
+from benchmarks.__main__ import NAMES
 from benchmarks.harness import (
     Effort,
     Figure,
@@ -191,3 +193,8 @@ def test_what_a_benchmark_prints_goes_to_standard_error() -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["name"] == "noisy"
     assert {"a print", "a print of another process"} <= set(done.stderr.splitlines())
+
+
+def test_the_page_lists_every_benchmark() -> None:
+    listed = re.findall(r"^\| `(\w+)` \|", (ROOT / "benchmarks" / "README.md").read_text(), re.MULTILINE)
+    assert tuple(listed) == NAMES
