@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import re
 from pathlib import Path
 
 import pytest
 
 import boatlift as bl
+from boatlift.conditions import CONDITIONS
 from support.readme import ROOT, anchors_of, links_of
 
 README, ARCHITECTURE, DESIGN = ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "docs" / "design.md"
@@ -62,6 +64,20 @@ def test_every_source_file_that_a_page_names_is_there(page: Path) -> None:
 def test_every_public_name_that_a_page_writes_is_exported(page: Path) -> None:
     written = set(re.findall(r"\bbl\.([A-Za-z]\w*)", page.read_text(encoding="utf-8")))
     assert written <= set(bl.__all__)
+
+
+# Pages of formats name keys of metadata that look like modules.
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name != "formats"], ids=short)
+def test_every_module_that_a_page_names_is_there(page: Path) -> None:
+    for name in set(re.findall(r"`(boatlift(?:\.\w+)+)`", page.read_text(encoding="utf-8"))):
+        module, _, member = name.rpartition(".")
+        assert importlib.util.find_spec(name) or hasattr(importlib.import_module(module), member), name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=short)
+def test_every_condition_that_a_page_names_is_one(page: Path) -> None:
+    named = set(re.findall(r"`\[([A-Z]+(?:_[A-Z]+)*)\]", page.read_text(encoding="utf-8")))
+    assert sorted(named - set(CONDITIONS)) == []
 
 
 def test_what_is_exported_can_be_imported_and_nothing_else_is() -> None:
