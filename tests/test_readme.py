@@ -281,6 +281,7 @@ def test_pushes_from_python_and_by_curl_are_answered_as_is_printed(
         assert names["flow"].pushed("orders", "4712").rows == 1
     finally:
         names["running"].stop()
+    bl.run(names["flow"], "store", available_now=True)  # rows that were recorded, and not taken before the stop
     taken = pq.read_table(tmp_path / "taken").to_pylist()
     assert sorted((row["id"], row["item"], row["price"]) for row in taken) == [(1, "boat", 9.5), (2, "lock", 1.5)]
 
