@@ -1,4 +1,4 @@
-"""The time of the state kernel, by phases: one task's part of a step, no Spark. `python benchmarks/kernel.py`.
+"""How long the state kernel takes, phase by phase: one task's part of a step, no Spark. `python benchmarks/kernel.py`.
 
 Two cases, as in the benchmarks of whole dataflows: large steps (500,000 rows a task, keys drawn from 500,000, a count
 and a sum of doubles), and small steps (500 and 1,000 rows) against 5M keys a task in about 25 runs.
@@ -34,7 +34,7 @@ PHASES = ("aggregate", "probe", "change", "write_run")
 
 
 def batches(keys: np.ndarray, hashes: np.ndarray, values: np.ndarray) -> list[pa.RecordBatch]:
-    """Cut rows into batches as Spark does."""
+    """Cuts rows into batches as Spark does."""
     whole = pa.record_batch({"key": keys, "_hash": hashes, "value": values})
     return [whole.slice(start, BATCH) for start in range(0, whole.num_rows, BATCH)]
 
@@ -60,7 +60,7 @@ class Clock:
 def measure(
     name: str, clock: Clock, kernel: StepKernel, folder: Path, runs: Sequence[tuple[str, RunRef]], rows: Sequence[Any]
 ) -> None:
-    """Take one step a repeat, all against the same runs, and print medians in ms."""
+    """Takes one step a repeat, all against the same runs, and prints medians in ms."""
     phases: dict[str, list[float]] = {}
     for number, step in enumerate(rows):
         clock.spent = {}
@@ -80,7 +80,7 @@ def measure(
 
 
 def large(clock: Clock, folder: Path, rows: int, repeats: int) -> None:
-    """Measure a large step against what compaction leaves of many such steps."""
+    """Measures a large step against what compaction leaves of many such steps."""
     random = np.random.default_rng(1)
     keys, hashes = (random.integers(-(2**63), 2**63, rows) for _ in range(2))
     kernel = StepKernel(LAYOUT, "benchmark")
@@ -108,7 +108,7 @@ def large(clock: Clock, folder: Path, rows: int, repeats: int) -> None:
 
 
 def small(clock: Clock, folder: Path, keys: int, repeats: int) -> None:
-    """Measure small steps against a large state in tiers."""
+    """Measures small steps against a large state in tiers."""
     random = np.random.default_rng(2)
     kernel = StepKernel(LAYOUT, "benchmark")
     all_keys, all_hashes = (random.integers(-(2**63), 2**63, keys) for _ in range(2))
@@ -129,7 +129,7 @@ def small(clock: Clock, folder: Path, keys: int, repeats: int) -> None:
 
 
 def main() -> None:
-    """Run both cases."""
+    """Runs both cases."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=500_000, help="rows and keys of a large step")
     parser.add_argument("--keys", type=int, default=5_000_000, help="keys of the state for small steps")

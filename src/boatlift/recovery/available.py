@@ -13,7 +13,7 @@ __all__ = ["Available", "Chain", "Checkpoints", "Every", "Prefixes"]
 
 
 class Available(Protocol):
-    """F*(p), ordered by inclusion (Falkirk Wheel §3.4).
+    """F*(p), ordered by inclusion (seed 002, section 3.4).
 
     Law: `largest(limit, …)` is the union of all f ∈ F*(p), f ⊆ limit, that are not forbidden; where F*(p) is a chain it is
     one of them.

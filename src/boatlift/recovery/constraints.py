@@ -1,4 +1,4 @@
-"""The constraints that a rollback must meet, one function each (design, section 4; Falkirk Wheel §3.5).
+"""The constraints that a rollback must meet, one function each (design, section 4; seed 002, section 3.5).
 
 And what widens φ, joining Falkirk's frontiers, Feldera's input log and Clonos's determinants: `reproducible`, `widen`.
 """

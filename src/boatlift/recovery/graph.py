@@ -1,4 +1,4 @@
-"""The dataflow as the recovery rules see it: vertices and edges only (design, section 3; Falkirk Wheel §3)."""
+"""The dataflow as the recovery rules see it: vertices and edges only (design, section 3; seed 002, section 3)."""
 
 from __future__ import annotations
 

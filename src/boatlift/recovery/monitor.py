@@ -1,4 +1,4 @@
-"""The monitor: learns record by record what is durable, and answers the three questions (design, section 4; Falkirk Wheel §4.2).
+"""The monitor: learns record by record what is durable, and answers the three questions (design, section 4; seed 002, 4.2).
 
 1. After a failure: where does each processor restart? `plan`
 2. What can be deleted, which inputs acknowledged? `collectable`, `acknowledgeable`

@@ -1,6 +1,6 @@
 """What to do after a failure: who goes back to where, what replays, what is forgotten, and why (design, section 4).
 
-Falkirk Wheel §3.6: S'(p) = S(p, f(p)), and the queue of e from p to q is L(e, f(p)) without the times in f(q).
+Seed 002, section 3.6: S'(p) = S(p, f(p)), and the queue of e from p to q is L(e, f(p)) without the times in f(q).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Chooses consistent frontiers: the greatest fixed point (design, section 4; Falkirk Wheel §3.6, Figure 6)."""
+"""Chooses consistent frontiers: the greatest fixed point (design, section 4; seed 002, section 3.6, Figure 6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ξ(p, f): what is known of a processor restored to a frontier (design, section 4; Falkirk Wheel §3.4, Table 1)."""
+"""Ξ(p, f): what is known of a processor restored to a frontier (design, section 4; seed 002, section 3.4, Table 1)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Xi:
         delivered: M̄(d, f) by input edge, the smallest frontier that contains the messages delivered.
         discarded: D̄(e, f) by output edge, the smallest frontier that contains the messages p can no longer send.
         logged: L(e, f) by output edge, the times of p whose messages p still has. Times beyond f count for nothing.
-        saved: By input edge, the times of the messages beyond f that were in flight and are kept with it (FLIP-76): they are put back
+        saved: By input edge, the times of the messages beyond f that were in flight and are kept with it (seed 003): they are put back
             from here, so that the sender need not have them. Those in M̄ are in `delivered`.
     """
 

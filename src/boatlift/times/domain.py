@@ -1,4 +1,4 @@
-"""Time domains: what a logical time is, and which of two comes first (design, section 3; Falkirk Wheel §2 and §3.1)."""
+"""Time domains: what a logical time is, and which of two comes first (design, section 3; seed 002, sections 2 and 3.1)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Domain(Hashable, Protocol[T]):
 
 
 class Epoch:
-    """The times 0, 1, 2, …, one after the other (Falkirk Wheel §2.2).
+    """The times 0, 1, 2, …, one after the other (seed 002, section 2.2).
 
     A *coarse* epoch, which covers many epochs of its input, is an epoch like any other: where each ends is known by the
     projection of the edge (`projections.Coarse`).

@@ -1,4 +1,4 @@
-"""Between epochs and coarse epochs, which cover many of them (design, section 3; Falkirk Wheel §2.2)."""
+"""Between epochs and coarse epochs, which cover many of them (design, section 3; seed 002, section 2.2)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frontiers: downward-closed sets of logical times (design, section 2; Falkirk Wheel §3.1).
+"""Frontiers: downward-closed sets of logical times (design, section 2; seed 002, section 3.1).
 
 The effects of a frontier's times are kept or restored, all others are undone. (Timely calls the *opposite* edge a
 frontier; we never do.)

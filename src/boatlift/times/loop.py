@@ -1,4 +1,4 @@
-"""Loops: an epoch, and the rounds within it, nested as deep as the loops are (design, section 3; Falkirk Wheel §2.3)."""
+"""Loops: an epoch, and the rounds within it, nested as deep as the loops are (design, section 3; seed 002, section 2.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Into a loop, round it, and out of it (design, section 3; Falkirk Wheel §3.2, Figure 2c)."""
+"""Into a loop, round it, and out of it (design, section 3; seed 002, section 3.2, Figure 2c)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Projections φ(e): from the sender's time domain into the receiver's (design, section 3; Falkirk Wheel §3.2)."""
+"""Projections φ(e): from the sender's time domain into the receiver's (design, section 3; seed 002, section 3.2)."""
 
 from __future__ import annotations
 

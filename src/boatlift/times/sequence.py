@@ -1,4 +1,4 @@
-"""Sequence numbers: several inputs, taken in the order in which they come (design, section 3; Falkirk Wheel §2.1)."""
+"""Sequence numbers: several inputs, taken in the order in which they come (design, section 3; seed 002, section 2.1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Between epochs and sequence numbers (design, section 3; Falkirk Wheel §2.1 and §3.2, Figure 2a)."""
+"""Between epochs and sequence numbers (design, section 3; seed 002, sections 2.1 and 3.2, Figure 2a)."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 KEY_GROUPS = 4096
-"""Key groups; the number of partitions divides it (design, section 3)."""
+"""Key groups; the number of partitions divides it (design.md, section 3)."""
 
 Function = Literal["count_all", "count", "sum", "avg", "min", "max"]
 

@@ -1,6 +1,6 @@
 """What a transform may consist of: the allow-lists of row-wise, deterministic Catalyst nodes and expressions.
 
-Catalyst's own `deterministic` flag does not tell (design, section 6): it is true for the clock, for `first`, for
+Catalyst's own `deterministic` flag does not tell (design.md, section 6): it is true for the clock, for `first`, for
 `limit` and for every Python UDF. So what is not listed here is refused. Names are those of Spark 4.3's classes, without
 `org.apache.spark.sql.catalyst.expressions.`; a newer Spark's new expressions are refused until they are added.
 """

@@ -1,7 +1,7 @@
 """A user's transform, applied and proved row-wise.
 
 A step may be divided anyhow, run again, and handed changes; only what gives each row its output for itself comes out the same
-(design, section 6). So the analysed plan is walked from the result down to the input against the lists of
+(design.md, section 6). So the analysed plan is walked from the result down to the input against the lists of
 `allowed.py`. Two nodes take more than one input, and are row-wise only as follows:
 
 * a join with a static table, where every stream row is matched for itself: inner, left outer, left semi and left anti with

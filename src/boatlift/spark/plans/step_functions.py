@@ -1,6 +1,6 @@
 """`bl.now()`, `bl.rand()`, `bl.uuid()`: what replays the same way where Spark's own functions do not; `bl.call()`: what is recorded.
 
-The first three read the step's determinants (design, section 6): the recorded clock and seed. A seed alone does not fix rows,
+The first three read the step's determinants (design.md, section 6): the recorded clock and seed. A seed alone does not fix rows,
 since another partition count would give other values: so each row's value is a hash of the seed, of which call it is,
 and of the row's position at the source, or of columns that the user names.
 
@@ -127,7 +127,7 @@ def uuid(*columns: Column | str) -> Column:
 
 
 def call(function: Callable[..., Any], *columns: Column | str, returns: DataType | str = "string") -> Column:
-    """Asks the outside world for each row, and records its answer (the external call of Clonos).
+    """Asks the outside world for each row, and records its answer (seed 004's external call).
 
     It may be asked more than once: again, if a task or a process dies before its answer is durable. But whatever was seen of an
     answer, here or outside, is of the one that is recorded; once it is, nobody asks again.

@@ -1,6 +1,6 @@
 """What a replay's results depend on besides program and input: versions, and settings of the session.
 
-It is recorded when a process takes a store over; a replay under another environment is refused (design, section 6).
+It is recorded when a process takes a store over; a replay under another environment is refused (design.md, section 6).
 """
 
 from __future__ import annotations

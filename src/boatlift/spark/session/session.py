@@ -1,4 +1,4 @@
-"""A Spark session set up as results and latencies need it (design, section 7).
+"""A Spark session set up as results and latencies need it (design.md section 7).
 
 `session` makes one; `check_session` takes over one that a user made. Where a JVM is already running
 (`PYSPARK_GATEWAY_PORT`, see `boatlift.testing.warm_jvm`) `session` attaches to the Spark context that lives in it.
