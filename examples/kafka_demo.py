@@ -90,8 +90,6 @@ class Demo:
         say(f"{len(flights):,} real flights of 2013 are in topic flights, and some that were aborted between them")
         return flights
 
-    # -- attack -------------------------------------------------------------------------------------------------------
-
     def attack(self) -> None:
         """Kill both dataflows, the broker in the middle of a commit, and let an owner sleep through a takeover."""
         say(f"crash points are drawn with seed {self.seed}")
@@ -184,8 +182,6 @@ class Demo:
     def log(self, flow: str) -> Path:
         """Return the file of a dataflow's messages."""
         return self.folder / f"{flow}.log"
-
-    # -- judge --------------------------------------------------------------------------------------------------------
 
     def judge(self, flights: list[dict[str, Any]]) -> None:
         """Compare the rows that plain consumers see with the expected ones; count the failures survived."""
