@@ -16,7 +16,10 @@ from typing import Any
 import pyarrow as pa
 import xxhash
 
-from boatlift.operators.aggregate.kernel import AggregateColumn, Layout, StepKernel
+from boatlift.operators.aggregate.kernel import AggregateColumn, AggregateKernel, Layout
+from boatlift.spark.keyed.kernel import ROWS_INPUT, KeyedKernel, StepOutput
+from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS, Share
+from boatlift.spark.keyed.opened import open_runs
 from boatlift.storage.records.records import RunRef
 
 Row = tuple[Any, ...]
@@ -154,6 +157,31 @@ def record_batch(layout: Layout, rows: Sequence[dict[str, Any]], hash_of: Hash) 
     return pa.record_batch(columns)
 
 
+def take_step(
+    kernel: KeyedKernel,
+    batches: Sequence[pa.RecordBatch],
+    runs: Sequence[RunRef],
+    path: Path,
+    *,
+    time: int = 0,
+    share: Share = ALL_KEY_GROUPS,
+    upserts: bool = False,
+) -> StepOutput:
+    """Run a step of a kernel with one input over runs that stand where their names say."""
+    opened = open_runs([(run, run.name) for run in runs], kernel.payload)
+    return kernel.step({ROWS_INPUT: batches}, opened, path, time=time, share=share, upserts=upserts)
+
+
+def merge_into(kernel: KeyedKernel, runs: Sequence[RunRef], path: Path, share: Share = ALL_KEY_GROUPS) -> RunRef | None:
+    """Merge runs that stand where their names say."""
+    return kernel.merge(list(open_runs([(run, run.name) for run in runs], kernel.payload)), path, share=share)
+
+
+def rows_of(output: StepOutput) -> Counter[Row]:
+    """Return all rows of a step, as canonical rows."""
+    return counted((*output.replaced, *output.batches))
+
+
 def counted(batches: Sequence[pa.RecordBatch]) -> Counter[Row]:
     return Counter(tuple(canonical(value) for value in row.values()) for batch in batches for row in batch.to_pylist())
 
@@ -165,7 +193,7 @@ class Driver:
         """A seed of None: rows as they come, in one batch, and no compaction."""
         self.layout, self.folder, self.hash_of, self.tasks = layout, folder, hash_of, tasks
         self.chance = None if seed is None else random.Random(seed)
-        self.kernel = StepKernel(layout, "p")
+        self.kernel = AggregateKernel(layout, "p")
         self.runs: list[list[RunRef]] = [[] for _ in range(tasks)]
         self.time = self.files = 0
 
@@ -190,33 +218,25 @@ class Driver:
             if self.chance and mine:
                 cuts = sorted([*cuts, *(self.chance.randrange(len(mine)) for _ in range(3))])
             batches = [record_batch(self.layout, mine[a:b], self.hash_of) for a, b in itertools.pairwise(cuts)]
-            result = self.kernel.run(
-                batches,
-                [(ref.name, ref) for ref in self.runs[task]],
-                self.path(),
-                time=self.time,
-                modulus=self.tasks,
-                residue=task,
-            )
+            share = Share(self.tasks, task)
+            result = take_step(self.kernel, batches, self.runs[task], self.path(), time=self.time, share=share)
             assert (result.run is None) == (not mine)
-            assert result.rows == sum(batch.num_rows for batch in result.batches)
-            change += counted(result.batches)
+            assert result.rows == sum(batch.num_rows for batch in (*result.replaced, *result.batches))
+            change += rows_of(result)
             digest += result.digest
             if result.run is not None:
                 self.runs[task].append(result.run)
             if self.chance and self.chance.random() < 0.6:
-                self.compact(task)
+                self.merge(task)
         self.time += 1
         return change, digest % (1 << 64)
 
-    def compact(self, task: int) -> None:
+    def merge(self, task: int) -> None:
         """Merges a few runs, whichever they are."""
         assert self.chance is not None
         chosen = [ref for ref in self.runs[task] if self.chance.random() < 0.7]
         if chosen:
-            merged = self.kernel.compact(
-                [(ref.name, ref) for ref in chosen], self.path(), modulus=self.tasks, residue=task
-            )
+            merged = merge_into(self.kernel, chosen, self.path(), Share(self.tasks, task))
             kept = [merged] if merged is not None else []  # the runs may have been those of other tasks' key groups
             self.runs[task] = [*kept, *(ref for ref in self.runs[task] if ref not in chosen)]
 

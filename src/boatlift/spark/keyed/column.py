@@ -18,9 +18,11 @@ import pyarrow.compute as pc
 
 from boatlift.errors import InvalidError
 
-__all__ = ["DECIMAL", "Bits", "Column", "fits_codes", "is_supported", "sort_rows", "storage_of", "unequal_rows"]
+__all__ = ["DECIMAL", "Column", "StoredValues", "fits_codes", "is_supported", "sort_rows", "storage_of", "unequal_rows"]
 
-Bits = npt.NDArray[Any]
+StoredValues = npt.NDArray[Any]
+"""Values of a fixed-width type in its storage: equal values have equal bits."""
+
 Indices = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
@@ -78,7 +80,7 @@ class Column:
     """
 
     type: pa.DataType
-    values: Bits | pa.Array
+    values: StoredValues | pa.Array
     valid: Mask | None = None
 
     @classmethod
@@ -166,7 +168,7 @@ class Column:
         return Column(first.type, np.concatenate([c.values for c in columns]), valid)
 
 
-def canonical_bits(bits: Bits) -> Bits:
+def canonical_bits(bits: StoredValues) -> StoredValues:
     """Makes one NaN of all NaNs, and 0.0 of -0.0, in the bits of float32 or float64 values."""
     with np.errstate(invalid="ignore"):  # signalling NaNs
         floats = bits.view(f"<f{bits.itemsize}") + np.zeros(1, f"<f{bits.itemsize}")  # -0.0 + 0.0 is 0.0

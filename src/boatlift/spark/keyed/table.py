@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from boatlift.operators.aggregate.kernel import plan_merges
+from boatlift.spark.keyed.tiers import plan_merges
 from boatlift.storage.records.records import RunRef
 
 __all__ = ["StateTable"]

@@ -17,14 +17,13 @@ import pyarrow as pa
 
 from boatlift.dataflow.columns import HASH
 from boatlift.errors import UnavailableError
+from boatlift.spark.keyed.key_groups import residues
 from boatlift.spark.tasks.parameters import guarded
 
 __all__ = ["DivideTask", "Division", "Piece", "pieces_of", "read_pieces"]
 
 ROWS_AT_ONCE = 1 << 18
 """Rows that are divided together: enough that the batches of many shares are not tiny."""
-
-KEY_GROUP_SHIFT = 52
 
 Piece = tuple[str, list[int]]
 """A file, and the numbers of the batches in it that belong to one share."""
@@ -87,7 +86,7 @@ class DivideTask:
 
     def _parts(self, rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         hashes = rows.column(HASH).to_numpy(zero_copy_only=True).view(np.uint64)
-        shares = ((hashes >> np.uint64(KEY_GROUP_SHIFT)) & np.uint64(self.shares - 1)).astype(np.uint16)
+        shares = residues(hashes, self.shares).astype(np.uint16)
         ends = np.cumsum(np.bincount(shares, minlength=self.shares))
         ordered = rows.take(pa.array(np.argsort(shares, kind="stable")))
         begin = 0

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from boatlift.operators.aggregate.kernel.exact_sum import Limbs, to_integer
-from boatlift.spark.keyed.column import DECIMAL, Bits
+from boatlift.spark.keyed.column import DECIMAL, StoredValues
 
 __all__ = ["average_of_decimals", "average_type", "cut_decimals", "fit_integers", "sum_of_decimals", "sum_type"]
 
@@ -40,13 +40,13 @@ def average_type(kind: pa.DataType) -> pa.DataType:
     return pa.decimal128(min(_MOST_DIGITS, kind.precision + more), min(_MOST_DIGITS, kind.scale + more))
 
 
-def fit_integers(values: Bits) -> bool:
+def fit_integers(values: StoredValues) -> bool:
     """Return whether all unscaled values are int64, so that the low words alone are the values."""
     low = values["low"].view(np.int64)
     return bool((values["high"] == low >> np.int64(63)).all())
 
 
-def cut_decimals(values: Bits) -> dict[int, Ints]:
+def cut_decimals(values: StoredValues) -> dict[int, Ints]:
     """Cut unscaled 128-bit values into the limbs 0 to 3, which are not balanced yet."""
     low, high = values["low"], values["high"]
     return {
@@ -57,7 +57,7 @@ def cut_decimals(values: Bits) -> dict[int, Ints]:
     }
 
 
-def sum_of_decimals(limbs: Limbs, length: int, kind: pa.DataType) -> tuple[Bits, Mask]:
+def sum_of_decimals(limbs: Limbs, length: int, kind: pa.DataType) -> tuple[StoredValues, Mask]:
     """Return settled sums as the storage of decimals, and which of them overflow.
 
     Args:
@@ -73,7 +73,7 @@ def sum_of_decimals(limbs: Limbs, length: int, kind: pa.DataType) -> tuple[Bits,
     return _signed(sign, magnitude), _exceeds(magnitude, digits)
 
 
-def average_of_decimals(limbs: Limbs, counts: Ints, kind: pa.DataType) -> tuple[Bits, Mask]:
+def average_of_decimals(limbs: Limbs, counts: Ints, kind: pa.DataType) -> tuple[StoredValues, Mask]:
     """Return averages as the storage of decimals, rounded once, half away from zero, and which of them overflow.
 
     An average overflows where its sum does, as in Spark, and where its own digits are too many.
@@ -99,7 +99,7 @@ def average_of_decimals(limbs: Limbs, counts: Ints, kind: pa.DataType) -> tuple[
     return _signed(sign, quotients), overflow | _exceeds(quotients, result.precision)
 
 
-def _of_integers(values: Ints) -> Bits:
+def _of_integers(values: Ints) -> StoredValues:
     storage = np.empty(len(values), DECIMAL)
     storage["low"] = values.view(np.uint64)
     storage["high"] = values >> np.int64(63)
@@ -174,7 +174,7 @@ def _words(magnitude: list[Words]) -> tuple[Words, Words]:
     return magnitude[2] | (magnitude[3] << _BITS), magnitude[0] | (magnitude[1] << _BITS)
 
 
-def _signed(sign: Ints, magnitude: list[Words]) -> Bits:
+def _signed(sign: Ints, magnitude: list[Words]) -> StoredValues:
     """Return the storage of decimals, in two's complement; of what exceeds 128 bits, the lower bits."""
     upper, lower = _words(magnitude)
     negative = sign < 0

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from boatlift.spark.keyed.column import Bits, Column, storage_of
+from boatlift.spark.keyed.column import Column, StoredValues, storage_of
 
 __all__ = ["ABSENT", "Extreme", "codes_of", "from_codes", "grouped_extreme", "grouped_ranked", "merge_ranked"]
 
@@ -49,7 +49,7 @@ def from_codes(codes: Ints, present: npt.NDArray[np.bool_], kind: pa.DataType) -
     if storage is None:
         raise TypeError(f"{kind} has no codes")
     known = codes if present.all() else np.where(present, codes, 0)
-    values: Bits
+    values: StoredValues
     if pa.types.is_floating(kind):
         signed = known.astype(f"<i{storage.itemsize}")
         values = _flip(signed).view(storage)
@@ -102,8 +102,8 @@ def merge_ranked(which: str, left: pa.Array, right: pa.Array) -> pa.Array:
     return pc.min_element_wise(left, right) if which == "min" else pc.max_element_wise(left, right)
 
 
-def _flip(signed: Bits) -> Bits:
+def _flip(signed: StoredValues) -> StoredValues:
     """Turns a float's bits, as an integer, into one of the same order, and back: negative ones are reversed."""
     mask = np.array(np.iinfo(signed.dtype).max, signed.dtype)
-    flipped: Bits = signed ^ ((signed >> (8 * signed.itemsize - 1)) & mask)
+    flipped: StoredValues = signed ^ ((signed >> (8 * signed.itemsize - 1)) & mask)
     return flipped
