@@ -72,18 +72,8 @@ class KeyedTask:
             A receipt for each time.
         """
         task_input = msgspec.msgpack.decode(Path(step.given).read_bytes(), type=TaskInput)
-        names = tuple(self.kernel.inputs)
-        handed = list(batches)
-        if task_input.pieces is not None:
-            rows = [
-                {
-                    name: list(read_pieces(pieces[partition]))
-                    for name, pieces in zip(names, task_input.pieces, strict=True)
-                }
-            ]
-        else:
-            steps = [handed] if step.first == step.last else by_ordinal(handed, len(step.times))
-            rows = [by_input(batches, names) for batches in steps]
+        pieces = None if task_input.pieces is None else [by_task[partition] for by_task in task_input.pieces]
+        rows = self._rows_by_step(step, list(batches), pieces)
         share = Share(self.tasks, partition)
         runs = [(run, path) for run, path in task_input.runs if Share(run.modulus, run.residue).meets(share)]
         receipts = []
@@ -93,6 +83,20 @@ class KeyedTask:
                 runs.append((receipt.run, str(Path(self.folder) / Path(receipt.run.name).name)))
             receipts.append(receipt)
         return receipts
+
+    def _rows_by_step(
+        self, step: JobParameters, batches: Sequence[pa.RecordBatch], pieces: Sequence[Sequence[Piece]] | None
+    ) -> list[dict[str, list[pa.RecordBatch]]]:
+        """Return for each step the rows of each input: those handed over, or those in files."""
+
+        def by_step(rows: Sequence[pa.RecordBatch]) -> list[list[pa.RecordBatch]]:
+            return [list(rows)] if step.first == step.last else by_ordinal(rows, len(step.times))
+
+        names = tuple(self.kernel.inputs)
+        if pieces is None:
+            return [by_input(rows, names) for rows in by_step(batches)]
+        in_files = [by_step(list(read_pieces(of_input))) for of_input in pieces]
+        return [dict(zip(names, inputs, strict=True)) for inputs in zip(*in_files, strict=True)]
 
     def _step(
         self, time: int, share: Share, inputs: Mapping[str, Sequence[pa.RecordBatch]], runs: Sequence[LocatedRun]

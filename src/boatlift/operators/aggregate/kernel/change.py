@@ -120,7 +120,7 @@ def _check_counts(layout: Layout, total: PartialAggregates) -> None:
     if wrong.any():
         raise DataError(
             "NEGATIVE_COUNT",
-            f"rows of {int(wrong.sum())} keys are taken back that are not there: the input is not what its source gave before",
+            f"rows of {int(wrong.sum())} keys are taken back that are not there: the changes are not those of one table",
         )
 
 
