@@ -1,4 +1,4 @@
-"""The time that the aggregate's kernel takes, phase by phase: one task's part of a step, no Spark. `python benchmarks/kernel.py`.
+"""The time that the aggregate's kernel takes, phase by phase: one task's part of a step, no Spark.
 
 Two cases, as in the benchmarks of whole dataflows: large steps (500,000 rows a task, keys drawn from 500,000, a count
 and a sum of doubles), and small steps (500 and 1,000 rows) against 5M keys a task in about 25 runs.

@@ -112,7 +112,7 @@ class KernelLaws:
     @of_each_case(20)
     @given(st.data())
     def test_merging_changes_nothing(self, data: st.DataObject) -> None:
-        """Law: a step over one merged run gives what it gives over all; the order of merges leaves no trace in bytes."""
+        """Law: a step over a merged run gives what it gives over all; the order of merges leaves no trace in bytes."""
         *steps, last = [*data.draw(self.case.steps), *data.draw(self.case.steps)]
         with tempfile.TemporaryDirectory() as folder:
             plain = self.case.run_in(Path(folder) / "runs")

@@ -19,14 +19,15 @@ Ints = npt.NDArray[np.int64]
 class PayloadCodec(Protocol[P, S]):
     """How payloads are written, read, cut and merged; immutable and picklable.
 
-    `P` is a payload in memory, with a value for each of its rows. `S` is the payload of one record batch of a run: views of
-    the mapped file, of which nothing is read before `read` asks for it.
+    `P` is a payload in memory, with a value for each of its rows. `S` is the payload of one record batch of a run:
+    views of the mapped file, of which nothing is read before `read` asks for it.
 
     Laws:
         - `read(decode(encode(p, fields_of(p))), all rows)` equals p.
-        - `merge` is associative and commutative: rows of equal keys, merged in any order and by any number of merges, give
-          the same payload, bit for bit. So compaction cannot be seen.
-        - `fields_of` and `encode` are functions of the payload alone, so that the bytes of a step's run are one of its rows.
+        - `merge` is associative and commutative: rows of equal keys, merged in any order and by any number of merges,
+          give the same payload, bit for bit. So compaction cannot be seen.
+        - `fields_of` and `encode` are functions of the payload alone, so that the bytes of a step's run are one of its
+          rows.
         - A row that `says_nothing` changes nothing when it is merged with any other.
     """
 

@@ -1,8 +1,8 @@
 """The protocol of what runs inside the tasks of an operator with keyed state.
 
-The kit around a kernel divides rows among tasks (`spark/tasks/divide.py`), runs a task's steps (`spark/tasks/keyed_task.py`),
-reads and writes runs (`opened`, `run_file`), finds keys in them (`probe`), merges them (`merge`, `tiers`, `table`). It knows
-no operator; the operator knows the kit.
+The kit around a kernel divides rows among tasks (`spark/tasks/divide.py`), runs a task's steps
+(`spark/tasks/keyed_task.py`), reads and writes runs (`opened`, `run_file`), finds keys in them (`probe`), merges them
+(`merge`, `tiers`, `table`). It knows no operator; the operator knows the kit.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class StepOutput:
     Attributes:
         run: The run that holds what the step adds to the state; None if that is nothing.
         batches: Rows that every output takes.
-        replaced: Rows that held until now (weight −1) of keys that have another row from now on. An output that keeps one
-            row a key does not need them.
+        replaced: Rows that held until now (weight −1) of keys that have another row from now on. An output that keeps
+            one row a key does not need them.
         rows: Rows of `replaced` and `batches`.
         digest: Their digest (docs/formats/digest.md); the digests of a step's tasks add up modulo 2^64.
     """
@@ -50,7 +50,8 @@ class KeyedKernel(Protocol):
 
     Laws, each held by `tests/spark/keyed/kernel_laws.py`:
         - Replay: a step over the same rows and the same state gives the same rows, digest and run, bit for bit.
-        - Division: the rows, and the sum of the digests, of all tasks of a step depend on the rows of this step and of all
+        - Division: the rows, and the sum of the digests, of all tasks of a step depend on the rows of this step and of
+          all
           steps before it alone: not on their order, their division into batches, or the number of tasks.
         - Merging: they do not depend on how runs were merged either.
         - Rest: a step without rows gives no row and no run, and opens no run.
@@ -91,8 +92,8 @@ class KeyedKernel(Protocol):
 
         Args:
             inputs: The rows of each input, in any order; every input is there.
-            runs: All runs that may hold keys of this share, of times before this one. A run is opened when it is reached, so
-                a kernel that needs none asks for none.
+            runs: All runs that may hold keys of this share, of times before this one. A run is opened when it is
+                reached, so a kernel that needs none asks for none.
             write_to: A fresh file for the step's run; not written if the step adds nothing.
             time: The step's time.
             share: The key groups of this task.

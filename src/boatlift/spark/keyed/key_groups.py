@@ -85,8 +85,8 @@ def residues(hashes: Hashes, modulus: int) -> Hashes:
 def key_hash(names: Sequence[str]) -> str:
     """Return, as SQL, the 64-bit hash that keyed rows are sorted by in a run, as a signed long.
 
-    The key group is `pmod(Spark's hash, 4096)`, so that `repartition(n, *keys)` puts key group g into partition g % n for
-    every n that divides 4096; the other 52 bits are the top of `xxhash64`. Without keys all rows have the hash 0.
+    The key group is `pmod(Spark's hash, 4096)`, so that `repartition(n, *keys)` puts key group g into partition g % n
+    for every n that divides 4096; the other 52 bits are the top of `xxhash64`. Without keys all rows have the hash 0.
 
     Args:
         names: Columns with canonical keys (equal keys have equal bits), in the order of the grouping.

@@ -56,7 +56,7 @@ def _all_pairs(needles: Hashes, hashes: Hashes) -> tuple[Ints, Ints]:
 
 
 def _search(hashes: Hashes, needles: Hashes) -> Ints:
-    """Return `hashes.searchsorted(needles)` of sorted needles, found in stretches that stay in the processor's cache."""
+    """Return `hashes.searchsorted(needles)` of sorted needles, in stretches that stay in the processor's cache."""
     if len(needles) < 4 * _CHUNK:
         return hashes.searchsorted(needles)
     places = np.empty(len(needles), np.int64)

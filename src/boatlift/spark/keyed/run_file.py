@@ -1,4 +1,7 @@
-"""Runs on disk: one Arrow file each, written once, memory-mapped from then on. docs/formats/run.md describes the bytes."""
+"""Runs on disk: one Arrow file each, written once and memory-mapped from then on.
+
+docs/formats/run.md describes the bytes.
+"""
 
 from __future__ import annotations
 
@@ -85,8 +88,8 @@ def write_run(
         processor: The processor whose state it is.
         times: The first and the last time whose effects the run holds.
         share: The key groups that it holds.
-        fields: The payload's columns, wide enough for all pieces; without them there is one piece, and its narrowest columns
-            are taken.
+        fields: The payload's columns, wide enough for all pieces; without them there is one piece, and its narrowest
+            columns are taken.
 
     Raises:
         FencedError: `[OBJECT_EXISTS]` the file is there already.

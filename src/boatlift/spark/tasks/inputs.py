@@ -1,7 +1,7 @@
-"""Rows of several inputs in one stream of batches, as Spark hands them to a task: told apart, each with its own columns.
+"""Rows of several inputs in one stream of batches, as Spark hands them to a task: divided by input.
 
-An input's columns travel as one struct column, `_input_0`, `_input_1`, …, and `_input` says which of them a row has. So inputs
-may have columns of equal names and other types.
+An input's columns travel as one struct column, `_input_0`, `_input_1`, …, and `_input` says which of them a row has. So
+inputs may have columns of equal names and other types.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The tasks of a unit with keyed state: steps over one partition, and the merging of runs. The kernel says what a step is."""
+"""The tasks of a unit with keyed state: steps over one partition, and the merging of runs, both by a kernel."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ class TaskInput(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         runs: The runs of the whole state.
-        pieces: For each input of the kernel, and for each task, where the task's rows are; None if Spark hands them over.
+        pieces: For each input of the kernel, and for each task, where the task's rows are; None if Spark hands them
+            over.
     """
 
     runs: list[LocatedRun]
@@ -64,7 +65,8 @@ class KeyedTask:
         """Take a partition's rows; the partition's number decides which key groups they may be of.
 
         Args:
-            step: The steps; with several, `_ordinal` tells the rows apart. With several inputs, `_input` does (`by_input`).
+            step: The steps; with several, `_ordinal` tells the rows apart. With several inputs, `_input` does
+                (`by_input`).
             partition: The partition's number.
             batches: Its rows, unless they stand in files.
 

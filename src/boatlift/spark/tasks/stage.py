@@ -1,7 +1,7 @@
 """What the last stage of a step's job does with its output: stage it for every sink, keep it for every reader.
 
-Effects happen only here, in the last stage, so that no later stage can mix rows of two attempts. Files have fresh names, and
-count only when the driver names them from the receipts of the attempts that succeeded.
+Effects happen only here, in the last stage, so that no later stage can mix rows of two attempts. Files have fresh
+names, and count only when the driver names them from the receipts of the attempts that succeeded.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ STEPS = [
     (9629299988683963607, 8866, "3aacc1cf9d9569adf4398603a0ad8981"),
     (2517618220113685227, 8866, "384f8c0fc71815029c26f42a0a4c31ad"),
 ]
-"""For each step the digest of its output, the size of its run and the digest of that, as version 1 of the format has them."""
+"""For each step the digest of its output, and size and digest of its run, as version 1 of the format has them."""
 
 
 def rows(step: int) -> list[Fields]:

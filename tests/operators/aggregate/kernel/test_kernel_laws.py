@@ -1,4 +1,4 @@
-"""The kernels of aggregations keep the laws of kernels: append-only, over changes, without keys, and reduced step by step."""
+"""The kernels of aggregations keep the laws of kernels: append-only, over changes, without keys, step by step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows that count as often as their weight says: sums of any weights are exact, and what was never there cannot be taken back."""
+"""Rows that count as often as their weight says: sums are exact, and only rows that are there can be taken back."""
 
 from __future__ import annotations
 

@@ -51,8 +51,8 @@ def change_of(
         upserts: Leave out the rows that are replaced.
 
     Raises:
-        DataError: `[OVERFLOW]` a sum of integers is no int64; a sum or average of decimals does not fit its type, and is not
-            to be NULL. `[NEGATIVE_COUNT]` the step takes back rows that were never there.
+        DataError: `[OVERFLOW]` a sum of integers is no int64; a sum or average of decimals does not fit its type, and
+            is not to be NULL. `[NEGATIVE_COUNT]` the step takes back rows that were never there.
     """
     total = merged(layout, previous.partials, delta.payload)
     existed = None if previous.everyone else previous.found  # None: all
@@ -120,7 +120,7 @@ def _check_counts(layout: Layout, total: PartialAggregates) -> None:
     if wrong.any():
         raise DataError(
             "NEGATIVE_COUNT",
-            f"rows of {int(wrong.sum())} keys are taken back that are not there: the changes are not those of one table",
+            f"rows of {int(wrong.sum())} keys are taken back that are not there: the input is no changes of a table",
         )
 
 

@@ -1,7 +1,7 @@
-"""Exact sums and averages of decimals: unscaled integers in the limbs of `exact_sum`, and what Spark makes of them.
+"""Exact sums and averages of decimals: unscaled integers in the limbs of `exact_sum`, rounded as Spark rounds them.
 
-The result types are Spark's: sum(decimal(p, s)) is decimal(p + 10, s) and avg(decimal(p, s)) is decimal(p + 4, s + 4), where neither
-number passes 38. The true total decides about overflow, so that neither order nor splitting can be seen.
+The result types are Spark's: sum(decimal(p, s)) is decimal(p + 10, s) and avg(decimal(p, s)) is decimal(p + 4, s + 4),
+where neither number passes 38. The true total decides about overflow, so that neither order nor splitting can be seen.
 """
 
 from __future__ import annotations

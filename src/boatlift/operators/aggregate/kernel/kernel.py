@@ -29,7 +29,7 @@ __all__ = ["AggregateKernel", "ReduceKernel"]
 
 @dataclass(frozen=True, slots=True)
 class _LayoutKernel:
-    """What both kernels are, as `boatlift.spark.keyed.kernel.KeyedKernel` asks for it.
+    """The part that both kernels share of `boatlift.spark.keyed.kernel.KeyedKernel`.
 
     Attributes:
         layout: The keys and aggregates.
@@ -59,8 +59,9 @@ class _LayoutKernel:
 class AggregateKernel(_LayoutKernel):
     """A running aggregation: the state of a key is the sum of what all steps added to it.
 
-    A key exists as long as it has rows. Rows of a weighted input may be taken back; the key whose last row is taken back
-    gives its row with weight −1 and no other. Without keys all rows are one group, which exists from the first row on.
+    A key exists as long as it has rows. Rows of a weighted input may be taken back; a key whose last row is taken back
+    gives its row with weight −1 and no other. Without keys all rows are one group: its first row of results comes with
+    the first row of input, and without input there is none, as in Spark's streaming aggregations.
     """
 
     @property
@@ -81,8 +82,8 @@ class AggregateKernel(_LayoutKernel):
         """Take a task's part of a step; see `KeyedKernel.step`.
 
         Raises:
-            DataError: `[OVERFLOW]` a result does not fit its type; `[NEGATIVE_COUNT]` rows are taken back that are not there;
-                a run is missing, damaged or of another program.
+            DataError: `[OVERFLOW]` a result does not fit its type; `[NEGATIVE_COUNT]` rows are taken back that are not
+                there; a run is missing, damaged or of another program.
         """
         delta = aggregate(self.layout, inputs[ROWS_INPUT])
         if delta is None:
@@ -122,8 +123,8 @@ class ReduceKernel(_LayoutKernel):
         if self.layout.weighted:
             raise InvalidError(
                 "UNSUPPORTED_AGGREGATE",
-                f"{self.processor} reduces the rows of one step, which cannot take back rows of earlier ones: aggregate changes "
-                "with agg(…)",
+                f"{self.processor} reduces the rows of one step, which cannot take back rows of earlier ones: "
+                "aggregate changes with agg(…)",
             )
 
     @property

@@ -61,7 +61,8 @@ class AggregateColumn:
         name: The result column.
         input_type: The argument's type; None for `count_all`.
         output_type: The result's type: int64 for counts and sums of integers, float64 for sums of floating point and
-            for averages, the input's type for min and max; sums and averages of decimals have the types of `exact_decimal`.
+            for averages, the input's type for min and max; sums and averages of decimals have the types of
+            `exact_decimal`.
     """
 
     function: Function
@@ -113,8 +114,8 @@ class Layout:
         keys: Name and type of each key column, in order; without keys all rows are one group.
         aggregates: The result columns, in order.
         null_on_overflow: Whether a sum or average of decimals that overflows is NULL (Spark without ANSI) and no error.
-        weighted: Whether the input is changes: each row counts as often as its `_weight` says, and one with a negative weight
-            takes rows back.
+        weighted: Whether the input is changes: each row counts as often as its `_weight` says, and one with a negative
+            weight takes rows back.
 
     Raises:
         InvalidError: `[UNSUPPORTED_AGGREGATE]` no aggregate at all, or a minimum or maximum over changes;
@@ -140,9 +141,9 @@ class Layout:
             if self.weighted and aggregate.function in ("min", "max"):
                 raise InvalidError(
                     "UNSUPPORTED_AGGREGATE",
-                    f"{aggregate.name}: {aggregate.function} over the changes of another aggregate is not kept as state, "
-                    "because a value that is taken back leaves no trace of the next one: use count, sum or avg, or compute "
-                    f"the {aggregate.function} from the rows before they are aggregated",
+                    f"{aggregate.name}: {aggregate.function} over the changes of another aggregate is not kept as "
+                    "state, because a value that is taken back leaves no trace of the next one: use count, sum or avg, "
+                    f"or take the {aggregate.function} of the rows before they are aggregated",
                 )
             if aggregate.argument is not None and types.setdefault(aggregate.argument, aggregate.input_type) != (
                 aggregate.input_type

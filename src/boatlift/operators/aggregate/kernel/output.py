@@ -1,4 +1,4 @@
-"""Batches of output rows and their digest, made together: a column's words are mixed while it is at hand."""
+"""Batches of output rows and their digest, made in one pass over the columns."""
 
 from __future__ import annotations
 

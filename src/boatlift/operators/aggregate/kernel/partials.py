@@ -39,7 +39,7 @@ class PartialAggregates:
 
     @property
     def rows(self) -> Ints:
-        """How many rows each key has."""
+        """The number of rows of each key."""
         return self.addends[ROWS]
 
     def counts(self, argument: int) -> Ints:

@@ -28,8 +28,8 @@ def results_of(layout: Layout, partials: PartialAggregates, *, refuses: bool = T
     Args:
         layout: The aggregates.
         partials: With settled sums.
-        refuses: Whether decimals that overflow are an error, unless the layout lets them be NULL. The rows before a step are
-            those that an earlier step gave, perhaps under the other rule.
+        refuses: Whether decimals that overflow are an error, unless the layout lets them be NULL. The rows before a
+            step are those that an earlier step gave, perhaps under the other rule.
 
     Raises:
         DataError: `[OVERFLOW]` a sum of integers is no int64; a sum or average of decimals does not fit its type.
@@ -85,8 +85,8 @@ def _decimal(
             raise DataError(
                 "OVERFLOW",
                 f"{aggregate.name}, a {aggregate.function} of decimals, has more digits than {aggregate.output_type} "
-                f"holds for {int(overflow.sum())} keys: cast the column to fewer digits behind the point or to a double in "
-                "a transform, or begin with spark.sql.ansi.enabled=false, under which it is NULL",
+                f"holds for {int(overflow.sum())} keys: cast the column to fewer digits behind the point or to a "
+                "double in a transform, or begin with spark.sql.ansi.enabled=false, under which it is NULL",
             )
         present = present & ~overflow
     if present.all():

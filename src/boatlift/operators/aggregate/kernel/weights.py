@@ -1,8 +1,8 @@
 """Adding up with weights: a row counts as often as its `_weight` says, and a negative weight takes rows back.
 
-All is exact. The product of a limb (32 bits) and a weight (64 bits) does not fit into 64 bits, and neither do sums of such
-products. So a large weight is cut into two halves, and each product is cut into two limbs before it is added. Weights of a few
-bits, as the changes of an aggregate have (±1), need one multiplication.
+All is exact. The product of a limb (32 bits) and a weight (64 bits) does not fit into 64 bits, and neither do sums of
+such products. So a large weight is cut into two halves, and each product is cut into two limbs before it is added.
+Weights of a few bits, as the changes of an aggregate have (±1), need one multiplication.
 """
 
 from __future__ import annotations
