@@ -15,6 +15,8 @@ from boatlift.errors import BoatliftError, DataError, UnavailableError
 from boatlift.operators.aggregate.kernel import AggregateColumn, AggregateKernel, Layout
 from boatlift.operators.aggregate.kernel.codec import PartialsCodec
 from boatlift.spark.keyed import opened as opened_module
+from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS
+from boatlift.spark.keyed.merge import merge_runs
 from boatlift.spark.keyed.opened import forget_runs, open_run
 from boatlift.storage.records.records import RunRef
 from support.keyed_state import Driver, record_batch, same_hash, spread_hash, take_step
@@ -154,6 +156,26 @@ def test_a_newer_format_and_another_layout_are_refused(run: RunRef, tmp_path: Pa
     with pa.ipc.new_file(tmp_path / "newer", newer.schema) as file:
         file.write_table(newer)
     assert condition(tmp_path / "newer", None) == "NEWER_FORMAT"
+
+
+class OtherCodec(PartialsCodec):
+    @property
+    def kind(self) -> str:
+        return "other"
+
+
+def test_a_run_of_another_kind_is_refused(run: RunRef, tmp_path: Path) -> None:
+    other, known = OtherCodec(LAYOUT), PartialsCodec(LAYOUT)
+    opened = open_run(run.name, run, codec=known)
+    copy = merge_runs(other, [opened], tmp_path / "other", processor="totals", share=ALL_KEY_GROUPS)
+    assert copy is not None
+    with pa.ipc.open_file(copy.name) as file:
+        assert json.loads(file.schema.metadata[b"boatlift.run"])["kind"] == "other"
+    assert open_run(copy.name, copy, codec=other).rows == run.rows
+    forget_runs()
+    for path, codec in ((run.name, other), (copy.name, known)):
+        with pytest.raises(DataError, match=r"\[PROGRAM_CHANGED\].* holds the state of another computation"):
+            open_run(path, codec=codec)
 
 
 def test_a_run_is_opened_once_in_a_process(run: RunRef, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Plans of merges: who may be merged with whom, and what it costs."""
+"""Plans of merges: the runs that may be merged with each other, and the cost."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ ROWS_INPUT = "rows"
 
 @dataclass(frozen=True, slots=True)
 class StepOutput:
-    """What a task made of its part of a step.
+    """The result of a task's part of a step.
 
     Attributes:
         run: The run that holds what the step adds to the state; None if that is nothing.
@@ -46,15 +46,15 @@ class StepOutput:
 
 
 class KeyedKernel(Protocol):
-    """What one processor with keyed state computes, as a task runs it. Immutable, and pickled into tasks.
+    """The computation of one processor with keyed state, as a task runs it. Immutable, and pickled into tasks.
 
     Laws, each held by `tests/spark/keyed/kernel_laws.py`:
-        - Replay: a step over the same rows and the same state gives the same rows, digest and run, bit for bit.
+        - Replay: a step over the same rows and the same state has the same rows, digest and run, bit for bit.
         - Division: the rows, and the sum of the digests, of all tasks of a step depend on the rows of this step and of
           all
           steps before it alone: not on their order, their division into batches, or the number of tasks.
         - Merging: they do not depend on how runs were merged either.
-        - Rest: a step without rows gives no row and no run, and opens no run.
+        - Rest: a step without rows has no output and no run, and opens no run.
         - What a step adds is a run of its own; a run is never changed.
     """
 
@@ -68,7 +68,7 @@ class KeyedKernel(Protocol):
 
     @property
     def payload(self) -> PayloadCodec[Any, Any]:
-        """What the rows of a run hold beside hash and keys."""
+        """The codec of the values that a run's rows hold beside hash and keys."""
 
     @property
     def inputs(self) -> Mapping[str, tuple[str, ...]]:
@@ -76,7 +76,7 @@ class KeyedKernel(Protocol):
 
     @property
     def output_schema(self) -> pa.Schema:
-        """The schema of the batches that a step gives."""
+        """The schema of a step's output."""
 
     def step(
         self,

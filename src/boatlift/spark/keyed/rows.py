@@ -1,4 +1,4 @@
-"""Keyed rows in memory: what one step adds, what a run holds, what is merged."""
+"""Keyed rows in memory: those that a step adds, and those of runs while they are merged."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The tasks of steps: code that runs in Spark's Python workers, and what it reads and reports."""
+"""The tasks of steps: code that runs in Spark's Python workers, its input and its reports."""

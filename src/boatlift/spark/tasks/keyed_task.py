@@ -23,7 +23,7 @@ __all__ = ["KeyedTask", "LocatedRun", "MergeTask", "TaskInput"]
 
 
 class TaskInput(msgspec.Struct, frozen=True, array_like=True):
-    """What a step's tasks read from a file, because it is known only when the step begins.
+    """The part of a step's input that its tasks read from a file, because it is known only when the step begins.
 
     Attributes:
         runs: The runs of the whole state.
@@ -65,8 +65,7 @@ class KeyedTask:
         """Take a partition's rows; the partition's number decides which key groups they may be of.
 
         Args:
-            step: The steps; with several, `_ordinal` tells the rows apart. With several inputs, `_input` does
-                (`by_input`).
+            step: The steps; with several, `_ordinal` divides the rows. With several inputs, `_input` does (`by_input`).
             partition: The partition's number.
             batches: Its rows, unless they stand in files.
 

@@ -20,11 +20,11 @@ __all__ = ["JobParameters", "guarded", "job_parameters", "partition"]
 
 T = TypeVar("T")
 
-_PROPERTY = "boatlift.told"
+_PROPERTY = "boatlift.parameters"
 
 
 class JobParameters(msgspec.Struct, frozen=True, array_like=True):
-    """What a job's tasks read when the job begins.
+    """The parameters that a job's tasks read when the job begins.
 
     Attributes:
         first, last: The steps that the job runs.

@@ -1,4 +1,4 @@
-"""What the last stage of a step's job does with its output: stage it for every sink, keep it for every reader.
+"""The last stage of a step's job: stage its output for every sink, keep it for every reader.
 
 Effects happen only here, in the last stage, so that no later stage can mix rows of two attempts. Files have fresh
 names, and count only when the driver names them from the receipts of the attempts that succeeded.
@@ -39,7 +39,7 @@ class Output:
 
 
 class TaskReceipt(msgspec.Struct, frozen=True, array_like=True):
-    """What a task did, as it reports to the driver.
+    """The report of a task on one step.
 
     Attributes:
         partition: The task's partition.
@@ -58,7 +58,7 @@ class TaskReceipt(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Report(msgspec.Struct, frozen=True, array_like=True):
-    """What a task returns: the parameters of its job, and a receipt for each step."""
+    """The result of a task: the parameters of its job, and a receipt for each step."""
 
     parameters: JobParameters
     receipts: list[TaskReceipt]

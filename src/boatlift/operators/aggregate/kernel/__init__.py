@@ -1,7 +1,7 @@
-"""What the tasks of an aggregation do with the rows of a step: exact sums, kept as runs of what each step added.
+"""The kernels of aggregations: exact sums, kept as runs of the sums that each step added.
 
-`AggregateKernel` is the way in. The parts, in the order of a step: `step_input`, `previous`, `change`, `codec`. No
-Spark in here.
+`AggregateKernel` and `ReduceKernel` are the ways in. The parts, in the order of a step: `step_input`, `previous`,
+`change`, `codec`. No Spark in here.
 """
 
 from __future__ import annotations

@@ -42,12 +42,12 @@ class Change:
 def change_of(
     layout: Layout, delta: KeyedRows[PartialAggregates], previous: Previous, *, upserts: bool = False
 ) -> Change:
-    """Return what a step changes. A key whose row stays the same, bit for bit, gives no row.
+    """Return the rows that a step changes. A key whose row stays the same, bit for bit, has none among them.
 
     Args:
         layout: The aggregates.
-        delta: What the step adds, by key.
-        previous: What those keys had before.
+        delta: The partial aggregates that the step adds, by key.
+        previous: The partial aggregates of those keys before.
         upserts: Leave out the rows that are replaced.
 
     Raises:

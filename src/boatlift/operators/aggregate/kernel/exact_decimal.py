@@ -63,7 +63,7 @@ def sum_of_decimals(limbs: Limbs, length: int, kind: pa.DataType) -> tuple[Store
     Args:
         limbs: Settled limbs of the sums of unscaled values.
         length: Number of sums.
-        kind: The type of what is summed.
+        kind: The type of the values.
     """
     digits = sum_type(kind).precision
     total, misfit = to_integer(limbs, length)
@@ -81,7 +81,7 @@ def average_of_decimals(limbs: Limbs, counts: Ints, kind: pa.DataType) -> tuple[
     Args:
         limbs: Settled limbs of the sums of unscaled values.
         counts: How many values each sum has; 0 counts as 1.
-        kind: The type of what is averaged.
+        kind: The type of the values.
     """
     result, of_sum = average_type(kind), sum_type(kind).precision
     counts = np.maximum(counts, 1)

@@ -1,4 +1,4 @@
-"""Exact sums: integers in limbs of 32 bits, so that neither order nor splitting of what is added can be seen.
+"""Exact sums: integers in limbs of 32 bits, so that neither the order nor the division of the values can be seen.
 
 A sum is Σ l_i · 2^(32 i) with limbs i = -34 … 34: the whole range of doubles, with room above. Limbs are int64 columns
 while they are added up (adding is integer addition: associative, commutative, exact, and it can be undone) and

@@ -1,4 +1,4 @@
-"""What a keyed aggregation computes: its keys, its aggregates, and the state that these need.
+"""The definition of an aggregation: its keys, its aggregates, and the state that these need.
 
 State is kept by *argument*, not by aggregate: `sum(x)` and `avg(x)` share one exact sum and one count of x.
 Every additive column of state is named by an `Addend`; docs/formats/run.md describes the columns of a run.

@@ -1,4 +1,4 @@
-"""Partial aggregates: what one step adds to its keys, what a run holds of them, what they had before."""
+"""Partial aggregates: those that a step adds, those that a run holds, and those that keys had before."""
 
 from __future__ import annotations
 

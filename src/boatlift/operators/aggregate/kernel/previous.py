@@ -1,4 +1,4 @@
-"""What keys had before a step: their partial aggregates, added up over all runs that hold them."""
+"""The partial aggregates that keys had before a step, added up over all runs that hold them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(slots=True)
 class Previous:
-    """What some keys had before a step.
+    """The state of some keys before a step.
 
     Attributes:
         found: Which keys are in a run.
@@ -40,7 +40,7 @@ class Previous:
 def previous_of(
     layout: Layout, delta: KeyedRows[PartialAggregates], runs: Iterable[OpenRun[StoredPartials]]
 ) -> Previous:
-    """Add up what the keys of a step have in runs.
+    """Add up the partial aggregates that the keys of a step have in runs.
 
     Args:
         layout: The processor's layout.
