@@ -29,6 +29,7 @@ from boatlift.dataflow import (
     Unit,
 )
 from boatlift.errors import BoatliftError, UnavailableError, UserCodeError
+from boatlift.operators.aggregate.kernel import AggregateKernel
 from boatlift.operators.lookup.spark import Lookups
 from boatlift.runtime.engine import Beginning, StepResult
 from boatlift.runtime.graph import edge_name
@@ -475,7 +476,7 @@ class SparkEngine(SourceCalls):
             tasks = 1 if here else power_of_two(self._spark.sparkContext.defaultParallelism)
             assert compiled.layout is not None
             held = tuple((run, str(self.path(run))) for run in runs)
-            task = MergeTask(compiled.layout, name, self._token, tasks, held, str(self._scratch))
+            task = MergeTask(AggregateKernel(compiled.layout, name), self._token, tasks, held, str(self._scratch))
             if tasks == 1:
                 made = [task.run(0)]
             else:

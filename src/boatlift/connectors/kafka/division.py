@@ -11,10 +11,11 @@ import xxhash
 
 from boatlift.connectors.kafka.encoding import GROUP, KEY, VALUE
 from boatlift.errors import InvalidError
+from boatlift.spark.keyed.key_groups import KEY_GROUPS
 
 __all__ = ["GROUPS", "groups_of", "part_of"]
 
-GROUPS = 4096
+GROUPS = KEY_GROUPS
 """A row's group is a number below this; writer w of n has the groups g with g % n == w."""
 
 

@@ -70,7 +70,7 @@ def test_what_was_merged_is_held_as_long_as_a_state_may_take_it_up() -> None:
     table.forget({STATE[0].name})
     assert made.name in table.holds()
     table.forget({made.name})
-    assert made.name not in table.holds(), "whoever has it has it himself"
+    assert made.name not in table.holds(), "a state that has the run holds it"
 
 
 def test_what_is_saved_is_not_merged_with_what_is_not() -> None:

@@ -16,19 +16,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boatlift.errors import DataError, FencedError, InternalError, InvalidError
-from boatlift.operators.aggregate.kernel import AggregateColumn, Layout, StepKernel, digest
+from boatlift.operators.aggregate.kernel import AggregateColumn, AggregateKernel, Layout
 from boatlift.operators.aggregate.kernel.layout import Function
+from boatlift.spark.keyed.digest import digest
+from boatlift.spark.keyed.key_groups import Share
 from boatlift.storage.records.records import RunRef
 from support.keyed_state import (
     Driver,
     Hash,
     Oracle,
     canonical,
-    counted,
     crowded_hash,
     record_batch,
+    rows_of,
     same_hash,
     spread_hash,
+    take_step,
 )
 
 F64, I64, TEXT = pa.float64(), pa.int64(), pa.string()
@@ -239,14 +242,14 @@ def test_a_key_whose_row_stays_the_same_gives_nothing(tmp_path: Path) -> None:
 
 
 def test_upserts_are_the_rows_after(tmp_path: Path) -> None:
-    kernel = StepKernel(FEW, "p", upserts=True)
-    first = kernel.run([record_batch(FEW, [{"a": 1, "x": 1.0}], spread_hash)], [], tmp_path / "1", time=0)
+    kernel = AggregateKernel(FEW, "p")
+    first = take_step(kernel, [record_batch(FEW, [{"a": 1, "x": 1.0}], spread_hash)], [], tmp_path / "1", time=0)
     assert first.run is not None
     rows: list[dict[str, Any]] = [{"a": 1, "x": 2.0}, {"a": None, "x": None}]
-    runs = [(first.run.name, first.run)]
-    second = kernel.run([record_batch(FEW, rows, spread_hash)], runs, tmp_path / "2", time=1)
+    runs = [first.run]
+    second = take_step(kernel, [record_batch(FEW, rows, spread_hash)], runs, tmp_path / "2", time=1, upserts=True)
     expected = {(1, canonical(2.0), canonical(3.0), 1): 1, (None, None, None, 1): 1}
-    assert counted(second.batches) == expected
+    assert rows_of(second) == expected
     assert second.batches[0].schema == FEW.output_schema
 
 
@@ -256,13 +259,13 @@ def test_the_run_of_a_step_depends_on_its_rows_alone(tmp_path: Path) -> None:
     made = set()
     none: list[dict[str, Any]] = []
     for name, given_rows, earlier in (("1", rows, none), ("2", rows[::-1], none), ("3", rows, rows)):
-        kernel = StepKernel(FEW, "p")
-        runs: list[tuple[str, RunRef]] = []
+        kernel = AggregateKernel(FEW, "p")
+        runs: list[RunRef] = []
         if earlier:
-            run = kernel.run([record_batch(FEW, earlier, crowded_hash)], [], tmp_path / "earlier", time=1).run
+            run = take_step(kernel, [record_batch(FEW, earlier, crowded_hash)], [], tmp_path / "earlier", time=1).run
             assert run is not None
-            runs = [(run.name, run)]
-        run = kernel.run([record_batch(FEW, given_rows, crowded_hash)], runs, tmp_path / name, time=7).run
+            runs = [run]
+        run = take_step(kernel, [record_batch(FEW, given_rows, crowded_hash)], runs, tmp_path / name, time=7).run
         assert run is not None
         assert (run.first, run.last, run.rows, run.size) == (7, 7, 50, (tmp_path / name).stat().st_size)
         made.add(run.digest)
@@ -272,7 +275,7 @@ def test_the_run_of_a_step_depends_on_its_rows_alone(tmp_path: Path) -> None:
 def test_no_rows_no_run(tmp_path: Path) -> None:
     empty = record_batch(FEW, [], spread_hash)
     for batches in ([], [empty], [empty, empty]):
-        result = StepKernel(FEW, "p").run(batches, [], tmp_path / "run", time=0)
+        result = take_step(AggregateKernel(FEW, "p"), batches, [], tmp_path / "run", time=0)
         assert (result.run, result.batches, result.rows, result.digest) == (None, (), 0, 0)
     assert not (tmp_path / "run").exists()
 
@@ -280,25 +283,31 @@ def test_no_rows_no_run(tmp_path: Path) -> None:
 def test_rows_of_another_task_are_refused(tmp_path: Path) -> None:
     batch = record_batch(FEW, [{"a": 1, "x": 1.0}], same_hash)
     with pytest.raises(InternalError, match="task 0 of 2 was handed rows of other key groups"):
-        StepKernel(FEW, "p").run([batch], [], tmp_path / "run", time=0, modulus=2, residue=0)
+        take_step(AggregateKernel(FEW, "p"), [batch], [], tmp_path / "run", time=0, share=Share(2, 0))
     with pytest.raises(InternalError, match="divides 4096"):
-        StepKernel(FEW, "p").run([batch], [], tmp_path / "run", time=0, modulus=3, residue=1)
+        take_step(AggregateKernel(FEW, "p"), [batch], [], tmp_path / "run", time=0, share=Share(3, 1))
 
 
 def test_columns_must_be_as_declared(tmp_path: Path) -> None:
-    kernel = StepKernel(FEW, "p")
+    kernel = AggregateKernel(FEW, "p")
     batch = record_batch(FEW, [{"a": 1, "x": 1.0}], same_hash)
     with pytest.raises(InvalidError, match=r"\[SCHEMA_MISMATCH\] input rows have no column x"):
-        kernel.run([batch.select(["a", "_hash"])], [], tmp_path / "run", time=0)
+        take_step(kernel, [batch.select(["a", "_hash"])], [], tmp_path / "run", time=0)
     wrong = pa.record_batch({"a": pa.array([1], pa.int32()), "x": batch["x"], "_hash": batch["_hash"]})
     with pytest.raises(InvalidError, match=r"type int32, declared is int64"):
-        kernel.run([wrong], [], tmp_path / "run", time=0)
+        take_step(kernel, [wrong], [], tmp_path / "run", time=0)
 
 
 def test_a_run_is_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "run").write_bytes(b"somebody's")
     with pytest.raises(FencedError, match="OBJECT_EXISTS"):
-        StepKernel(FEW, "p").run([record_batch(FEW, [{"a": 1, "x": 1.0}], spread_hash)], [], tmp_path / "run", time=0)
+        take_step(
+            AggregateKernel(FEW, "p"),
+            [record_batch(FEW, [{"a": 1, "x": 1.0}], spread_hash)],
+            [],
+            tmp_path / "run",
+            time=0,
+        )
     assert (tmp_path / "run").read_bytes() == b"somebody's"
 
 
@@ -307,8 +316,8 @@ def test_sliced_input_is_read_at_its_offset(tmp_path: Path) -> None:
         {"a": None if i % 3 == 0 else i, "b": str(i), "c": None, "x": 1.0 * i, "i": i, "t": None} for i in range(30)
     ]
     batch = record_batch(EVERYTHING, rows, spread_hash).slice(7, 11)
-    result = StepKernel(EVERYTHING, "p").run([batch], [], tmp_path / "run", time=0)
-    assert counted(result.batches) == Oracle(EVERYTHING).step(rows[7:18])
+    result = take_step(AggregateKernel(EVERYTHING, "p"), [batch], [], tmp_path / "run", time=0)
+    assert rows_of(result) == Oracle(EVERYTHING).step(rows[7:18])
 
 
 @pytest.mark.parametrize("kind", [F64, pa.float32()])
@@ -320,8 +329,8 @@ def test_every_nan_and_every_zero_is_one_key(tmp_path: Path, kind: pa.DataType) 
     layout = Layout((("k", kind),), (AggregateColumn("count_all", None, "n", None, I64),))
     keys = pa.Array.from_buffers(kind, 5, [None, pa.py_buffer(bits)])
     batch = pa.record_batch({"k": keys, "_hash": pa.array([5, 5, 5, 3, 3])})
-    result = StepKernel(layout, "p").run([batch], [], tmp_path / "run", time=0)
-    assert counted(result.batches) == {(canonical(0.0), 2, 1): 1, (canonical(float("nan")), 3, 1): 1}
+    result = take_step(AggregateKernel(layout, "p"), [batch], [], tmp_path / "run", time=0)
+    assert rows_of(result) == {(canonical(0.0), 2, 1): 1, (canonical(float("nan")), 3, 1): 1}
     with pa.ipc.open_file(tmp_path / "run") as file:
         assert file.get_batch(0)["key.0"].buffers()[1].to_pybytes() == bits.reshape(5, -1)[[3, 0]].tobytes()
 
@@ -339,12 +348,12 @@ def test_what_lies_under_a_null_counts_for_nothing(tmp_path: Path) -> None:
             "_hash": pa.array([1, 1, 1]),
         }
     )
-    result = StepKernel(layout, "p").run([batch], [], tmp_path / "run", time=0)
-    assert counted(result.batches) == {(7, 1, 1, 1, 1, 1): 1, (None, None, None, None, 0, 1): 1}
+    result = take_step(AggregateKernel(layout, "p"), [batch], [], tmp_path / "run", time=0)
+    assert rows_of(result) == {(7, 1, 1, 1, 1, 1): 1, (None, None, None, None, 0, 1): 1}
 
 
 def test_the_kernel_travels_to_tasks() -> None:
-    kernel = StepKernel(EVERYTHING, "p")
+    kernel = AggregateKernel(EVERYTHING, "p")
     copy = pickle.loads(pickle.dumps(kernel))
     assert copy == kernel
     assert copy.layout.description == kernel.layout.description
@@ -352,13 +361,13 @@ def test_the_kernel_travels_to_tasks() -> None:
 
 def test_digest_of_the_batches_is_the_steps(tmp_path: Path) -> None:
     rows = [{"a": i % 5, "b": "xyz"[: i % 4], "c": None, "x": 0.1 * i, "i": i, "t": str(i)} for i in range(60)]
-    kernel = StepKernel(EVERYTHING, "p")
-    first = kernel.run([record_batch(EVERYTHING, rows, spread_hash)], [], tmp_path / "1", time=0)
+    kernel = AggregateKernel(EVERYTHING, "p")
+    first = take_step(kernel, [record_batch(EVERYTHING, rows, spread_hash)], [], tmp_path / "1", time=0)
     assert first.run is not None
-    runs = [(first.run.name, first.run)]
-    second = kernel.run([record_batch(EVERYTHING, rows[:20], spread_hash)], runs, tmp_path / "2", time=1)
-    assert len(second.batches) == 2
-    assert sum(digest(batch) for batch in second.batches) % 2**64 == second.digest
+    runs = [first.run]
+    second = take_step(kernel, [record_batch(EVERYTHING, rows[:20], spread_hash)], runs, tmp_path / "2", time=1)
+    assert len((*second.replaced, *second.batches)) == 2
+    assert sum(digest(batch) for batch in (*second.replaced, *second.batches)) % 2**64 == second.digest
 
 
 @pytest.mark.parametrize(

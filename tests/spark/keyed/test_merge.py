@@ -1,4 +1,4 @@
-"""Compaction changes no result, whatever is merged when; and sizes stay bounded."""
+"""Merging changes no result, whatever is merged when; and sizes stay bounded."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from boatlift.operators.aggregate.kernel import AggregateColumn, Layout, forget_runs, open_run
-from boatlift.spark.keyed.compact import compact
+from boatlift.operators.aggregate.kernel import AggregateColumn, Layout
+from boatlift.operators.aggregate.kernel.codec import PartialsCodec
+from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS, Share
+from boatlift.spark.keyed.merge import merge_runs
+from boatlift.spark.keyed.opened import forget_runs, open_run
 from boatlift.storage.records.records import RunRef
 from support.keyed_state import Driver, Hash, Oracle, crowded_hash, same_hash, spread_hash
 
@@ -49,9 +52,11 @@ def rows(run: RunRef) -> list[dict[str, Any]]:
     return [{name: value for name, value in row.items() if value != 0 or name.startswith("key")} for row in found]
 
 
-def merge(layout: Layout, folder: Path, runs: list[RunRef], name: str, **options: Any) -> RunRef:
-    opened = [open_run(ref.name, ref, layout=layout) for ref in runs]
-    merged = compact(layout, opened, folder / name, processor="p", **options)
+def merge(
+    layout: Layout, folder: Path, runs: list[RunRef], name: str, share: Share = ALL_KEY_GROUPS, **options: Any
+) -> RunRef:
+    opened = [open_run(ref.name, ref, codec=PartialsCodec(layout)) for ref in runs]
+    merged = merge_runs(PartialsCodec(layout), opened, folder / name, processor="p", share=share, **options)
     assert merged is not None
     return merged
 
@@ -112,8 +117,7 @@ def test_a_run_is_cut_by_key_group(tmp_path: Path, slice_rows: int) -> None:
         driver.step(rows_of(step))
     whole = merge(LAYOUT, tmp_path, driver.runs[0], "whole")
     parts = [
-        merge(LAYOUT, tmp_path, driver.runs[0], f"part-{n}", modulus=4, residue=n, slice_rows=slice_rows)
-        for n in range(4)
+        merge(LAYOUT, tmp_path, driver.runs[0], f"part-{n}", share=Share(4, n), slice_rows=slice_rows) for n in range(4)
     ]
     assert sorted(row["hash"] for part in parts for row in rows(part)) == [row["hash"] for row in rows(whole)]
     for residue, part in enumerate(parts):
@@ -124,8 +128,8 @@ def test_a_run_is_cut_by_key_group(tmp_path: Path, slice_rows: int) -> None:
 def test_nothing_left_no_run(tmp_path: Path) -> None:
     driver = Driver(LAYOUT, tmp_path, same_hash)
     driver.step(rows_of(0))
-    opened = [open_run(ref.name, ref, layout=LAYOUT) for ref in driver.runs[0]]
-    assert compact(LAYOUT, opened, tmp_path / "none", processor="p", modulus=2, residue=0) is None
+    opened = [open_run(ref.name, ref, codec=PartialsCodec(LAYOUT)) for ref in driver.runs[0]]
+    assert merge_runs(PartialsCodec(LAYOUT), opened, tmp_path / "none", processor="p", share=Share(2, 0)) is None
     assert not (tmp_path / "none").exists()
-    assert compact(LAYOUT, [], tmp_path / "none", processor="p") is None
+    assert merge_runs(PartialsCodec(LAYOUT), [], tmp_path / "none", processor="p", share=ALL_KEY_GROUPS) is None
     forget_runs()

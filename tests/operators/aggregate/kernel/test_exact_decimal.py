@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from boatlift.errors import DataError
-from boatlift.operators.aggregate.kernel import AggregateColumn, Layout, StepKernel
+from boatlift.operators.aggregate.kernel import AggregateColumn, AggregateKernel, Layout
 from boatlift.operators.aggregate.kernel.exact_decimal import (
     average_of_decimals,
     average_type,
@@ -201,7 +201,7 @@ def test_an_overflow_is_an_error_or_null(tmp_path: Path) -> None:
 def test_a_row_before_that_was_null_is_taken_back_as_null_also_where_overflow_is_an_error(tmp_path: Path) -> None:
     giving = Driver(Layout(OVERFLOWING.keys, OVERFLOWING.aggregates, null_on_overflow=True), tmp_path, spread_hash)
     giving.step([{"k": 1, "v": MOST}, {"k": 1, "v": MOST}])
-    giving.kernel = StepKernel(OVERFLOWING, "p")
+    giving.kernel = AggregateKernel(OVERFLOWING, "p")
     assert giving.step([{"k": 1, "v": LEAST}])[0] == {(1, None, -1): 1, (1, MOST, 1): 1}
 
 
@@ -211,7 +211,7 @@ def test_the_run_of_a_step_depends_on_its_rows_alone(tmp_path: Path) -> None:
     made = set()
     for name, given_rows in (("1", rows), ("2", rows[::-1])):
         run = (
-            StepKernel(layout, "p")
+            AggregateKernel(layout, "p")
             .run([record_batch(layout, given_rows, crowded_hash)], [], tmp_path / name, time=7)
             .run
         )
