@@ -11,6 +11,7 @@ import pytest
 from boatlift.errors import FencedError
 from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.kept_runs import KeptRuns
+from boatlift.runtime.host.options import RunOptions
 from boatlift.runtime.host.progress import Progress
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
@@ -39,7 +40,7 @@ def run_until_idle(engine: MemoryEngine, store: LocalStore, before_stop: Any = l
             before_stop()
             running.stop()
 
-    running = Host(engine, store, available_now=False, watch=watch)
+    running = Host(engine, store, RunOptions(available_now=False, on_progress=watch))
     running.run()
 
 

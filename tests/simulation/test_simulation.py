@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 
 from boatlift.dataflow import Batch, Eager, Ephemeral, History, Lazy
+from boatlift.simulation.driver import machine_of
 from boatlift.simulation.faults import FaultKind
-from boatlift.simulation.host import machine_of
 from boatlift.simulation.recipes import Role, random_recipe
 from boatlift.simulation.simulation import Simulation, simulate
 
@@ -95,7 +95,7 @@ def test_recipes_make_a_fresh_program_each_time():
 def test_recorded_events_make_the_machine_again(seed):
     simulation = Simulation(seed)
     simulation.run()
-    host = simulation.host
+    host = simulation.driver
     machine = machine_of(host.facts, host.held, host.settings)
     told = [machine.start(), *(machine.handle(event) for event in host.heard)]
     assert machine.finished
@@ -110,5 +110,5 @@ def test_recorded_events_make_the_machine_again(seed):
 def test_what_the_machine_takes_for_durable_is_what_the_log_says(seed):
     simulation = Simulation(seed)
     simulation.run()
-    taken, said = simulation.host.machine.durable.standing, simulation.host.history.standing
+    taken, said = simulation.driver.machine.durable.records, simulation.host.history.standing
     assert set(map(repr, taken.facts())) == set(map(repr, said.facts()))

@@ -9,7 +9,10 @@ from boatlift.runtime.machine import instructions
 from boatlift.simulation.nodes import Nodes
 from boatlift.simulation.recipes import Recipe, Role
 
-__all__ = ["Memory"]
+__all__ = ["Memory", "clock_of", "digest_of"]
+
+MILLISECONDS = 1300
+"""Clocks are within so much: two of them can be a second apart, so that an epoch of one second ends by clocks as well as by a timer."""
 
 
 class Memory:
@@ -30,9 +33,9 @@ class Memory:
             name for name, part in recipe.parts.items() if part.role is Role.SOURCE and part.deterministic
         }
 
-    def hold(self, processor: str, contents: Iterable[Any]) -> None:
+    def hold(self, processor: str, payloads: Iterable[Any]) -> None:
         """Add what a processor has made or taken."""
-        for digest in map(digest_of, contents):
+        for digest in map(digest_of, payloads):
             self._holders.setdefault(digest, set()).add(processor)
 
     def lose(self, processors: Iterable[str]) -> None:
@@ -60,17 +63,26 @@ def named_by(order: instructions.Instruction) -> Iterator[Any]:
     """Return the states and messages that an instruction needs."""
     match order:
         case instructions.Execute() | instructions.Prepare():
-            yield from (message.content for take in order.takes for message in take.inputs)
+            yield from (message.payload for take in order.takes for message in take.inputs)
             if isinstance(order, instructions.Execute) and order.state is not None:
                 yield order.state
+        case instructions.ProbeRows():
+            yield order.message.payload
+        case instructions.Restore():
+            yield order.state
         case instructions.Persist():
-            yield from order.contents
+            yield from order.payloads
         case instructions.CommitSink():
-            yield from (message.content for _, came in order.steps for message in came)
+            yield from (message.payload for _, came in order.steps for message in came)
         case _:
             return
 
 
-def digest_of(content: Any) -> str:
+def digest_of(payload: Any) -> str:
     """Return the digest of what led to a state or a message; a source's message is its positions."""
-    return str(content["node"] if isinstance(content, dict) else content)
+    return str(payload["node"] if isinstance(payload, dict) else payload)
+
+
+def clock_of(payload: Any) -> int:
+    """Return the clock of a state or a message, in milliseconds: any number, but always the same one."""
+    return int(digest_of(payload), 16) % MILLISECONDS

@@ -65,5 +65,5 @@ class Nodes:
             seen.add(digest)
             node = self._nodes[digest]
             yield node
-            left += [content for _, _, content in node.inputs]
+            left += [payload for _, _, payload in node.inputs]
             left += [] if node.state is None else [node.state]

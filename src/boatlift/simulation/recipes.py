@@ -33,6 +33,9 @@ __all__ = ["COUNTING", "LOOP_ROUNDS", "Recipe", "RecipePart", "Role", "Wire", "r
 
 LOOP_ROUNDS = 3
 
+PROBED = 0.4
+"""The share of batches whose rows are probed."""
+
 
 class Role(Enum):
     """What a processor does with time."""
@@ -122,6 +125,16 @@ class Recipe:
     def with_other_regimes(self, chance: random.Random) -> Recipe:
         """Gives the same program with other policies."""
         parts = {name: replace(part, durability=random_regime(chance, part)) for name, part in self.parts.items()}
+        return replace(self, parts=parts)
+
+    def with_probes(self, chance: random.Random) -> Recipe:
+        """Return the same program in which the rows of some batches are probed."""
+        parts = dict(self.parts)
+        for name, part in self.parts.items():
+            policy = part.durability.policy
+            if part.role is Role.BATCH and isinstance(policy, Batch) and chance.random() < PROBED:
+                probed = replace(policy, when="count(*) > 0")
+                parts[name] = replace(part, durability=replace(part.durability, policy=probed))
         return replace(self, parts=parts)
 
     def program(self) -> Program:

@@ -8,8 +8,8 @@ from copy import copy
 
 from boatlift.errors import FencedError
 from boatlift.simulation.disk import CrashError, Disk
+from boatlift.simulation.driver import SimulatedDriver
 from boatlift.simulation.faults import Fault, FaultKind, faults_up_a_chain, random_faults
-from boatlift.simulation.host import SimulatedDriver
 from boatlift.simulation.oracle import judge
 from boatlift.simulation.recipes import random_recipe
 from boatlift.simulation.settings import Settings
@@ -49,7 +49,7 @@ class Simulation:
         self._schedule = random.Random(f"schedule {seed}")
         self._of_lives = random.Random(f"lives {seed}")
         self._drivers = 0
-        self.recipe = random_recipe(of_recipe, epochs=epochs)
+        self.recipe = random_recipe(of_recipe, epochs=epochs).with_probes(random.Random(f"probes {seed}"))
         acts = 4 * self.recipe.epochs * len(self.recipe.parts)
         if self.recipe.chain:
             self.faults = faults_up_a_chain(of_faults, self.recipe.chain, acts * 3 // 4)

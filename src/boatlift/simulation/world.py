@@ -58,7 +58,7 @@ class World:
     def durable(self, facts: Iterable[Fact]) -> None:
         """Sees what became durable."""
         for fact in facts:
-            if any(digest_of(content) not in self.kept for content in contents_of(fact)):
+            if any(digest_of(payload) not in self.kept for payload in contents_of(fact)):
                 raise AssertionError(f"{fact} names what is not durable")
             if isinstance(fact, Determinant):
                 self.chosen[fact.processor][fact.time] = fact
@@ -69,10 +69,10 @@ class World:
                 for name, chosen in self.chosen.items():
                     self.chosen[name] = {time: choice for time, choice in chosen.items() if stands(choice, fact)}
 
-    def keep(self, contents: Iterable[Any]) -> None:
+    def keep(self, payloads: Iterable[Any]) -> None:
         """Make states and messages durable."""
         self._copies += 1
-        self.kept.update(dict.fromkeys(map(digest_of, contents), self._copies))
+        self.kept.update(dict.fromkeys(map(digest_of, payloads), self._copies))
 
     def delete(self, garbage: Mapping[str, int]) -> None:
         """Delete copies of states and messages; a newer copy of the same stays."""
@@ -189,7 +189,7 @@ class World:
         stateless = [node for node in made if not self.recipe.parts[node.processor].keeps]
         latest = {node.processor: node for node in sorted(stateless, key=lambda node: node.time)}
         last = [n for n in made if self.recipe.parts[n.processor].keeps and n.digest not in before]
-        durable = {digest_of(content) for fact in self._made for content in contents_of(fact)}
+        durable = {digest_of(payload) for fact in self._made for payload in contents_of(fact)}
         for node in (*latest.values(), *last):
             own = [digest for digest in durable if self.nodes[digest].processor == node.processor]
             # A state that is durable has everything before it in it.
@@ -210,7 +210,7 @@ class World:
 
 def effect_of(messages: tuple[instructions.Message, ...]) -> Effect:
     """Gives messages by digest; a source's are its positions."""
-    return tuple((m.edge, m.time, digest_of(m.content)) for m in messages)
+    return tuple((m.edge, m.time, digest_of(m.payload)) for m in messages)
 
 
 def sends(recipe: Recipe, wire: Wire, time: Any, digest: str) -> bool:

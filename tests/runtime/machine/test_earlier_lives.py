@@ -35,7 +35,7 @@ def test_a_run_of_an_earlier_life_that_answers_late_changes_nothing():
     driver.run(driver.kept.pop())
     driver.go()
     assert driver.machine.finished
-    assert [message.content for *_, steps in driver.placed for _, came in steps for message in came] == [
+    assert [message.payload for *_, steps in driver.placed for _, came in steps for message in came] == [
         f"p@{time}" for time in range(4)
     ]
 
@@ -72,7 +72,7 @@ def test_steps_that_were_prepared_in_an_earlier_life_are_not_run_in_the_present_
         driver.go()
     sent = driver.machine.processors["in"].sent["in>p"]
     taken = [message for run in driver.of(instructions.Execute) for take in run.takes for message in take.inputs]
-    assert all(message.content == sent[message.time] for message in taken)
+    assert all(message.payload == sent[message.time] for message in taken)
     assert driver.machine.processors["p"].done == up_to(3)
 
 
@@ -83,7 +83,7 @@ def test_steps_are_not_run_as_prepared_while_their_sender_has_to_make_the_messag
     graph = RecoveryGraph([*vertices, Vertex("out", Kind.SINK)], edges)
     durabilities = {"q": Durability(messages=True), "p": Durability(Lazy(every=None))}
     driver = Driver(Program(graph, durabilities), slow={"p"}, together=lambda _, takes: len(takes))
-    under_way = driver.go(until=lambda order: isinstance(order, instructions.Persist) and order.contents == ("q@3",))
+    under_way = driver.go(until=lambda order: isinstance(order, instructions.Persist) and order.payloads == ("q@3",))
     assert under_way is not None, "the message of time 3 is lost with q, those before are durable"
     driver.go()
     driver.run(driver.kept.pop())

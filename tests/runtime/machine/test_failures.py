@@ -72,7 +72,7 @@ def test_what_was_got_ready_and_comes_out_differently_is_dropped():
     taken = {}
     while driver.kept:
         order = driver.kept.pop()
-        taken |= {take.time: take.inputs[0].content for take in order.takes}
+        taken |= {take.time: take.inputs[0].payload for take in order.takes}
         driver.run(order)
         driver.go()
     sent = driver.machine.processors["in"].sent["in>p"]
@@ -128,7 +128,7 @@ def test_a_failure_while_a_sink_places_waits_for_what_it_holds():
 def test_it_begins_again_from_what_is_durable():
     first = Driver(chain(), epochs=4)
     first.go()
-    standing = LiveRecords.of(first.machine.durable.standing.facts())
+    standing = LiveRecords.of(first.machine.durable.records.facts())
     held = {"out": first.machine.processors["out"].held}
     second = Driver(chain(), standing, held, epochs=6)
     assert second.machine.processors["p"].state == first.machine.processors["p"].state
@@ -147,12 +147,12 @@ def test_a_changed_policy_goes_on_with_the_state_there_is(before, after):
     first = Driver(chain(Durability(before)), epochs=4)
     first.go()
     held = {"out": first.machine.processors["out"].held}
-    second = Driver(chain(Durability(after)), LiveRecords.of(first.machine.durable.standing.facts()), held, epochs=6)
+    second = Driver(chain(Durability(after)), LiveRecords.of(first.machine.durable.records.facts()), held, epochs=6)
     second.go()
     assert second.machine.finished
     assert second.machine.processors["p"].state == whole.machine.processors["p"].state
     third = Driver(
-        chain(Durability(before)), LiveRecords.of(second.machine.durable.standing.facts()), {"out": up_to(5)}, epochs=6
+        chain(Durability(before)), LiveRecords.of(second.machine.durable.records.facts()), {"out": up_to(5)}, epochs=6
     )
     third.go()
     assert third.machine.processors["p"].state == whole.machine.processors["p"].state

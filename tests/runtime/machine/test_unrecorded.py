@@ -59,7 +59,7 @@ def test_a_state_brings_no_message_that_a_failure_took():
     driver.given.clear()
     driver.run(again, **{"p>out": "chosen anew"})
     (keep,) = driver.of(instructions.Persist)
-    assert keep.contents == ("chosen anew", driver.machine.processors["p"].state)
+    assert keep.payloads == ("chosen anew", driver.machine.processors["p"].state)
 
 
 def test_a_state_brings_the_order_of_all_that_was_taken_since_the_one_before():

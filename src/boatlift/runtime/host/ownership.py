@@ -18,7 +18,7 @@ from boatlift.storage.records.records import Claim
 __all__ = ["LOOK_SECONDS", "Ownership"]
 
 LOOK_SECONDS = 2.0
-"""After so many seconds without a write of its own an owner looks whether another process has taken the dataflow over."""
+"""After so many seconds without a write of its own, an owner looks for a newer owner."""
 
 
 class Ownership:

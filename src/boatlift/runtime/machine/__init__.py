@@ -5,7 +5,7 @@ In reading order: `regime` (a policy as the machine takes it), `program` (what i
 `machine`, `invariants`.
 """
 
-from boatlift.runtime.machine.building import monitor_of
+from boatlift.runtime.machine.build import monitor_of
 from boatlift.runtime.machine.durability import Durability
 from boatlift.runtime.machine.events import Event
 from boatlift.runtime.machine.instructions import Instruction

@@ -9,8 +9,8 @@ from boatlift.errors import InternalError
 from boatlift.recovery import Kind
 from boatlift.runtime.machine.kinds.arrival import ArrivalOrdered
 from boatlift.runtime.machine.kinds.batch import BatchEpochs
-from boatlift.runtime.machine.kinds.ends import SinkEnd
 from boatlift.runtime.machine.kinds.processor import Processor
+from boatlift.runtime.machine.kinds.sink import SinkEnd
 
 if TYPE_CHECKING:
     from boatlift.runtime.machine.machine import StateMachine

@@ -13,7 +13,7 @@ from typing import Any
 
 from boatlift.dataflow import Eager
 from boatlift.recovery import Kind, RecoveryGraph
-from boatlift.runtime.machine.durable import DurableFacts
+from boatlift.runtime.machine.durable_facts import DurableFacts
 from boatlift.runtime.machine.kinds.processor import Processor
 from boatlift.times import AnyFrontier, all_times
 

@@ -37,14 +37,14 @@ class ArrivalOrdered(Processor):
         self.count = 0
         self._coming: dict[SequenceTime, Message] = {}
 
-    def put(self, edge: Edge, time: Any, content: Any) -> None:
+    def put(self, edge: Edge, time: Any, payload: Any) -> None:
         """Notes that it came after all that wait; that nothing was sent takes its place in the order like a message."""
         if self.came_before(edge, time):
             return
-        self.waiting[edge.name].setdefault(time, content)
+        self.waiting[edge.name].setdefault(time, payload)
         arrival: SequenceTime | None = edge.projection.arrives(time)
         assert arrival is not None, "in a sequence every message has a place"
-        self._coming.setdefault(arrival, Message(edge.name, time, content))
+        self._coming.setdefault(arrival, Message(edge.name, time, payload))
 
     def clear(self) -> None:
         """Also forgets in which order they came."""

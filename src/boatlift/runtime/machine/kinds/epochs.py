@@ -40,8 +40,8 @@ class Structured(Processor):
         complete = self.complete()
         arrived: dict[Any, list[Message]] = {}
         for edge, _ in self.senders:
-            for time, content in self.waiting[edge.name].items():
-                arrived.setdefault(edge.projection.arrives(time), []).append(Message(edge.name, time, content))
+            for time, payload in self.waiting[edge.name].items():
+                arrived.setdefault(edge.projection.arrives(time), []).append(Message(edge.name, time, payload))
         for time in sorted(arrived):
             if not complete.contains(time):
                 return

@@ -93,14 +93,14 @@ class Processor(ABC):
         self.senders: list[tuple[Edge, Processor]] = []
         self.receivers: list[tuple[Edge, Processor]] = []
 
-    def contents(self) -> Iterator[Any]:
+    def payloads(self) -> Iterator[Any]:
         """Gives all states and messages that it may still need, or be asked for."""
         yield self.state
         yield from (held.state for held in self.states)
         for messages in (*self.sent.values(), *self.waiting.values()):
             yield from messages.values()
-        yield from (message.content for step in (*self.running, *self.prepared) for message in step.inputs)
-        yield from (content for taken in self.rebuild for _, _, content in taken.messages)
+        yield from (message.payload for step in (*self.running, *self.prepared) for message in step.inputs)
+        yield from (payload for taken in self.rebuild for _, _, payload in taken.messages)
 
     @property
     def stateless(self) -> bool:
@@ -134,14 +134,14 @@ class Processor(ABC):
         return arrival is not None and self.done.contains(arrival)
 
     def has(self, message: Message) -> bool:
-        """Return whether a message waits, with this content."""
+        """Return whether a message waits, with this payload."""
         waiting = self.waiting[message.edge]
-        return message.time in waiting and bool(waiting[message.time] == message.content)
+        return message.time in waiting and bool(waiting[message.time] == message.payload)
 
-    def put(self, edge: Edge, time: Any, content: Any) -> None:
+    def put(self, edge: Edge, time: Any, payload: Any) -> None:
         """Lets a message wait that was not taken before; None: nothing was sent, which only a sequence has a place for."""
-        if content is not None and not self.came_before(edge, time):
-            self.waiting[edge.name].setdefault(time, content)
+        if payload is not None and not self.came_before(edge, time):
+            self.waiting[edge.name].setdefault(time, payload)
 
     def clear(self) -> None:
         """Lets nothing wait."""

@@ -14,36 +14,36 @@ from boatlift.times import Loop, Sequence
 __all__ = ["refuse_unfit", "refuse_unfit_sinks"]
 
 
-def refuse_unfit(program: Program, standing: LiveRecords) -> None:
+def refuse_unfit(program: Program, records: LiveRecords) -> None:
     """Refuse facts that this program cannot have made.
 
     Raises:
         DataError: `[PROGRAM_CHANGED]`.
     """
-    vertices, edges, collected = program.graph.vertices, program.graph.edges, standing.collected
-    known = {*standing.chosen, *standing.ended, *standing.results, *standing.states, *standing.taken}
+    vertices, edges, collected = program.graph.vertices, program.graph.edges, records.collected
+    known = {*records.chosen, *records.ended, *records.results, *records.states, *records.taken}
     known |= {*collected.states, *collected.choices}
-    strange = (known - vertices.keys()) | ({*standing.sent, *collected.messages} - edges.keys())
+    strange = (known - vertices.keys()) | ({*records.sent, *collected.messages} - edges.keys())
     inputs = {name: {e.name: vertices[e.source].domain for e in program.graph.inputs[name]} for name in vertices}
     for name in vertices.keys() & known:
-        domain, kept = vertices[name].domain, [*standing.states.get(name, ()), *standing.taken.get(name, ())]
+        domain, kept = vertices[name].domain, [*records.states.get(name, ()), *records.taken.get(name, ())]
         if kept and vertices[name].kind is not Kind.STATEFUL:
             strange.add(f"{name} with state")
-        if standing.ended.get(name) and not isinstance(domain, Loop):
+        if records.ended.get(name) and not isinstance(domain, Loop):
             strange.add(f"{name} with rounds")
-        times = [*standing.taken.get(name, ()), *(t for f in standing.states.get(name, ()) for t in f)]
+        times = [*records.taken.get(name, ()), *(t for f in records.states.get(name, ()) for t in f)]
         times += [*collected.states.get(name, ()), *collected.choices.get(name, ())]
-        taken = standing.taken.get(name, {}).values()
+        taken = records.taken.get(name, {}).values()
         times += [time for fact in taken for time in fact.frontier]
         messages = [(edge, time) for fact in taken for edge, time, _ in fact.messages]
         if not all(edge in inputs[name] and _is_time(inputs[name][edge], time) for edge, time in messages):
             strange.add(f"{name} with such inputs")
-        events = [*standing.chosen.get(name, ()), *standing.results.get(name, ())]
+        events = [*records.chosen.get(name, ()), *records.results.get(name, ())]
         numbered = all(isinstance(n, int) if isinstance(domain, Sequence) else _is_time(domain, n) for n in events)
         if not numbered or not all(_is_time(domain, time) for time in times):
             strange.add(f"{name} with such times")
-    for edge in edges.keys() & {*standing.sent, *collected.messages}:
-        times = [*standing.sent.get(edge, ()), *collected.messages.get(edge, ())]
+    for edge in edges.keys() & {*records.sent, *collected.messages}:
+        times = [*records.sent.get(edge, ()), *collected.messages.get(edge, ())]
         if not all(_is_time(vertices[edges[edge].source].domain, time) for time in times):
             strange.add(f"{edge} with such times")
     _refuse(strange)

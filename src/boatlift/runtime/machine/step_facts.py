@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from boatlift.recovery import Kind, Monitor
-from boatlift.runtime.machine.durable import DurableFacts
+from boatlift.recovery import Kind
+from boatlift.runtime.machine.durable_facts import DurableFacts
 from boatlift.runtime.machine.kinds.arrival import ArrivalOrdered
-from boatlift.runtime.machine.kinds.ends import SinkEnd, SourceEnd
 from boatlift.runtime.machine.kinds.processor import Processor, Step
+from boatlift.runtime.machine.kinds.sink import SinkEnd
+from boatlift.runtime.machine.kinds.source import SourceEnd
 from boatlift.storage.records.facts import (
     Checkpoint,
     Determinant,
     Fact,
-    GarbageCollection,
     LoggedInput,
     LoggedMessage,
     StepDigest,
@@ -22,15 +22,15 @@ from boatlift.storage.records.facts import (
 )
 from boatlift.storage.records.live import LiveRecords
 
-__all__ = ["everything_of", "facts_of", "facts_of_nothing", "garbage", "messages_known", "state_of"]
+__all__ = ["everything_of", "facts_of", "facts_of_nothing", "messages_known", "state_of"]
 
 
 def facts_of(
     p: Processor, step: Step, outcome: Any, sent: Mapping[str, Any], result: StepDigest | None, durable: DurableFacts
 ) -> Iterator[Fact]:
     """Gives what is to become durable of a step that a processor has just done, in the order in which it is to."""
-    standing, durability, late = durable.standing, p.durability, list[Fact]()
-    if p.vertex.chooses and step.key not in standing.chosen.get(p.name, {}):
+    records, durability, late = durable.records, p.durability, list[Fact]()
+    if p.vertex.chooses and step.key not in records.chosen.get(p.name, {}):
         choice = Determinant(p.name, step.key, step.taken, outcome)
         if durability.recorded or p.vertex.kind is Kind.SOURCE:
             yield choice
@@ -38,18 +38,18 @@ def facts_of(
             late.append(choice)
         elif isinstance(p, ArrivalOrdered):
             p.unrecorded.append(choice)
-    if result is not None and step.key not in standing.results.get(p.name, {}):
+    if result is not None and step.key not in records.results.get(p.name, {}):
         if p.vertex.chooses and not durability.recorded:
             late.append(result)
         else:
             yield result
     if durability.keeps_messages:
         for edge in p.outputs:
-            if step.time not in standing.sent.get(edge.name, {}):
+            if step.time not in records.sent.get(edge.name, {}):
                 yield LoggedMessage(edge.name, step.time, sent.get(edge.name))
     yield from late  # they count once what it sent does, which another execution would not repeat
     if durability.keeps_inputs and not p.stateless:
-        messages = tuple((m.edge, m.time, m.content) for m in step.inputs)
+        messages = tuple((m.edge, m.time, m.payload) for m in step.inputs)
         yield LoggedInput(p.name, step.time, maximal_of(p.done), messages, outcome)
     p.unsaved += 1
     if durability.state_every is not None and p.unsaved >= durability.state_every and p.vertex.kind is Kind.STATEFUL:
@@ -86,10 +86,10 @@ def state_of(p: Processor, durable: DurableFacts) -> Iterator[Fact]:
         return
     kept = p.durability.state_every is not None or p.durability.keeps_inputs
     for edge, receiver in p.receivers if p.stateless or kept else ():
-        known = durable.standing.sent.get(edge.name, {})
-        for time, content in p.sent[edge.name].items():
+        known = durable.records.sent.get(edge.name, {})
+        for time, payload in p.sent[edge.name].items():
             if not (time in known or receiver.came_before(edge, time)):
-                yield LoggedMessage(edge.name, time, content)  # or None: that nothing was sent is as good
+                yield LoggedMessage(edge.name, time, payload)  # or None: that nothing was sent is as good
     if not p.stateless and kept:
         yield from _state_of(p, durable)
 
@@ -104,10 +104,10 @@ def _state_of(p: Processor, durable: DurableFacts, *, with_messages: bool = True
         yield from p.unrecorded
     p.unrecorded.clear()
     frontier = maximal_of(p.done)
-    if not frontier or frontier in durable.standing.states.get(p.name, {}):
+    if not frontier or frontier in durable.records.states.get(p.name, {}):
         return
     if p.durability.keeps_inputs:  # that nothing came since is as good as what came
-        if frontier[-1] not in durable.standing.taken.get(p.name, {}):
+        if frontier[-1] not in durable.records.taken.get(p.name, {}):
             yield LoggedInput(p.name, frontier[-1], frontier, (), None)
     else:
         yield Checkpoint(p.name, frontier, p.state)
@@ -115,33 +115,17 @@ def _state_of(p: Processor, durable: DurableFacts, *, with_messages: bool = True
 
 def _messages_of(p: Processor, durable: DurableFacts) -> Iterator[Fact]:
     for edge, messages in p.sent.items():
-        known = durable.standing.sent.get(edge, {})
-        for time, content in messages.items():
+        known = durable.records.sent.get(edge, {})
+        for time, payload in messages.items():
             if time not in known:
-                yield LoggedMessage(edge, time, content)
+                yield LoggedMessage(edge, time, payload)
 
 
-def messages_known(p: Processor, step: Step, standing: LiveRecords) -> dict[str, Any] | None:
+def messages_known(p: Processor, step: Step, records: LiveRecords) -> dict[str, Any] | None:
     """Gives what a processor sent at a time, if it keeps nothing else and all is durable: it need not run again."""
     if not p.stateless or not p.outputs:
         return None
-    if any(step.time not in standing.sent.get(edge.name, {}) for edge in p.outputs):
+    if any(step.time not in records.sent.get(edge.name, {}) for edge in p.outputs):
         return None
-    known = {edge.name: standing.sent[edge.name][step.time].message for edge in p.outputs}
+    known = {edge.name: records.sent[edge.name][step.time].message for edge in p.outputs}
     return {edge: message for edge, message in known.items() if message is not None}
-
-
-def garbage(processors: Mapping[str, Processor], monitor: Monitor) -> GarbageCollection:
-    """Gives all that is garbage, and drops from memory what is of it."""
-    states, choices, messages = {}, {}, {}
-    for name, p in processors.items():
-        for edge in p.outputs:
-            needless = monitor.needless(edge.name)
-            messages[edge.name] = maximal_of(needless)
-            p.sent[edge.name] = {t: m for t, m in p.sent[edge.name].items() if not needless.contains(t)}
-        states[name] = maximal_of(monitor.collectable(name))
-        settled = monitor.settled(name)
-        choices[name] = maximal_of(
-            p.order.prefix(p.order.within(settled)) if isinstance(p, ArrivalOrdered) else settled
-        )
-    return GarbageCollection(states, choices, messages)

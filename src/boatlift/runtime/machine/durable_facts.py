@@ -50,13 +50,13 @@ class DurableFacts:
     Facts that name states or messages wait until those are durable, and hold up nobody else's.
 
     Attributes:
-        standing: What is durable, and stands.
+        records: What is durable, and stands.
         version: Grows whenever something has been done, or states or messages on their way may be others.
     """
 
-    def __init__(self, graph: RecoveryGraph, monitor: Monitor, standing: LiveRecords) -> None:
+    def __init__(self, graph: RecoveryGraph, monitor: Monitor, records: LiveRecords) -> None:
         self._graph, self._monitor = graph, monitor
-        self.standing = standing
+        self.records = records
         self._next: list[Fact] = []
         self._keeping: list[_Kept] = []
         self._to_keep: list[Persist] = []
@@ -64,7 +64,7 @@ class DurableFacts:
         self._under_way: dict[int, tuple[Fact, ...]] = {}
         self._number = 0
         self.version = 0
-        for fact in standing.facts():
+        for fact in records.facts():
             self._report(fact)
 
     @property
@@ -82,15 +82,15 @@ class DurableFacts:
             return
         self._keeps += 1
         self._keeping.append(_Kept(self._keeps, processor, tuple(given[at:])))
-        contents = tuple(content for fact in given[at:] for content in contents_of(fact))
-        self._to_keep.append(Persist(self._keeps, processor, contents))
+        payloads = tuple(payload for fact in given[at:] for payload in contents_of(fact))
+        self._to_keep.append(Persist(self._keeps, processor, payloads))
 
-    def keep(self) -> list[Persist]:
+    def persist(self) -> list[Persist]:
         """Hands over what is to be made durable before facts name it."""
         orders, self._to_keep = self._to_keep, []
         return orders
 
-    def kept(self, number: int) -> None:
+    def persisted(self, number: int) -> None:
         """Learns that what was handed over under a number is durable: the facts can be written, of each processor in order."""
         waiting: set[str] = set()
         left = []
@@ -122,13 +122,13 @@ class DurableFacts:
                 if sender in sent:
                     sent[sender].append(fact.time)
             elif isinstance(fact, Checkpoint) and fact.processor in found:
-                before = largest_within(self.standing.states.get(fact.processor, {}), fact.frontier)
+                before = largest_within(self.records.states.get(fact.processor, {}), fact.frontier)
                 found[fact.processor] &= frontier_of(self._graph.vertices[fact.processor].domain, before or ())
         return {name: limit & clear_of(limit.domain, sent[name]) for name, limit in found.items()}
 
-    def contents(self) -> Iterator[Any]:
+    def payloads(self) -> Iterator[Any]:
         """Gives what facts name: of those that stand, and of those that are on their way."""
-        for fact in chain(self.standing.facts(), self._on_the_way()):
+        for fact in chain(self.records.facts(), self._on_the_way()):
             yield from contents_of(fact)
 
     def _on_the_way(self) -> Iterator[Fact]:
@@ -146,7 +146,7 @@ class DurableFacts:
             raise InternalError("INTERNAL", f"write {number} cannot be durable: {self._number} was the last")
         became = [fact for n in list(self._under_way) if n <= number for fact in self._under_way.pop(n)]
         for fact in became:
-            self.standing.apply(fact)
+            self.records.apply(fact)
             self._report(fact)
         self.version += any(isinstance(fact, LoggedMessage | Checkpoint | Determinant) for fact in became)
         return became
@@ -155,7 +155,7 @@ class DurableFacts:
         """Drops what belongs to an execution that is gone; the cut itself becomes durable with the next write."""
         fixed = {p: maximal_of(plan.fixed(p)) for p in plan.processors}
         cut = Truncation(fixed, {e.name: fixed[e.source] for e in self._graph.edges.values()})
-        self.standing.apply(cut)
+        self.records.apply(cut)
         self.version += 1
         # In place, so that what is durable under a number is durable.
         for number, facts in self._under_way.items():

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from boatlift.dataflow import Batch, Eager
+from boatlift.dataflow import Eager
 from boatlift.runtime.machine import StateMachine, events, instructions
 from boatlift.simulation.disk import CrashError, Disk
-from boatlift.simulation.memory import Memory, digest_of
+from boatlift.simulation.memory import Memory, clock_of, digest_of
 from boatlift.simulation.settings import Settings
 from boatlift.simulation.world import World
 from boatlift.storage.group_commit import GroupCommit
@@ -29,8 +29,8 @@ LATE = 0.8
 TRIES = 2
 """So often what is to wait makes way for something else, if there is anything."""
 
-HURRIES = 0.05
-"""How often the epoch of a batch has lasted long enough."""
+TWICE = 0.1
+"""How often a timer fires twice, or rows are probed twice; and how often they cannot be."""
 
 LOOKS = 8
 """After every so many manifests everything fails, to see whether what was collected is needed."""
@@ -74,8 +74,6 @@ class SimulatedDriver:
         self._acts = self._acts_since_failure = 0
         self._disk, self.settings = disk, settings
         self._memory = Memory(settings.recipe, world.nodes, world.kept)
-        policies = {name: part.durability.policy for name, part in settings.recipe.parts.items()}
-        self._lasting = [name for name, policy in policies.items() if isinstance(policy, Batch) and policy.seconds]
         self._log = Log.open(disk, DATAFLOW)
         self.owner = self._log.claim(Claim("simulated", 0, 0, {"plan": "simulated"}, {}))
         self._commit = GroupCommit(self._log)
@@ -105,9 +103,6 @@ class SimulatedDriver:
             CrashError: The driver dies of it.
             FencedError: Another driver has taken over.
         """
-        if self._lasting and self._chance.random() < HURRIES:
-            batch = self._chance.choice(self._lasting)
-            self.hear(events.TimerFired(batch, self.machine.processors[batch].incarnation))
         self._acts += 1
         self._acts_since_failure += 1
         at = self._choice()
@@ -148,6 +143,8 @@ class SimulatedDriver:
                     self._commit.submit(order.facts, partial(self._written, order))
                 case instructions.Finish():
                     self._finishes = True
+                case instructions.Restore():
+                    pass
                 case _:
                     self.outstanding.append(order)
 
@@ -176,12 +173,15 @@ class SimulatedDriver:
         asked = [
             (
                 at,
-                isinstance(todo, instructions.Execute),
-                todo.processor if isinstance(todo, instructions.Execute) else todo.source,
+                type(todo),
+                todo.source if isinstance(todo, instructions.PollSource) else todo.processor,
                 todo.incarnation,
             )
             for at, todo in enumerate(self.outstanding)
-            if isinstance(todo, instructions.Execute | instructions.PollSource)
+            if isinstance(
+                todo,
+                instructions.Execute | instructions.PollSource | instructions.SetTimer | instructions.ProbeRows,
+            )
         ]
         lives = {name: self.machine.processors[name].incarnation for _, _, name, _ in asked}
         present = {(kind, name) for _, kind, name, incarnation in asked if incarnation == lives[name]}
@@ -194,6 +194,8 @@ class SimulatedDriver:
             case events.LogDurable() if self._acts < self.settings.unheard:
                 return True
             case events.LogDurable() | events.Persisted():
+                return self._chance.random() < self.settings.slow
+            case instructions.SetTimer() | instructions.ProbeRows():
                 return self._chance.random() < self.settings.slow
             case instructions.Execute(processor):
                 starts = processor in self._failed and self._acts_since_failure < self.settings.restart
@@ -225,8 +227,16 @@ class SimulatedDriver:
                     self.twice = False
                     self.outstanding.append(event)
                 self.hear(event)
+            case instructions.SetTimer(processor, incarnation, deadline):
+                self._answer(todo, events.TimerFired(processor, incarnation, deadline))
+            case instructions.ProbeRows(processor, incarnation, message):
+                if self._chance.random() < TWICE:
+                    self.hear(events.ProbeFailed(processor, incarnation, message))
+                else:
+                    mark = {"period": None, "ends": self._chance.random() < 0.5}
+                    self._answer(todo, events.RowsProbed(processor, incarnation, message, mark))
             case instructions.Persist():
-                self._world.keep(todo.contents)
+                self._world.keep(todo.payloads)
                 self.outstanding.append(events.Persisted(todo.number))
             case instructions.Execute():
                 self._run(todo)
@@ -249,10 +259,16 @@ class SimulatedDriver:
                     self.outstanding = [t for t in self.outstanding if not _is_called_off(t, todo)]
             case instructions.Prepare():
                 pass
-            case instructions.AppendLog() | instructions.Finish():
+            case instructions.AppendLog() | instructions.Finish() | instructions.Restore():
                 raise AssertionError(f"{todo} is done elsewhere")
             case _:
                 self.hear(todo)
+
+    def _answer(self, question: instructions.SetTimer | instructions.ProbeRows, answer: events.Event) -> None:
+        """Answer a question of a batch, and sometimes once more later."""
+        if self._chance.random() < TWICE:
+            self.outstanding.append(question)
+        self.hear(answer)
 
     def _run(self, order: instructions.Execute) -> None:
         """Execute times; what a processor chooses and does not record cannot be repeated: the machine is not told of it."""
@@ -264,7 +280,7 @@ class SimulatedDriver:
         hidden = not part.deterministic and not part.durability.recorded
         for take, ran in zip(order.takes, self._world.execute(order, void=void), strict=False):
             if not earlier:
-                taken = (message.content for message in take.inputs)
+                taken = (message.payload for message in take.inputs)
                 self._memory.hold(order.processor, (*taken, *ran.sent.values(), *([ran.state] if ran.state else [])))
             self.hear(replace(ran, outcome=None) if hidden else ran)
 
@@ -284,7 +300,7 @@ class SimulatedDriver:
 
     def _collect(self) -> None:
         """Drop from memory what nothing can ask for, and let what is durable of it be deleted after the next manifest."""
-        live = set(map(digest_of, (content for content in self.machine.contents() if content is not None)))
+        live = set(map(digest_of, (payload for payload in self.machine.payloads() if payload is not None)))
         self._memory.keep_only(live)
         delete = _Delete({digest: copy for digest, copy in self._world.kept.items() if digest not in live})
 
@@ -345,6 +361,7 @@ def machine_of(facts: Sequence[Fact], held: Mapping[str, AnyFrontier], settings:
         collect_after=settings.collect_after,
         messages_ahead=settings.messages_ahead,
         together=settings.together,
+        clock_of=clock_of,
     )
 
 
@@ -354,7 +371,7 @@ def check_nothing_lost(world: World, machine: StateMachine) -> None:
     Raises:
         AssertionError: it does not.
     """
-    collected = machine.durable.standing.collected.states
+    collected = machine.durable.records.collected.states
     for name, p in machine.processors.items():
         stable = frontier_of(p.vertex.domain, collected.get(name, ()))
         assert stable <= p.done, f"{name} was stable at {stable}, and recovers to {p.done}"
