@@ -66,7 +66,8 @@ CONDITIONS: dict[str, Condition] = {
     "NOT_DETERMINISTIC": Condition(
         "InvalidError",
         "a transform holds an expression whose value differs from run to run",
-        "use bl.now(), bl.rand() or bl.uuid(); vouch for Python UDFs with deterministic=True; have the rows recorded with "
+        "use bl.now(), bl.rand() or bl.uuid(); vouch for Python UDFs with deterministic=True; have the rows "
+        "recorded with "
         "deterministic=False",
     ),
     "OUTSIDE_STEP": Condition(
@@ -231,13 +232,15 @@ CONDITIONS: dict[str, Condition] = {
     "DIVERGED": Condition(
         "DivergedError",
         "a step gave another result on replay than was recorded",
-        "find what is not deterministic in the processor and take it out: bl.now(), bl.rand(), bl.uuid(); or let stand what was "
+        "find what is not deterministic in the processor and take it out: bl.now(), bl.rand(), bl.uuid(); or "
+        "let stand what was "
         "released: --accept-released",
     ),
     "USER_CODE": Condition(
         "UserCodeError",
         "the program's module, or a function of it, raised",
-        "see its own traceback, which is shown with it; boatlift look shows what the step takes, run --skip leaves it out",
+        "see its own traceback, which is shown with it; boatlift look shows what the step takes, run --skip "
+        "leaves it out",
         retry=Retry.AGAIN,
     ),
     "OVERFLOW": Condition("DataError", "a sum does not fit its type", "cast the column to a wider type"),

@@ -44,7 +44,10 @@ class HeldStore(LocalStore):
 def test_a_run_that_no_durable_checkpoint_names_yet_is_not_collected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A manifest is held before it collects; a run is saved meanwhile, and its checkpoint held until it has collected."""
+    """A manifest is held before it collects.
+
+    A run is saved meanwhile, and its checkpoint held until it has collected.
+    """
     store = HeldStore.open(tmp_path, create=True, filesystem=Unsynced())
     collected = threading.Event()
 

@@ -24,7 +24,10 @@ from support.waiting import until
 
 
 class Awaiting(MemoryEngine):
-    """Someone waits until what the source gave is stable: so garbage is collected whenever nothing moves, while states may be gone back to."""
+    """Someone waits until what the source gave is stable.
+
+    So garbage is collected whenever nothing moves, while states may be gone back to.
+    """
 
     def awaited(self) -> bool:
         return True

@@ -17,7 +17,7 @@ from support.memory_engine import MemoryEngine, World
 
 
 class HoldingStore(LocalStore):
-    """A store that takes no result of `sums` before its sink shows the step, unless the same group has what the sink waits for."""
+    """A store that refuses a result of `sums` before its sink shows the step, unless the sink waits for that group."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)

@@ -1,4 +1,7 @@
-"""Owners come and go: an older one ends soon though it has nothing to do, a newer one says from which process it has taken over."""
+"""Owners come and go.
+
+An older one ends soon though it has nothing to do, a newer one says from which process it has taken over.
+"""
 
 from __future__ import annotations
 
@@ -105,7 +108,8 @@ def test_a_newer_owner_says_from_which_process_it_has_taken_over_unless_that_sto
         run(RaisingEngine(world), open_store(tmp_path))
     (said,) = takeovers(tmp_path, world)
     assert re.fullmatch(
-        rf"taken over from process {os.getpid()} on {socket.gethostname()}, owner since [\d: -]+ UTC, which still lives: .*",
+        rf"taken over from process {os.getpid()} on {socket.gethostname()}, owner since [\d: -]+ UTC, which "
+        rf"still lives: .*",
         said,
     )
     assert takeovers(tmp_path, world) == []

@@ -218,7 +218,8 @@ class MemoryEngine:
                 raise DivergedError("DIVERGED", f"{sink} holds another step {time}")
             return Outcome.DROPPED
 
-    # -- runs: one file each, of JSON -----------------------------------------------------------------------------------
+    # -- runs: one file each, of JSON
+    # -----------------------------------------------------------------------------------
 
     def _write(self, unit: str, time: int, value: Any, *, modulus: int = 0) -> RunRef:
         name = f"{self._token:012d}-{unit}-{time:06d}-{uuid.uuid4().hex}"

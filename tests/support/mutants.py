@@ -55,7 +55,8 @@ class Mutant:
             yield
 
 
-# -- constraints left out -------------------------------------------------------------------------------------------------
+# -- constraints left out
+# -------------------------------------------------------------------------------------------------
 
 _recovered = Monitor.recovered
 _settled = Monitor.settled
@@ -96,7 +97,10 @@ def _allowed(
 
 
 _delivered: dict[str, dict[str, set[Any]]] = {}
-"""Processor to edge to the times at which something was delivered: of this life or another, which is too much at worst."""
+"""Processor to edge to the times at which something was delivered.
+
+Of this life or another, which is too much at worst.
+"""
 
 _take = Structured.take
 _made = Simulation.__init__
@@ -116,7 +120,10 @@ def _taken(self: Any, step: Any) -> None:
 def _allowed_if_delivered(
     self: Any, p: str, within: Any, within_n: Any, inputs: Any, inputs_n: Any, *, notified: bool
 ) -> Values:
-    """As `Solving.allowed`, with M̄ no larger than what was delivered: what keeps a processor from more is that it was *told*."""
+    """As `Solving.allowed`, with M̄ no larger than what was delivered.
+
+    What keeps a processor from more is that it was *told*.
+    """
     known = self.knowledge[p]
     domain = known.vertex.domain
     f_n = within_n & within & (inputs_n if notified else all_times(domain))
@@ -160,7 +167,8 @@ def _told(*, notified: bool) -> dict[tuple[Any, str], Any]:
     }
 
 
-# -- the shortcuts of the design, section 4 --------------------------------------------------------------------------------
+# -- the shortcuts of the design, section 4
+# --------------------------------------------------------------------------------
 
 
 def _widen(
@@ -219,7 +227,8 @@ def _needless_beyond_completed(self: Any, edge: str) -> Any:
     return ends.projection.within(self.collectable(ends.target))
 
 
-# -- what is done too early, or not at all ---------------------------------------------------------------------------------
+# -- what is done too early, or not at all
+# ---------------------------------------------------------------------------------
 
 
 def _one_more(frontier: Any) -> Any:
@@ -245,8 +254,8 @@ def _added_at_once(self: Any, _processor: str, facts: Any) -> None:
 
 
 def _kept_in_any_order(self: Any, number: int) -> None:
-    self._next += (fact for each in self._keeping if each.number == number for fact in each.facts)
-    self._keeping = [each for each in self._keeping if each.number != number]
+    self._next += (fact for each in self._waiting if each.number == number for fact in each.facts)
+    self._waiting = [each for each in self._waiting if each.number != number]
 
 
 def _cut_not_written(self: Any, plan: Any) -> None:

@@ -45,10 +45,10 @@ def run(
         flow: The dataflow.
         store: A folder, made if absent, that every executor sees; or a store.
         available_now: Stop when every source has nothing new.
-        accept_released: Let stand what sinks hold of a step that a replay now computes differently (`[DIVERGED]`), and put that on the
-            record; later steps are computed from the replay.
-        skip: Steps that fail whenever they are tried, each with its processor, as `("clean", 7)`: they yield nothing, and that is put on
-            the record. `boatlift look` shows the rows that such a step takes.
+        accept_released: Let stand what sinks hold of a step that a replay now computes differently (`[DIVERGED]`), and
+            put that on the record; later steps are computed from the replay.
+        skip: Steps that fail whenever they are tried, each with its processor, as `("clean", 7)`: they yield nothing,
+            and that is put on the record. `boatlift look` shows the rows that such a step takes.
         spark: The session; if not given, the active one, or a new local one.
         on_progress: Called for each step, commit and checkpoint.
 

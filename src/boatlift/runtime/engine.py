@@ -1,10 +1,11 @@
 """The contract between a host and what executes its steps: Spark, or an engine in memory.
 
-An engine executes; it decides nothing. Any worker thread may call any method; two calls about one unit, or about one sink, are never under
-way at the same time, except `mark`.
+An engine executes; it decides nothing. Any worker thread may call any method; two calls about one unit, or about one
+sink, are never under way at the same time, except `mark`.
 
-**Payloads.** Messages and states are *payloads*: JSON that names immutable runs (`storage/records/payloads.py`). The machine passes payloads
-on without looking into them. A run is a file in scratch, and one in the store, too, once the run is durable.
+**Payloads.** Messages and states are *payloads*: JSON that names immutable runs (`storage/records/payloads.py`). The
+machine passes payloads on without looking into them. A run is a file in scratch, and one in the store, too, once the
+run is durable.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class Beginning:
         scratch: A folder for files that need not survive the process.
         store_id: Identifies the store to sinks.
         token: Identifies this owner to sinks and sources; a newer owner has a larger token.
-        recorded: Source to the last epoch that was closed before this process began: its input must be proved unchanged.
+        recorded: Source to the last epoch that was closed before this process began: its input must be proved
+            unchanged.
         read: Source and epoch to the rows that were read of it before, where these are recorded.
         cursors: Source to the cursor after the positions that no recovery needs, and to the cursor after all positions.
     """
@@ -110,7 +112,8 @@ class Engine(Protocol):
 
         Args:
             steps: The steps that are known by their number, each with its unit.
-            messages: Unit, edge and sender's time: whenever the unit takes such a message, it takes an empty one instead.
+            messages: Unit, edge and sender's time: whenever the unit takes such a message, it takes an empty one
+                instead.
         """
 
     def open_sink(self, sink: str) -> Committed | None:
@@ -138,7 +141,8 @@ class Engine(Protocol):
         """Execute steps in order, each over the state that the one before left.
 
         Returns:
-            A result for each step. If a step fails, results for those before it; its error is raised when the step is ordered again.
+            A result for each step. If a step fails, results for those before it; its error is raised when the step is
+            ordered again.
 
         Raises:
             DataError: the input is not the input that its position names.
@@ -152,8 +156,8 @@ class Engine(Protocol):
         The result may differ from call to call. The batch may be executing a step meanwhile.
 
         Returns:
-            `period`: the number of the last period of event time that the rows reach, if the policy asks for it and a row reaches one;
-            `ends`: whether the condition holds.
+            `period`: the number of the last period of event time that the rows reach, if the policy asks for it and a
+            row reaches one; `ends`: whether the condition holds.
 
         Raises:
             As `run`.

@@ -1,4 +1,4 @@
-"""One life of a driver: its log, its machine, and what it has to do."""
+"""One life of a driver: its log, its machine, and the acts that are outstanding."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ DATAFLOW = "simulated"
 SLUGGISH = 0.9
 LATE = 0.8
 TRIES = 2
-"""So often what is to wait makes way for something else, if there is anything."""
+"""An act that is to wait makes way for another so often, if there is another."""
 
 TWICE = 0.1
-"""How often a timer fires twice, or rows are probed twice; and how often they cannot be."""
+"""The share of timers and probes that are answered twice, and of probes that fail."""
 
 LOOKS = 8
-"""After every so many manifests everything fails, to see whether what was collected is needed."""
+"""After every so many manifests everything fails, to see whether collected payloads are needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Delete:
-    """Delete the copies that a manifest has made garbage."""
+    """Deletes the copies that a manifest has made garbage."""
 
     garbage: Mapping[str, int]
 
@@ -47,17 +47,18 @@ class SimulatedDriver:
     """A driver process, from its claim to its end.
 
     Args:
-        disk: What survives it.
-        world: What is outside.
-        chance: Of the schedule.
+        disk: Survives the driver.
+        world: The outside.
+        chance: Draws the schedule.
         settings: Of the machine.
-        tell: Takes what happens, for the trace.
+        tell: Takes every act, for the trace.
 
     Attributes:
-        heard, told: Every event so far, and the instructions that the machine gave for it, the start first. With `facts` and `held`,
-            which the machine began with, the events make it again.
-        outstanding: What is to be done, and answers that are on their way, in no order; but for what the log is to write.
-        finished: The machine has said that nothing is left.
+        heard, told: Every event so far, and the instructions that the machine gave for it, the start first. With
+            `facts` and `held`, which the machine began with, the events make it again.
+        outstanding: What is to be done, and answers that are on their way, in no order; but for what the log is to
+            write.
+        finished: The machine has finished.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class SimulatedDriver:
         self.owner = self._log.claim(Claim("simulated", 0, 0, {"plan": "simulated"}, {}))
         self._commit = GroupCommit(self._log)
         self.facts = tuple(self._log.history.standing.facts())
-        world.durable(self.facts)  # a write may have become so in the moment in which its owner died
+        world.durable(self.facts)  # a write may have become durable in the moment in which its owner died
         eager = {name for name, part in settings.recipe.parts.items() if isinstance(part.durability.policy, Eager)}
         self.held = world.open_sinks(self.owner, eager)
         self.machine = machine_of(self.facts, self.held, settings)
@@ -88,19 +89,19 @@ class SimulatedDriver:
 
     @property
     def history(self) -> LogHistory:
-        """What its log means."""
+        """The meaning of its log."""
         return self._log.history
 
     @property
     def idle(self) -> bool:
-        """Whether it has nothing to do."""
+        """Return whether no act is outstanding."""
         return not (self.outstanding or self._commit.waits or self._finishes)
 
     def act(self) -> None:
-        """Do one thing of what is to be done, any; the log writes in the order of submission.
+        """Do any one of the outstanding acts; the log writes in the order of submission.
 
         Raises:
-            CrashError: The driver dies of it.
+            CrashError: The driver dies of the act.
             FencedError: Another driver has taken over.
         """
         self._acts += 1
@@ -116,7 +117,7 @@ class SimulatedDriver:
             self._carry_out(todo)
 
     def fail(self, processors: Iterable[str]) -> None:
-        """Take the memory of some processors; their steps take their time to start again."""
+        """Empty the memory of some processors; their next steps take their time to start."""
         self._failed = frozenset(processors)
         self._memory.lose(self._failed)
         lost = [
@@ -134,7 +135,7 @@ class SimulatedDriver:
         self._take_up(self.machine.handle(event))
 
     def _take_up(self, given: list[instructions.Instruction]) -> None:
-        """Let instructions be carried out later; the log's writer takes its own at once, in their order."""
+        """Let instructions be carried out later; the log's writer takes its own at once, in order."""
         self.told.append(given)
         for order in given:
             self._memory.check(order)
@@ -148,10 +149,8 @@ class SimulatedDriver:
                 case _:
                     self.outstanding.append(order)
 
-    # -- what is next -------------------------------------------------------------------------------------------------
-
     def _choice(self) -> int | None:
-        """Return the place of what is done next; behind the last: the log writes; None: nothing is left."""
+        """Return the index of the next act; behind the last one: the log writes; None: no act is left."""
         count = len(self.outstanding) + self._commit.waits
         if not count:
             return None
@@ -169,7 +168,10 @@ class SimulatedDriver:
         return at
 
     def _answers_to_earlier_lives(self) -> tuple[list[int], set[int]]:
-        """Return the places of instructions to earlier lives: where the present incarnation does the same by now, and where not yet."""
+        """Return the places of instructions to earlier lives.
+
+        Where the present incarnation does the same by now, and where not yet.
+        """
         asked = [
             (
                 at,
@@ -189,7 +191,7 @@ class SimulatedDriver:
         return [at for at, late in earlier if late], {at for at, late in earlier if not late}
 
     def _waits(self, todo: instructions.Instruction | events.Event | _Delete) -> bool:
-        """Return whether something else is to be done first, if there is anything."""
+        """Return whether another act is to come first, if there is one."""
         match todo:
             case events.LogDurable() if self._acts < self.settings.unheard:
                 return True
@@ -207,8 +209,6 @@ class SimulatedDriver:
         if not self._finishes:
             raise AssertionError(f"work is left and nothing to do; {self.machine.transitions}")
         self.finished = True
-
-    # -- doing it -----------------------------------------------------------------------------------------------------
 
     def _carry_out(self, todo: instructions.Instruction | events.Event | _Delete) -> None:
         match todo:
@@ -271,7 +271,7 @@ class SimulatedDriver:
         self.hear(answer)
 
     def _run(self, order: instructions.Execute) -> None:
-        """Execute times; what a processor chooses and does not record cannot be repeated: the machine is not told of it."""
+        """Execute steps, some or all; an unrecorded choice is kept from the machine, which could not repeat it."""
         earlier = order.incarnation < self.machine.processors[order.processor].incarnation
         if earlier:
             self._tell("an earlier incarnation answers")
@@ -285,7 +285,7 @@ class SimulatedDriver:
             self.hear(replace(ran, outcome=None) if hidden else ran)
 
     def _write(self) -> None:
-        """Write the next group of what was submitted; that it is durable is told some time."""
+        """Write the next group of submissions; the answer that it is durable comes some time later."""
         group = self._commit.take()
         self._tell(f"the log writes {len(group)} submissions")
         self._commit.write(group)
@@ -299,7 +299,7 @@ class SimulatedDriver:
             self.outstanding.append(events.LogDurable(order.number))
 
     def _collect(self) -> None:
-        """Drop from memory what nothing can ask for, and let what is durable of it be deleted after the next manifest."""
+        """Drop garbage from memory, and let its durable copies be deleted after the next manifest."""
         live = set(map(digest_of, (payload for payload in self.machine.payloads() if payload is not None)))
         self._memory.keep_only(live)
         delete = _Delete({digest: copy for digest, copy in self._world.kept.items() if digest not in live})
@@ -331,10 +331,10 @@ class SimulatedDriver:
         if self._chance.random() < 0.5:
             self._world.place(self.owner, order, self._disk.die)
         elif self._chance.random() < 0.5:
-            self.outstanding.append(order)  # it is still on its way
+            self.outstanding.append(order)  # the commit is still on its way
 
     def _fail_everything(self) -> None:
-        """Fail everything: what was just collected must not be needed by a recovery from what is left."""
+        """Fail everything: a recovery must not need what was just collected."""
         facts = tuple(Log.open(self._disk, DATAFLOW).history.standing.facts())
         machine = machine_of(facts, self._world.held, self.settings)
         memory = Memory(self.settings.recipe, self._world.nodes, self._world.kept)
@@ -352,7 +352,7 @@ def _is_called_off(todo: object, order: instructions.Cancel) -> bool:
 
 
 def machine_of(facts: Sequence[Fact], held: Mapping[str, AnyFrontier], settings: Settings) -> StateMachine:
-    """Makes a machine that knows what is durable, and what sinks hold."""
+    """Return a machine over durable facts, and what sinks hold."""
     return StateMachine(
         settings.recipe.program(),
         LiveRecords.of(facts),
@@ -366,10 +366,10 @@ def machine_of(facts: Sequence[Fact], held: Mapping[str, AnyFrontier], settings:
 
 
 def check_nothing_lost(world: World, machine: StateMachine) -> None:
-    """A processor that recovers keeps at least what was stable, and a source what was acknowledged.
+    """Check that every processor recovers to its stable frontier at least, and every source to its acknowledged one.
 
     Raises:
-        AssertionError: it does not.
+        AssertionError: A processor does not.
     """
     collected = machine.durable.records.collected.states
     for name, p in machine.processors.items():

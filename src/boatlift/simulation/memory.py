@@ -1,4 +1,7 @@
-"""What the processors of one driver hold in memory: states and messages that a failure loses unless they are durable."""
+"""The memory of the processors of one driver.
+
+States and messages that a failure loses unless they are durable.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,19 @@ from boatlift.simulation.recipes import Recipe, Role
 __all__ = ["Memory", "clock_of", "digest_of"]
 
 MILLISECONDS = 1300
-"""Clocks are within so much: two of them can be a second apart, so that an epoch of one second ends by clocks as well as by a timer."""
+"""Clocks are within so much.
+
+Two of them can be a second apart, so that an epoch of one second ends by clocks as well as by a timer.
+"""
 
 
 class Memory:
-    """States and messages by digest, each with the processors that hold it: the one that made it, and those that took it.
+    """States and messages by digest, each with the processors that hold it.
 
-    Law: an instruction names only what is in memory when the instruction is given, what is durable, or what a source reads again.
+    The one that made it, and those that took it.
+
+    Law: an instruction names only what is in memory when the instruction is given, what is durable, or what a source
+    reads again.
 
     Args:
         recipe: The processors.
@@ -34,7 +43,7 @@ class Memory:
         }
 
     def hold(self, processor: str, payloads: Iterable[Any]) -> None:
-        """Add what a processor has made or taken."""
+        """Add payloads that a processor has made or taken."""
         for digest in map(digest_of, payloads):
             self._holders.setdefault(digest, set()).add(processor)
 
@@ -44,11 +53,11 @@ class Memory:
             holders.difference_update(processors)
 
     def keep_only(self, live: set[str]) -> None:
-        """Drop what nothing can ask for any more."""
+        """Drop everything else."""
         self._holders = {digest: holders for digest, holders in self._holders.items() if digest in live}
 
     def check(self, order: instructions.Instruction) -> None:
-        """Refuse an instruction that names what is lost.
+        """Refuse an instruction that names a lost payload.
 
         Raises:
             AssertionError: A state or a message that it names is neither in memory nor durable.
@@ -79,7 +88,7 @@ def named_by(order: instructions.Instruction) -> Iterator[Any]:
 
 
 def digest_of(payload: Any) -> str:
-    """Return the digest of what led to a state or a message; a source's message is its positions."""
+    """Return the digest of a state or a message; a source's message is its positions."""
     return str(payload["node"] if isinstance(payload, dict) else payload)
 
 

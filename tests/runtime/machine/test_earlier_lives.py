@@ -1,4 +1,7 @@
-"""Answers to an earlier incarnation of a processor, which come while the present incarnation does the same: nothing changes."""
+"""Answers to an earlier incarnation of a processor, which come while the present incarnation does the same.
+
+Nothing changes.
+"""
 
 import pytest
 
@@ -116,7 +119,10 @@ def test_what_a_failed_source_had_under_way_is_cut_before_it_closes_anew():
 
 
 def test_a_merge_that_keeps_nothing_goes_back_to_what_it_had_taken_at_some_moment():
-    """It took a0, b0, a1; b fails before its choice is durable. Without b0 the place of a1 among its messages is another."""
+    """It took a0, b0, a1; b fails before its choice is durable.
+
+    Without b0 the place of a1 among its messages is another.
+    """
     driver = Driver(with_order(Durability(), kind=Kind.STATELESS), epochs=2, durable=False)
     p = driver.machine.processors["p"]
     taken = []

@@ -37,7 +37,7 @@ def test_who_is_not_touched_goes_on():
 
 
 def test_what_comes_out_differently_is_called_off():
-    """A receiver is taking a message that its sender, which chooses and does not record, will not send again as it was."""
+    """A receiver is taking a message that its sender will not send again: the sender's choice is not recorded."""
     program = chain(Durability(Lazy(every=None)))
     vertices = [*program.graph.vertices.values(), Vertex("q", Kind.STATELESS, deterministic=False)]
     edges = [Edge("in>q", "in", "q"), Edge("q>p", "q", "p"), Edge("p>out", "p", "out")]
@@ -55,7 +55,7 @@ def test_what_comes_out_differently_is_called_off():
 
 
 def test_what_was_got_ready_and_comes_out_differently_is_dropped():
-    """A source closes again, otherwise, what a receiver that does not fail was to take together with what is durable."""
+    """A source closes an epoch differently; a receiver that lives on was to take it with durable messages."""
     clocks = iter(range(100))
     program, together = chain(Durability(Lazy(every=None))), (lambda _, takes: len(takes))
     driver = Driver(program, slow={"p"}, epochs=4, durable=False, clock=lambda _: next(clocks), together=together)

@@ -175,7 +175,10 @@ def test_inputs_are_acknowledged_and_garbage_is_dropped():
 
 
 def test_a_batch_behind_a_union_holds_nobody_back_and_lifts_no_bound():
-    """`x` has nothing more: what `y` gave waits at the union, and the batch behind it wants more; `y` is held up all the same."""
+    """`x` has nothing more: what `y` gave waits at the union, and the batch behind it wants more.
+
+    `y` is held up all the same.
+    """
     flow = bl.Dataflow("flow")
     x, y = (flow.source(name, None) for name in "xy")
     y.union("both", x).gather("hours", policy=bl.Batch(epochs=100)).sink("out", None)

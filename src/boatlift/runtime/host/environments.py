@@ -16,8 +16,8 @@ __all__ = ["admit"]
 def admit(progress: MachineProgress, history: LogHistory, now: Mapping[str, Any]) -> list[Record]:
     """Let a process go on under its environment, unless that is another one and steps must be replayed.
 
-    After a clean stop, recorded input beyond a checkpoint was never executed. But a unit that keeps no state, or logs its inputs alone,
-    executes its steps again then, too.
+    After a clean stop, recorded input beyond a checkpoint was never executed. But a unit that keeps no state, or logs
+    its inputs alone, executes its steps again then, too.
 
     Args:
         progress: Where processors have recovered to.
@@ -36,7 +36,8 @@ def admit(progress: MachineProgress, history: LogHistory, now: Mapping[str, Any]
     again = progress.repeating()
     if again or (not history.resumed and progress.has_recorded_input()):
         first = (
-            f"run {' and '.join(again)} once under the recorded environment by `Lazy(every=1)`, which keeps its state, to a clean stop"
+            f"run {' and '.join(again)} once under the recorded environment by `Lazy(every=1)`, which keeps its "
+            f"state, to a clean stop"
             if again and history.resumed
             else "run once under the recorded environment with --available-now"
         )

@@ -1,10 +1,10 @@
 """A host: the thin shell around the state machine, in one driver process.
 
-A host carries out instructions on threads, turns their outcome into events, and hands the events to the machine one at a time. It draws
-the determinants that need a clock or chance, and decides nothing else.
+A host carries out instructions on threads, turns their outcome into events, and hands the events to the machine one at
+a time. It draws the determinants that need a clock or chance, and decides nothing else.
 
-In reading order: `tenure` (claim, recovery, end), `loop`, then the parts that carry instructions out: `sources`, `steps`, `sinks`,
-`timers`, `probes`, `log`.
+In reading order: `tenure` (claim, recovery, end), `loop`, then the parts that carry instructions out: `sources`,
+`steps`, `sinks`, `timers`, `probes`, `log`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The loop of a host: one event at a time goes into the machine, and every instruction to the part of the host that carries it out."""
+"""The loop of a host.
+
+One event at a time goes into the machine, and every instruction to the part of the host that carries it out.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,8 @@ class Loop:
     def run(self, first: Iterable[Instruction], is_over: Callable[[], bool]) -> None:
         """Carry out instructions, and hand answers to the machine, until all is over.
 
-        An answer may yield several events. The instructions that follow from one are carried out before the next is asked for.
+        An answer may yield several events. The instructions that follow from one are carried out before the next is
+        asked for.
         """
         self._carry_out(first)
         while not is_over():

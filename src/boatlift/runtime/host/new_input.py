@@ -41,6 +41,6 @@ class NewInput:
 
 
 def _countable(unit: Unit, plan: Plan) -> bool:
-    """Return whether a unit's steps have rows of sources alone, or one message each, and take no row again by design."""
+    """Return whether a unit's steps have rows of sources alone, or one message each, and take no row twice."""
     over_everything = unit.recomputation is not None and unit.recomputation.everything
     return not over_everything and (unit.in_turn or all(name in plan.sources for name in unit.reads))

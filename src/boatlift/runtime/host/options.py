@@ -20,8 +20,8 @@ class RunOptions:
 
     Attributes:
         available_now: Finish once every source has nothing new.
-        accept_released: Let stand what sinks hold of a step that a replay now computes differently (`[DIVERGED]`), on the record. Later
-            steps are computed from the replay.
+        accept_released: Let stand what sinks hold of a step that a replay now computes differently (`[DIVERGED]`), on
+            the record. Later steps are computed from the replay.
         skip: Steps that yield nothing, whatever they take, each with its unit, on the record.
         on_progress: Called with each `Progress`, on the host's own thread.
     """

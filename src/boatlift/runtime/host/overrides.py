@@ -1,4 +1,7 @@
-"""A user's decisions about single steps, on the record: to let a released step stand though a replay differs, or to skip a step."""
+"""A user's decisions about single steps, on the record.
+
+To let a released step stand though a replay differs, or to skip a step.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,8 @@ class Overrides:
         history: The log before this process began.
         accept: Let every released step stand where a replay differs.
         skip: Steps that yield nothing, whatever they take, each with its unit.
-        recorded: Unit to the last step whose input is recorded. A unit that chooses its input records a step only once the step has failed.
+        recorded: Unit to the last step whose input is recorded. A unit that chooses its input records a step only once
+            the step has failed.
         plan: The dataflow.
         graph: The senders of messages.
 
@@ -56,7 +60,8 @@ class Overrides:
             unit, step = strange[0]
             raise DataError(
                 "PROGRAM_CHANGED",
-                f"step {step} of {unit} was skipped, and {unit} executes no steps of its own under the policies of this program: run it "
+                f"step {step} of {unit} was skipped, and {unit} executes no steps of its own under the policies of "
+                f"this program: run it "
                 f"with those under which that step was skipped, or begin with a new store and new sinks",
             )
         self._accept = accept
@@ -141,7 +146,8 @@ class Overrides:
             if (unit, step) not in self._of_failed:
                 raise InvalidError(
                     "BAD_OPTION",
-                    f"step {step} of {unit} has not failed: what it takes is a choice, which is on the record only of a step that has run",
+                    f"step {step} of {unit} has not failed: what it takes is a choice, which is on the record only of "
+                    f"a step that has run",
                 )
         elif step > recorded[unit]:
             raise InvalidError("BAD_OPTION", f"step {step} of {unit} has not come yet: the last is {recorded[unit]}")
@@ -175,16 +181,19 @@ def refuse_skip(plan: Plan, unit: str, step: int, executed: int) -> None:
     if refused.recomputation is not None and refused.recomputation.everything:
         raise InvalidError(
             "BAD_OPTION",
-            f"{unit} takes everything at every step, so that the rows at which a step fails come again with the next step: let its function pass over it",
+            f"{unit} takes everything at every step, so that the rows at which a step fails come again with the "
+            f"next step: let its function pass over it",
         )
     forgets = [source for source in sorted(plan.sources_of(unit)) if plan.forgets(source)]
     if forgets:
         raise InvalidError(
             "BAD_OPTION",
-            f"{forgets[0]} keeps no rows, so that a step of {unit} would be of others now: let its function pass over bad ones, or choose ack='recorded'",
+            f"{forgets[0]} keeps no rows, so that a step of {unit} would be of others now: let its function pass "
+            f"over bad ones, or choose ack='recorded'",
         )
     if step <= executed:
         raise InvalidError(
             "BAD_OPTION",
-            f"step {step} of {unit} was executed, and other processors may have taken its rows: only a step that fails can be skipped",
+            f"step {step} of {unit} was executed, and other processors may have taken its rows: only a step that "
+            f"fails can be skipped",
         )

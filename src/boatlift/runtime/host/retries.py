@@ -32,12 +32,15 @@ class Retries:
         self._raised: dict[str, tuple[int, str]] = {}
 
     def failed(self, processor: str, time: int, error: BoatliftError, *, deterministic: bool) -> float | None:
-        """Return the seconds for which a processor rests after a failure; None if another try would not help, or enough were made.
+        """Return the seconds for which a processor rests after a failure.
+
+        None if another try would not help, or enough were made.
 
         Args:
             processor, time: The step.
             error: The error of the step.
-            deterministic: Code that raised the same twice at a step will raise it again. (A service that does not answer may yet.)
+            deterministic: Code that raised the same twice at a step will raise it again. (A service that does not
+                answer may yet.)
         """
         if error.retry is not Retry.AGAIN:
             return None

@@ -47,7 +47,8 @@ class SinkCommits:
     def news_for(self, recorded: Mapping[str, int]) -> list[SinkCommit]:
         """Return a record for each sink whose position is not the one in the log.
 
-        Later records rest on these positions. Without the records, commands that do not ask the sinks would find the log inconsistent.
+        Later records rest on these positions. Without the records, commands that do not ask the sinks would find the
+        log inconsistent.
 
         Args:
             recorded: Sink to the last step that it holds, as the log has it.

@@ -24,7 +24,8 @@ _KINDS: dict[str, type] = {"position": dict, "clock": int, "seed": int}
 class SourceCursors:
     """The cursor of each source.
 
-    Law: a cursor is a pure function of the positions before it. So it is folded from them, and recorded with the garbage collection of them.
+    Law: a cursor is a pure function of the positions before it. So it is folded from them, and recorded with the
+    garbage collection of them.
 
     Args:
         engine: Folds cursors.
@@ -81,7 +82,7 @@ class SourceCursors:
         return cursor
 
     def with_cursors(self, order: Execute) -> Execute:
-        """Return an order whose steps have the cursor of everything that their source ever gave, if the unit is computed from that."""
+        """Return an order with the cursor of everything that a source ever gave, if its unit is computed from that."""
         unit = self._engine.plan.units[order.processor]
         if unit.recomputation is None or not unit.recomputation.everything:
             return order

@@ -75,7 +75,8 @@ class SourcePolls:
     def recorded(self, facts: Iterable[Fact]) -> Iterator[Cursor]:
         """Take note of positions that are being recorded, and return the cursors after those that are garbage now.
 
-        The machine writes the determinant of an epoch exactly if it accepts the poll; so a poll that is void leaves no trace here.
+        The machine writes the determinant of an epoch exactly if it accepts the poll; so a poll that is void leaves no
+        trace here.
         """
         for fact in facts:
             if isinstance(fact, Determinant) and fact.processor in self._engine.plan.sources:

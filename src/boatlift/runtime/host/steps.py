@@ -29,13 +29,14 @@ __all__ = ["StepRuns"]
 class StepRuns:
     """Carries out `Execute`, `Prepare`, `Cancel` and `Restore`.
 
-    An `Execute` is current until it is cancelled, or the unit's next one comes. The answer of one that is not current is dropped here; the
-    machine would drop it, too.
+    An `Execute` is current until it is cancelled, or the unit's next one comes. The answer of one that is not current
+    is dropped here; the machine would drop it, too.
 
     Args:
         engine: Executes steps.
         workers, failures, log: Of the host.
-        cursors, commits, overrides: The input of steps, the sinks that hold some already, and what the user has decided.
+        cursors, commits, overrides: The input of steps, the sinks that hold some already, and what the user has
+            decided.
         progress: Where the machine is.
         replayed: Unit to the last step that is a replay.
         new_input: Counts rows.
@@ -103,7 +104,10 @@ class StepRuns:
         return lambda: self._executed(order, results, held)
 
     def _failed(self, order: Execute, error: BoatliftError) -> Iterable[events.Event]:
-        """Let a unit fail, with the senders of messages that are lost; or end the run with the cause, if no other try is made."""
+        """Let a unit fail, with the senders of lost messages.
+
+        Or end the run with the cause, if no other try is made.
+        """
         if not self._is_current(order):
             return
         try:

@@ -11,7 +11,10 @@ from boatlift.runtime.machine.progress import MachineProgress
 __all__ = ["StuckBatches"]
 
 WARN_AFTER = 1000
-"""The first warning comes with so many waiting steps, but not before ten times as many as the policy wants; the next with ten times as many."""
+"""The first warning comes with so many waiting steps, but not before ten times as many as the policy wants.
+
+The next with ten times as many.
+"""
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +38,8 @@ class StuckBatches:
                 while waiting >= self._warn_at[name]:
                     self._warn_at[name] *= 10
                 logger.warning(
-                    "%s waits for the end of its epoch, which %d steps have not brought: %s asks for more; its result stays as it was "
+                    "%s waits for the end of its epoch, which %d steps have not brought: %s asks for more; its result "
+                    "stays as it was "
                     "until then",
                     name,
                     waiting,

@@ -40,11 +40,16 @@ COLLECT_AFTER = 64
 """Garbage is looked for after so many durable facts."""
 
 MESSAGES_AHEAD = 12
-"""A source is not polled while so many messages wait behind it: this bounds the runs that wait in scratch, and how long a stop takes."""
+"""A source is not polled while so many messages wait behind it.
+
+This bounds the runs that wait in scratch, and how long a stop takes.
+"""
 
 
 class Tenure:
-    """A dataflow that this process has claimed, and whose engine has started. To make one fences every earlier owner's log.
+    """A dataflow that this process has claimed, and whose engine has started.
+
+    To make one fences every earlier owner's log.
 
     Args:
         engine: Executes steps.
@@ -193,7 +198,10 @@ class Tenure:
             raise sources.refusals[0]
 
     def _watch_ownership(self, workers: Workers) -> None:
-        """Look for a newer owner every now and then: a write finds one too, but this process may have nothing to write."""
+        """Look for a newer owner every now and then.
+
+        A write finds one too, but this process may have nothing to write.
+        """
 
         def look() -> Answer:
             self._owner.look()

@@ -13,7 +13,10 @@ from boatlift.runtime.machine.instructions import SetTimer
 __all__ = ["Timers", "clock_of"]
 
 LONGEST_SECONDS = 3600.0
-"""A timer looks at the clock at least so often: the clock of steps may be set, and the alarm's clock may stand still in a suspended machine."""
+"""A timer looks at the clock at least so often.
+
+The clock of steps may be set, and the alarm's clock may stand still in a suspended machine.
+"""
 
 
 class Timers:

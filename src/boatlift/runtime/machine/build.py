@@ -1,4 +1,4 @@
-"""Makes the processors of a program, and fills in the choices that are known of them."""
+"""Builds the processors of a program, and fills in their recorded choices."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ __all__ = ["build", "monitor_of"]
 
 
 def monitor_of(program: Program, records: LiveRecords, held: Mapping[str, AnyFrontier]) -> Monitor:
-    """Gives a monitor that knows what is durable, for those who ask and drive nothing.
+    """Return a monitor that knows the durable facts, for a command that drives nothing.
 
     Args:
-        program: What is driven; the records of choices in it are filled in.
-        records: The facts that are durable.
-        held: Sink to what the outside holds.
+        program: The program; the records of choices in it are filled in.
+        records: The durable facts.
+        held: Sink to the times that it holds.
 
     Raises:
         DataError: `[PROGRAM_CHANGED]`, `[CORRUPT]`.
@@ -46,11 +46,13 @@ def monitor_of(program: Program, records: LiveRecords, held: Mapping[str, AnyFro
 def build(
     program: Program, records: LiveRecords, clock_of: Callable[[Any], int | None] = lambda _payload: None
 ) -> dict[str, Processor]:
-    """Gives all processors, senders before receivers as far as there is no cycle, with their neighbours.
+    """Return all processors with their neighbours.
+
+    Senders come before receivers, except along the edges that close a cycle.
 
     Raises:
-        DataError: `[PROGRAM_CHANGED]` something durable is of a processor or an edge that the program has not; `[CORRUPT]` no execution gives
-            such choices.
+        DataError: `[PROGRAM_CHANGED]` a durable fact is of a processor or an edge that the program does not have;
+            `[CORRUPT]` no execution makes such choices.
     """
     graph = program.graph
     refuse_unfit(program, records)
@@ -87,7 +89,7 @@ def _processor(program: Program, name: str, clock_of: Callable[[Any], int | None
 def _fill_order(
     name: str, order: ArrivalOrder, chosen: Mapping[Any, Determinant], points: Iterable[Iterable[Any]]
 ) -> None:
-    """Take what was taken, after what is collected: up to the last state at least.
+    """Fill in the recorded order, after its part that is collected; it must reach the last checkpoint.
 
     Raises:
         DataError: `[CORRUPT]`.
@@ -103,7 +105,7 @@ def _fill_order(
 
 
 def _fill_cuts(name: str, cuts: EpochBoundaries, ends: Iterable[tuple[int, Any]], collected: int) -> None:
-    """Take the ends that are known, each with its number: that of the last coarse epoch that is collected, and all after it.
+    """Fill in the recorded ends of epochs: that of the last epoch that is collected, and all after it.
 
     Raises:
         DataError: `[CORRUPT]`.
@@ -119,12 +121,12 @@ def _fill_cuts(name: str, cuts: EpochBoundaries, ends: Iterable[tuple[int, Any]]
 
 
 def _without_gap(name: str, chosen: Mapping[Any, Determinant], collected: int) -> list[int]:
-    """Return the epochs whose choices are known: the last that is collected, and all after it.
+    """Return the epochs whose choices are recorded: the last that is collected, and all after it.
 
     Raises:
         DataError: `[CORRUPT]`.
     """
     numbers, first = sorted(chosen), max(collected, 0)
     if numbers != list(range(first, first + len(numbers))) or (collected >= 0 and not numbers):
-        raise contradictory(name, f"it chose at {numbers[:3]}…, though what is up to {collected} is collected")
+        raise contradictory(name, f"it chose at {numbers[:3]}…, though everything up to {collected} is collected")
     return numbers

@@ -1,7 +1,8 @@
 """Events: everything that a shell reports to the machine.
 
-An event that answers an instruction carries the incarnation of that instruction. The machine drops an event of an earlier incarnation,
-and an event that answers nothing that the machine waits for: so a shell may report late, and twice.
+An event that answers an instruction carries the incarnation of that instruction. The machine drops an event of an
+earlier incarnation, and an event that answers nothing that the machine waits for: so a shell may report late, and
+twice.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class EpochClosed:
     Attributes:
         source, incarnation, time: As in the `PollSource`.
         positions: The source's determinants of this epoch; also the payload of its messages.
-        gathers: The source gave its whole backlog, and gathers new input for the next epoch. The machine then polls the next epoch no
-            earlier than its turn.
+        gathers: The source gave its whole backlog, and gathers new input for the next epoch. The machine then polls the
+            next epoch no earlier than its turn.
     """
 
     source: str
@@ -75,7 +76,9 @@ class SourceWoken:
 
 @dataclass(frozen=True, slots=True)
 class TimerFired:
-    """The clock has reached a deadline: an answer to `SetTimer`. A late one is as good; an early one is a fault of the shell.
+    """The clock has reached a deadline: an answer to `SetTimer`.
+
+    A late one is as good; an early one is a fault of the shell.
 
     Attributes:
         processor, incarnation, deadline: As in the `SetTimer`.
@@ -91,7 +94,8 @@ class RowsProbed:
     """The rows of a message have been probed: an answer to `ProbeRows`.
 
     Attributes:
-        processor, incarnation, message: As in the `ProbeRows`. Another message may wait at the same time by now; the answer is void then.
+        processor, incarnation, message: As in the `ProbeRows`. Another message may wait at the same time by now; the
+            answer is void then.
         mark: The result of the probe: `period` and `ends`, as `Engine.mark` returns them.
     """
 
@@ -105,7 +109,8 @@ class RowsProbed:
 class ProbeFailed:
     """The rows of a message could not be probed: an answer to `ProbeRows`.
 
-    The machine gives the same `ProbeRows` again if it still needs the result. So the shell counts a failure, and rests, only then.
+    The machine gives the same `ProbeRows` again if it still needs the result. So the shell counts a failure, and rests,
+    only then.
 
     Attributes:
         processor, incarnation, message: As in the `ProbeRows`.
@@ -195,7 +200,9 @@ class CommitUnknown:
 
 @dataclass(frozen=True, slots=True)
 class SinkPosition:
-    """A sink holds exactly this, and no commit of an earlier incarnation can reach it any more: an answer to `ReopenSink`.
+    """A sink holds exactly this, and no commit of an earlier incarnation can reach it any more.
+
+    An answer to `ReopenSink`.
 
     Attributes:
         sink, incarnation: As in the `ReopenSink`.
@@ -209,14 +216,19 @@ class SinkPosition:
 
 @dataclass(frozen=True, slots=True)
 class ProcessorsFailed:
-    """Processors have lost their memory: their states, and the messages that they sent or took. What is durable remains."""
+    """Processors have lost their memory: their states, and the messages that they sent or took.
+
+    What is durable remains.
+    """
 
     processors: AbstractSet[str]
 
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """A clean stop is requested: no source is polled any more, steps under way end and become durable, then the machine finishes.
+    """A clean stop is requested.
+
+    No source is polled any more, steps under way end and become durable, then the machine finishes.
 
     Attributes:
         drain: The epochs that sources have closed are executed too. Without it they are executed after the next start.

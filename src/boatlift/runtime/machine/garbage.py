@@ -20,7 +20,8 @@ __all__ = ["GarbageCollector"]
 class GarbageCollector:
     """Asks the monitor for garbage after every so many durable facts.
 
-    Nothing is deleted or acknowledged before the fact that names it as garbage is durable: a later owner must not miss it.
+    Nothing is deleted or acknowledged before the fact that names it as garbage is durable: a later owner must not miss
+    it.
 
     Args:
         program, processors, monitor, durable: Of the machine.

@@ -1,10 +1,12 @@
 """Instructions: everything that the machine orders its shell to do.
 
-A processor has *incarnations*: a new one begins whenever the processor is taken back, or its steps under way are cancelled. An instruction
-carries the incarnation, its answer carries it back, and the machine drops an answer to an earlier incarnation. A shell need not compare
-incarnations: an answer that comes late costs nothing, and steps under way that are void are named by `Cancel`.
+A processor has *incarnations*: a new one begins whenever the processor is taken back, or its steps under way are
+cancelled. An instruction carries the incarnation, its answer carries it back, and the machine drops an answer to an
+earlier incarnation. A shell need not compare incarnations: an answer that comes late costs nothing, and steps under way
+that are void are named by `Cancel`.
 
-The instructions of one transition are in the order in which a shell begins them. It may finish them in any order, except `AppendLog`.
+The instructions of one transition are in the order in which a shell begins them. It may finish them in any order,
+except `AppendLog`.
 """
 
 from __future__ import annotations
@@ -43,8 +45,8 @@ class Message:
     Attributes:
         edge: The edge.
         time: The sender's time.
-        payload: What names the rows; opaque to the machine. None in a sequence domain if the sender sent nothing: a time without a
-            message has its place in the order, too.
+        payload: What names the rows; opaque to the machine. None in a sequence domain if the sender sent nothing: a
+            time without a message has its place in the order, too.
     """
 
     edge: str
@@ -61,8 +63,8 @@ class StepInput:
         inputs: The messages.
         outcome: The recorded choice of the step; None if the step has to choose.
         event: In a sequence domain, the number of messages taken before; None in other domains.
-        cursor: The source's cursor after the last of these messages, if the step is computed from everything that the source ever gave;
-            else None. The machine leaves it None; the shell fills it in.
+        cursor: The source's cursor after the last of these messages, if the step is computed from everything that the
+            source ever gave; else None. The machine leaves it None; the shell fills it in.
     """
 
     time: Any
@@ -94,9 +96,12 @@ class PollSource:
 
 @dataclass(frozen=True, slots=True)
 class SetTimer:
-    """Wait until the clock reaches a deadline: the open epoch of a batch has lasted long enough then. Answer: `TimerFired`.
+    """Wait until the clock reaches a deadline: the open epoch of a batch has lasted long enough then.
 
-    A later `SetTimer` for the same processor replaces this one: the shell may forget the earlier deadline, or answer it too.
+    Answer: `TimerFired`.
+
+    A later `SetTimer` for the same processor replaces this one: the shell may forget the earlier deadline, or answer it
+    too.
 
     Attributes:
         deadline: Milliseconds, by the clock that payloads carry.
@@ -136,14 +141,18 @@ class Restore:
 
 @dataclass(frozen=True, slots=True)
 class Execute:
-    """Execute a processor's steps, one after the other. Answer: a `StepDone` for each, in order; or fewer, the last with `over`.
+    """Execute a processor's steps, one after the other.
 
-    A processor has one `Execute` under way at a time. The shell answers a failure of the processor by `ProcessorsFailed`.
+    Answer: a `StepDone` for each, in order; or fewer, the last with `over`.
+
+    A processor has one `Execute` under way at a time. The shell answers a failure of the processor by
+    `ProcessorsFailed`.
 
     Attributes:
         takes: The input of each step.
         state: The processor's state before the first step; None at the start.
-        again: Only the state is wanted: the steps repeat logged inputs, and the messages that they send have been sent before.
+        again: Only the state is wanted: the steps repeat logged inputs, and the messages that they send have been sent
+            before.
     """
 
     processor: str
@@ -160,7 +169,10 @@ class Execute:
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Get ready for the steps that a processor will execute next, beside the steps under way. No answer; the steps may never be ordered."""
+    """Get ready for the steps that a processor will execute next, beside the steps under way.
+
+    No answer; the steps may never be ordered.
+    """
 
     processor: str
     incarnation: int
@@ -188,7 +200,9 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Persist:
-    """Make payloads durable: states and messages of a processor. Answer: `Persisted`, unless the processor fails, which loses them.
+    """Make payloads durable: states and messages of a processor.
+
+    Answer: `Persisted`, unless the processor fails, which loses them.
 
     Attributes:
         number: Counts these instructions.
@@ -228,7 +242,9 @@ class CommitSink:
 
 @dataclass(frozen=True, slots=True)
 class ReopenSink:
-    """Ask a sink for its position, once no commit of an earlier incarnation can reach it any more. Answer: `SinkPosition`.
+    """Ask a sink for its position, once no commit of an earlier incarnation can reach it any more.
+
+    Answer: `SinkPosition`.
 
     A later `ReopenSink` for the same sink replaces this one.
     """

@@ -18,7 +18,9 @@ __all__ = ["Liveness"]
 
 
 class Liveness:
-    """Keeps a dataflow going that waits for no answer: sinks are unblocked, batches end, sources go on, or the run is over.
+    """Keeps a dataflow going that waits for no answer.
+
+    Sinks are unblocked, batches end, sources go on, or the run is over.
 
     Args:
         processors, durable, backpressure, garbage: Of the machine.
@@ -48,8 +50,9 @@ class Liveness:
     def settle(self, advance: Callable[[], None], *, stopping: bool) -> bool:
         """Act while nothing moves by itself, in this order, until something is under way again.
 
-        Facts that hold sinks back are made durable. Then batches take the input there is, if no more can come, and sources go on beyond
-        the bound of backpressure, if a processor needs their input. Then the dataflow rests, or the run is over.
+        Facts that hold sinks back are made durable. Then batches take the input there is, if no more can come, and
+        sources go on beyond the bound of backpressure, if a processor needs their input. Then the dataflow rests, or
+        the run is over.
 
         Args:
             advance: Advance all processors, with haste.
@@ -69,7 +72,10 @@ class Liveness:
         return self.quiet and self._rest(stopping=stopping)
 
     def may_go_on(self, source: SourceEnd, *, hasten: bool) -> bool:
-        """Return whether a source may be polled: little waits behind it; or nothing else moves, and a processor needs its input."""
+        """Return whether a source may be polled: little waits behind it.
+
+        Or nothing else moves, and a processor needs its input.
+        """
         return not self._backpressure.crowded(source.name) or (hasten and source.name in self._backpressure.wanted())
 
     def gives_no_more(self, p: Processor) -> bool:
@@ -78,7 +84,10 @@ class Liveness:
         return self._exhausted() or all(source.ended for source in self._sources if source.name in above)
 
     def _exhausted(self) -> bool:
-        """Return whether no source will give more: it has ended, or it is crowded with input that waits for one that has ended."""
+        """Return whether no source will give more.
+
+        It has ended, or it is crowded with input that waits for one that has ended.
+        """
         others = [source.name for source in self._sources if not source.ended]
         wanted = self._backpressure.wanted() if others else set()
         return len(others) < len(self._sources) and all(

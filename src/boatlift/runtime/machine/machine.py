@@ -1,8 +1,9 @@
 """The state machine: events in, instructions out. No I/O, no clock, no chance.
 
-It drives any number of processors, each in its time domain and with its policy. There is no barrier: a processor goes on as soon as its
-input is complete. A sink is handed a time once no failure can take it back any more (design, section 4, question 3). Garbage is collected,
-and inputs are acknowledged. After a failure of some processors, those go back that must, and the others go on.
+It drives any number of processors, each in its time domain and with its policy. There is no barrier: a processor goes
+on as soon as its input is complete. A sink is handed a time once no failure can take it back any more (design, section
+4, question 3). Garbage is collected, and inputs are acknowledged. After a failure of some processors, those go back
+that must, and the others go on.
 """
 
 from __future__ import annotations
@@ -210,7 +211,8 @@ class StateMachine:
         if recorded is not None and event.digest is not None and recorded.digest != event.digest:
             raise DivergedError(
                 "DIVERGED",
-                f"{p.name} at time {step.time} gave digest {event.digest} on replay, but {recorded.digest} is recorded: "
+                f"{p.name} at time {step.time} gave digest {event.digest} on replay, but {recorded.digest} is "
+                f"recorded: "
                 f"something in it is not deterministic",
             )
 
@@ -356,7 +358,10 @@ class StateMachine:
         self._pass_over(p, p.done | frontier_of(domain, domain.below(step.time)))
 
     def _pass_over(self, p: Processor, over: AnyFrontier) -> None:
-        """Record times that are over with nothing to do: that no message was sent is then known, as a message would be."""
+        """Record times that are over with nothing to do.
+
+        That no message was sent is then known, as a message would be.
+        """
         if over <= p.done:
             return
         for last in p.rounds_ended(over):

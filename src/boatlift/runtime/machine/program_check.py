@@ -1,4 +1,7 @@
-"""Refuses facts that are of another program: of processors and edges that this one has not, or at times that these do not have."""
+"""Refuses facts of another program.
+
+Of processors and edges that this program does not have, or at times that these cannot have.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,7 @@ def refuse_unfit(program: Program, records: LiveRecords) -> None:
 
 
 def refuse_unfit_sinks(program: Program, sinks: Iterable[str]) -> None:
-    """Refuse sinks that this program has not.
+    """Refuse sinks that this program does not have.
 
     Raises:
         DataError: `[PROGRAM_CHANGED]`.
@@ -63,12 +66,12 @@ def _refuse(strange: Iterable[str]) -> None:
     if strange:
         raise DataError(
             "PROGRAM_CHANGED",
-            f"what is durable is of another program: this one has no {', '.join(sorted(strange))}: run that one",
+            f"the store is of another program: this one has no {', '.join(sorted(strange))}: run that one",
         )
 
 
 def _is_time(domain: Any, time: Any) -> bool:
-    """Whether a time could be one of a domain."""
+    """Return whether a time could be one of a domain."""
     if isinstance(domain, Sequence):
         return isinstance(time, tuple) and len(time) == 2 and time[0] in domain.edges
     if isinstance(domain, Loop):

@@ -13,7 +13,9 @@ __all__ = ["MachineProgress"]
 
 
 class MachineProgress:
-    """A read-only view of a machine, to be shown to people, or compared with a log before the first step. No decision follows from it.
+    """A read-only view of a machine, to be shown to people, or compared with a log before the first step.
+
+    No decision follows from it.
 
     Args:
         processors, durable: Of the machine.
@@ -35,7 +37,10 @@ class MachineProgress:
         return max(map(len, self._processors[processor].waiting.values()), default=0)
 
     def open_epoch(self, batch: str) -> int:
-        """Return how many messages wait for the end of a batch's epoch; 0 while the batch executes one: that epoch has ended."""
+        """Return how many messages wait for the end of a batch's epoch.
+
+        0 while the batch executes one: that epoch has ended.
+        """
         p = self._processors[batch]
         return 0 if p.running else sum(map(len, p.waiting.values()))
 

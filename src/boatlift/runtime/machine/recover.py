@@ -1,4 +1,7 @@
-"""Carries out a recovery plan (seed 002, section 3.6): S'(p) = S(p, f(p)), and each queue is what its sender still has of it."""
+"""Carries out a recovery plan (seed 002, section 3.6).
+
+S'(p) = S(p, f(p)), and each queue is what its sender still has of it.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ __all__ = ["carry_out"]
 
 
 def carry_out(plan: RecoveryPlan, processors: Mapping[str, Processor], records: LiveRecords) -> list[Instruction]:
-    """Take every processor to its frontier in the plan, and put the messages that its senders still have back on each edge.
+    """Take every processor to its frontier in the plan, and put back on each edge the messages that its sender has.
 
     Args:
         plan: Frontiers and queues.
@@ -71,7 +74,10 @@ def _take_back(plan: RecoveryPlan, p: Processor, records: LiveRecords) -> Iterat
 
 
 def _restore(p: Processor, frontier: AnyFrontier, records: LiveRecords) -> Iterator[Restore]:
-    """Restore the last checkpoint within a frontier, and queue the logged inputs after it. Both may exist: the policy may have changed."""
+    """Restore the last checkpoint within a frontier, and queue the logged inputs after it.
+
+    Both may exist: the policy may have changed.
+    """
     goal = maximal_of(frontier)
     at = largest_within(records.states.get(p.name, {}), goal)
     checkpoint = None if at is None else records.states[p.name][at]

@@ -1,4 +1,4 @@
-"""What a processor's regime makes durable of a step; what nobody needs any more."""
+"""The facts that a processor's durability makes out of its steps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,16 @@ __all__ = ["everything_of", "facts_of", "facts_of_nothing", "messages_known", "s
 def facts_of(
     p: Processor, step: Step, outcome: Any, sent: Mapping[str, Any], result: StepDigest | None, durable: DurableFacts
 ) -> Iterator[Fact]:
-    """Gives what is to become durable of a step that a processor has just done, in the order in which it is to."""
+    """Return the facts of a step that a processor has just done, in the order in which they become durable.
+
+    Args:
+        p: The processor, after the step.
+        step: The step.
+        outcome: Its choice.
+        sent: Output edge to payload.
+        result: Its digest; None if results are not compared.
+        durable: The facts that are durable already.
+    """
     records, durability, late = durable.records, p.durability, list[Fact]()
     if p.vertex.chooses and step.key not in records.chosen.get(p.name, {}):
         choice = Determinant(p.name, step.key, step.taken, outcome)
@@ -47,7 +56,7 @@ def facts_of(
         for edge in p.outputs:
             if step.time not in records.sent.get(edge.name, {}):
                 yield LoggedMessage(edge.name, step.time, sent.get(edge.name))
-    yield from late  # they count once what it sent does, which another execution would not repeat
+    yield from late  # these count once the messages do, which another execution would not repeat
     if durability.keeps_inputs and not p.stateless:
         messages = tuple((m.edge, m.time, m.payload) for m in step.inputs)
         yield LoggedInput(p.name, step.time, maximal_of(p.done), messages, outcome)
@@ -57,10 +66,10 @@ def facts_of(
 
 
 def facts_of_nothing(p: Processor, time: Any) -> Iterator[Fact]:
-    """Gives what is to become durable of a time that is over with nothing to do.
+    """Return the facts of a time that is over with nothing to do.
 
-    That nothing was chosen, and nothing sent, is known like a choice and a message: without it what comes later could not be repeated
-    without a gap.
+    That nothing was chosen, and nothing sent, is recorded like a choice and a message: without these facts the replay
+    of later times would have a gap.
     """
     if p.vertex.chooses and p.durability.recorded and not p.vertex.divides:
         yield Determinant(p.name, time, None, None)
@@ -69,7 +78,7 @@ def facts_of_nothing(p: Processor, time: Any) -> Iterator[Fact]:
 
 
 def everything_of(p: Processor, durable: DurableFacts) -> Iterator[Fact]:
-    """Gives what is not durable of a processor, but has to be if it is never to go back, whatever fails."""
+    """Return the facts that keep a processor from ever going back, whatever fails, as far as they are not durable."""
     if isinstance(p, SourceEnd | SinkEnd):
         return
     yield from _messages_of(p, durable)
@@ -78,9 +87,9 @@ def everything_of(p: Processor, durable: DurableFacts) -> Iterator[Fact]:
 
 
 def state_of(p: Processor, durable: DurableFacts) -> Iterator[Fact]:
-    """Gives what is not durable of a processor's state, if its policy ever makes that durable, or of what it sent and nobody has taken.
+    """Return the facts of a processor's state, if its policy has checkpoints, and of messages not taken yet.
 
-    So after a stop in good order nothing is executed again, unless its policy is to log no more than inputs.
+    So no step is executed again after a clean stop, unless the policy logs no more than inputs.
     """
     if isinstance(p, SourceEnd | SinkEnd):
         return
@@ -89,7 +98,7 @@ def state_of(p: Processor, durable: DurableFacts) -> Iterator[Fact]:
         known = durable.records.sent.get(edge.name, {})
         for time, payload in p.sent[edge.name].items():
             if not (time in known or receiver.came_before(edge, time)):
-                yield LoggedMessage(edge.name, time, payload)  # or None: that nothing was sent is as good
+                yield LoggedMessage(edge.name, time, payload)  # or None, for no message
     if not p.stateless and kept:
         yield from _state_of(p, durable)
 
@@ -98,15 +107,16 @@ def _state_of(p: Processor, durable: DurableFacts, *, with_messages: bool = True
     p.unsaved = 0
     forgets = p.vertex.chooses and not p.durability.recorded
     if (forgets or p.durability.with_state) and with_messages and not p.durability.keeps_messages:
-        # In another execution these would be others: without them a sink could not be given any before all have the state's.
+        # Another execution would send other messages: without these, no message could leave to a sink before the
+        # checkpoint is durable.
         yield from _messages_of(p, durable)
-    if isinstance(p, ArrivalOrdered):  # what it sent is known by the order
+    if isinstance(p, ArrivalOrdered):  # the order determines its messages
         yield from p.unrecorded
     p.unrecorded.clear()
     frontier = maximal_of(p.done)
     if not frontier or frontier in durable.records.states.get(p.name, {}):
         return
-    if p.durability.keeps_inputs:  # that nothing came since is as good as what came
+    if p.durability.keeps_inputs:  # a time without a message counts, too
         if frontier[-1] not in durable.records.taken.get(p.name, {}):
             yield LoggedInput(p.name, frontier[-1], frontier, (), None)
     else:
@@ -122,7 +132,10 @@ def _messages_of(p: Processor, durable: DurableFacts) -> Iterator[Fact]:
 
 
 def messages_known(p: Processor, step: Step, records: LiveRecords) -> dict[str, Any] | None:
-    """Gives what a processor sent at a time, if it keeps nothing else and all is durable: it need not run again."""
+    """Return the messages of a step, if they are durable and the processor keeps no state.
+
+    None if the step must be executed.
+    """
     if not p.stateless or not p.outputs:
         return None
     if any(step.time not in records.sent.get(edge.name, {}) for edge in p.outputs):

@@ -24,8 +24,8 @@ class StepOrders:
 
     Args:
         durable: The recorded choices and messages.
-        together: A processor and the steps that it could execute next to the number of those, from the first on, that are better executed
-            as one run: 1 or more.
+        together: A processor and the steps that it could execute next to the number of those, from the first on, that
+            are better executed as one run: 1 or more.
     """
 
     def __init__(self, durable: DurableFacts, together: Callable[[str, Sequence[StepInput]], int]) -> None:
@@ -36,7 +36,10 @@ class StepOrders:
         return self._durable.records.chosen.get(p.name, {})
 
     def known(self, p: Processor, step: Step) -> dict[str, Any] | None:
-        """Return the messages of a step if they are durable and the step leaves nothing else; None if it must be executed."""
+        """Return the messages of a step if they are durable and the step leaves nothing else.
+
+        None if it must be executed.
+        """
         return messages_known(p, step, self._durable.records)
 
     def execute(self, p: Processor, step: Step, upcoming: Iterator[Step]) -> Execute:

@@ -21,7 +21,8 @@ __all__ = ["BatchEpochs"]
 class BatchEpochs(Processor):
     """Takes all input epochs that are complete, once the policy is satisfied, as one epoch of its own.
 
-    Facts about the open epoch are in memory only, and a later incarnation finds them out anew. Only the ends of epochs are recorded.
+    Facts about the open epoch are in memory only, and a later incarnation finds them out anew. Only the ends of epochs
+    are recorded.
 
     Args:
         vertex, durability, inputs, outputs: As `Processor`.
@@ -143,7 +144,10 @@ class BatchEpochs(Processor):
         yield Step(number, tuple(message for _, message in self._waiting_up_to(end)), number, end)
 
     def _probed_up_to(self, complete: int) -> int:
-        """Return the input epoch before the first that was not probed: an epoch ends no later than with the step that ends it."""
+        """Return the input epoch before the first that was not probed.
+
+        An epoch ends no later than with the step that ends it.
+        """
         first = next(iter(self.unprobed), None)
         if first is None:
             return complete
@@ -170,7 +174,10 @@ class BatchEpochs(Processor):
         return [(epoch, message) for _, epoch, message in sorted(messages, key=lambda each: each[:2])]
 
     def lacks(self) -> list[Processor]:
-        """Return no sender: an open epoch waits for input as long as it takes. Receivers of the batch name its senders."""
+        """Return no sender: an open epoch waits for input as long as it takes.
+
+        Receivers of the batch name its senders.
+        """
         return []
 
     def take(self, step: Step) -> None:

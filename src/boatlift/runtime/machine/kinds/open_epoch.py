@@ -17,8 +17,10 @@ class OpenEpoch:
 
     Attributes:
         steps: The number of messages.
-        began, until: The earliest and the latest clock of a message, in milliseconds; None and 0 if no message has a clock.
-        first: The last period of event time that the rows of the first message with any period reach; None if no message has one.
+        began, until: The earliest and the latest clock of a message, in milliseconds; None and 0 if no message has a
+            clock.
+        first: The last period of event time that the rows of the first message with any period reach; None if no
+            message has one.
         last: The last period that any rows reach.
         ends: Whether the policy's condition holds for a message.
     """
@@ -52,7 +54,9 @@ class OpenEpoch:
             self.last = period if self.last is None else max(period, self.last)
 
     def satisfies(self, policy: Batch, *, lasted: bool) -> bool:
-        """Return whether the epoch may end: it has as many steps, over as long a time, as the policy wants, and the rows allow it.
+        """Return whether the epoch may end.
+
+        It has as many steps, over as long a time, as the policy wants, and the rows allow it.
 
         Args:
             policy: The batch's policy.

@@ -65,7 +65,10 @@ class SinkEnd(Structured):
         yield from (message.payload for messages in self.staged.values() for message in messages)
 
     def lacks(self) -> list[Processor]:
-        """Return all senders if a time waits to leave: facts that must be durable first may need further steps of theirs."""
+        """Return all senders if a time waits to leave.
+
+        Facts that must be durable first may need further steps of theirs.
+        """
         return [sender for _, sender in self.senders] if self.waits else super().lacks()
 
     def prefixes(self) -> list[AnyFrontier]:

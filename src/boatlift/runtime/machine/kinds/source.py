@@ -17,7 +17,9 @@ __all__ = ["SourceEnd"]
 
 
 class SourceEnd(Processor):
-    """A source as the machine knows it: it closes one epoch after the other. Recorded epochs are sent again as they are recorded.
+    """A source as the machine knows it: it closes one epoch after the other.
+
+    Recorded epochs are sent again as they are recorded.
 
     Attributes:
         closing: The source was polled for its next epoch, and has not answered.
@@ -80,7 +82,10 @@ class SourceEnd(Processor):
 
     @property
     def underway(self) -> bool:
-        """Return whether a message of this source waits or is being taken. A batch does not count: its open epoch may wait for long."""
+        """Return whether a message of this source waits or is being taken.
+
+        A batch does not count: its open epoch may wait for long.
+        """
         return any(p.waiting[edge.name] or p.is_taking(edge) for edge, p in self.receivers if not p.vertex.coarse)
 
     def wake(self) -> None:
