@@ -153,7 +153,7 @@ class FlowEngine(MemoryEngine):
         return 1 + (takes[0].number + len(unit)) % len(takes)
 
     def _step(self, unit: str, take: StepInput, state: Any) -> StepResult:
-        taken = [(message.edge, message.time, self._what_came(message.content)) for message in take.inputs]
+        taken = [(message.edge, message.time, self._what_came(message.payload)) for message in take.inputs]
         digest = mix(unit, taken, "" if state is None else self._read(state))
         parts = self.plan.units[unit]
         keeps = parts.aggregate is not None or parts.lookup is not None

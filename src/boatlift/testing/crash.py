@@ -230,6 +230,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from boatlift.api.running import run_plan
     from boatlift.console.programs import OneSession, load_flow
     from boatlift.dataflow import plan
+    from boatlift.runtime.host.options import RunOptions
     from boatlift.runtime.host.progress import Progress
     from boatlift.spark.session.session import DEFAULT_MASTER
     from boatlift.storage.local import LocalStore
@@ -253,7 +254,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if progress.what in ("step", "restore"):
             tracer.pass_by(f"{progress.what}({progress.processor})", "after")
 
-    run_plan(planned, store, spark, available_now=chosen.available_now, on_progress=watch)
+    run_plan(planned, store, spark, RunOptions(available_now=chosen.available_now, on_progress=watch))
 
 
 if __name__ == "__main__":

@@ -78,7 +78,10 @@ def test_an_answer_that_comes_twice_counts_once():
 
 
 def test_what_was_taken_as_it_came_leaves_once_its_order_is_durable():
-    """A merge keeps no state, so that it could be anywhere; but what left in one order must not come again in another."""
+    """A merge keeps no state, so that it could be anywhere.
+
+    But what left in one order must not come again in another.
+    """
     flow = bl.Dataflow("merged")
     one, other = flow.source("one", object()), flow.source("other", object())
     one.merge("both", other).sink("out", object())

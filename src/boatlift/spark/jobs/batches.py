@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import SparkSession
 
-from boatlift.dataflow import Json, LoadsEverything
+from boatlift.dataflow import LoadsEverything
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.jobs.inputs import Inputs
 from boatlift.spark.jobs.planner import StepPlanner
@@ -45,15 +45,15 @@ class Batches:
         self._making = threading.Lock()
         self.one_at_a_time = threading.Lock()
 
-    def recompute(self, unit: str, take: StepInput, cursor: Json | None) -> Sequence[TaskReceipt]:
+    def recompute(self, unit: str, take: StepInput) -> Sequence[TaskReceipt]:
         """Runs a batch.
 
         Args:
             unit: Which.
-            take: The messages of its epoch.
-            cursor: What everything is, if it is given all that there ever was; else None.
+            take: The messages of its epoch, or the cursor of everything that its source ever gave.
         """
-        source, last = self._inputs.source_of(unit), take.inputs[-1].content
+        cursor = take.cursor
+        source, last = self._inputs.source_of(unit), take.inputs[-1].payload
         if cursor is not None:
             assert isinstance(source, LoadsEverything)
             source.verify_everything(cursor)

@@ -72,7 +72,7 @@ class Inputs:
     def positions(self, take: StepInput) -> list[tuple[Source, Json]]:
         """Gives what a step reads from outside, if anything."""
         return [
-            (self._plan.sources[source].source, message.content["position"])
+            (self._plan.sources[source].source, message.payload["position"])
             for source, message in self._from_sources((take,))
         ]
 
@@ -100,7 +100,7 @@ class Inputs:
         if sender in self._plan.sources:
             return self._rows_of_source(spark, sender, messages, reader)
         root = self._units[sender]
-        runs = [run for message in messages for run in runs_of(message.content)]
+        runs = [run for message in messages for run in runs_of(message.payload)]
         files = tuple(str(self.path(run)) for run in runs)
         slots = spark.range(0, max(1, len(files)), 1, max(1, min(len(files), self._slots)))
         weight_field = [StructField(WEIGHT, LongType())] if root.unit.changes_out else []
@@ -111,7 +111,7 @@ class Inputs:
         self, spark: SparkSession, name: str, messages: Sequence[Message], reader: str
     ) -> tuple[DataFrame, int]:
         source = self._plan.sources[name].source
-        positions = [message.content["position"] for message in messages]
+        positions = [message.payload["position"] for message in messages]
         weight = sum(map(source.weigh, positions))
         if isinstance(source, CountsInTasks):
             return self._counted(spark, name, messages, reader, ordinals=False), weight
@@ -133,7 +133,7 @@ class Inputs:
     ) -> DataFrame:
         source = self._plan.sources[name].source
         assert isinstance(source, CountsInTasks)
-        positions = [message.content["position"] for message in messages]
+        positions = [message.payload["position"] for message in messages]
         folders = [self._readings.folder(reader, name, message.time) for message in messages]
         return source.load_counted(spark, positions, folders, ordinals=ordinals)
 
@@ -143,7 +143,7 @@ class Inputs:
         source = self._plan.sources[name].source
         assert isinstance(source, LoadsWhenTold)
         folder = self._readings.folder(unit, name, message.time) if isinstance(source, CountsInTasks) else ""
-        return source.words_for(message.content["position"], folder)
+        return source.words_for(message.payload["position"], folder)
 
     def verify_recorded(self, takes: Sequence[StepInput]) -> None:
         """Proves that what recorded steps read is what it was.
@@ -153,7 +153,7 @@ class Inputs:
         """
         for source, message in self._from_sources(takes):
             if message.time <= self._recorded[source]:
-                self._plan.sources[source].source.verify(message.content["position"])
+                self._plan.sources[source].source.verify(message.payload["position"])
 
     def verify(self, reader: str, takes: Sequence[StepInput]) -> None:
         """Proves that what was read is what the positions name: only if files are the same after the job did Spark read those.
@@ -163,7 +163,7 @@ class Inputs:
         """
         for name, message in self._from_sources(takes):
             source = self._plan.sources[name].source
-            source.verify(message.content["position"])
+            source.verify(message.payload["position"])
             if isinstance(source, CountsInTasks):
                 self._readings.compare(reader, name, message.time, source)
 
@@ -182,4 +182,4 @@ class Inputs:
 def content_of(take: StepInput) -> Any:
     """Gives the content of a step that takes one message."""
     (message,) = take.inputs
-    return message.content
+    return message.payload
