@@ -5,12 +5,13 @@ from boatlift.dataflow import Dataflow, plan
 from boatlift.runtime.graph import program_of
 from boatlift.runtime.host.batch_timers import BatchTimers
 from boatlift.runtime.machine import events
+from support.any_connector import ANY
 from support.machine_driver import Driver
 
 
 def driver_of(policy, epochs, **options):
     flow = Dataflow("flow")
-    flow.source("rows", None).recompute("fit", lambda df: df, over="batch", policy=policy).sink("out", None)
+    flow.source("rows", ANY).recompute("fit", lambda df: df, over="batch", policy=policy).sink("out", ANY)
     planned = plan(flow)
     driver = Driver(program_of(planned), epochs=epochs, ended=False, clock=lambda time: 1000 * time, **options)
     driver.go()

@@ -60,7 +60,7 @@ class RawPayload:
         """Gives rows: the messages as they are."""
         return messages
 
-    def explain_failure(self, text: str) -> Exception | None:
+    def diagnose(self, text: str) -> Exception | None:
         """Knows of nothing that could fail."""
 
 
@@ -125,7 +125,7 @@ class JsonPayload:
             columns.append(F.when(dead, F.coalesce(text, F.lit(""))).alias(DEAD_LETTER))
         return rows.select(*columns, _POSITION, *([ORDINAL] if ordinals else []))
 
-    def explain_failure(self, text: str) -> Exception | None:
+    def diagnose(self, text: str) -> Exception | None:
         """Knows the row that did not parse."""
         _, found, rest = text.partition("[BAD_ROW] ")
         return DataError("BAD_ROW", rest.splitlines()[0].split(" SQLSTATE")[0]) if found else None

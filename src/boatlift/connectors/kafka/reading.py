@@ -20,7 +20,7 @@ from boatlift.dataflow.columns import ORDINAL
 from boatlift.dataflow.contracts import Reading
 from boatlift.spark.tasks.parameters import guarded, job_parameters
 
-__all__ = ["ReadRanges", "Share", "divided", "read_notes", "words_for"]
+__all__ = ["ReadRanges", "Share", "divided", "parameters_for", "read_notes"]
 
 ROWS_AT_ONCE = 1 << 14
 """Rows that are given to Spark at once, more or less."""
@@ -106,7 +106,7 @@ class ReadRanges:
         return rows if ordinal is None else _with_ordinal(rows, ordinal)
 
 
-def words_for(shares: Sequence[Share]) -> bytes:
+def parameters_for(shares: Sequence[Share]) -> bytes:
     """Says what a task is to read."""
     return msgspec.msgpack.encode(shares)
 

@@ -27,7 +27,16 @@ from boatlift.connectors.kafka.ledger_topic import LedgerTopic
 from boatlift.connectors.kafka.ownership import foreign, refuse_another
 from boatlift.connectors.kafka.topics import Topics
 from boatlift.connectors.kafka.writer import Writer
-from boatlift.dataflow.contracts import Committed, Delivery, Json, Outcome, SinkContext, Staged, Stager
+from boatlift.dataflow.contracts import (
+    Committed,
+    Delivery,
+    Json,
+    Outcome,
+    SinkCapabilities,
+    SinkContext,
+    Staged,
+    Stager,
+)
 from boatlift.errors import DataError, DivergedError, Finding, InvalidError, UnavailableError
 from boatlift.spark.tasks.staging import read_pieces
 
@@ -133,14 +142,14 @@ class KafkaSink:
         self._sure = False
         self._at: Callable[[str], None] = lambda _moment: None
 
-    def tell(self, at: Callable[[str], None]) -> None:
-        """Has a function called when a writer's transaction has everything in it (`written`), and when it is over (`committed`)."""
-        self._at = at
-
     @property
-    def parts(self) -> int:
-        """Each writer's part of a step is a transaction."""
-        return self._count
+    def capabilities(self) -> SinkCapabilities:
+        """Each writer's part of a step is a transaction of its own."""
+        return SinkCapabilities(parts=self._count, crash_points=self)
+
+    def announce(self, moment: Callable[[str], None]) -> None:
+        """Call a function when a writer's transaction has all its messages (`written`), and when it ended (`committed`)."""
+        self._at = moment
 
     def describe(self) -> Json:
         """Tells kind, place and options."""

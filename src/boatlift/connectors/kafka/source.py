@@ -12,7 +12,7 @@ from boatlift.connectors.kafka.group_offsets import GroupOffsets
 from boatlift.connectors.kafka.offsets import Found, advanced, ranges_of, taken_next
 from boatlift.connectors.kafka.payload import Payload, payload_of
 from boatlift.connectors.kafka.topics import Partition, Topics
-from boatlift.dataflow.contracts import Delivery, Json, Reading
+from boatlift.dataflow.contracts import Delivery, Json, Reading, SourceCapabilities
 from boatlift.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -132,6 +132,17 @@ class KafkaSource:
         self._committing = None if group is None else GroupOffsets(access, group)
         self._ends: Mapping[Partition, int] | None = None
 
+    @property
+    def capabilities(self) -> SourceCapabilities:
+        """Messages may be deleted or compacted, so tasks digest them, and there is no reading of everything again."""
+        return SourceCapabilities(
+            reads_many_steps=self,
+            coalesces_backlog=self,
+            digests_on_read=self,
+            parameterized_read=self,
+            names_input=self,
+        )
+
     def describe(self) -> Json:
         """Tells topics and what rows are made of messages; where the cluster is may change."""
         return {
@@ -172,13 +183,13 @@ class KafkaSource:
 
     def load(self, spark: SparkSession, position: Json) -> DataFrame:
         """Reads the rows of a position."""
-        return self.load_counted(spark, [position], [""], ordinals=False)
+        return self.load_digested(spark, [position], [""], ordinals=False)
 
     def load_together(self, spark: SparkSession, positions: Sequence[Json]) -> DataFrame:
         """Reads the rows of several positions."""
-        return self.load_counted(spark, positions, [""] * len(positions), ordinals=True)
+        return self.load_digested(spark, positions, [""] * len(positions), ordinals=True)
 
-    def load_counted(
+    def load_digested(
         self, spark: SparkSession, positions: Sequence[Json], folders: Sequence[str], *, ordinals: bool
     ) -> DataFrame:
         """Reads the rows of positions in tasks of about as many offsets each."""
@@ -193,18 +204,18 @@ class KafkaSource:
         tasks = divided(steps, max(1, min(most, offsets // TASK_OFFSETS)))
         return self._read(spark, tasks, ordinals=ordinals)
 
-    def load_when_told(self, spark: SparkSession) -> DataFrame:
+    def load_parameterized(self, spark: SparkSession) -> DataFrame:
         """Reads the ranges that a task is told."""
         return self._read(spark, None, ordinals=False)
 
-    def words_for(self, position: Json, folder: str) -> bytes | None:
+    def parameters_for(self, position: Json, folder: str) -> bytes | None:
         """Tells the ranges of a position, if they are small."""
-        from boatlift.connectors.kafka.reading import Share, words_for
+        from boatlift.connectors.kafka.reading import Share, parameters_for
 
         ranges = ranges_of(position)
         if sum(each.end - each.start for each in ranges) >= 2 * TASK_OFFSETS:
             return None
-        return words_for([Share(each, None, folder) for each in ranges])
+        return parameters_for([Share(each, None, folder) for each in ranges])
 
     def _read(self, spark: SparkSession, tasks: tuple[tuple[Share, ...], ...] | None, *, ordinals: bool) -> DataFrame:
         from boatlift.connectors.kafka.reading import ReadRanges
@@ -222,7 +233,7 @@ class KafkaSource:
 
         return read_notes(folder)
 
-    def weigh(self, position: Json) -> int:
+    def size_bytes(self, position: Json) -> int:
         """Guesses some bytes an offset."""
         return sum(each.end - each.start for each in ranges_of(position)) * MESSAGE_BYTES
 
@@ -233,9 +244,9 @@ class KafkaSource:
             for each in ranges_of(position)
         )
 
-    def explain_failure(self, position: Json, text: str) -> Exception | None:  # noqa: ARG002
+    def diagnose(self, position: Json, text: str) -> Exception | None:  # noqa: ARG002
         """Knows rows that do not parse; other failures of reading come as errors of ours."""
-        return self._payload.explain_failure(text)
+        return self._payload.diagnose(text)
 
     def acknowledge(self, position: Json) -> None:
         """Commits the ends of a position's ranges at the consumer group, if there is one."""

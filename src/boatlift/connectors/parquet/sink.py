@@ -15,7 +15,16 @@ from boatlift.connectors.parquet.folder import StepFolder, io_errors
 from boatlift.connectors.parquet.identity import FolderIdentity
 from boatlift.connectors.parquet.owner import OwnedFolder
 from boatlift.dataflow.columns import WEIGHT
-from boatlift.dataflow.contracts import Committed, Delivery, Json, Outcome, SinkContext, Staged, Stager
+from boatlift.dataflow.contracts import (
+    Committed,
+    Delivery,
+    Json,
+    Outcome,
+    SinkCapabilities,
+    SinkContext,
+    Staged,
+    Stager,
+)
 from boatlift.errors import DataError, DivergedError, FencedError, Finding, InvalidError, UnavailableError
 from boatlift.paths import refuse_url
 from boatlift.spark.tasks.staging import ArrowStager, read_pieces
@@ -72,6 +81,11 @@ class ParquetSink:
         self._context: SinkContext | None = None
         self._held = -1
         self._failed: str | None = None
+
+    @property
+    def capabilities(self) -> SinkCapabilities:
+        """A step is one link of one file."""
+        return SinkCapabilities()
 
     def describe(self) -> Json:
         """Tells kind, place and options."""

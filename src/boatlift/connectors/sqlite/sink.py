@@ -20,7 +20,16 @@ from typing import TYPE_CHECKING, Literal
 
 from boatlift.connectors.kit.user_columns import user_columns
 from boatlift.connectors.sqlite.database import Database
-from boatlift.dataflow.contracts import Committed, Delivery, Json, Outcome, SinkContext, Staged, Stager
+from boatlift.dataflow.contracts import (
+    Committed,
+    Delivery,
+    Json,
+    Outcome,
+    SinkCapabilities,
+    SinkContext,
+    Staged,
+    Stager,
+)
 from boatlift.errors import DataError, DivergedError, FencedError, Finding, InvalidError, UnavailableError
 from boatlift.paths import refuse_url
 from boatlift.spark.tasks.staging import ArrowStager, read_pieces
@@ -91,6 +100,11 @@ class SqliteSink:
         self._database = Database(path, lock_timeout, filesystem or RealFileSystem())
         self._context: SinkContext | None = None
         self._table: KeyedTable | None = None
+
+    @property
+    def capabilities(self) -> SinkCapabilities:
+        """A step is one transaction."""
+        return SinkCapabilities()
 
     def describe(self) -> Json:
         """Tells kind, place and options."""
