@@ -24,9 +24,10 @@ from boatlift.connectors.kafka.difference import difference
 from boatlift.connectors.kafka.encoding import MessageStager, message_stager
 from boatlift.connectors.kafka.ledger import FORMAT, Claimed, Ledger, Written
 from boatlift.connectors.kafka.ledger_topic import LedgerTopic
-from boatlift.connectors.kafka.ownership import foreign, refuse_another
+from boatlift.connectors.kafka.ownership import decisions_of, refuse_another
 from boatlift.connectors.kafka.topics import Topics
 from boatlift.connectors.kafka.writer import Writer
+from boatlift.connectors.kit.step_ledger import Decision, StepLedger
 from boatlift.dataflow.contracts import (
     Committed,
     Delivery,
@@ -37,7 +38,7 @@ from boatlift.dataflow.contracts import (
     Staged,
     Stager,
 )
-from boatlift.errors import DataError, DivergedError, Finding, InvalidError, UnavailableError
+from boatlift.errors import DataError, Finding, InvalidError
 from boatlift.spark.tasks.staging import read_pieces
 
 if TYPE_CHECKING:
@@ -198,21 +199,16 @@ class KafkaSink:
 
     def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
         """Has every writer write what it has not written of a step yet, or compares the step with what the ledger says."""
-        context = self._opened
+        context, now, decided = self._opened, Committed(step, rows, digest), self._decisions
         if not self._sure:
             self._check_owner()
-            raise UnavailableError("SINK_FAILED", f"{self._place} failed before: mend it, then run again")
-        if step <= self._ledger.whole():
+            raise decided.failed_before()
+        if decided.decide(step, self._ledger.whole()) is Decision.COMPARE:
             self._check_owner()
-            self._compare(step, rows, digest, staged)
-            logger.info("step %s is in %s already: compared and dropped", step, self._place)
+            self._compare(now, staged)
+            logger.info("step %s is in %s already: compared and dropped", step, decided.place)
             return Outcome.DROPPED
-        if step != self._ledger.whole() + 1:
-            held = self._ledger.whole()
-            raise DataError(
-                "SINK_GAP", f"{self._place} holds steps up to {held}, but was handed step {step}: restore the topic"
-            )
-        self._compare(step, rows, digest, staged)  # of which some writers may have theirs
+        self._compare(now, staged)  # of which some writers may have committed their parts
         count = self._ledger.writers_of(step) or self._count
         records = [Written(number, count, step, rows, digest, context.token) for number in range(count)]
         self._write([record for record in records if not self._ledger.holds(record)], rows, staged)
@@ -269,7 +265,7 @@ class KafkaSink:
         if ledger.claim is not None:
             refuse_another(ledger.claim, self._opened, (self._topic, topic_id), self._shape)
         elif self._topics.has_rows(self._topic):
-            raise foreign(self._topic, "has rows that this sink did not write")
+            raise self._decisions.foreign("has rows that this sink did not write")
 
     def _check_owner(self) -> None:
         """Makes sure that nobody has claimed the sink since: nothing was written to the ledger but what this one knows of.
@@ -288,32 +284,27 @@ class KafkaSink:
         return self._context
 
     @property
-    def _place(self) -> str:
-        return f"topic {self._topic}"
+    def _decisions(self) -> StepLedger:
+        return decisions_of(self._opened, self._topic)
 
     # -- a step -------------------------------------------------------------------------------------------------------
 
-    def _compare(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> None:
-        held = self._ledger.of_step(step)
-        if held is None and step <= self._ledger.whole():
-            logger.warning("step %s is too old to be compared with what %s holds", step, self._place)
-        if held is not None and (held.rows, held.digest) != (rows, digest):
-            raise DivergedError(
-                "DIVERGED",
-                f"{self._place} holds step {step} with {held.rows} rows and digest {held.digest}, but now it has {rows} rows and digest {digest}: "
-                f"{self._difference(held, rows, staged)}something before this sink is not deterministic",
-            )
+    def _compare(self, now: Committed, staged: Sequence[Staged]) -> None:
+        """Compare a step with its record, if there is one: the ledger forgets old steps."""
+        record = self._ledger.of_step(now.step)
+        if record is not None:
+            held = Committed(record.step, record.rows, record.digest)
+            self._decisions.compare(now, held, partial(self._difference, record, now.rows, staged))
+        elif now.step <= self._ledger.whole():
+            logger.warning("step %s is too old to be compared with what %s holds", now.step, self._decisions.place)
 
     def _difference(self, held: Written, rows: int, staged: Sequence[Staged]) -> str:
-        """Tells how the newest step differs from the topic; others have some behind them."""
+        """Return how the newest step differs from the topic; empty for others, which have later steps behind them."""
         if held.step != self._ledger.whole():
             return ""
         parts = [steps[held.step] for steps in self._ledger.written.values() if held.step in steps]
         begins = {n: min(part.begins.get(n, 0) for part in parts) for part in parts for n in part.begins}
-        try:
-            return f"{difference(self._topics, self._topic, begins, read_pieces(rows, staged))}; "
-        except Exception as error:  # noqa: BLE001 - that they differ is what is to be told
-            return f"which row differs cannot be told ({error}); "
+        return difference(self._topics, self._topic, begins, read_pieces(rows, staged))
 
     def _write(self, records: Sequence[Written], rows: int, staged: Sequence[Staged]) -> None:
         """Has each writer of a record write its part, at the same time; a large step in tasks.
