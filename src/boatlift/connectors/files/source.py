@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from boatlift.connectors.files.listing import KnownDigests, Listing, digest_of, folded
-from boatlift.connectors.kit.declared_columns import Columns, columns_of, struct_of
+from boatlift.connectors.kit import Columns, columns_of, struct_of
 from boatlift.dataflow.columns import ORDINAL
 from boatlift.dataflow.contracts import Delivery, Json, SourceCapabilities
 from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from boatlift.connectors.kafka.offsets import Range
-from boatlift.connectors.kit.differences import told
+from boatlift.connectors.kit import difference_of_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,7 +27,7 @@ def difference(topics: Topics, topic: str, begins: Mapping[int, int], now: Seque
         begins: Partition to where it begins, at the latest.
         now: As it came out again.
     """
-    from boatlift.connectors.kafka.encoding import KEY, VALUE
+    from boatlift.connectors.kafka.columns import KEY, VALUE
     from boatlift.connectors.kafka.fetching import messages_in
 
     ends = topics.ends_asked(topic)()
@@ -43,7 +43,7 @@ def difference(topics: Topics, topic: str, begins: Mapping[int, int], now: Seque
         for key, value in zip(piece.column(KEY).to_pylist(), piece.column(VALUE).to_pylist(), strict=True)
     ]
     only_held, only_now = _without(held, again), _without(again, held)
-    return told(next(iter(only_held), None), next(iter(only_now), None))
+    return difference_of_rows(next(iter(only_held), None), next(iter(only_now), None))
 
 
 def _shown(key: bytes | None, value: bytes | None) -> dict[str, Any]:

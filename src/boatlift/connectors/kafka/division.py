@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from boatlift.connectors.kafka.encoding import GROUP, KEY, VALUE
+from boatlift.connectors.kafka.columns import GROUP, KEY, VALUE
 from boatlift.errors import InvalidError
 
 __all__ = ["GROUPS", "groups_of", "part_of"]

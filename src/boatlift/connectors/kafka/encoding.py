@@ -6,18 +6,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from boatlift.connectors.kit.user_columns import user_columns
+from boatlift.connectors.kafka.columns import GROUP, HEADERS, KEY, VALUE
+from boatlift.connectors.kit import ArrowStager, user_columns
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.dataflow.contracts import SinkContext, Staged
 from boatlift.errors import InvalidError
-from boatlift.spark.tasks.staging import ArrowStager
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["GROUP", "HEADERS", "KEY", "VALUE", "MessageStager", "message_stager"]
-
-KEY, VALUE, HEADERS, GROUP = "key", "value", "headers", "_group"
+__all__ = ["MessageStager", "message_stager"]
 
 
 @dataclass(frozen=True, slots=True)

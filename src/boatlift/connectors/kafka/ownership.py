@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from boatlift.connectors.kafka.ledger import FORMAT, Claimed
-from boatlift.connectors.kit.step_ledger import StepLedger, fenced
+from boatlift.connectors.kit import StepLedger, fenced
 from boatlift.dataflow.contracts import SinkContext
 from boatlift.errors import DataError
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from boatlift.connectors.kit.declared_columns import columns_of, struct_of
+from boatlift.connectors.kit import columns_of, struct_of
 from boatlift.dataflow.columns import ORDINAL
 from boatlift.dataflow.contracts import Json
 from boatlift.errors import DataError, InvalidError

@@ -16,9 +16,9 @@ from boatlift.connectors.kafka.access import Access
 from boatlift.connectors.kafka.fetching import messages_in
 from boatlift.connectors.kafka.messages import Digest, Rows
 from boatlift.connectors.kafka.offsets import BLOCK, Range, blocks_of
+from boatlift.connectors.kit.tasks import guarded, job_parameters
 from boatlift.dataflow.columns import ORDINAL
 from boatlift.dataflow.contracts import Reading
-from boatlift.spark.tasks.parameters import guarded, job_parameters
 
 __all__ = ["ReadRanges", "Share", "divided", "parameters_for", "read_notes"]
 

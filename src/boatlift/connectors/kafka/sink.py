@@ -27,7 +27,7 @@ from boatlift.connectors.kafka.ledger_topic import LedgerTopic
 from boatlift.connectors.kafka.ownership import decisions_of, refuse_another
 from boatlift.connectors.kafka.topics import Topics
 from boatlift.connectors.kafka.writer import Writer
-from boatlift.connectors.kit.step_ledger import Decision, StepLedger
+from boatlift.connectors.kit import Decision, StepLedger, read_pieces
 from boatlift.dataflow.contracts import (
     Committed,
     Delivery,
@@ -39,7 +39,6 @@ from boatlift.dataflow.contracts import (
     Stager,
 )
 from boatlift.errors import DataError, Finding, InvalidError
-from boatlift.spark.tasks.staging import read_pieces
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

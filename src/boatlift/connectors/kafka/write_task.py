@@ -15,10 +15,10 @@ from boatlift.connectors.kafka.division import part_of
 from boatlift.connectors.kafka.ledger import Written
 from boatlift.connectors.kafka.ownership import refuse_newer
 from boatlift.connectors.kafka.writer import Writer
+from boatlift.connectors.kit import read_pieces
+from boatlift.connectors.kit.tasks import guarded
 from boatlift.dataflow.contracts import Staged
 from boatlift.errors import InvalidError, UnavailableError, from_text
-from boatlift.spark.tasks.parameters import guarded
-from boatlift.spark.tasks.staging import read_pieces
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,7 +13,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, TypeVar
 
 from boatlift.connectors.kafka.access import PATIENCE, Access, Complaints, logger
-from boatlift.connectors.kafka.encoding import HEADERS, KEY, VALUE
+from boatlift.connectors.kafka.columns import HEADERS, KEY, VALUE
 from boatlift.connectors.kafka.ledger import Claimed, Ledger, Written, encoded
 from boatlift.connectors.kafka.ledger_topic import LedgerTopic
 from boatlift.connectors.kafka.refusals import is_of_fencing, of_asking

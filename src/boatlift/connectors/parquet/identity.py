@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from boatlift.connectors.kit.step_ledger import of_another_store
+from boatlift.connectors.kit import of_another_store
 from boatlift.errors import DataError
 
 __all__ = ["FORMAT", "FolderIdentity"]

@@ -20,7 +20,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from boatlift.connectors.kit.step_ledger import fenced
+from boatlift.connectors.kit import fenced
 from boatlift.connectors.parquet.folder import StepFolder
 from boatlift.connectors.parquet.identity import FolderIdentity
 from boatlift.errors import FencedError

@@ -10,8 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from boatlift.connectors.kit.step_ledger import Decision, StepLedger
-from boatlift.connectors.kit.user_columns import user_columns
+from boatlift.connectors.kit import ArrowStager, Decision, StepLedger, read_pieces, user_columns
 from boatlift.connectors.parquet.folder import StepFolder, io_errors
 from boatlift.connectors.parquet.identity import FolderIdentity
 from boatlift.connectors.parquet.owner import OwnedFolder
@@ -28,7 +27,6 @@ from boatlift.dataflow.contracts import (
 )
 from boatlift.errors import DataError, Finding, InvalidError, UnavailableError
 from boatlift.paths import refuse_url
-from boatlift.spark.tasks.staging import ArrowStager, read_pieces
 from boatlift.storage.filesystem import FileSystem, RealFileSystem
 
 if TYPE_CHECKING:
@@ -195,7 +193,7 @@ class ParquetSink:
         return record
 
     def _compare(self, now: Committed, staged: Sequence[Staged]) -> Outcome:
-        from boatlift.connectors.kit.differences import first_difference
+        from boatlift.connectors.kit import first_difference
         from boatlift.connectors.parquet.step_file import read_rows
 
         def difference() -> str:

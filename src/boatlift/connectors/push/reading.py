@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from boatlift.spark.tasks.parameters import guarded, job_parameters
+from boatlift.connectors.kit.tasks import guarded, job_parameters
 from boatlift.storage.input_log import rows_in
 
 __all__ = ["Piece", "ReadPushes", "divided", "parameters_for"]

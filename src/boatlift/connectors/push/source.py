@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
-from boatlift.connectors.kit.declared_columns import columns_of, struct_of
+from boatlift.connectors.kit import columns_of, struct_of
 from boatlift.connectors.push.push_token import PushToken, token_of
 from boatlift.connectors.push.steps import PushedSteps
 from boatlift.dataflow.contracts import Json, Receipt, SourceCapabilities

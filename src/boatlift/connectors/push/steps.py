@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from boatlift.connectors.kit.declared_columns import columns_of, struct_of
+from boatlift.connectors.kit import columns_of, struct_of
 from boatlift.dataflow.contracts import Delivery, Json
 from boatlift.errors import DataError, InvalidError
 from boatlift.storage.input_log import InputLog

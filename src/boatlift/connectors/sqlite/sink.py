@@ -19,8 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from boatlift.connectors.kit.step_ledger import Decision, StepLedger
-from boatlift.connectors.kit.user_columns import user_columns
+from boatlift.connectors.kit import ArrowStager, Decision, StepLedger, read_pieces, user_columns
 from boatlift.connectors.sqlite.database import Database
 from boatlift.dataflow.contracts import (
     Committed,
@@ -34,7 +33,6 @@ from boatlift.dataflow.contracts import (
 )
 from boatlift.errors import DataError, Finding, InvalidError
 from boatlift.paths import refuse_url
-from boatlift.spark.tasks.staging import ArrowStager, read_pieces
 from boatlift.storage.filesystem import FileSystem, RealFileSystem
 
 if TYPE_CHECKING:
