@@ -63,6 +63,6 @@ def _refuse_duplicates(parts: Sequence[pa.Table]) -> None:
     key = counts.filter(pc.greater(counts.field("counts"), 1))[0]["values"].as_py()
     raise InvalidError(
         "DUPLICATE_KEY",
-        f"two rows of one step have the key {key!r}, and only one can be the newest: aggregate by that key, or add columns to "
-        "it",
+        f"two rows of one step have the key {key!r}, and only one can be the newest: aggregate by that key, or add "
+        "columns to it",
     )

@@ -124,8 +124,8 @@ def message_stager(
         if VALUE not in named or not named.keys() <= {KEY, VALUE, HEADERS}:
             raise InvalidError(
                 "SCHEMA_MISMATCH",
-                f"rows of format 'raw' have the column value, and perhaps key and headers, not {', '.join(named)}: rename "
-                "them, or choose format='json'",
+                f"rows of format 'raw' have the column value, and perhaps key and headers, not {', '.join(named)}: "
+                "rename them, or choose format='json'",
             )
         for name in named.keys() - {HEADERS}:
             if named[name] not in (pa.binary(), pa.string()):

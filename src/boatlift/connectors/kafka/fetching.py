@@ -1,8 +1,8 @@
 """Reading ranges of partitions with librdkafka's consumer.
 
-A client takes 15 ms to connect, five times as long as the messages of a small step take to come. So a process keeps idle
-clients and uses them again. What a client remembers of a cluster (the leaders of partitions, the ids of topics) may be out
-of date by then, so a range that an old client cannot read at once is read by a new one.
+A client takes 15 ms to connect, five times as long as the messages of a small step take to come. So a process keeps
+idle clients and uses them again. What a client remembers of a cluster (the leaders of partitions, the ids of topics)
+may be out of date by then, so a range that an old client cannot read at once is read by a new one.
 """
 
 from __future__ import annotations
@@ -136,7 +136,8 @@ def _read(
             most = sum(ranges[i].end - following[i] for i in left)
             some = consumer.consume(min(TAKE_AT_ONCE, most), POLL_SECONDS)
             if not some:
-                # Markers move the position. Where only aborted rows are left, only the end of the partition is reported.
+                # Markers move the position. Where only aborted rows are left, only the end of the partition is
+                # reported.
                 for position in consumer.position(list(left.values())):
                     i = index[position.topic, position.partition]
                     if position.offset > following[i]:

@@ -1,4 +1,4 @@
-"""Offsets that are committed at a consumer group, so that ordinary tools show the lag. No part of Boatlift reads them."""
+"""Offsets that are committed at a consumer group, so that ordinary tools show the lag. Boatlift never reads them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The records of a sink's ledger: the owner of the sink, and the steps that each writer has committed.
 
-The ledger is a compacted topic of the sink's own, with a partition for each writer. A writer's record of a step is in the
-transaction of the step's rows, so both are there or neither is. Records are JSON. A record's key is `claim` or the step
-modulo `SLOTS`. Every partition has a claim, so that each writer finds the owner in its own partition. Compaction keeps the
-last `SLOTS` steps of each writer.
+The ledger is a compacted topic of the sink's own, with a partition for each writer. A writer's record of a step is in
+the transaction of the step's rows, so both are there or neither is. Records are JSON. A record's key is `claim` or the
+step modulo `SLOTS`. Every partition has a claim, so that each writer finds the owner in its own partition. Compaction
+keeps the last `SLOTS` steps of each writer.
 """
 
 from __future__ import annotations

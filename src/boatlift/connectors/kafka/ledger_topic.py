@@ -76,8 +76,8 @@ class LedgerTopic:
         """Read the ledger.
 
         Args:
-            settled: Whether to wait until all transactions in it are committed or aborted: one that ended a moment ago may
-                still look open.
+            settled: Whether to wait until all transactions in it are committed or aborted: one that ended a moment ago
+                may still look open.
             writers: The writers whose parts to read; None: all.
 
         Raises:

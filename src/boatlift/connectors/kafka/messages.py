@@ -89,7 +89,7 @@ class Rows:
 
 
 def _positions(topic: str, partition: int, offsets: np.ndarray) -> np.ndarray:
-    """Hash the places of rows (the finaliser of SplitMix64): one to one within a partition, and very likely among all."""
+    """Hash the places of rows by the finaliser of SplitMix64: one to one in a partition, and very likely among all."""
     begin = xxhash.xxh3_64_intdigest(f"{partition}/{topic}".encode())
     mixed = offsets.astype(np.uint64) + np.uint64(begin)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):

@@ -1,10 +1,10 @@
 """Positions and cursors of topics: which offsets a step takes. Pure.
 
-A position is `{"ranges": [{"topic", "id", "number", "partition", "start", "end"}, …]}`: end excluded, and in order. `id`
-tells a topic from another of the same name; `number` is the order in which topics were seen. `skipped` beside `start`
-counts offsets that were lost before it. A cursor is `{"topics": {topic: {"id", "number", "next": {partition: offset}}},
-"began"}`. `began` says whether there was a first step: its position records where partitions begin, unless they begin with
-their first available offset.
+A position is `{"ranges": [{"topic", "id", "number", "partition", "start", "end"}, …]}`: end excluded, and in order.
+`id` tells a topic from another of the same name; `number` is the order in which topics were seen. `skipped` beside
+`start` counts offsets that were lost before it. A cursor is `{"topics": {topic: {"id", "number", "next": {partition:
+offset}}}, "began"}`. `began` says whether there was a first step: its position records where partitions begin, unless
+they begin with their first available offset.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from boatlift.errors import DataError
 __all__ = ["BLOCK", "Found", "Range", "advanced", "blocks_of", "ranges_of", "shares", "taken_next"]
 
 BLOCK = 1 << 16
-"""Offsets are digested in blocks that begin at multiples of this, so that digests do not depend on the division into tasks."""
+"""Offsets are digested in blocks that begin at multiples of this: digests do not depend on the division into tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +133,8 @@ def _refuse_lost_topics(cursor: Json, found: Sequence[Found]) -> None:
         if ids[name] != topic["id"]:
             raise DataError(
                 "INPUT_CHANGED",
-                f"topic {name} was deleted and made again (its id was {topic['id']} and is {ids[name]}), so its rows are gone: "
-                "begin with a new store",
+                f"topic {name} was deleted and made again (its id was {topic['id']} and is {ids[name]}), so its rows "
+                "are gone: begin with a new store",
             )
         for partition in topic["next"]:
             if (name, partition) not in partitions:
@@ -146,19 +146,20 @@ def _refuse_loss(each: Found, following: int, *, fail: bool) -> None:
         raise DataError(
             "INPUT_MISSING",
             f"topic {each.topic}, partition {each.partition}, ends with offset {each.high - 1}, but offsets up to "
-            f"{following - 1} were taken, so the cluster has lost some: to go on with new rows, set fail_on_data_loss=False",
+            f"{following - 1} were taken, so the cluster has lost some: to go on with new rows, set "
+            "fail_on_data_loss=False",
         )
     if fail:
         raise DataError(
             "INPUT_MISSING",
-            f"offsets {following} to {each.low - 1} of topic {each.topic}, partition {each.partition}, were deleted before "
-            "they were taken: keep topics longer; to go on without them, and record how many were skipped, set "
+            f"offsets {following} to {each.low - 1} of topic {each.topic}, partition {each.partition}, were deleted "
+            "before they were taken: keep topics longer; to go on without them, and record how many were skipped, set "
             "fail_on_data_loss=False",
         )
 
 
 def shares(available: Sequence[int], limit: int) -> list[int]:
-    """Divide a limit in proportion to available offsets; each partition with any gets one, as far as the limit reaches."""
+    """Divide a limit in proportion to available offsets; each partition with any gets one, if the limit suffices."""
     total = sum(available)
     if total <= limit:
         return list(available)

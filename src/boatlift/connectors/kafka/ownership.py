@@ -53,8 +53,8 @@ def refuse_another(claim: Claimed, context: SinkContext, topic: tuple[str, str],
     if claim.topic[1] != topic_id:
         raise DataError(
             "SINK_DAMAGED",
-            f"topic {name} was deleted and made again after steps were written to it: begin with a new store and another "
-            "topic",
+            f"topic {name} was deleted and made again after steps were written to it: begin with a new store and "
+            "another topic",
         )
     ledger.refuse_newer_owner(claim.token)
 

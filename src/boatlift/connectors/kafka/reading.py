@@ -26,7 +26,7 @@ ROWS_AT_ONCE = 1 << 14
 """About how many rows a batch for Spark has."""
 
 SMALL = 1 << 14
-"""Ranges with at most so many offsets in all are read at once, with one client: the requests take most of their time."""
+"""Ranges with at most so many offsets in all are read at once, by one client: their requests take most of the time."""
 
 
 class _Note(msgspec.Struct, frozen=True, array_like=True):

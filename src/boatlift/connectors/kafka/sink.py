@@ -2,12 +2,12 @@
 
 One or more *writers* write a step, each in a transaction of its own together with its record in the sink's ledger
 (`ledger`). On resume the ledger says which steps are there. If some writers have committed their parts of a step, the
-others write theirs. A row's key decides its writer, and the number of writers changes only between steps: so the order per
-key is kept.
+others write theirs. A row's key decides its writer, and the number of writers changes only between steps: so the order
+per key is kept.
 
-**Fencing.** `open` takes over every writer's transactional id, which ends the open transactions of an older owner. Then it
-reads the ledger, and stops if a newer owner has claimed the sink. Then it claims the sink. A fenced owner takes the ids
-over again; it finds the newer claim, or goes on if there is none.
+**Fencing.** `open` takes over every writer's transactional id, which ends the open transactions of an older owner. Then
+it reads the ledger, and stops if a newer owner has claimed the sink. Then it claims the sink. A fenced owner takes the
+ids over again; it finds the newer claim, or goes on if there is none.
 """
 
 from __future__ import annotations
@@ -67,18 +67,19 @@ def sink(
     Args:
         servers: `host:port`, several separated by commas.
         topic: The topic; it must exist, and belongs to this sink alone.
-        key: The column of the messages' keys, or several columns (then the key is a JSON object of them); None: messages
-            have no key. Messages land in the partition in which Java's producer would put them.
-        format: `json`: a value is an object of all columns. `raw`: rows have `value` and perhaps `key` and `headers`, which
-            are sent as they are.
-        rows: `append`: only rows that never change. `upsert`: a row replaces the earlier one of its key, and a deletion is a
-            message without a value (a tombstone), so that a compacted topic holds the newest rows. `changelog`: every
-            change, with its weight (`1` or `-1`) in the header `weight`.
+        key: The column of the messages' keys, or several columns (then the key is a JSON object of them); None:
+            messages have no key. Messages land in the partition in which Java's producer would put them.
+        format: `json`: a value is an object of all columns. `raw`: rows have `value` and perhaps `key` and `headers`,
+            which are sent as they are.
+        rows: `append`: only rows that never change. `upsert`: a row replaces the earlier one of its key, and a deletion
+            is a message without a value (a tombstone), so that a compacted topic holds the newest rows. `changelog`:
+            every change, with its weight (`1` or `-1`) in the header `weight`.
         key_format: `text`: the key column's text, or bytes; `json`.
         writers: How many transactions a step has, at the same time.
-        atomic: The unit that becomes visible at once: `writer`: each writer's part of a step; `step`: the whole step, which
-            takes one writer.
-        ledger: The topic of the sink's records of steps, made if it does not exist; None: the topic's name and `.ledger`.
+        atomic: The unit that becomes visible at once: `writer`: each writer's part of a step; `step`: the whole step,
+            which takes one writer.
+        ledger: The topic of the sink's records of steps, made if it does not exist; None: the topic's name and
+            `.ledger`.
         options: Settings of librdkafka, such as `security.protocol`; they are kept in memory only.
 
     Raises:
@@ -151,7 +152,7 @@ class KafkaSink:
         return SinkCapabilities(parts=self._count, crash_points=self)
 
     def announce(self, moment: Callable[[str], None]) -> None:
-        """Call a function when a writer's transaction has all its messages (`written`), and when it ended (`committed`)."""
+        """Call a function when a writer's transaction is complete (`written`), and when it has ended (`committed`)."""
         self._at = moment
 
     def describe(self) -> Json:
@@ -244,8 +245,8 @@ class KafkaSink:
         claim = Claimed(FORMAT, context.dataflow, context.sink, context.store, context.token, place, self._shape)
         for writer in self._writers:
             writer.deliver((), lambda: claim)
-        # Only after the claim: an older owner that took an id back may have written a step until then. Now it would find the
-        # claim.
+        # Only after the claim: an older owner that took an id back may have written a step until then. Now it would
+        # find the claim.
         self._ledger = self._ledger_topic.read(settled=True)
         self._ledger_ends = {}
         self._sure = True

@@ -33,7 +33,7 @@ MESSAGE_BYTES = 100
 """A guess, for the choice of how many tasks execute a step."""
 
 Offsets = Literal["earliest", "latest"] | datetime | Mapping[str, Mapping[int, int]]
-"""Where partitions begin or end: at the first or last available offset, at a time, or at offsets by topic and partition."""
+"""Where partitions begin or end: at the first or last offset, at a time, or at offsets by topic and partition."""
 
 
 def source(
@@ -64,16 +64,18 @@ def source(
         pattern: Instead of topics: a regular expression for whole names; topics that are made later are found too.
         format: `raw`, or `json`: each value is an object with the columns of the schema.
         schema: The columns of format `json`.
-        dead_letters: The fate of a value that does not parse: `refuse` stops, `drop` leaves it out, `keep` keeps its text in a
-            column `_dead_letter` (NULL in all other rows), with NULL in all other columns.
-        starting_offsets: Where to begin with the partitions that exist when the dataflow begins; later ones are taken whole.
+        dead_letters: The fate of a value that does not parse: `refuse` stops, `drop` leaves it out, `keep` keeps its
+            text in a column `_dead_letter` (NULL in all other rows), with NULL in all other columns.
+        starting_offsets: Where to begin with the partitions that exist when the dataflow begins; later ones are taken
+            whole.
         ending_offsets: Where to end; None: never.
         max_offsets_per_step: How many offsets a step takes at most.
         read_committed: Whether rows of aborted and open transactions are left out.
         include_headers: Whether rows of format `raw` have `headers`.
-        fail_on_data_loss: Whether offsets that were deleted before a step took them stop the dataflow; else they are recorded
-            as skipped.
-        group: A consumer group. The offsets that no recovery can need again are committed there, so that tools show the lag.
+        fail_on_data_loss: Whether offsets that were deleted before a step took them stop the dataflow; else they are
+            recorded as skipped.
+        group: A consumer group. The offsets that no recovery can need again are committed there, so that tools show the
+            lag.
         options: Settings of librdkafka, such as `security.protocol`; they are kept in memory only.
 
     Raises:
@@ -278,7 +280,8 @@ class KafkaSource:
                         )
                         raise InvalidError(
                             "BAD_OPTION",
-                            f"starting_offsets has {offset} for topic {topic}, partition {number}, {found_there}: correct it",
+                            f"starting_offsets has {offset} for topic {topic}, partition {number}, {found_there}: "
+                            "correct it",
                         )
                 return offsets
 

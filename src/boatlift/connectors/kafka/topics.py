@@ -113,15 +113,16 @@ class Topics:
             if known != each.id:
                 raise DataError(
                     "INPUT_CHANGED",
-                    f"topic {each.topic} was deleted and made again (its id was {each.id} and is {known}), and a recorded "
-                    "step needs its rows: begin with a new store",
+                    f"topic {each.topic} was deleted and made again (its id was {each.id} and is {known}), and a "
+                    "recorded step needs its rows: begin with a new store",
                 )
             low = now.lows.get((each.topic, each.partition), each.end)
             if each.start < min(low, each.end):
                 raise DataError(
                     "INPUT_MISSING",
-                    f"offsets {each.start} to {min(low, each.end) - 1} of topic {each.topic}, partition {each.partition}, "
-                    "were deleted, and a recorded step needs them: keep topics longer than a recovery may need",
+                    f"offsets {each.start} to {min(low, each.end) - 1} of topic {each.topic}, partition "
+                    f"{each.partition}, were deleted, and a recorded step needs them: keep topics longer than a "
+                    "recovery may need",
                 )
 
     def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
@@ -168,7 +169,7 @@ class Topics:
         return self._offsets(partitions, OffsetSpec.earliest())
 
     def at(self, partitions: Iterable[Partition], when: datetime) -> dict[Partition, int]:
-        """Return the first offset of each partition whose time is not before a moment; without one, the partition's end."""
+        """Return the first offset of each partition at or after a moment; without one, the partition's end."""
         from confluent_kafka.admin import OffsetSpec
 
         some = list(partitions)

@@ -1,8 +1,8 @@
 """One transactional writer of a sink: its rows of a step become visible together with its ledger record, or not at all.
 
-Kafka fences the *earlier initialisation* of a transactional id, not the older owner of a dataflow. So a fenced writer may
-still own the dataflow. It initialises again, which ends open transactions of its id, and then reads in the ledger which
-owner has claimed the sink, and which steps are there.
+Kafka fences the *earlier initialisation* of a transactional id, not the older owner of a dataflow. So a fenced writer
+may still own the dataflow. It initialises again, which ends open transactions of its id, and then reads in the ledger
+which owner has claimed the sink, and which steps are there.
 """
 
 from __future__ import annotations
@@ -140,8 +140,8 @@ class Writer:
         if is_of_fencing(error.args[0]):
             return UnavailableError(
                 "SINK_FAILED",
-                f"the transactional id {self._id} of topic {self._topic} is taken over again and again, and not by this "
-                "dataflow: find the program that uses it, or give the sink another ledger",
+                f"the transactional id {self._id} of topic {self._topic} is taken over again and again, and not by "
+                "this dataflow: find the program that uses it, or give the sink another ledger",
             )
         return of_asking(self._complaints.or_else(error, self._producer), f"topic {self._topic}", sink=True)
 
@@ -223,8 +223,8 @@ def too_large(topic: str, which: str) -> DataError:
     """Return the error for a message that is larger than the client sends or the cluster takes."""
     return DataError(
         "MESSAGE_TOO_LARGE",
-        f"{which} is too large for topic {topic}: raise message.max.bytes of the client (options) and of the cluster or "
-        "topic, or make rows smaller",
+        f"{which} is too large for topic {topic}: raise message.max.bytes of the client (options) and of the cluster "
+        "or topic, or make rows smaller",
     )
 
 
