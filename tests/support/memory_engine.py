@@ -27,6 +27,7 @@ from boatlift.runtime.machine.instructions import Execute, Prepare, StepInput
 from boatlift.spark.jobs.scratch_files import ScratchFiles
 from boatlift.storage.records.payloads import contents_with, runs_of
 from boatlift.storage.records.records import RunRef
+from support.any_connector import ANY
 from support.facts import run_of
 
 ROWS_A_STEP = 3
@@ -43,11 +44,10 @@ PROGRAM: dict[str, Any] = {
 
 def make_plan(*, every: int = 2) -> Plan:
     """A transform with a sink of its own, and keyed state behind it."""
-    opaque: Any = object()
     flow = bl.Dataflow("flow")
-    clean = flow.source("rows", opaque).transform("clean", opaque)
-    clean.sink("all", opaque)
-    clean.group_by("k").agg("sums", opaque, policy=bl.Lazy(every=every)).sink("totals", opaque)
+    clean = flow.source("rows", ANY).transform("clean", ANY)
+    clean.sink("all", ANY)
+    clean.group_by("k").agg("sums", ANY, policy=bl.Lazy(every=every)).sink("totals", ANY)
     return plan(flow)
 
 

@@ -20,7 +20,6 @@ from pyspark.sql import SparkSession
 from boatlift.dataflow import (
     Aggregate,
     Committed,
-    LoadsTogether,
     Outcome,
     Plan,
     SinkContext,
@@ -198,9 +197,11 @@ class SparkEngine(SourceCalls):
             for_tables = takewhile(lambda take: self._lookups.table_of(unit, take) is not None, takes)
             return max(1, sum(1 for _ in for_tables))
         source = self._inputs.source_of(unit)
-        if compiled.layout is None or compiled.apart or self._apart[unit] or not isinstance(source, LoadsTogether):
+        if compiled.layout is None or compiled.apart or self._apart[unit] or source is None:
             return 1
-        weights = accumulate(source.weigh(content_of(take)["position"]) for take in takes)
+        if source.capabilities.reads_many_steps is None:
+            return 1
+        weights = accumulate(source.size_bytes(content_of(take)["position"]) for take in takes)
         return max(1, sum(map(self._planner.fits_one_task, weights)))
 
     def prepare(self, order: Prepare) -> None:

@@ -8,6 +8,7 @@ from boatlift.runtime.machine import Durability, Program, events, instructions
 from boatlift.storage.records.facts import Determinant
 from boatlift.storage.records.live import LiveRecords
 from boatlift.times import Coarse, EpochBoundaries, Fine
+from support.any_connector import ANY
 from support.machine_driver import Driver, chain, up_to, with_batch
 
 
@@ -180,8 +181,8 @@ def test_a_batch_behind_a_union_holds_nobody_back_and_lifts_no_bound():
     `y` is held up all the same.
     """
     flow = bl.Dataflow("flow")
-    x, y = (flow.source(name, None) for name in "xy")
-    y.union("both", x).gather("hours", policy=bl.Batch(epochs=100)).sink("out", None)
+    x, y = (flow.source(name, ANY) for name in "xy")
+    y.union("both", x).gather("hours", policy=bl.Batch(epochs=100)).sink("out", ANY)
     driver = OneRests(program_of(plan(flow)), epochs=500, messages_ahead=3)
     driver.from_then_on = 1
     driver.go()

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import SparkSession
 
-from boatlift.dataflow import LoadsEverything
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.jobs.inputs import Inputs
 from boatlift.spark.jobs.planner import StepPlanner
@@ -54,10 +53,11 @@ class Batches:
         """
         cursor = take.cursor
         source, last = self._inputs.source_of(unit), take.inputs[-1].payload
+        everything = None if source is None or cursor is None else source.capabilities.rescannable
         if cursor is not None:
-            assert isinstance(source, LoadsEverything)
-            source.verify_everything(cursor)
-            rows = source.load_everything(self._spark, cursor)
+            assert everything is not None
+            everything.verify_everything(cursor)
+            rows = everything.load_everything(self._spark, cursor)
         else:
             self._inputs.verify_recorded((take,))
             rows, _ = self._inputs.rows(self._spark, unit, take)
@@ -66,8 +66,8 @@ class Batches:
             plan = self._planner.plan(self._units[unit], rows, 0, take.number, last["clock"], last["seed"])
         (receipts,) = plan.run(())
         if cursor is not None:
-            assert isinstance(source, LoadsEverything)
-            source.verify_everything(cursor)
+            assert everything is not None
+            everything.verify_everything(cursor)
         else:
             self._inputs.verify(unit, (take,))
         return receipts
