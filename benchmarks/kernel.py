@@ -1,4 +1,4 @@
-"""How long the state kernel takes, phase by phase: one task's part of a step, no Spark. `python benchmarks/kernel.py`.
+"""The time that the aggregate's kernel takes, phase by phase: one task's part of a step, no Spark.
 
 Two cases, as in the benchmarks of whole dataflows: large steps (500,000 rows a task, keys drawn from 500,000, a count
 and a sum of doubles), and small steps (500 and 1,000 rows) against 5M keys a task in about 25 runs.
@@ -18,8 +18,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from boatlift.operators.aggregate.kernel import AggregateColumn, Layout, StepKernel, forget_runs, open_run
+from boatlift.operators.aggregate.kernel import AggregateColumn, AggregateKernel, Layout
 from boatlift.operators.aggregate.kernel import kernel as kernel_module
+from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
+from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS
+from boatlift.spark.keyed.opened import forget_runs, open_run, open_runs
 from boatlift.storage.records.records import RunRef
 
 LAYOUT = Layout(
@@ -30,13 +33,21 @@ LAYOUT = Layout(
     ),
 )
 BATCH = 10_000
-PHASES = ("aggregate", "probe", "change", "write_run")
+PHASES = ("aggregate", "previous_of", "change_of", "write_run")
 
 
 def batches(keys: np.ndarray, hashes: np.ndarray, values: np.ndarray) -> list[pa.RecordBatch]:
-    """Cuts rows into batches as Spark does."""
+    """Cut rows into batches as Spark does."""
     whole = pa.record_batch({"key": keys, "_hash": hashes, "value": values})
     return [whole.slice(start, BATCH) for start in range(0, whole.num_rows, BATCH)]
+
+
+def take(
+    kernel: AggregateKernel, rows: Sequence[pa.RecordBatch], runs: Sequence[RunRef], path: Path, time: int
+) -> StepOutput:
+    """Take a step of one task."""
+    opened = open_runs([(run, run.name) for run in runs], kernel.payload)
+    return kernel.step({ROWS_INPUT: rows}, opened, path, time=time, share=ALL_KEY_GROUPS)
 
 
 class Clock:
@@ -58,14 +69,14 @@ class Clock:
 
 
 def measure(
-    name: str, clock: Clock, kernel: StepKernel, folder: Path, runs: Sequence[tuple[str, RunRef]], rows: Sequence[Any]
+    name: str, clock: Clock, kernel: AggregateKernel, folder: Path, runs: Sequence[RunRef], rows: Sequence[Any]
 ) -> None:
-    """Takes one step a repeat, all against the same runs, and prints medians in ms."""
+    """Take one step a repeat, all against the same runs, and print medians in ms."""
     phases: dict[str, list[float]] = {}
     for number, step in enumerate(rows):
         clock.spent = {}
         begin = time.perf_counter()
-        result = kernel.run(step, runs, folder / f"{name}-{number}", time=number)
+        result = take(kernel, step, runs, folder / f"{name}-{number}", number)
         clock.spent["total"] = time.perf_counter() - begin
         for path in (folder / f"{name}-{number}",):
             path.unlink()
@@ -75,51 +86,52 @@ def measure(
     text = "  ".join(f"{phase} {statistics.median(ms):.2f}" for phase, ms in phases.items())
     sys.stdout.write(
         f"{name}: ms (median of {len(rows) - 1}): {text}  [min {min(phases['total']):.2f}]; "
-        f"{len(runs)} runs, {sum(ref.rows for _, ref in runs):,} rows; gives {result.rows:,} rows\n"
+        f"{len(runs)} runs, {sum(run.rows for run in runs):,} rows; gives {result.rows:,} rows\n"
     )
 
 
 def large(clock: Clock, folder: Path, rows: int, repeats: int) -> None:
-    """Measures a large step against what compaction leaves of many such steps."""
+    """Measure a large step against what merging leaves of many such steps."""
     random = np.random.default_rng(1)
     keys, hashes = (random.integers(-(2**63), 2**63, rows) for _ in range(2))
-    kernel = StepKernel(LAYOUT, "benchmark")
+    kernel = AggregateKernel(LAYOUT, "benchmark")
 
     def step() -> list[pa.RecordBatch]:
         drawn = random.integers(0, rows, rows)
         return batches(keys[drawn], hashes[drawn], random.random(rows))
 
-    runs: list[tuple[str, RunRef]] = []
+    runs: list[RunRef] = []
     for number in range(8):
-        run = kernel.run(step(), runs, folder / f"large-run-{number}", time=number).run
+        run = take(kernel, step(), runs, folder / f"large-run-{number}", number).run
         assert run is not None
-        runs.append((run.name, run))
+        runs.append(run)
     begin = time.perf_counter()
-    merged = kernel.compact(runs[:6], folder / "large-merged")
+    opened = list(open_runs([(run, run.name) for run in runs[:6]], kernel.payload))
+    merged = kernel.merge(opened, folder / "large-merged", share=ALL_KEY_GROUPS)
     assert merged is not None
-    sys.stdout.write(f"compact 6 runs of {runs[0][1].rows:,} rows: {(time.perf_counter() - begin) * 1e3:.1f} ms\n")
+    sys.stdout.write(f"merge 6 runs of {runs[0].rows:,} rows: {(time.perf_counter() - begin) * 1e3:.1f} ms\n")
     begin = time.perf_counter()
-    open_run(merged.name, merged, layout=LAYOUT)
+    open_run(merged.name, merged, codec=kernel.payload)
     sys.stdout.write(f"open and verify {merged.size:,} bytes: {(time.perf_counter() - begin) * 1e3:.1f} ms\n")
     measure("first step", clock, kernel, folder, [], [step() for _ in range(repeats + 1)])
-    measure("one run", clock, kernel, folder, [(merged.name, merged)], [step() for _ in range(repeats + 1)])
-    state = [(merged.name, merged), *runs[6:]]
+    measure("one run", clock, kernel, folder, [merged], [step() for _ in range(repeats + 1)])
+    state = [merged, *runs[6:]]
     measure("three runs", clock, kernel, folder, state, [step() for _ in range(repeats + 1)])
 
 
 def small(clock: Clock, folder: Path, keys: int, repeats: int) -> None:
-    """Measures small steps against a large state in tiers."""
+    """Measure small steps against a large state in tiers."""
     random = np.random.default_rng(2)
-    kernel = StepKernel(LAYOUT, "benchmark")
+    kernel = AggregateKernel(LAYOUT, "benchmark")
     all_keys, all_hashes = (random.integers(-(2**63), 2**63, keys) for _ in range(2))
     sizes = [keys, *[keys // 40] * 4, *[32_000] * 6, *[4_000] * 7, *[500] * 7]
-    runs: list[tuple[str, RunRef]] = []
+    runs: list[RunRef] = []
     for number, size in enumerate(sizes):
         drawn = np.arange(keys) if size == keys else random.integers(0, keys, size)
         rows = batches(all_keys[drawn], all_hashes[drawn], random.random(size))
-        run = kernel.run(rows, [], folder / f"small-run-{number}", time=number).run
+        run = take(kernel, rows, [], folder / f"small-run-{number}", number).run
         assert run is not None
-        runs.append((run.name, run))
+        runs.append(run)
     for size in (500, 1_000):
         steps = []
         for _ in range(repeats + 1):
@@ -129,7 +141,7 @@ def small(clock: Clock, folder: Path, keys: int, repeats: int) -> None:
 
 
 def main() -> None:
-    """Runs both cases."""
+    """Run both cases."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=500_000, help="rows and keys of a large step")
     parser.add_argument("--keys", type=int, default=5_000_000, help="keys of the state for small steps")

@@ -279,7 +279,7 @@ class TestShortcuts:
 
 
 class TestNotificationFrontiers:
-    """Seed 002, section 3.5, Figure 5, put into epochs: only f_n sees that a notification may prove wrong."""
+    """Falkirk Wheel §3.5, Figure 5, put into epochs: only f_n sees that a notification may prove wrong."""
 
     def figure_5(self, r_notified):
         """`r` was told that nothing comes at time 0; `q`, which sent nothing then, restarts before it."""

@@ -87,7 +87,7 @@ class TestFigure3:
 
 
 class TestMessagesInFlight:
-    """Seed 003: a checkpoint that keeps the messages on its way in lets their sender go on without them."""
+    """FLIP-76: a checkpoint that keeps the messages on its way in lets their sender go on without them."""
 
     GRAPH = RecoveryGraph(
         [Vertex("in", Kind.SOURCE), Vertex("far", Kind.STATEFUL), Vertex("near", Kind.STATEFUL)],

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
+import pickle
 import random
 import struct
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -16,10 +17,15 @@ from typing import Any
 import pyarrow as pa
 import xxhash
 
-from boatlift.operators.aggregate.kernel import AggregateColumn, Layout, StepKernel
+from boatlift.operators.aggregate.kernel import AggregateColumn, AggregateKernel, Layout
+from boatlift.spark.keyed.digest import digest
+from boatlift.spark.keyed.kernel import ROWS_INPUT, KeyedKernel, StepOutput
+from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS, Share
+from boatlift.spark.keyed.opened import open_runs
 from boatlift.storage.records.records import RunRef
 
 Row = tuple[Any, ...]
+Fields = dict[str, Any]
 Hash = Callable[[Row], int]
 
 
@@ -57,65 +63,64 @@ def order(value: Any) -> Any:
 
 
 class Oracle:
-    """The aggregation in plain Python: keeps every row."""
+    """The aggregation in plain Python: keeps every row, and how often it counts."""
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
         self.rows: dict[Row, list[dict[str, Any]]] = {}
 
-    def step(self, rows: Sequence[dict[str, Any]]) -> Counter[Row]:
-        """Gives the change of a step, as canonical rows with their weight."""
-        touched: dict[Row, None] = {}
+    def step(self, rows: Sequence[Fields]) -> Counter[Row]:
+        """Return the change of a step, as canonical rows with their weight."""
         before: dict[Row, Row | None] = {}
         for row in rows:
             key = canonical_key(tuple(row[name] for name, _ in self.layout.keys))
-            if key not in touched:
-                touched[key] = None
-                before[key] = self._result(key) if key in self.rows else None
+            if key not in before:
+                before[key] = self._result(key)
             self.rows.setdefault(key, []).append(row)
         change: Counter[Row] = Counter()
-        for key in touched:
-            after = self._result(key)
-            if before[key] != after:
-                old = before[key]
-                if old is not None:
-                    change[(*key, *old, -1)] += 1
-                change[(*key, *after, 1)] += 1
+        for key, old in before.items():
+            new = self._result(key)
+            if old != new:
+                change += Counter({(*key, *old, -1): 1} if old is not None else {})
+                change += Counter({(*key, *new, 1): 1} if new is not None else {})
         return change
 
-    def _result(self, key: Row) -> Row:
-        rows = self.rows[key]
-        result: list[Any] = []
-        for aggregate in self.layout.aggregates:
-            if aggregate.argument is None:
-                result.append(len(rows))
-                continue
-            values = [row[aggregate.argument] for row in rows if row[aggregate.argument] is not None]
-            if aggregate.function == "count":
-                result.append(len(values))
-            elif not values:
-                result.append(None)
-            elif aggregate.function in ("min", "max"):
-                result.append(canonical((min if aggregate.function == "min" else max)(values, key=order)))
-            elif pa.types.is_decimal(aggregate.output_type):
-                result.append(of_decimals(aggregate, values))
-            elif pa.types.is_integer(aggregate.output_type):
-                result.append(sum(values))
-            else:
-                total = exact(values)
-                result.append(canonical(total / len(values) if aggregate.function == "avg" else total))
-        return tuple(result)
+    def _result(self, key: Row) -> Row | None:
+        """Return the results of a key; None if it has no rows."""
+        rows = [(row, row.get("_weight", 1)) for row in self.rows.get(key, [])]
+        if not sum(weight for _, weight in rows):
+            return None
+        return tuple(self._aggregated(aggregate, rows) for aggregate in self.layout.aggregates)
+
+    def _aggregated(self, aggregate: AggregateColumn, rows: Sequence[tuple[Fields, int]]) -> Any:
+        if aggregate.argument is None:
+            return sum(weight for _, weight in rows)
+        values = [(row[aggregate.argument], weight) for row, weight in rows if row[aggregate.argument] is not None]
+        count = sum(weight for _, weight in values)
+        if aggregate.function == "count":
+            return count
+        if not count:
+            return None
+        if aggregate.function in ("min", "max"):
+            found = [value for value, _ in values]
+            return canonical((min if aggregate.function == "min" else max)(found, key=order))
+        if pa.types.is_decimal(aggregate.output_type):
+            return of_decimals(aggregate, values)
+        if pa.types.is_integer(aggregate.output_type):
+            return sum(value * weight for value, weight in values)
+        total = exact(values)
+        return canonical(total / count if aggregate.function == "avg" else total)
 
 
-def of_decimals(aggregate: AggregateColumn, values: Sequence[Decimal]) -> Decimal | None:
+def of_decimals(aggregate: AggregateColumn, values: Sequence[tuple[Decimal, int]]) -> Decimal | None:
     """Sums or averages in integers, rounds half away from zero; None if the total or the result has too many digits."""
     assert aggregate.input_type is not None
     scale, result = aggregate.input_type.scale, aggregate.output_type
-    total = sum(unscaled(value, scale) for value in values)
+    total = sum(unscaled(value, scale) * weight for value, weight in values)
     if abs(total) >= 10 ** min(38, aggregate.input_type.precision + 10):
         return None
     if aggregate.function == "avg":
-        count, magnitude = len(values), abs(total) * 10 ** (result.scale - scale)
+        count, magnitude = sum(weight for _, weight in values), abs(total) * 10 ** (result.scale - scale)
         total = (1 if total >= 0 else -1) * ((2 * magnitude + count) // (2 * count))
     return None if abs(total) >= 10**result.precision else scaled(total, result.scale)
 
@@ -132,12 +137,16 @@ def scaled(value: int, scale: int) -> Decimal:
     return Decimal((int(value < 0), tuple(map(int, str(abs(value)))), -scale))
 
 
-def exact(values: Sequence[float]) -> float:
-    """Sums exactly and rounds once."""
-    special = [value for value in values if not math.isfinite(value)]
+def exact(values: Sequence[tuple[float, int]]) -> float:
+    """Return the sum of values times their weights, exact and rounded once."""
+    kinds: Counter[str] = Counter()
+    for value, weight in values:
+        if not math.isfinite(value):
+            kinds[str(value)] += weight
+    special = [float(kind) for kind, count in kinds.items() if count]
     if special:
-        return math.fsum(special) if len(set(map(str, special))) == 1 else math.nan
-    return rounded(sum(map(Fraction, values), Fraction(0)))
+        return special[0] if len(special) == 1 else math.nan
+    return rounded(sum((Fraction(v) * weight for v, weight in values if math.isfinite(v)), Fraction(0)))
 
 
 def rounded(value: Fraction) -> float:
@@ -149,23 +158,67 @@ def rounded(value: Fraction) -> float:
 
 def record_batch(layout: Layout, rows: Sequence[dict[str, Any]], hash_of: Hash) -> pa.RecordBatch:
     columns = {name: pa.array([row[name] for row in rows], kind) for name, kind in (*layout.keys, *layout.arguments)}
+    if layout.weighted:
+        columns["_weight"] = pa.array([row["_weight"] for row in rows], pa.int64())
     hashes = [hash_of(tuple(row[name] for name, _ in layout.keys)) for row in rows]
     columns["_hash"] = pa.array([h - (1 << 64) if h >> 63 else h for h in hashes], pa.int64())
     return pa.record_batch(columns)
+
+
+def take_step(
+    kernel: KeyedKernel,
+    batches: Sequence[pa.RecordBatch],
+    runs: Sequence[RunRef],
+    path: Path,
+    *,
+    time: int = 0,
+    share: Share = ALL_KEY_GROUPS,
+    upserts: bool = False,
+) -> StepOutput:
+    """Run a step of a kernel with one input over runs that stand where their names say."""
+    opened = open_runs([(run, run.name) for run in runs], kernel.payload)
+    return kernel.step({ROWS_INPUT: batches}, opened, path, time=time, share=share, upserts=upserts)
+
+
+def merge_into(kernel: KeyedKernel, runs: Sequence[RunRef], path: Path, share: Share = ALL_KEY_GROUPS) -> RunRef | None:
+    """Merge runs that stand where their names say."""
+    return kernel.merge(list(open_runs([(run, run.name) for run in runs], kernel.payload)), path, share=share)
+
+
+def rows_of(output: StepOutput) -> Counter[Row]:
+    """Return all rows of a step, as canonical rows."""
+    return counted((*output.replaced, *output.batches))
 
 
 def counted(batches: Sequence[pa.RecordBatch]) -> Counter[Row]:
     return Counter(tuple(canonical(value) for value in row.values()) for batch in batches for row in batch.to_pylist())
 
 
-class Driver:
-    """Runs steps in a folder: spreads keys over tasks, orders and cuts rows by chance, compacts by chance."""
+class Execution:
+    """Takes steps of a kernel in a folder: spreads keys over tasks, orders and cuts rows by chance, merges by chance.
 
-    def __init__(self, layout: Layout, folder: Path, hash_of: Hash, *, tasks: int = 1, seed: int | None = None) -> None:
-        """A seed of None: rows as they come, in one batch, and no compaction."""
-        self.layout, self.folder, self.hash_of, self.tasks = layout, folder, hash_of, tasks
+    Args:
+        kernel: Pickled on the way, as it is into tasks.
+        batch_of: Makes a batch of the rows of an input.
+        hash_of: The hash of the key of an input's row.
+        folder: Where runs go.
+        tasks: Number of tasks.
+        seed: None: rows as they are, in one batch, and no merging.
+    """
+
+    def __init__(
+        self,
+        kernel: KeyedKernel,
+        batch_of: Callable[[str, Sequence[Fields]], pa.RecordBatch],
+        hash_of: Callable[[str, Fields], int],
+        folder: Path,
+        *,
+        tasks: int = 1,
+        seed: int | None = None,
+    ) -> None:
+        self.kernel: KeyedKernel = pickle.loads(pickle.dumps(kernel))
+        self.batch_of, self.hash_of, self.folder, self.tasks = batch_of, hash_of, folder, tasks
         self.chance = None if seed is None else random.Random(seed)
-        self.kernel = StepKernel(layout, "p")
         self.runs: list[list[RunRef]] = [[] for _ in range(tasks)]
         self.time = self.files = 0
 
@@ -173,57 +226,81 @@ class Driver:
         self.files += 1
         return self.folder / f"{self.tasks}-{self.files}"
 
-    def step(self, rows: Sequence[dict[str, Any]]) -> tuple[Counter[Row], int]:
-        """Gives the change and its digest."""
+    def take(self, inputs: Mapping[str, Sequence[Fields]], *, upserts: bool = False) -> tuple[Counter[Row], int]:
+        """Return the rows of a step and their digest."""
+        found: Counter[Row] = Counter()
+        digests = 0
+        shuffled = {name: self._shuffled(rows) for name, rows in inputs.items()}
+        for task in range(self.tasks):
+            share = Share(self.tasks, task)
+            batches = {
+                name: self._batches(name, [row for row in rows if (self.hash_of(name, row) >> 52) % self.tasks == task])
+                for name, rows in shuffled.items()
+            }
+            runs = open_runs([(run, run.name) for run in self.runs[task]], self.kernel.payload)
+            path = self.path()
+            made = self.kernel.step(batches, runs, path, time=self.time, share=share, upserts=upserts)
+            given = (*made.replaced, *made.batches)
+            assert all(batch.schema == self.kernel.output_schema and batch.num_rows for batch in given)
+            assert made.rows == sum(batch.num_rows for batch in given)
+            assert made.digest == sum(digest(batch) for batch in given) % (1 << 64)
+            assert path.exists() == (made.run is not None)
+            found += counted(given)
+            digests += made.digest
+            if made.run is not None:
+                self.runs[task].append(made.run)
+            if self.chance and self.chance.random() < 0.6:
+                self.merge(task)
+        self.time += 1
+        return found, digests % (1 << 64)
+
+    def merge(self, task: int) -> None:
+        """Merge a few runs, chosen by chance."""
+        assert self.chance is not None
+        chosen = [run for run in self.runs[task] if self.chance.random() < 0.7]
+        if chosen:
+            merged = merge_into(self.kernel, chosen, self.path(), Share(self.tasks, task))
+            kept = [merged] if merged is not None else []  # the runs may have been those of other tasks' key groups
+            self.runs[task] = [*kept, *(run for run in self.runs[task] if run not in chosen)]
+
+    def spread_to(self, other: Execution) -> None:
+        """Have another execution go on from here, with its own number of tasks: every task reads all runs."""
+        other.files, other.chance, other.time = self.files + 1000, self.chance, self.time
+        other.runs = [[run for runs in self.runs for run in runs] for _ in range(other.tasks)]
+
+    def _shuffled(self, rows: Sequence[Fields]) -> list[Fields]:
         rows = list(rows)
         if self.chance:
             self.chance.shuffle(rows)
-        change: Counter[Row] = Counter()
-        digest = 0
-        for task in range(self.tasks):
-            mine = [
-                row
-                for row in rows
-                if (self.hash_of(tuple(row[name] for name, _ in self.layout.keys)) >> 52) % self.tasks == task
-            ]
-            cuts = [0, len(mine)]
-            if self.chance and mine:
-                cuts = sorted([*cuts, *(self.chance.randrange(len(mine)) for _ in range(3))])
-            batches = [record_batch(self.layout, mine[a:b], self.hash_of) for a, b in itertools.pairwise(cuts)]
-            result = self.kernel.run(
-                batches,
-                [(ref.name, ref) for ref in self.runs[task]],
-                self.path(),
-                time=self.time,
-                modulus=self.tasks,
-                residue=task,
-            )
-            assert (result.run is None) == (not mine)
-            assert result.rows == sum(batch.num_rows for batch in result.batches)
-            change += counted(result.batches)
-            digest += result.digest
-            if result.run is not None:
-                self.runs[task].append(result.run)
-            if self.chance and self.chance.random() < 0.6:
-                self.compact(task)
-        self.time += 1
-        return change, digest % (1 << 64)
+        return rows
 
-    def compact(self, task: int) -> None:
-        """Merges a few runs, whichever they are."""
-        assert self.chance is not None
-        chosen = [ref for ref in self.runs[task] if self.chance.random() < 0.7]
-        if chosen:
-            merged = self.kernel.compact(
-                [(ref.name, ref) for ref in chosen], self.path(), modulus=self.tasks, residue=task
-            )
-            kept = [merged] if merged is not None else []  # the runs may have been those of other tasks' key groups
-            self.runs[task] = [*kept, *(ref for ref in self.runs[task] if ref not in chosen)]
+    def _batches(self, name: str, rows: Sequence[Fields]) -> list[pa.RecordBatch]:
+        cuts = [0, len(rows)]
+        if self.chance and rows:
+            cuts = sorted([*cuts, *(self.chance.randrange(len(rows)) for _ in range(3))])
+        return [self.batch_of(name, rows[begin:end]) for begin, end in itertools.pairwise(cuts)]
+
+
+class Driver(Execution):
+    """An execution of an append-only aggregate."""
+
+    def __init__(self, layout: Layout, folder: Path, hash_of: Hash, *, tasks: int = 1, seed: int | None = None) -> None:
+        self.layout, self.hash_of_key = layout, hash_of
+        super().__init__(
+            AggregateKernel(layout, "p"),
+            lambda _, rows: record_batch(layout, rows, hash_of),
+            lambda _, row: hash_of(tuple(row[name] for name, _ in layout.keys)),
+            folder,
+            tasks=tasks,
+            seed=seed,
+        )
+
+    def step(self, rows: Sequence[Fields]) -> tuple[Counter[Row], int]:
+        """Return the change and its digest."""
+        return self.take({ROWS_INPUT: rows})
 
     def spread(self, tasks: int) -> Driver:
-        """Goes on with another number of tasks: every task reads all runs."""
-        other = Driver(self.layout, self.folder, self.hash_of, tasks=tasks)
-        other.files = self.files + 1000
-        other.chance, other.time = self.chance, self.time
-        other.runs = [[ref for runs in self.runs for ref in runs] for _ in range(tasks)]
+        """Go on with another number of tasks."""
+        other = Driver(self.layout, self.folder, self.hash_of_key, tasks=tasks)
+        self.spread_to(other)
         return other

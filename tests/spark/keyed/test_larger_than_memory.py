@@ -11,7 +11,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from boatlift.operators.aggregate.kernel import AggregateColumn, Layout, StepKernel
+from boatlift.operators.aggregate.kernel import AggregateColumn, AggregateKernel, Layout
+from support.keyed_state import take_step
 
 LAYOUT = Layout(
     (("k", pa.int64()),),
@@ -31,13 +32,14 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from boatlift.operators.aggregate.kernel import StepKernel
+from boatlift.operators.aggregate.kernel import AggregateKernel
 from boatlift.storage.records.records import RunRef
 from spark.keyed.test_larger_than_memory import LAYOUT, ROOM, rows
+from support.keyed_state import take_step
 
 folder = Path(sys.argv[1])
 runs = [msgspec.json.decode(line, type=RunRef) for line in (folder / "runs").read_bytes().splitlines()]
-StepKernel(LAYOUT, "p").run([rows(0, 10)], [], folder / "warm up", time=0)
+take_step(AggregateKernel(LAYOUT, "p"), [rows(0, 10)], [], folder / "warm up", time=0)
 taken = int(next(line for line in open("/proc/self/status") if line.startswith("VmData")).split()[1]) << 10
 resource.setrlimit(resource.RLIMIT_DATA, (taken + ROOM, taken + ROOM))
 try:
@@ -45,7 +47,7 @@ try:
     fits = True
 except MemoryError:
     fits = False
-made = StepKernel(LAYOUT, "p").run([rows(3, 1000)], [(run.name, run) for run in runs], folder / "next", time=len(runs))
+made = take_step(AggregateKernel(LAYOUT, "p"), [rows(3, 1000)], runs, folder / "next", time=len(runs))
 after = {row["k"]: row["n"] for batch in made.batches for row in batch.to_pylist() if row["_weight"] == 1}
 print(json.dumps({"fits": fits, "keys": len(after), "counts": sorted(set(after.values()))}))
 """
@@ -59,11 +61,11 @@ def rows(first: int, count: int) -> pa.RecordBatch:
 
 
 def test_a_step_over_it_is_right(tmp_path: Path) -> None:
-    kernel = StepKernel(LAYOUT, "p")
+    kernel = AggregateKernel(LAYOUT, "p")
     made = []
     for time in range(RUNS):
         path = tmp_path / f"run-{time}"
-        run = kernel.run([rows(0, KEYS)], [], path, time=time).run
+        run = take_step(kernel, [rows(0, KEYS)], [], path, time=time).run
         assert run is not None
         made.append(run)
     assert sum(run.size for run in made) > 2 * ROOM

@@ -8,9 +8,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from boatlift.operators.aggregate.kernel import AggregateColumn, Layout, StepKernel
+from boatlift.operators.aggregate.kernel import AggregateColumn, AggregateKernel, Layout
+from boatlift.operators.aggregate.kernel.codec import PartialsCodec
 from boatlift.spark.keyed import opened
 from boatlift.spark.keyed.opened import open_run
+from support.keyed_state import take_step
 
 
 def test_many_threads_open_and_remove_runs_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,8 +25,8 @@ def test_many_threads_open_and_remove_runs_at_once(tmp_path: Path, monkeypatch: 
         found = 0
         for number in range(150):
             path = tmp_path / f"{thread}-{number}.arrow"
-            made = StepKernel(layout, "counts").run([rows], [], path, time=number)
-            found += open_run(path, made.run, layout=layout).rows
+            made = take_step(AggregateKernel(layout, "counts"), [rows], [], path, time=number)
+            found += open_run(path, made.run, codec=PartialsCodec(layout)).rows
             path.unlink()
         return found
 

@@ -12,10 +12,14 @@ import pytest
 import xxhash
 
 from boatlift.errors import BoatliftError, DataError, UnavailableError
-from boatlift.operators.aggregate.kernel import AggregateColumn, Layout, StepKernel, forget_runs, open_run
+from boatlift.operators.aggregate.kernel import AggregateColumn, AggregateKernel, Layout
+from boatlift.operators.aggregate.kernel.codec import PartialsCodec
 from boatlift.spark.keyed import opened as opened_module
+from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS
+from boatlift.spark.keyed.merge import merge_runs
+from boatlift.spark.keyed.opened import forget_runs, open_run
 from boatlift.storage.records.records import RunRef
-from support.keyed_state import Driver, record_batch, same_hash, spread_hash
+from support.keyed_state import Driver, record_batch, same_hash, spread_hash, take_step
 
 F64, I64, TEXT = pa.float64(), pa.int64(), pa.string()
 LAYOUT = Layout(
@@ -34,8 +38,8 @@ ROWS = [
 @pytest.fixture
 def run(tmp_path: Path) -> RunRef:
     forget_runs()
-    made = StepKernel(LAYOUT, "totals").run(
-        [record_batch(LAYOUT, ROWS, spread_hash)], [], tmp_path / "run", time=5, modulus=1, residue=0
+    made = take_step(
+        AggregateKernel(LAYOUT, "totals"), [record_batch(LAYOUT, ROWS, spread_hash)], [], tmp_path / "run", time=5
     )
     assert made.run is not None
     return made.run
@@ -44,7 +48,7 @@ def run(tmp_path: Path) -> RunRef:
 def condition(path: Path, expect: RunRef | None, layout: Layout = LAYOUT) -> str:
     forget_runs()
     with pytest.raises(BoatliftError) as caught:
-        open_run(path, expect, layout=layout)
+        open_run(path, expect, codec=PartialsCodec(layout))
     assert isinstance(caught.value, DataError)
     return caught.value.condition
 
@@ -53,7 +57,7 @@ def test_a_run_says_what_it_is(run: RunRef) -> None:
     content = Path(run.name).read_bytes()
     assert (run.first, run.last, run.modulus, run.residue, run.rows) == (5, 5, 1, 0, 9)
     assert (run.size, run.digest) == (len(content), xxhash.xxh3_128_hexdigest(content))
-    opened = open_run(run.name, run, layout=LAYOUT)
+    opened = open_run(run.name, run, codec=PartialsCodec(LAYOUT))
     assert opened.rows == 9
     assert {key: opened.meta[key] for key in ("format", "processor", "first", "last", "modulus", "residue")} == {
         "format": 1,
@@ -92,7 +96,7 @@ def test_a_key_without_a_value_makes_no_column_wide(tmp_path: Path) -> None:
         (("k", I64),), (AggregateColumn("min", "i", "low", I64, I64), AggregateColumn("max", "i", "high", I64, I64))
     )
     batch = record_batch(layout, [{"k": 1, "i": None}, {"k": 2, "i": -100}, {"k": 2, "i": 100}], spread_hash)
-    StepKernel(layout, "p").run([batch], [], tmp_path / "run", time=0)
+    take_step(AggregateKernel(layout, "p"), [batch], [], tmp_path / "run", time=0)
     with pa.ipc.open_file(tmp_path / "run") as file:
         assert [str(file.schema.field(name).type) for name in ("min.0", "max.0")] == ["int8", "int8"]
 
@@ -101,7 +105,7 @@ def test_infinities_are_counted_not_summed(tmp_path: Path) -> None:
     layout = Layout((("k", I64),), (AggregateColumn("sum", "x", "s", F64, F64),))
     values = [1.0, float("inf"), float("-inf"), float("-inf"), float("nan")]
     batch = record_batch(layout, [{"k": 1, "x": x} for x in values], spread_hash)
-    StepKernel(layout, "p").run([batch], [], tmp_path / "run", time=0)
+    take_step(AggregateKernel(layout, "p"), [batch], [], tmp_path / "run", time=0)
     with pa.ipc.open_file(tmp_path / "run") as file:
         row = file.read_all().drop_columns(["hash", "key.0"]).to_pylist()
     assert row == [{"-inf.0": 2, "inf.0": 1, "nan.0": 1, "rows": 5, "sum.0.0": 1}]
@@ -117,7 +121,7 @@ def test_every_flipped_byte_is_found(run: RunRef) -> None:
         assert condition(path, run) == "CORRUPT"
     path.write_bytes(content)
     forget_runs()
-    assert open_run(path, run, layout=LAYOUT).rows == 9
+    assert open_run(path, run, codec=PartialsCodec(LAYOUT)).rows == 9
 
 
 def test_a_cut_or_grown_file_is_found_without_reading_it(run: RunRef) -> None:
@@ -128,7 +132,7 @@ def test_a_cut_or_grown_file_is_found_without_reading_it(run: RunRef) -> None:
         for verify in (True, False):
             forget_runs()
             with pytest.raises(DataError, match=rf"CORRUPT.* has {len(other)} bytes, recorded are {len(content)}"):
-                open_run(path, run, layout=LAYOUT, verify=verify)
+                open_run(path, run, codec=PartialsCodec(LAYOUT), verify=verify)
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
@@ -154,23 +158,43 @@ def test_a_newer_format_and_another_layout_are_refused(run: RunRef, tmp_path: Pa
     assert condition(tmp_path / "newer", None) == "NEWER_FORMAT"
 
 
+class OtherCodec(PartialsCodec):
+    @property
+    def kind(self) -> str:
+        return "other"
+
+
+def test_a_run_of_another_kind_is_refused(run: RunRef, tmp_path: Path) -> None:
+    other, known = OtherCodec(LAYOUT), PartialsCodec(LAYOUT)
+    opened = open_run(run.name, run, codec=known)
+    copy = merge_runs(other, [opened], tmp_path / "other", processor="totals", share=ALL_KEY_GROUPS)
+    assert copy is not None
+    with pa.ipc.open_file(copy.name) as file:
+        assert json.loads(file.schema.metadata[b"boatlift.run"])["kind"] == "other"
+    assert open_run(copy.name, copy, codec=other).rows == run.rows
+    forget_runs()
+    for path, codec in ((run.name, other), (copy.name, known)):
+        with pytest.raises(DataError, match=r"\[PROGRAM_CHANGED\].* holds the state of another computation"):
+            open_run(path, codec=codec)
+
+
 def test_a_run_is_opened_once_in_a_process(run: RunRef, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = open_run(run.name, run, layout=LAYOUT)
+    first = open_run(run.name, run, codec=PartialsCodec(LAYOUT))
     Path(run.name).unlink()  # what is mapped stays readable
-    assert open_run(run.name, run, layout=LAYOUT) is first
-    assert first.segments[0].pick(slice(0, 9)).rows.sum() == 9
+    assert open_run(run.name, run, codec=PartialsCodec(LAYOUT)) is first
+    assert first.segments[0].payload.read(slice(0, 9)).rows.sum() == 9
     monkeypatch.setattr(opened_module, "_KEEP_OPEN", 0)
     forget_runs([run.name])
     with pytest.raises(DataError, match="MISSING_OBJECT"):
-        open_run(run.name, run, layout=LAYOUT)
+        open_run(run.name, run, codec=PartialsCodec(LAYOUT))
 
 
 def test_an_open_run_is_checked_against_what_is_expected_now(run: RunRef) -> None:
-    opened = open_run(run.name, run, layout=LAYOUT, verify=False)
+    opened = open_run(run.name, run, codec=PartialsCodec(LAYOUT), verify=False)
     assert opened.digest is None
-    assert open_run(run.name, run, layout=LAYOUT).digest == run.digest
+    assert open_run(run.name, run, codec=PartialsCodec(LAYOUT)).digest == run.digest
     with pytest.raises(DataError, match="CORRUPT"):
-        open_run(run.name, msgspec.structs.replace(run, digest="0" * 32), layout=LAYOUT)
+        open_run(run.name, msgspec.structs.replace(run, digest="0" * 32), codec=PartialsCodec(LAYOUT))
 
 
 def test_the_oldest_are_closed_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,11 +205,11 @@ def test_the_oldest_are_closed_first(tmp_path: Path, monkeypatch: pytest.MonkeyP
     forget_runs()
     monkeypatch.setattr(opened_module, "_KEEP_OPEN", 2)
     a, b, c = driver.runs[0]
-    first, second = (open_run(ref.name, ref, layout=LAYOUT) for ref in (a, b))
-    assert open_run(a.name, a, layout=LAYOUT) is first
-    open_run(c.name, c, layout=LAYOUT)
-    assert open_run(a.name, a, layout=LAYOUT) is first
-    assert open_run(b.name, b, layout=LAYOUT) is not second
+    first, second = (open_run(ref.name, ref, codec=PartialsCodec(LAYOUT)) for ref in (a, b))
+    assert open_run(a.name, a, codec=PartialsCodec(LAYOUT)) is first
+    open_run(c.name, c, codec=PartialsCodec(LAYOUT))
+    assert open_run(a.name, a, codec=PartialsCodec(LAYOUT)) is first
+    assert open_run(b.name, b, codec=PartialsCodec(LAYOUT)) is not second
 
 
 def test_removed_runs_do_not_hold_their_space_for_ever(tmp_path: Path) -> None:
@@ -203,12 +227,12 @@ def test_removed_runs_do_not_hold_their_space_for_ever(tmp_path: Path) -> None:
 def test_a_full_or_missing_disk_is_said(tmp_path: Path, times: int) -> None:
     batch = record_batch(LAYOUT, [row | {"k": n} for n in range(times) for row in ROWS], same_hash)
     with pytest.raises(UnavailableError, match="STORE_FAILED"):
-        StepKernel(LAYOUT, "p").run([batch], [], tmp_path / "no folder" / "run", time=0)
+        take_step(AggregateKernel(LAYOUT, "p"), [batch], [], tmp_path / "no folder" / "run", time=0)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))  # no file may grow beyond that
     try:
         with pytest.raises(UnavailableError, match=r"STORE_FAILED.*File too large"):
-            StepKernel(LAYOUT, "p").run([batch], [], tmp_path / "run", time=0)
+            take_step(AggregateKernel(LAYOUT, "p"), [batch], [], tmp_path / "run", time=0)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not (tmp_path / "run").exists()

@@ -1,4 +1,4 @@
-"""Plans of merges: who may be merged with whom, and what it costs."""
+"""Plans of merges: the runs that may be merged with each other, and the cost."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boatlift.operators.aggregate.kernel import plan_merges
+from boatlift.spark.keyed.tiers import plan_merges
 from boatlift.storage.records.records import RunRef
 
 

@@ -1,4 +1,4 @@
-"""Aggregates as a user writes them, read from Spark's own Columns; and the hash that keyed state is sorted by."""
+"""Aggregates as a user writes them, read from Spark's own Columns."""
 
 from __future__ import annotations
 
@@ -31,17 +31,12 @@ from boatlift.spark.plans.fingerprint import canonical
 from boatlift.spark.plans.row_wise import check_expressions
 
 __all__ = [
-    "KEY_GROUPS",
     "AggregateSpec",
     "Function",
     "ParsedAggregates",
     "canonical_key",
-    "key_hash",
     "parse_aggregates",
 ]
-
-KEY_GROUPS = 4096
-"""Key groups; the number of partitions divides it (design.md, section 3)."""
 
 Function = Literal["count_all", "count", "sum", "avg", "min", "max"]
 
@@ -241,17 +236,3 @@ def canonical_key(frame: DataFrame, name: str) -> Column:
         return column
     zero, nan = F.lit(0.0).cast(kind), F.lit(float("nan")).cast(kind)
     return F.when(F.isnan(column), nan).otherwise(column + zero).alias(name)
-
-
-def key_hash(names: Sequence[str]) -> str:
-    """Gives, as SQL, the 64-bit hash that keyed rows are sorted by within a run; its top 12 bits are the key group.
-
-    The key group is `pmod(Spark's hash, 4096)`, so that `repartition(n, *keys)` puts key group g into partition g % n for
-    every n that divides 4096; the other 52 bits are the top of `xxhash64`. As a signed long.
-
-    Args:
-        names: Columns with canonical keys (`canonical_key`), in the order of the grouping.
-    """
-    keys = ", ".join(quoted(name) for name in names)
-    group = f"cast(pmod(hash({keys}), {KEY_GROUPS}) AS bigint)"
-    return f"shiftleft({group}, 52) | shiftrightunsigned(xxhash64({keys}), 12)"

@@ -18,12 +18,13 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 
 from boatlift.dataflow.columns import HASH, ORDINAL, ROW_HASH, quoted
 from boatlift.errors import InternalError, UnavailableError
-from boatlift.operators.aggregate.columns import KEY_GROUPS, key_hash
+from boatlift.operators.aggregate.kernel import AggregateKernel
 from boatlift.spark.jobs.edges import EDGE
+from boatlift.spark.keyed.key_groups import KEY_GROUPS, key_hash
 from boatlift.spark.plans.catalyst import map_in_arrow, optimised, thread
 from boatlift.spark.program import CompiledUnit
 from boatlift.spark.tasks.divide import DivideTask, Division, Piece, pieces_of
-from boatlift.spark.tasks.keyed_task import AggregateTask, HeldRun, TaskInput
+from boatlift.spark.tasks.keyed_task import KeyedTask, LocatedRun, TaskInput
 from boatlift.spark.tasks.parameters import JobParameters
 from boatlift.spark.tasks.stage import Output, Report, StageTask, TaskReceipt
 from boatlift.spark.tasks.staging import ArrowStager
@@ -54,7 +55,7 @@ class StepPlan:
     told: JobParameters
     pieces: list[list[Piece]] | None = None
 
-    def run(self, held: Sequence[HeldRun]) -> list[list[TaskReceipt]]:
+    def run(self, held: Sequence[LocatedRun]) -> list[list[TaskReceipt]]:
         """Runs the job over a state; gives for each step its receipts, in order of partition.
 
         What Spark knows to have no rows, as after `where("false")`, it gives no task, and there is no receipt.
@@ -64,8 +65,9 @@ class StepPlan:
             InternalError: a task was told of another step.
         """
         if given := self.told.given:
+            task_input = TaskInput(list(held), None if self.pieces is None else [self.pieces])
             try:
-                Path(given).write_bytes(msgspec.msgpack.encode(TaskInput(list(held), self.pieces)))
+                Path(given).write_bytes(msgspec.msgpack.encode(task_input))
             except OSError as error:
                 raise UnavailableError("STORE_FAILED", f"cannot write {given}: {error}") from error
         try:
@@ -157,12 +159,11 @@ class StepPlanner:
     def _given(self) -> str:
         return str(self.scratch / f"given-{uuid.uuid4().hex}")
 
-    def _task(self, compiled: CompiledUnit, tasks: int) -> AggregateTask:
+    def _task(self, compiled: CompiledUnit, tasks: int) -> KeyedTask:
         assert compiled.layout is not None
-        return AggregateTask(
-            compiled.layout,
+        return KeyedTask(
+            AggregateKernel(compiled.layout, compiled.unit.name),
             compiled.output,
-            compiled.unit.name,
             self.token,
             tasks,
             _outlets(compiled),

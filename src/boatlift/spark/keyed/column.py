@@ -18,9 +18,11 @@ import pyarrow.compute as pc
 
 from boatlift.errors import InvalidError
 
-__all__ = ["DECIMAL", "Bits", "Column", "fits_codes", "is_supported", "sort_rows", "storage_of", "unequal_rows"]
+__all__ = ["DECIMAL", "Column", "StoredValues", "fits_codes", "is_supported", "sort_rows", "storage_of", "unequal_rows"]
 
-Bits = npt.NDArray[Any]
+StoredValues = npt.NDArray[Any]
+"""Values of a fixed-width type in its storage: equal values have equal bits."""
+
 Indices = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
@@ -31,10 +33,10 @@ _NAN = {4: np.uint32(0x7FC00000), 8: np.uint64(0x7FF8000000000000)}
 
 
 def storage_of(kind: pa.DataType) -> np.dtype[Any] | None:
-    """Gives the NumPy type that holds a fixed-width type, or None for strings, binary and the like.
+    """Return the NumPy type that holds a fixed-width type, or None for strings and binary.
 
     Raises:
-        InvalidError: `[TYPE_REFUSED]` it is neither.
+        InvalidError: `[TYPE_REFUSED]` the type is neither of fixed width, nor text, nor binary.
     """
     types = pa.types
     if types.is_string(kind) or types.is_binary(kind) or types.is_large_string(kind) or types.is_large_binary(kind):
@@ -53,7 +55,7 @@ def storage_of(kind: pa.DataType) -> np.dtype[Any] | None:
 
 
 def is_supported(kind: pa.DataType) -> bool:
-    """Tells whether a type can be a key, or kept as a minimum or maximum."""
+    """Return whether a type can be a key, or kept as a minimum or maximum."""
     try:
         storage_of(kind)
     except InvalidError:
@@ -62,7 +64,7 @@ def is_supported(kind: pa.DataType) -> bool:
 
 
 def fits_codes(kind: pa.DataType) -> bool:
-    """Tells whether a type's order fits into 64-bit integers: all fixed-width types but decimals of over 18 digits."""
+    """Return whether a type's order fits into 64-bit integers: any fixed-width type but decimals of over 18 digits."""
     storage = storage_of(kind)
     return storage is not None and (storage != DECIMAL or bool(kind.precision <= 18))
 
@@ -73,17 +75,17 @@ class Column:
 
     Attributes:
         type: The Arrow type.
-        values: Storage (see above), or an Arrow array for strings and binary.
-        valid: Which are not NULL; None: all, or the Arrow array knows.
+        values: In their storage (see above), or as an Arrow array for strings and binary.
+        valid: Which values are not NULL; None: all of them, or the Arrow array has the NULLs.
     """
 
     type: pa.DataType
-    values: Bits | pa.Array
+    values: StoredValues | pa.Array
     valid: Mask | None = None
 
     @classmethod
     def from_arrow(cls, array: pa.Array | pa.ChunkedArray, kind: pa.DataType, *, canonical: bool = True) -> Column:
-        """Views an Arrow column; copies only what has NULLs or values that are not canonical.
+        """Return a view of an Arrow column; only a column with NULLs or values that are not canonical is copied.
 
         Args:
             array: The values, of `kind`.
@@ -113,7 +115,7 @@ class Column:
         return cls(kind, values, valid)
 
     def to_arrow(self) -> pa.Array:
-        """Gives the Arrow array, without copying fixed-width values."""
+        """Return the Arrow array, without copying fixed-width values."""
         if isinstance(self.values, pa.Array):
             return self.values
         if pa.types.is_boolean(self.type):
@@ -126,20 +128,20 @@ class Column:
         return len(self.values)
 
     def take(self, rows: Indices) -> Column:
-        """Picks rows."""
+        """Return some rows."""
         if isinstance(self.values, pa.Array):
             return Column(self.type, self.values.take(pa.array(rows)))
         return Column(self.type, self.values[rows], None if self.valid is None else self.valid[rows])
 
     def slice(self, start: int, stop: int) -> Column:
-        """Views a range of rows."""
+        """Return a view of a range of rows."""
         valid = None if self.valid is None else self.valid[start:stop]
         if isinstance(self.values, pa.Array):
             return Column(self.type, self.values.slice(start, stop - start))
         return Column(self.type, self.values[start:stop], valid)
 
     def differs(self, other: Column) -> Mask:
-        """Tells, row by row, whether two columns of one type and length differ; NULL equals NULL."""
+        """Return which rows of two columns of one type and length differ; NULL equals NULL."""
         if isinstance(self.values, pa.Array):
             return _arrow_differs(self.values, other.values)
         differ: Mask = self.values != other.values
@@ -148,7 +150,7 @@ class Column:
         return differ
 
     def known(self) -> Mask:
-        """Gives the mask of what is not NULL."""
+        """Return which values are not NULL."""
         if isinstance(self.values, pa.Array):
             mask: Mask = self.values.is_valid().to_numpy(zero_copy_only=False)
             return mask
@@ -156,7 +158,7 @@ class Column:
 
     @staticmethod
     def concat(columns: Sequence[Column]) -> Column:
-        """Puts columns of one type one after the other."""
+        """Return the values of several columns of one type, one column after the other."""
         first = columns[0]
         if len(columns) == 1:
             return first
@@ -166,8 +168,8 @@ class Column:
         return Column(first.type, np.concatenate([c.values for c in columns]), valid)
 
 
-def canonical_bits(bits: Bits) -> Bits:
-    """Makes one NaN of all NaNs, and 0.0 of -0.0, in the bits of float32 or float64 values."""
+def canonical_bits(bits: StoredValues) -> StoredValues:
+    """Return the bits of float32 or float64 values with every NaN as one NaN, and -0.0 as 0.0."""
     with np.errstate(invalid="ignore"):  # signalling NaNs
         floats = bits.view(f"<f{bits.itemsize}") + np.zeros(1, f"<f{bits.itemsize}")  # -0.0 + 0.0 is 0.0
     nan = np.isnan(floats)
@@ -178,7 +180,7 @@ def canonical_bits(bits: Bits) -> Bits:
 
 
 def unequal_rows(left: Sequence[Column], rows: Indices, right: Sequence[Column], others: Indices) -> Mask:
-    """Tells which pairs of rows (rows[i] of left, others[i] of right) differ in any column."""
+    """Return which pairs of rows (rows[i] of left, others[i] of right) differ in any column."""
     differ = np.zeros(len(rows), np.bool_)
     for a, b in zip(left, right, strict=True):
         differ |= a.take(rows).differs(b.take(others))
@@ -186,7 +188,10 @@ def unequal_rows(left: Sequence[Column], rows: Indices, right: Sequence[Column],
 
 
 def sort_rows(hashes: npt.NDArray[np.uint64], columns: Sequence[Column]) -> Indices:
-    """Orders rows by hash, then by the columns in turn: NULL first, then Arrow's order (a total one on canonical values)."""
+    """Return an order of rows by hash, then by each column: NULL first, then Arrow's order.
+
+    Arrow's order is total on canonical values.
+    """
     sort_by: dict[str, pa.Array] = {"hash": pa.array(hashes)}
     for number, column in enumerate(columns):
         values = column.to_arrow()

@@ -1,7 +1,7 @@
 """A digest of a step's output that neither the order of rows nor their division into batches can change.
 
-Every row is mixed to 64 bits from its columns' contents, NULLs included; the digest is the sum of these modulo 2^64, so
-the digests of the parts of an output add up to the digest of the whole. docs/formats/digest.md gives the formula.
+Every row is mixed to 64 bits from its values, NULLs included. The digest is the sum of these modulo 2^64, so the
+digests of the parts of an output add up to the digest of the whole. docs/formats/digest.md gives the formula.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BLOCK = 1 << 14  # rows whose words stay in the processor's cache
 
 
 def digest(batch: pa.RecordBatch) -> int:
-    """Gives the digest of a batch's rows: add those of several batches modulo 2^64."""
+    """Return the digest of a batch's rows; the digests of several batches add up modulo 2^64."""
     words = np.zeros(batch.num_rows, np.uint64)
     for place, array in enumerate(batch.columns):
         add_column(words, place, Column.from_arrow(array, array.type, canonical=False))
@@ -31,10 +31,10 @@ def digest(batch: pa.RecordBatch) -> int:
 
 
 def add_column(words: Words, place: int, column: Column) -> None:
-    """Adds a column to the words of its rows.
+    """Add a column to the words of its rows.
 
     Args:
-        words: One a row; changed.
+        words: One a row; changed in place.
         place: The column's position in the output.
         column: Its values.
     """
@@ -50,13 +50,13 @@ def add_column(words: Words, place: int, column: Column) -> None:
 
 
 def add_constant(words: Words, place: int, value: int) -> Words:
-    """Gives the words with a column added that has one value everywhere."""
+    """Return the words with a column added that has one value everywhere."""
     value &= _MASK
     return words + np.uint64(((value ^ (value >> 32)) * int(_multiplier(place))) & _MASK)
 
 
 def finish(words: Words) -> int:
-    """Mixes each row's word and adds all up (the finaliser of splitmix64)."""
+    """Return the sum of all rows' words, each mixed (by the finaliser of splitmix64)."""
     total = 0
     for start in range(0, len(words), _BLOCK):
         x = words[start : start + _BLOCK].copy()
@@ -70,7 +70,7 @@ def finish(words: Words) -> int:
 
 
 def _words_of(column: Column, null: np.uint64) -> Sequence[Words]:
-    """Gives a column as one 64-bit word a row (decimals: two); equal values have equal words."""
+    """Return a column as one 64-bit word a row (decimals: two); equal values have equal words."""
     kind = column.type
     if isinstance(column.values, pa.Array):
         return [_text_words(column.values, null)]
@@ -87,7 +87,7 @@ def _words_of(column: Column, null: np.uint64) -> Sequence[Words]:
 
 
 def _text_words(array: pa.Array, null: np.uint64) -> Words:
-    """Gives strings as one word each: a polynomial in the bytes' own words."""
+    """Return strings as one word each: a polynomial in the words of their bytes."""
     wide = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
     _, raw_offsets, raw_data = array.buffers()
     places = np.frombuffer(raw_offsets or bytes(8), np.int64 if wide else np.int32)
@@ -115,7 +115,7 @@ def _text_words(array: pa.Array, null: np.uint64) -> Words:
 
 
 def _polynomials(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> Words:
-    """Gives, for each string, the sum over its bytes of the byte's word times base^position."""
+    """Return for each string the sum over its bytes of the byte's word times base^position."""
     running = np.zeros(len(data) + 1, np.uint64)
     np.cumsum(_BYTES[data] * _POWERS[: len(data)], out=running[1:])
     at = running[offsets]
@@ -124,17 +124,17 @@ def _polynomials(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) ->
 
 
 def _multiplier(place: int) -> np.uint64:
-    """Gives the odd factor of a column."""
+    """Return the odd factor of a column."""
     return np.uint64(_splitmix(place + 1) | 1)
 
 
 def _null(place: int) -> np.uint64:
-    """Gives the word of NULL in a column: another one in each, so that no one value is NULL's twin everywhere."""
+    """Return the word of NULL in a column. Each column has another, so that no value is NULL's twin in all columns."""
     return np.uint64(_splitmix(1 << 33 | place))
 
 
 def _splitmix(number: int) -> int:
-    """Gives a number of the splitmix64 sequence."""
+    """Return a number of the splitmix64 sequence."""
     x = (0x9E3779B97F4A7C15 * number) & _MASK
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK

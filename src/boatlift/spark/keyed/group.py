@@ -1,7 +1,7 @@
 """Bringing equal keys together: rows sorted by hash, then key, and where each key begins.
 
-Equal hashes of different keys are told apart by the keys. That costs one comparison of neighbours; only rows whose
-hash really is shared by different keys are sorted by key.
+Different keys may have one hash; the key columns tell them apart. That costs one comparison of neighbours: only rows
+whose hash several keys share are sorted by key.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _RADIX_PAYS = 1 << 13
 
 
 class Grouping(NamedTuple):
-    """An order of rows, and where each key begins in it.
+    """An order of rows, and the places in it where keys begin.
 
     Attributes:
         order: Row numbers, by hash, then key.
@@ -39,10 +39,10 @@ class Grouping(NamedTuple):
 
 
 def sort_hashes(hashes: Hashes) -> Ints:
-    """Gives an order that sorts hashes, fast where they are spread as hashes are.
+    """Return an order that sorts hashes, fast if they are spread evenly.
 
-    NumPy sorts 16-bit numbers by radix. Two such passes sort by the upper 32 bits; what they leave unsorted shares its
-    upper 32 bits with a neighbour, and is sorted apart.
+    NumPy sorts 16-bit numbers by radix. Two such passes sort by the upper 32 bits. Hashes that share these with a
+    neighbour are then sorted apart.
     """
     if len(hashes) < _RADIX_PAYS:
         return np.argsort(hashes)
@@ -65,7 +65,7 @@ def sort_hashes(hashes: Hashes) -> Ints:
 
 
 def group(hashes: Hashes, keys: Sequence[Column], order: Ints | None = None) -> Grouping:
-    """Brings equal keys together.
+    """Return an order in which rows of equal keys are neighbours.
 
     Args:
         hashes: One a row; equal keys have equal hashes.
@@ -90,7 +90,7 @@ def group(hashes: Hashes, keys: Sequence[Column], order: Ints | None = None) -> 
 
 
 def grouped_sum(values: Ints, starts: Ints) -> Ints:
-    """Adds up the values of each group; exact as long as each group's sum is an int64 (what is between may wrap)."""
+    """Return the sum of each group's values; exact if each sum is an int64 (sums in between may wrap)."""
     if len(starts) == len(values):
         return values
     running = np.cumsum(values)
@@ -110,7 +110,7 @@ def _tell_apart(
     in_order: Hashes,
     at: Ints,
 ) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """Sorts by key the rows whose hash several keys share."""
+    """Return the order and the begins with the rows sorted by key whose hash several keys share."""
     shared = np.unique(in_order[at])
     places = ranges(in_order.searchsorted(shared, "left"), in_order.searchsorted(shared, "right"))
     rows = order[places]
@@ -123,7 +123,7 @@ def _tell_apart(
 
 
 def ranges(first: Ints, last: Ints) -> Ints:
-    """Gives all numbers from first[i] up to, not including, last[i], for every i in turn."""
+    """Return the numbers from first[i] up to, not including, last[i], for each i one after the other."""
     lengths = last - first
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0

@@ -1,37 +1,41 @@
-"""Runs on disk: one Arrow file each, written once, memory-mapped ever after. docs/formats/run.md describes the bytes."""
+"""Runs on disk: one Arrow file each, written once and memory-mapped from then on.
+
+docs/formats/run.md describes the bytes.
+"""
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
 from boatlift.errors import FencedError, UnavailableError
-from boatlift.operators.aggregate.kernel.layout import Layout, StatePart
-from boatlift.operators.aggregate.kernel.order_code import Extreme
-from boatlift.operators.aggregate.kernel.partials import Partials, PartialState
+from boatlift.spark.keyed.codec import PayloadCodec
+from boatlift.spark.keyed.key_groups import Share
+from boatlift.spark.keyed.rows import KeyedRows
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["COLLIDES_KEY", "FORMAT", "METADATA_KEY", "narrowest", "schema_for", "schema_of_ranges", "write_run"]
+__all__ = ["COLLIDES_KEY", "FIRST_KIND", "FORMAT", "HASH_FIELD", "METADATA_KEY", "key_field", "write_run"]
 
 FORMAT = 1
+FIRST_KIND = "aggregate"
+"""The kind of a run whose metadata names none: the first runs held aggregates."""
+
 METADATA_KEY = b"boatlift.run"
 COLLIDES_KEY = b"boatlift.collides"
 HASH_FIELD = "hash"
 
-Ints = npt.NDArray[np.int64]
+P = TypeVar("P")
 
 
-class _Digesting(io.RawIOBase):
-    """A file that is digested as it is written."""
+class _DigestingFile(io.RawIOBase):
+    """A fresh file that is digested as it is written."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("xb", buffering=1 << 16)
@@ -57,7 +61,7 @@ class _Digesting(io.RawIOBase):
         super().close()
 
     def abandon(self) -> None:
-        """Closes the file after a failed write: what could not be written then, closing tries, and fails, again."""
+        """Close the file after a failed write: closing tries to write the rest, and fails again."""
         with suppress(OSError):
             self.close()
 
@@ -67,46 +71,35 @@ class _Digesting(io.RawIOBase):
 
 def write_run(
     path: str | Path,
-    layout: Layout,
-    pieces: Iterable[Partials],
+    codec: PayloadCodec[P, Any],
+    pieces: Iterable[KeyedRows[P]],
     *,
     processor: str,
-    first: int,
-    last: int,
-    modulus: int,
-    residue: int,
-    schema: pa.Schema | None = None,
+    times: tuple[int, int],
+    share: Share,
+    fields: Sequence[pa.Field] | None = None,
 ) -> RunRef:
-    """Writes a run, and digests it on the way. It is not made durable here (no fsync): the store does that.
+    """Write a run, and digest it on the way. The file is not made durable here (no fsync): the store does that.
 
     Args:
         path: A fresh file; also the reference's name.
-        layout: The processor's layout.
-        pieces: The rows: pieces in order, none overlapping another; one record batch each.
-        processor: Whose state it is.
-        first: First time whose effects it holds.
-        last: Last such time.
-        modulus: It holds key groups g with g % modulus == residue.
-        residue: See modulus.
-        schema: Wide enough for all pieces; if not given there is one piece, and its own narrowest is taken.
+        codec: The payload's form.
+        pieces: The rows, at least one piece: pieces in order, none overlapping another. Each becomes one record batch.
+        processor: The processor whose state it is.
+        times: The first and the last time whose effects the run holds.
+        share: The key groups that it holds.
+        fields: The payload's columns, wide enough for all pieces; without them there is one piece, and its narrowest
+            columns are taken.
 
     Raises:
         FencedError: `[OBJECT_EXISTS]` the file is there already.
-        UnavailableError: `[STORE_FAILED]` it could not be written.
+        UnavailableError: `[STORE_FAILED]` the file could not be written.
     """
     path = Path(path)
-    meta = {
-        "format": FORMAT,
-        "processor": processor,
-        "first": first,
-        "last": last,
-        "modulus": modulus,
-        "residue": residue,
-        "layout": json.loads(layout.description),
-    }
+    first, last = times
     rows = 0
     try:
-        sink = _Digesting(path)
+        file = _DigestingFile(path)
     except FileExistsError as error:
         raise FencedError("OBJECT_EXISTS", f"the run {path} exists already: file names must be fresh") from error
     except OSError as error:
@@ -115,91 +108,47 @@ def write_run(
         writer = None
         for piece in pieces:
             if writer is None:
-                fields = schema_for(layout, piece) if schema is None else schema
-                text = json.dumps(meta, separators=(",", ":"), sort_keys=True)
-                writer = pa.ipc.new_file(sink, fields.with_metadata({METADATA_KEY: text}))
-                schema = fields
-            batch = _encode(piece, fields)
+                fields = codec.fields_of(piece.payload) if fields is None else fields
+                schema = pa.schema([*_key_fields(codec), *fields])
+                metadata = _metadata(codec, processor, first, last, share)
+                writer = pa.ipc.new_file(file, schema.with_metadata({METADATA_KEY: metadata}))
+            assert fields is not None
+            columns = [pa.array(piece.hash), *(column.to_arrow() for column in piece.keys)]
+            columns += codec.encode(piece.payload, fields)
+            batch = pa.RecordBatch.from_arrays(columns, schema=schema)
             writer.write_batch(batch, custom_metadata={COLLIDES_KEY: b"1" if piece.collides else b"0"})
             rows += len(piece)
         if writer is None:
             raise ValueError("a run has at least one piece")
         writer.close()
-        sink.close()
+        file.close()
     except OSError as error:
-        sink.abandon()
+        file.abandon()
         path.unlink(missing_ok=True)
         raise UnavailableError("STORE_FAILED", f"the run {path} could not be written: {error}") from error
-    return RunRef(str(path), first, last, modulus, residue, rows, sink.written, sink.digest())
+    return RunRef(str(path), first, last, share.modulus, share.residue, rows, file.written, file.digest())
 
 
-def narrowest(low: int, high: int) -> pa.DataType:
-    """Gives the narrowest signed integer type that holds a range."""
-    for bits, kind in ((8, pa.int8()), (16, pa.int16()), (32, pa.int32())):
-        if -(1 << (bits - 1)) <= low and high < 1 << (bits - 1):
-            return kind
-    return pa.int64()
+def key_field(number: int) -> str:
+    """Return the name of the column that holds a key column."""
+    return f"key.{number}"
 
 
-def schema_for(layout: Layout, piece: Partials) -> pa.Schema:
-    """Gives the narrowest columns that hold these rows: a function of the rows alone."""
-    adds = [(part, _range(values)) for part, values in piece.state.adds.items()]
-    codes = {
-        pair: _range(_without_absent(piece.state, pair[1], values))
-        for pair, values in piece.state.extremes.items()
-        if not isinstance(values, pa.Array)
+def _key_fields(codec: PayloadCodec[Any, Any]) -> list[pa.Field]:
+    keys = [pa.field(key_field(number), kind) for number, (_, kind) in enumerate(codec.keys)]
+    return [pa.field(HASH_FIELD, pa.uint64(), nullable=False), *keys]
+
+
+def _metadata(codec: PayloadCodec[Any, Any], processor: str, first: int, last: int, share: Share) -> str:
+    entries = {
+        "format": FORMAT,
+        "processor": processor,
+        "first": first,
+        "last": last,
+        "modulus": share.modulus,
+        "residue": share.residue,
+        "layout": codec.description,
     }
-    return schema_of_ranges(layout, dict(adds), codes)
-
-
-def schema_of_ranges(
-    layout: Layout, adds: dict[StatePart, tuple[int, int]], codes: dict[tuple[str, int], tuple[int, int]]
-) -> pa.Schema:
-    """Gives the columns of a run: parts that are zero everywhere have none.
-
-    Args:
-        layout: The processor's layout.
-        adds: Least and greatest value of each additive part.
-        codes: Least and greatest code of each minimum and maximum that is kept by code.
-    """
-    fields = [pa.field(HASH_FIELD, pa.uint64(), nullable=False)]
-    fields += [pa.field(f"key.{i}", kind) for i, (_, kind) in enumerate(layout.keys)]
-    fields += [
-        pa.field(part.field, narrowest(*extent), nullable=False)
-        for part, extent in sorted(adds.items())
-        if extent != (0, 0) or part.kind == "rows"
-    ]
-    for which, number in layout.extremes:
-        by_code = (which, number) in codes
-        kind = narrowest(*codes[which, number]) if by_code else layout.arguments[number][1]
-        fields.append(pa.field(f"{which}.{number}", kind, nullable=not by_code))
-    return pa.schema(fields)
-
-
-def _range(values: Ints) -> tuple[int, int]:
-    return int(values.min(initial=0)), int(values.max(initial=0))
-
-
-def _without_absent(state: PartialState, number: int, codes: Ints) -> Ints:
-    """Stores 0 where there is no value: the sentinels would make the column wide."""
-    if state.part("nulls", number) is None:
-        return codes
-    return np.where(state.counts(number) == 0, 0, codes)
-
-
-def _encode(piece: Partials, schema: pa.Schema) -> pa.RecordBatch:
-    arrays: list[pa.Array] = [pa.array(piece.hash)]
-    arrays += [column.to_arrow() for column in piece.keys]
-    for field in list(schema)[len(arrays) :]:
-        kind, *rest = field.name.split(".")
-        if kind in ("min", "max"):
-            value: Extreme = piece.state.extremes[kind, int(rest[0])]
-            if not isinstance(value, pa.Array):
-                value = pa.array(_without_absent(piece.state, int(rest[0]), value).astype(field.type.to_pandas_dtype()))
-            arrays.append(value)
-        else:
-            values = piece.state.adds.get(StatePart.parse(field.name))
-            if values is None:
-                values = np.zeros(len(piece), np.int64)
-            arrays.append(pa.array(values.astype(field.type.to_pandas_dtype())))
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    if codec.kind != FIRST_KIND:
+        entries["kind"] = codec.kind
+    return json.dumps(entries, separators=(",", ":"), sort_keys=True)

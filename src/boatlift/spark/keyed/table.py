@@ -1,7 +1,7 @@
 """A unit's keyed state as the driver knows it: lists of runs that are merged in the background.
 
-A state is a list of runs, and immutable: whoever goes back takes up an older list. Merging changes no list. It makes runs that
-can stand for several others, and `resolve` puts them in their place when a step takes a state up.
+A state is an immutable list of runs: a rollback takes up an older list. Merging changes no list. A merged run can
+replace several others, and `resolve` puts it in their place when a step takes up a state.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-from boatlift.operators.aggregate.kernel import plan_merges
+from boatlift.spark.keyed.tiers import plan_merges
 from boatlift.storage.records.records import RunRef
 
 __all__ = ["StateTable"]
 
 MANY_RUNS = 64
-"""With more runs than this for any share of the key groups, a step first waits for the merge under way."""
+"""With more runs than this in any share of the key groups, a step first waits for the merge under way."""
 
 SINGLE = 4
-"""So many single-time runs above the last checkpoint are left alone, for rollbacks that reach no further."""
+"""The number of runs above the last checkpoint that are left alone, so that rollback can choose among single times."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Merged:
-    """What can stand for several runs."""
+    """Merged runs, and the names of the runs that they replace."""
 
     replaced: frozenset[str]
     runs: tuple[RunRef, ...]
@@ -44,18 +44,19 @@ class StateTable:
         self._merge = merge
         self._lock = threading.Lock()
         self._merged: list[_Merged] = []
-        self._taken_in: set[str] = set()
+        self._being_merged: set[str] = set()
         self._saved_to = -1
         self._background = ThreadPoolExecutor(1, thread_name_prefix="compaction")
         self._merging: Future[None] | None = None
 
     def resolve(self, state: Sequence[RunRef]) -> list[RunRef]:
-        """Gives a state that a step begins with, with what was merged meanwhile in the place of what it stands for.
+        """Return a state with merged runs in the place of those that they replace, for a step to begin with.
 
-        With very many runs it waits for the merge under way.
+        With very many runs the call waits for the merge under way.
 
         Raises:
-            BoatliftError: the last merge failed. Here, before a step's job, nothing of it could be kept by halves.
+            BoatliftError: the last merge failed. It is raised here, before a step's job, where no step can be kept by
+                halves.
         """
         if self._merging is not None and (self._merging.done() or _deepest(state) > MANY_RUNS):
             self._merging.result()
@@ -63,14 +64,17 @@ class StateTable:
         with self._lock:
             merged = list(self._merged)
         runs = {run.name: run for run in state}
-        for each in merged:
-            if each.replaced <= runs.keys():
-                runs = {name: run for name, run in runs.items() if name not in each.replaced}
-                runs.update((run.name, run) for run in each.runs)
+        for one in merged:
+            if one.replaced <= runs.keys():
+                runs = {name: run for name, run in runs.items() if name not in one.replaced}
+                runs.update((run.name, run) for run in one.runs)
         return list(runs.values())
 
     def grown(self, state: Sequence[RunRef]) -> None:
-        """Learns of the newest state, and merges if that pays. It does not fail: what a step made is kept whole or not at all."""
+        """Record the newest state, and begin to merge if that pays.
+
+        The call does not fail, because it comes after a step, whose results are kept whole or not at all.
+        """
         if self._merging is not None and (not self._merging.done() or self._merging.exception() is not None):
             return
         shares: dict[tuple[int, int], list[RunRef]] = {}
@@ -81,42 +85,42 @@ class StateTable:
         ]
         if groups:
             with self._lock:
-                self._taken_in = {run.name for group in groups for run in group}
+                self._being_merged = {run.name for group in groups for run in group}
             self._merging = self._background.submit(self._merge_all, groups)
 
     def saved(self, runs: Sequence[RunRef]) -> None:
-        """Learns that a state is durable; what it covers may be merged freely."""
+        """Record that a state is durable: its runs may be merged freely."""
         self._saved_to = max([self._saved_to, *(run.last for run in runs)])
 
     def holds(self) -> AbstractSet[str]:
-        """Names the runs that are being merged, and those that were made so."""
+        """Return the names of the runs that are being merged, and of merged runs."""
         with self._lock:
-            return self._taken_in | {run.name for merged in self._merged for run in merged.runs}
+            return self._being_merged | {run.name for merged in self._merged for run in merged.runs}
 
     def forget(self, live: Collection[str]) -> None:
-        """Forgets what stands for runs that no state has any more.
+        """Forget merged runs in the place of runs that no state has any more.
 
         Args:
-            live: The runs of all states that a step may yet take up.
+            live: The names of the runs of all states that a step may yet take up.
         """
         with self._lock:
             self._merged = [merged for merged in self._merged if not merged.replaced.isdisjoint(live)]
 
     def close(self) -> None:
-        """Ends the background thread."""
+        """End the background thread."""
         self._background.shutdown(wait=True, cancel_futures=True)
 
     def _merge_all(self, groups: Sequence[Sequence[RunRef]]) -> None:
         try:
             for group in groups:
-                made = tuple(self._merge(group))
+                runs = tuple(self._merge(group))
                 with self._lock:
-                    self._merged.append(_Merged(frozenset(run.name for run in group), made))
+                    self._merged.append(_Merged(frozenset(run.name for run in group), runs))
         finally:
             with self._lock:
-                self._taken_in = set()
+                self._being_merged = set()
 
 
 def _deepest(state: Sequence[RunRef]) -> int:
-    """How many runs a task must look into: those of one share of the key groups."""
+    """Return how many runs a task must look into: those of one share of the key groups."""
     return max(Counter((run.modulus, run.residue) for run in state).values(), default=0)

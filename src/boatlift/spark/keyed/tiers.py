@@ -1,4 +1,4 @@
-"""Which runs to merge now. Pure: from what the runs are to lists of runs, nothing is read or written."""
+"""The choice of runs to merge now. Pure: nothing is read or written."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def plan_merges(
     similar: int = 4,
     keep_single: int = 32,
 ) -> list[tuple[RunRef, ...]]:
-    """Chooses runs of one task's state to merge, so that probing stays cheap and so does merging.
+    """Choose runs of one task's state to merge, so that probing stays cheap and so does merging.
 
     Runs are put into tiers by size: tier t has ratio^t to ratio^(t+1) rows. `ratio` runs of one tier are merged, with
     the smaller ones between them in time. Runs in reach of the largest (at least 1/ratio of its rows) cost most to
     probe and, once keys repeat, shrink most when merged: of those, `similar` are enough. Only neighbours in time are
-    merged, so a run's interval always says exactly whose effects it holds.
+    merged, so the interval of a run is exactly that of the steps whose effects it holds.
 
     Cost, for N keys and steps of m rows: at most (ratio - 1) runs a tier, log_ratio(N/m) tiers, so probing looks into
     O(log(N/m)) runs. Below the highest tier a row moves up at least one tier each time it is rewritten, or meets rows
@@ -30,16 +30,16 @@ def plan_merges(
     rows and takes in at least (similar - 1)·N/ratio others: at most ratio/(similar - 1) + 1 rows written for each row
     taken in. So a step costs O(m·log(N/m)) in total, whatever N is.
 
-    Rollback drops runs by time, so times on both sides of the last saved checkpoint are never merged; a run that spans the
-    frontier is left alone until it lies below. Above it, single times are what rollback can choose from: at most
-    `keep_single` runs are kept there before they may be merged among themselves.
+    Rollback drops runs by time. So runs on both sides of the stable frontier are never merged with each other, and a
+    run that spans the frontier is left alone until it lies below. Above the frontier, rollback can choose among runs of
+    single times: up to `keep_single` runs are left there before they are merged among themselves.
 
     Args:
         runs: The runs of one task.
         stable: The stable frontier: the last time that no failure can take back; -1: none.
-        ratio: See above.
-        similar: See above; 2 to ratio.
-        keep_single: See above.
+        ratio: The factor between tiers, and the number of runs of a tier that are merged.
+        similar: The number of runs near the size of the largest that are merged; 2 to ratio.
+        keep_single: The number of runs above the frontier that are left alone.
 
     Returns:
         Disjoint sets of runs, each to become one run.
@@ -57,7 +57,7 @@ def _by_time(run: RunRef) -> tuple[int, int]:
 
 
 def _plan(runs: Sequence[RunRef], ratio: int, similar: int) -> list[tuple[RunRef, ...]]:
-    """Plans one side of the frontier; runs are in order of time."""
+    """Choose among the runs of one side of the frontier, which are in order of time."""
     if len(runs) < 2:
         return []
     largest = max(run.rows for run in runs)

@@ -1,7 +1,7 @@
 """Dividing a step's rows among the tasks that own their keys, without a shuffle of Spark's (`docs/decisions/0011`).
 
-A task writes what it was handed into one Arrow file in scratch, in batches that hold rows of one share each; the tasks
-of the next job map the file and read the batches of their own share. Results depend on no order, so none is kept.
+A task writes its rows into one Arrow file in scratch, in batches that hold rows of one share each. The tasks of the
+next job map the file and read the batches of their own share. Results depend on no order of rows, so none is kept.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from boatlift.dataflow.columns import HASH
 from boatlift.errors import UnavailableError
+from boatlift.spark.keyed.key_groups import residues
 from boatlift.spark.tasks.parameters import guarded
 
 __all__ = ["DivideTask", "Division", "Piece", "pieces_of", "read_pieces"]
@@ -24,17 +25,15 @@ __all__ = ["DivideTask", "Division", "Piece", "pieces_of", "read_pieces"]
 ROWS_AT_ONCE = 1 << 18
 """Rows that are divided together: enough that the batches of many shares are not tiny."""
 
-KEY_GROUP_SHIFT = 52
-
 Piece = tuple[str, list[int]]
-"""A file, and the numbers of the batches in it that belong to one share."""
+"""A file, and the numbers of its batches that belong to one share."""
 
 
 class Division(msgspec.Struct, frozen=True, array_like=True):
-    """What a task made of its rows.
+    """Where the rows of one task are.
 
     Attributes:
-        place: Its file; empty if there were no rows.
+        place: The task's file; empty if there were no rows.
         batches: For each share, the numbers of its batches.
     """
 
@@ -44,12 +43,12 @@ class Division(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True)
 class DivideTask:
-    """Divides the rows of one partition of the input.
+    """Divides the rows of one partition of an input.
 
     Attributes:
-        processor: Whose step it is, for messages.
+        processor: The processor whose step it is, for messages.
         shares: How many tasks take the rows, a power of two: share i has key groups g with g % shares == i.
-        folder: Where its file goes.
+        folder: Where the file goes.
     """
 
     processor: str
@@ -57,12 +56,12 @@ class DivideTask:
     folder: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Takes a partition's rows and tells where they are."""
-        made = guarded(self.processor, lambda: self.run(batches))
-        yield pa.record_batch({"receipt": pa.array([msgspec.msgpack.encode(made)], pa.binary())})
+        """Divide a partition's rows and return where they are."""
+        division = guarded(self.processor, lambda: self.run(batches))
+        yield pa.record_batch({"receipt": pa.array([msgspec.msgpack.encode(division)], pa.binary())})
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Division:
-        """Writes a partition's rows, divided.
+        """Write a partition's rows, divided.
 
         Raises:
             UnavailableError: `[STORE_FAILED]` scratch cannot be written.
@@ -72,7 +71,7 @@ class DivideTask:
         writer: pa.RecordBatchFileWriter | None = None
         written = 0
         try:
-            for rows in _gathered(batches):
+            for rows in _coalesced(batches):
                 if writer is None:
                     writer = pa.ipc.new_file(str(place), rows.schema)
                 for share, part in self._parts(rows):
@@ -87,7 +86,7 @@ class DivideTask:
 
     def _parts(self, rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         hashes = rows.column(HASH).to_numpy(zero_copy_only=True).view(np.uint64)
-        shares = ((hashes >> np.uint64(KEY_GROUP_SHIFT)) & np.uint64(self.shares - 1)).astype(np.uint16)
+        shares = residues(hashes, self.shares).astype(np.uint16)
         ends = np.cumsum(np.bincount(shares, minlength=self.shares))
         ordered = rows.take(pa.array(np.argsort(shares, kind="stable")))
         begin = 0
@@ -97,30 +96,34 @@ class DivideTask:
             begin = end
 
 
-def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    held: list[pa.RecordBatch] = []
+def _coalesced(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    waiting: list[pa.RecordBatch] = []
     rows = 0
     for batch in batches:
         if batch.num_rows:
-            held.append(batch)
+            waiting.append(batch)
             rows += batch.num_rows
         if rows >= ROWS_AT_ONCE:
-            yield pa.concat_batches(held)
-            held, rows = [], 0
-    if held:
-        yield pa.concat_batches(held)
+            yield pa.concat_batches(waiting)
+            waiting, rows = [], 0
+    if waiting:
+        yield pa.concat_batches(waiting)
 
 
 def pieces_of(divisions: Sequence[Division], shares: int) -> list[list[Piece]]:
-    """Gives for each share where its rows are."""
+    """Return for each share where its rows are."""
     return [
-        [(made.place, made.batches[share]) for made in divisions if made.place and made.batches[share]]
+        [
+            (division.place, division.batches[share])
+            for division in divisions
+            if division.place and division.batches[share]
+        ]
         for share in range(shares)
     ]
 
 
 def read_pieces(pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
-    """Reads a share's batches, mapped into memory.
+    """Read a share's batches, mapped into memory.
 
     Raises:
         UnavailableError: `[STORE_FAILED]` a file is gone or cannot be read.

@@ -1,141 +1,159 @@
-"""The tasks of a stateful unit: steps over one partition, and the merging of runs."""
+"""The tasks of a unit with keyed state: steps over one partition, and the merging of runs, both by a kernel."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import gcd
 from pathlib import Path
 
 import msgspec
 import pyarrow as pa
 
-from boatlift.operators.aggregate.kernel import Layout, StepKernel
+from boatlift.spark.keyed.kernel import KeyedKernel
+from boatlift.spark.keyed.key_groups import Share
+from boatlift.spark.keyed.opened import LocatedRun, open_runs
 from boatlift.spark.tasks.divide import Piece, read_pieces
+from boatlift.spark.tasks.inputs import by_input
 from boatlift.spark.tasks.ordinals import by_ordinal
 from boatlift.spark.tasks.parameters import JobParameters, guarded, job_parameters, partition
 from boatlift.spark.tasks.stage import Output, Report, TaskReceipt, fresh_run, packed, stage_all
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["AggregateTask", "HeldRun", "MergeTask", "TaskInput"]
-
-HeldRun = tuple[RunRef, str]
-"""A run and the file it can be read from."""
+__all__ = ["KeyedTask", "LocatedRun", "MergeTask", "TaskInput"]
 
 
 class TaskInput(msgspec.Struct, frozen=True, array_like=True):
-    """What a step's tasks read from a file, because it is known only when the step begins.
+    """The part of a step's input that its tasks read from a file, because it is known only when the step begins.
 
     Attributes:
         runs: The runs of the whole state.
-        pieces: For each task where its rows are; None if Spark hands them over.
+        pieces: For each input of the kernel, and for each task, where the task's rows are; None if Spark hands them
+            over.
     """
 
-    runs: list[HeldRun]
-    pieces: list[list[Piece]] | None
+    runs: list[LocatedRun]
+    pieces: list[list[list[Piece]]] | None
 
 
 @dataclass(frozen=True, slots=True)
-class AggregateTask:
-    """Steps of a stateful unit, one after the other: group the rows, probe the state, add a run, stage the changes.
+class KeyedTask:
+    """Steps of a unit with keyed state, one after the other: run the kernel over the step's rows, stage its output.
 
     Attributes:
-        layout: How state is laid out.
-        output: The schema of the changes.
-        processor, token: Whose steps, and who runs them.
+        kernel: What a step computes.
+        output: The schema of the output as it is declared.
+        token: The owner's.
         tasks: How many partitions the step has; partition i takes key groups g with g % tasks == i.
-        outlets: Where the changes go.
+        outputs: Where the rows go.
         folder: Where new files go.
     """
 
-    layout: Layout
+    kernel: KeyedKernel
     output: pa.Schema
-    processor: str
     token: int
     tasks: int
-    outlets: tuple[Output, ...]
+    outputs: tuple[Output, ...]
     folder: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Takes a partition's rows and gives its receipts."""
+        """Take a partition's rows and return its receipts."""
         step, number = job_parameters(), partition()
-        yield packed(Report(step, guarded(self.processor, lambda: self.run(step, number, batches))))
+        receipts = guarded(self.kernel.processor, lambda: self.run(step, number, batches))
+        yield packed(Report(step, receipts))
 
     def run(self, step: JobParameters, partition: int, batches: Iterator[pa.RecordBatch]) -> list[TaskReceipt]:
-        """Takes a partition's rows; the partition's number decides which key groups they may be of.
+        """Take a partition's rows; the partition's number decides which key groups they may be of.
 
         Args:
-            step: Which; with several, `_ordinal` tells the rows apart.
-            partition: Its number.
-            batches: Its rows.
+            step: The steps; with several, `_ordinal` divides the rows. With several inputs, `_input` does (`by_input`).
+            partition: The partition's number.
+            batches: Its rows, unless they stand in files.
 
         Returns:
             A receipt for each time.
         """
-        given = msgspec.msgpack.decode(Path(step.given).read_bytes(), type=TaskInput)
-        handed = list(batches)
-        taken = handed if given.pieces is None else list(read_pieces(given.pieces[partition]))
-        shares = [taken] if step.first == step.last else by_ordinal(taken, len(step.times))
-        held = [(path, run) for run, path in given.runs if _meets(run, self.tasks, partition)]
+        task_input = msgspec.msgpack.decode(Path(step.given).read_bytes(), type=TaskInput)
+        pieces = None if task_input.pieces is None else [by_task[partition] for by_task in task_input.pieces]
+        rows = self._rows_by_step(step, list(batches), pieces)
+        share = Share(self.tasks, partition)
+        runs = [(run, path) for run, path in task_input.runs if Share(run.modulus, run.residue).meets(share)]
         receipts = []
-        for time, share in zip(step.times, shares, strict=True):
-            receipt = self._step(time, partition, share, held)
+        for time, inputs in zip(step.times, rows, strict=True):
+            receipt = self._step(time, share, inputs, runs)
             if receipt.run is not None:
-                held.append((str(Path(self.folder) / Path(receipt.run.name).name), receipt.run))
+                runs.append((receipt.run, str(Path(self.folder) / Path(receipt.run.name).name)))
             receipts.append(receipt)
         return receipts
 
+    def _rows_by_step(
+        self, step: JobParameters, batches: Sequence[pa.RecordBatch], pieces: Sequence[Sequence[Piece]] | None
+    ) -> list[dict[str, list[pa.RecordBatch]]]:
+        """Return for each step the rows of each input: those handed over, or those in files."""
+
+        def by_step(rows: Sequence[pa.RecordBatch]) -> list[list[pa.RecordBatch]]:
+            return [list(rows)] if step.first == step.last else by_ordinal(rows, len(step.times))
+
+        names = tuple(self.kernel.inputs)
+        if pieces is None:
+            return [by_input(rows, names) for rows in by_step(batches)]
+        in_files = [by_step(list(read_pieces(of_input))) for of_input in pieces]
+        return [dict(zip(names, inputs, strict=True)) for inputs in zip(*in_files, strict=True)]
+
     def _step(
-        self, time: int, partition: int, rows: Sequence[pa.RecordBatch], held: Sequence[tuple[str, RunRef]]
+        self, time: int, share: Share, inputs: Mapping[str, Sequence[pa.RecordBatch]], runs: Sequence[LocatedRun]
     ) -> TaskReceipt:
         name = fresh_run(self.token)
-        upserts = all(outlet.upserts for outlet in self.outlets)
-        kernel = StepKernel(self.layout, self.processor, upserts=upserts)
-        path = Path(self.folder) / name
-        made = kernel.run(rows, held, path, time=time, modulus=self.tasks, residue=partition)
-        changes = [_declared(batch, self.output) for batch in made.batches]
-        staged = stage_all(self.outlets, self.folder, self.token, time, partition, changes)
+        made = self.kernel.step(
+            inputs,
+            open_runs(runs, self.kernel.payload),
+            Path(self.folder) / name,
+            time=time,
+            share=share,
+            upserts=all(output.upserts for output in self.outputs),
+        )
+        batches = [_declared(batch, self.output) for batch in made.batches]
+        replaced = [_declared(batch, self.output) for batch in made.replaced]
+        staged = stage_all(self.outputs, self.folder, self.token, time, share.residue, batches, replaced)
         run = None if made.run is None else msgspec.structs.replace(made.run, name=f"runs/{name}")
-        return TaskReceipt(partition, sum(batch.num_rows for batch in rows), made.rows, made.digest, staged, run)
+        rows_in = sum(batch.num_rows for batches in inputs.values() for batch in batches)
+        return TaskReceipt(share.residue, rows_in, made.rows, made.digest, staged, run)
 
 
 @dataclass(frozen=True, slots=True)
 class MergeTask:
-    """Merges runs: partition i of `tasks` makes one run of the key groups g with g % tasks == i."""
+    """Merges runs: partition i of `tasks` makes one run of the key groups g with g % tasks == i.
 
-    layout: Layout
-    processor: str
+    Attributes:
+        kernel: The kernel whose runs they are.
+        token: The owner's.
+        tasks: How many partitions merge.
+        runs: What is merged.
+        folder: Where new files go.
+    """
+
+    kernel: KeyedKernel
     token: int
     tasks: int
-    runs: tuple[HeldRun, ...]
+    runs: tuple[LocatedRun, ...]
     folder: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Merges this partition's share; the slot's own row means nothing."""
+        """Merge this partition's share; the row that the partition is handed means nothing."""
         for _ in batches:
             pass
         number = partition()
-        merged = guarded(self.processor, lambda: self.run(number))
+        merged = guarded(self.kernel.processor, lambda: self.run(number))
         yield pa.record_batch({"receipt": pa.array([msgspec.msgpack.encode(merged)], pa.binary())})
 
     def run(self, partition: int) -> RunRef | None:
-        """Merges a partition's share; None if it is empty."""
-        name = fresh_run(self.token)
-        merged = StepKernel(self.layout, self.processor).compact(
-            [(path, run) for run, path in self.runs if _meets(run, self.tasks, partition)],
-            Path(self.folder) / name,
-            modulus=self.tasks,
-            residue=partition,
-        )
+        """Merge a partition's share; return None if it is empty."""
+        name, share = fresh_run(self.token), Share(self.tasks, partition)
+        runs = [(run, path) for run, path in self.runs if Share(run.modulus, run.residue).meets(share)]
+        opened = list(open_runs(runs, self.kernel.payload))
+        merged = self.kernel.merge(opened, Path(self.folder) / name, share=share)
         return None if merged is None else msgspec.structs.replace(merged, name=f"runs/{name}")
 
 
-def _meets(run: RunRef, tasks: int, partition: int) -> bool:
-    """Tells whether a run can hold key groups of a partition."""
-    common = gcd(run.modulus, tasks)
-    return run.residue % common == partition % common
-
-
 def _declared(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The same rows in the declared types, which differ at most in nullability."""
+    """Return the same rows in the declared types, which differ at most in nullability."""
     return batch if batch.schema == schema else batch.cast(schema)

@@ -1,7 +1,7 @@
 """Several steps in one job: each row carries `_ordinal`, which of the steps it belongs to, past the user's transforms.
 
-A transform is row-wise, so it may see the rows of all steps at once; but it must not see the ordinal, and would drop it
-with the first `select`. So the plan is built without it, and the ordinal is threaded through what was built.
+A transform is row-wise, so it may see the rows of all steps at once. But it must not see the ordinal, and would drop it
+with the first `select`. So the plan is built without the ordinal, which is then threaded through the finished plan.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["by_ordinal"]
 
 
 def by_ordinal(batches: Sequence[pa.RecordBatch], steps: int) -> list[list[pa.RecordBatch]]:
-    """Divides rows by the step they belong to, in the order they have, and drops the ordinal."""
+    """Return the rows of each step in the order that they have, without the ordinal."""
     if not batches:
         return [[] for _ in range(steps)]
     rows = pa.concat_batches(batches)

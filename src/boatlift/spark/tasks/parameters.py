@@ -1,7 +1,7 @@
-"""What every task of ours does: it knows its partition, and what it was told; what it cannot foresee it turns into an error of ours.
+"""The parameters of a job, as its tasks read them; a task's partition; and errors that a task did not foresee.
 
-What differs from step to step comes with the job, as one of its local properties, and not with the plan: so one plan can serve many steps, and a task of
-an older job, if one is left, still knows only its own.
+All that differs from step to step comes with the job, as one of its local properties, and not with the plan. So one
+plan can serve many steps, and a task that is left of an older job reads that job's own parameters.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ __all__ = ["JobParameters", "guarded", "job_parameters", "partition"]
 
 T = TypeVar("T")
 
-_TOLD = "boatlift.told"
+_PROPERTY = "boatlift.parameters"
 
 
 class JobParameters(msgspec.Struct, frozen=True, array_like=True):
-    """What a job's tasks learn when it begins.
+    """The parameters that a job's tasks read when the job begins.
 
     Attributes:
-        first, last: Which steps it runs.
-        given: The file with what was too much to tell; empty: there is none.
-        source: What the step reads, in the source's words, if the plan does not say it.
+        first, last: The steps that the job runs.
+        given: The file with their input (`TaskInput`), which is too large for a property; empty: there is none.
+        source: The step's position, in the source's own encoding, if the plan does not hold it.
     """
 
     first: int
@@ -44,31 +44,31 @@ class JobParameters(msgspec.Struct, frozen=True, array_like=True):
 
     @contextmanager
     def to_tasks(self, context: SparkContext) -> Iterator[None]:
-        """Tells the tasks of the jobs that this thread begins meanwhile."""
-        context.setLocalProperty(_TOLD, base64.b64encode(msgspec.msgpack.encode(self)).decode())
+        """Hand these parameters to the tasks of all jobs that this thread begins meanwhile."""
+        context.setLocalProperty(_PROPERTY, base64.b64encode(msgspec.msgpack.encode(self)).decode())
         try:
             yield
         finally:
-            context.setLocalProperty(_TOLD, None)  # type: ignore[arg-type]
+            context.setLocalProperty(_PROPERTY, None)  # type: ignore[arg-type]
 
 
 def job_parameters() -> JobParameters:
-    """Gives what this task's job was told."""
+    """Return the parameters of this task's job."""
     context = TaskContext.get()
-    text = None if context is None else context.getLocalProperty(_TOLD)
+    text = None if context is None else context.getLocalProperty(_PROPERTY)
     if text is None:
         raise InternalError("INTERNAL", "a task does not know its step: please report it")
     return msgspec.msgpack.decode(base64.b64decode(text), type=JobParameters)
 
 
 def partition() -> int:
-    """Gives the number of this task's partition; 0 outside a task."""
+    """Return the number of this task's partition; 0 outside a task."""
     context = TaskContext.get()
     return 0 if context is None else context.partitionId()
 
 
 def guarded(processor: str, work: Callable[[], T]) -> T:
-    """Lets our errors through; any other is a fault of ours, and says so when it reaches the driver as text."""
+    """Run a task's work; an error that is not Boatlift's becomes an `InternalError`, as which it reaches the driver."""
     try:
         return work()
     except BoatliftError:

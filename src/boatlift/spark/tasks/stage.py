@@ -1,7 +1,7 @@
-"""What the last stage of a step's job does with its output: stage it for every sink, keep it for every reader.
+"""The last stage of a step's job: stage its output for every sink, keep it for every reader.
 
 Effects happen only here, in the last stage, so that no later stage can mix rows of two attempts. Files have fresh
-names, and exist for anyone only when the driver names them from the receipts of the attempts that succeeded.
+names, and count only when the driver names them from the receipts of the attempts that succeeded.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import hashlib
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -17,7 +18,7 @@ import pyarrow as pa
 import xxhash
 
 from boatlift.dataflow import Staged, Stager
-from boatlift.dataflow.columns import ROW_HASH, WEIGHT
+from boatlift.dataflow.columns import ROW_HASH
 from boatlift.spark.tasks.parameters import JobParameters, guarded, job_parameters, partition
 from boatlift.storage.records.records import RunRef
 
@@ -29,7 +30,7 @@ class Output:
     """Where a step's output goes: a sink, or (with the name `edges.EDGE`) other units.
 
     Attributes:
-        upserts: Whether it takes only rows that hold now, not those that held before.
+        upserts: Whether it keeps one row a key, so that it needs no row that another row of its key replaces.
     """
 
     name: str
@@ -38,7 +39,15 @@ class Output:
 
 
 class TaskReceipt(msgspec.Struct, frozen=True, array_like=True):
-    """What a task did, as the driver learns of it."""
+    """The report of a task on one step.
+
+    Attributes:
+        partition: The task's partition.
+        rows_in: Rows that it was handed.
+        rows, digest: Rows of its output, and their digest.
+        staged: For each output by name its file of rows; None where there are none.
+        run: The run with what the step adds to the state, if it adds anything.
+    """
 
     partition: int
     rows_in: int
@@ -49,68 +58,77 @@ class TaskReceipt(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Report(msgspec.Struct, frozen=True, array_like=True):
-    """What a task returns: what it was told, and a receipt for each step."""
+    """The result of a task: the parameters of its job, and a receipt for each step."""
 
     parameters: JobParameters
     receipts: list[TaskReceipt]
 
 
 def packed(report: Report) -> pa.RecordBatch:
-    """Packs a task's report into the one row that it returns."""
+    """Return a task's report as the one row that the task returns."""
     return pa.record_batch({"receipt": pa.array([msgspec.msgpack.encode(report)], pa.binary())})
 
 
 def stage_all(
-    outlets: Sequence[Output], folder: str, token: int, time: int, partition: int, changes: Sequence[pa.RecordBatch]
+    outputs: Sequence[Output],
+    folder: str,
+    token: int,
+    time: int,
+    partition: int,
+    batches: Sequence[pa.RecordBatch],
+    replaced: Sequence[pa.RecordBatch] = (),
 ) -> dict[str, RunRef | None]:
-    """Hands a task's output to every outlet, each under a fresh name; None where there is nothing."""
+    """Hand a task's rows to every output, each under a fresh name; None where there are no rows.
+
+    Args:
+        outputs: Where the rows go.
+        folder: Where new files go.
+        token: The owner's.
+        time: The step's time.
+        partition: The task's partition.
+        batches: Rows for all outputs.
+        replaced: Rows that held until now of keys that have another row from now on: for outputs without `upserts`.
+    """
     staged: dict[str, RunRef | None] = {}
-    for outlet in outlets:
-        batches: Iterator[pa.RecordBatch] = iter(changes)
-        if outlet.upserts:
-            batches = (_held_now(batch) for batch in changes)
+    for output in outputs:
         name = fresh_run(token)
-        receipt: Staged = outlet.stager.stage(folder, name, partition, batches)
-        staged[outlet.name] = None
+        rows = iter(batches) if output.upserts else chain(replaced, batches)
+        receipt: Staged = output.stager.stage(folder, name, partition, rows)
+        staged[output.name] = None
         if receipt.rows:
             size, digest = measured(Path(receipt.place))
-            staged[outlet.name] = RunRef(f"runs/{name}", time, time, 0, partition, receipt.rows, size, digest)
+            staged[output.name] = RunRef(f"runs/{name}", time, time, 0, partition, receipt.rows, size, digest)
     return staged
 
 
 def fresh_run(token: int) -> str:
-    """Makes a run's name: whose it is, and a part that nobody else can have."""
+    """Return a name that no other file has: the owner's token, and a random part."""
     return f"{token:012d}-{uuid.uuid4().hex}.arrow"
 
 
 def measured(path: Path) -> tuple[int, str]:
-    """Gives the size and the digest of a file, as they are recorded."""
+    """Return the size and the digest of a file, as they are recorded."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, xxhash.xxh3_128)
         return file.tell(), digest.hexdigest()
 
 
-def _held_now(batch: pa.RecordBatch) -> pa.RecordBatch:
-    weight = batch.column(WEIGHT).to_numpy(zero_copy_only=True)
-    return batch.filter(pa.array(weight > 0))
-
-
 @dataclass(frozen=True, slots=True)
 class StageTask:
-    """The task of a unit without state: it stages what Spark has computed."""
+    """The task of a unit without state: it stages the rows that Spark has computed."""
 
     processor: str
     token: int
-    outlets: tuple[Output, ...]
+    outputs: tuple[Output, ...]
     folder: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Stages a partition and returns its receipt."""
+        """Stage a partition and return its receipt."""
         step = job_parameters()
         yield packed(Report(step, [guarded(self.processor, lambda: self.run(step.first, partition(), batches))]))
 
     def run(self, time: int, number: int, batches: Iterator[pa.RecordBatch]) -> TaskReceipt:
-        """Stages a partition."""
+        """Stage a partition."""
         digest = 0
         rows = []
         for batch in batches:
@@ -119,5 +137,5 @@ class StageTask:
             rows.append(batch.drop_columns([ROW_HASH]))
         count = sum(batch.num_rows for batch in rows)
         return TaskReceipt(
-            number, count, count, digest, stage_all(self.outlets, self.folder, self.token, time, number, rows)
+            number, count, count, digest, stage_all(self.outputs, self.folder, self.token, time, number, rows)
         )

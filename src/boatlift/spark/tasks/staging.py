@@ -2,7 +2,7 @@
 
 A piece is an Arrow IPC file in the scratch folder. Scratch is volatile by contract (after a crash the step is staged
 again), so nothing is synced here; a piece is trusted only through its receipt: the driver hands over receipts of
-attempts that succeeded, and `read_pieces` holds every piece against its receipt.
+attempts that succeeded, and `read_pieces` compares every piece with its receipt.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ __all__ = ["ArrowStager", "read_pieces"]
 
 @dataclass(frozen=True, slots=True)
 class ArrowStager:
-    """The part of a sink that runs in the tasks: writes the rows of one task as one Arrow IPC file.
+    """The part of a sink that runs in tasks: each writes its rows as one Arrow IPC file.
 
     Attributes:
-        schema: What every batch has: these names and types, in this order.
+        schema: The names and types of every batch, in order.
     """
 
     schema: pa.Schema
 
     def stage(self, folder: str, name: str, partition: int, batches: Iterator[pa.RecordBatch]) -> Staged:
-        """Writes a piece; a task without rows leaves no file and says so by an empty place.
+        """Write a piece; a task without rows leaves no file, and its receipt has an empty place.
 
         Raises:
             InternalError: a batch has other columns than the sink was opened with.
@@ -61,7 +61,7 @@ class ArrowStager:
 
 
 def read_pieces(rows: int, staged: Sequence[Staged]) -> list[pa.Table]:
-    """Maps a step's pieces into memory, in order of partition, each held against its receipt.
+    """Map a step's pieces into memory, in order of partition, each compared with its receipt.
 
     Args:
         rows: How many rows the step has.

@@ -1,7 +1,7 @@
-"""Exact sums and averages of decimals: unscaled integers in the limbs of `exact_sum`, and what Spark makes of them.
+"""Exact sums and averages of decimals: unscaled integers in the limbs of `exact_sum`, rounded as Spark rounds them.
 
-The result types are Spark's: sum(decimal(p, s)) is decimal(p + 10, s) and avg(decimal(p, s)) is decimal(p + 4, s + 4), where neither
-number passes 38. The true total decides about overflow, so that neither order nor splitting can be seen.
+The result types are Spark's: sum(decimal(p, s)) is decimal(p + 10, s) and avg(decimal(p, s)) is decimal(p + 4, s + 4),
+where neither number passes 38. The true total decides about overflow, so that neither order nor splitting can be seen.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from boatlift.operators.aggregate.kernel.exact_sum import Limbs, to_integer
-from boatlift.spark.keyed.column import DECIMAL, Bits
+from boatlift.spark.keyed.column import DECIMAL, StoredValues
 
 __all__ = ["average_of_decimals", "average_type", "cut_decimals", "fit_integers", "sum_of_decimals", "sum_type"]
 
@@ -40,13 +40,13 @@ def average_type(kind: pa.DataType) -> pa.DataType:
     return pa.decimal128(min(_MOST_DIGITS, kind.precision + more), min(_MOST_DIGITS, kind.scale + more))
 
 
-def fit_integers(values: Bits) -> bool:
+def fit_integers(values: StoredValues) -> bool:
     """Return whether all unscaled values are int64, so that the low words alone are the values."""
     low = values["low"].view(np.int64)
     return bool((values["high"] == low >> np.int64(63)).all())
 
 
-def cut_decimals(values: Bits) -> dict[int, Ints]:
+def cut_decimals(values: StoredValues) -> dict[int, Ints]:
     """Cut unscaled 128-bit values into the limbs 0 to 3, which are not balanced yet."""
     low, high = values["low"], values["high"]
     return {
@@ -57,13 +57,13 @@ def cut_decimals(values: Bits) -> dict[int, Ints]:
     }
 
 
-def sum_of_decimals(limbs: Limbs, length: int, kind: pa.DataType) -> tuple[Bits, Mask]:
+def sum_of_decimals(limbs: Limbs, length: int, kind: pa.DataType) -> tuple[StoredValues, Mask]:
     """Return settled sums as the storage of decimals, and which of them overflow.
 
     Args:
         limbs: Settled limbs of the sums of unscaled values.
         length: Number of sums.
-        kind: The type of what is summed.
+        kind: The type of the values.
     """
     digits = sum_type(kind).precision
     total, misfit = to_integer(limbs, length)
@@ -73,7 +73,7 @@ def sum_of_decimals(limbs: Limbs, length: int, kind: pa.DataType) -> tuple[Bits,
     return _signed(sign, magnitude), _exceeds(magnitude, digits)
 
 
-def average_of_decimals(limbs: Limbs, counts: Ints, kind: pa.DataType) -> tuple[Bits, Mask]:
+def average_of_decimals(limbs: Limbs, counts: Ints, kind: pa.DataType) -> tuple[StoredValues, Mask]:
     """Return averages as the storage of decimals, rounded once, half away from zero, and which of them overflow.
 
     An average overflows where its sum does, as in Spark, and where its own digits are too many.
@@ -81,7 +81,7 @@ def average_of_decimals(limbs: Limbs, counts: Ints, kind: pa.DataType) -> tuple[
     Args:
         limbs: Settled limbs of the sums of unscaled values.
         counts: How many values each sum has; 0 counts as 1.
-        kind: The type of what is averaged.
+        kind: The type of the values.
     """
     result, of_sum = average_type(kind), sum_type(kind).precision
     counts = np.maximum(counts, 1)
@@ -99,7 +99,7 @@ def average_of_decimals(limbs: Limbs, counts: Ints, kind: pa.DataType) -> tuple[
     return _signed(sign, quotients), overflow | _exceeds(quotients, result.precision)
 
 
-def _of_integers(values: Ints) -> Bits:
+def _of_integers(values: Ints) -> StoredValues:
     storage = np.empty(len(values), DECIMAL)
     storage["low"] = values.view(np.uint64)
     storage["high"] = values >> np.int64(63)
@@ -174,7 +174,7 @@ def _words(magnitude: list[Words]) -> tuple[Words, Words]:
     return magnitude[2] | (magnitude[3] << _BITS), magnitude[0] | (magnitude[1] << _BITS)
 
 
-def _signed(sign: Ints, magnitude: list[Words]) -> Bits:
+def _signed(sign: Ints, magnitude: list[Words]) -> StoredValues:
     """Return the storage of decimals, in two's complement; of what exceeds 128 bits, the lower bits."""
     upper, lower = _words(magnitude)
     negative = sign < 0

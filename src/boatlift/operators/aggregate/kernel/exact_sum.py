@@ -1,4 +1,4 @@
-"""Exact sums: integers in limbs of 32 bits, so that neither order nor splitting of what is added can be seen.
+"""Exact sums: integers in limbs of 32 bits, so that neither the order nor the division of the values can be seen.
 
 A sum is Σ l_i · 2^(32 i) with limbs i = -34 … 34: the whole range of doubles, with room above. Limbs are int64 columns
 while they are added up (adding is integer addition: associative, commutative, exact, and it can be undone) and
@@ -26,9 +26,9 @@ _HALF = np.int64(1 << 31)
 
 
 def limbs_of_floats(values: Floats) -> Iterator[tuple[int, Floats]]:
-    """Cuts finite doubles into limbs, from the highest: whole numbers t_i with |t_i| < 2^32 and Σ t_i·2^(32 i) = value.
+    """Cut finite doubles into limbs, from the highest: whole numbers t_i with |t_i| < 2^32 and Σ t_i·2^(32 i) = value.
 
-    Exact: each limb is what truncation leaves of the rest, and the rest has fewer bits each time. Gives only limbs that
+    Exact: each limb is the rest, truncated, and the new rest has fewer bits each time. Yield only limbs that
     are not zero everywhere.
     """
     if not len(values):
@@ -50,12 +50,12 @@ def limbs_of_floats(values: Floats) -> Iterator[tuple[int, Floats]]:
 
 
 def limbs_of_integers(values: Ints) -> dict[int, Ints]:
-    """Cuts int64 values into the balanced limbs 0, 1 and 2."""
+    """Return int64 values as the balanced limbs 0, 1 and 2."""
     return settle({0: values & np.int64(0xFFFFFFFF), 1: values >> _BITS})
 
 
 def settle(limbs: Limbs) -> dict[int, Ints]:
-    """Carries, so that every limb is balanced: the same value always has the same limbs; zero limbs are left out.
+    """Carry, so that every limb is balanced: the same value always has the same limbs; zero limbs are left out.
 
     Args:
         limbs: Of magnitude below 2^62 each.
@@ -85,7 +85,7 @@ def settle(limbs: Limbs) -> dict[int, Ints]:
 
 
 def to_double(limbs: Limbs, length: int) -> Floats:
-    """Rounds settled sums to the nearest double, ties to even; beyond the largest double to infinity.
+    """Round settled sums to the nearest double, ties to even; beyond the largest double to infinity.
 
     A sum of doubles is a multiple of 2^-1074, so one in the range of subnormals is exact and is never rounded twice.
     """
@@ -114,10 +114,10 @@ def to_double(limbs: Limbs, length: int) -> Floats:
 
 
 def to_integer(limbs: Limbs, length: int) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """Gives settled sums of integers as int64, and which of them do not fit."""
+    """Return settled sums of integers as int64, and which of them do not fit."""
     zero = np.zeros(length, np.int64)
     low, high, carry = limbs.get(0, zero), limbs.get(1, zero), limbs.get(2, zero)
-    result = low + (high << _BITS)  # wraps where limb 2 tells so
+    result = low + (high << _BITS)  # wraps where limb 2 says so
     borrows = (high == -_HALF) & (low < 0)
     misfit = carry != borrows.astype(np.int64)
     for limb, values in limbs.items():
@@ -127,7 +127,7 @@ def to_integer(limbs: Limbs, length: int) -> tuple[Ints, npt.NDArray[np.bool_]]:
 
 
 def _scale(values: Floats, exponent: int) -> Floats:
-    """Multiplies by a power of two, in two halves where the power itself is no double."""
+    """Return values times a power of two, in two factors where the power itself is no double."""
     if exponent == 0:
         return values.copy()
     if -1000 < exponent < 1000:
@@ -137,10 +137,10 @@ def _scale(values: Floats, exponent: int) -> Floats:
 
 
 def _wide_to_double(limbs: Limbs, length: int) -> Floats:
-    """Rounds each row from the three limbs that begin with its highest, and the sign of what is below them.
+    """Round each row from the three limbs that begin with its highest, and the sign of the rest below them.
 
-    The three hold at least 63 bits, of which 53 count. What is below is little more than half a unit of the third limb;
-    in quarters of that unit its sign alone decides what its value would: no midpoint of 53 bits lies that close.
+    The three hold at least 63 bits, of which 53 count. The rest is little more than half a unit of the third limb. In
+    quarters of that unit its sign decides just as its value would: no midpoint of 53 bits lies that close.
     """
     result = np.zeros(length)
     zero = np.zeros(length, np.int64)

@@ -1,126 +1,160 @@
-"""One task's part of one step of a keyed aggregation: rows in; a run, and the change of the results, out."""
+"""One task's part of one step of an aggregation: rows in; a run, and the change of the results, out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
-from boatlift.errors import InternalError
-from boatlift.operators.aggregate.kernel.aggregate import aggregate
-from boatlift.operators.aggregate.kernel.change import change
+from boatlift.errors import InvalidError
+from boatlift.operators.aggregate.kernel.change import change_of
+from boatlift.operators.aggregate.kernel.codec import PartialsCodec
 from boatlift.operators.aggregate.kernel.layout import Layout
-from boatlift.operators.aggregate.kernel.partials import Partials
-from boatlift.spark.keyed.compact import compact
-from boatlift.spark.keyed.opened import OpenRun, open_run
-from boatlift.spark.keyed.probe import probe
+from boatlift.operators.aggregate.kernel.output import KeyedOutput
+from boatlift.operators.aggregate.kernel.partials import StoredPartials
+from boatlift.operators.aggregate.kernel.previous import previous_of
+from boatlift.operators.aggregate.kernel.results import results_of
+from boatlift.operators.aggregate.kernel.step_input import aggregate
+from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
+from boatlift.spark.keyed.key_groups import Share
+from boatlift.spark.keyed.merge import filtered, merge_runs
+from boatlift.spark.keyed.opened import OpenRun
 from boatlift.spark.keyed.run_file import write_run
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["KernelResult", "StepKernel"]
-
-Located = tuple[str | Path, RunRef]
-"""A run, and the file in which this task can read it."""
+__all__ = ["AggregateKernel", "ReduceKernel"]
 
 
 @dataclass(frozen=True, slots=True)
-class KernelResult:
-    """What a task made of its part of a step.
+class _LayoutKernel:
+    """The part that both kernels share of `boatlift.spark.keyed.kernel.KeyedKernel`.
 
     Attributes:
-        run: The run it wrote; None if it had no rows.
-        batches: The change, in `layout.output_schema`.
-        rows: Rows of the change.
-        digest: Their digest; the digests of a step's tasks add up modulo 2^64.
-    """
-
-    run: RunRef | None
-    batches: tuple[pa.RecordBatch, ...]
-    rows: int
-    digest: int
-
-
-@dataclass(frozen=True, slots=True)
-class StepKernel:
-    """The keyed aggregation of one processor, as a task runs it. Immutable and picklable; runs stay open between steps.
-
-    Law: batches, rows and digest, all tasks taken together, depend on the rows of this step and all steps before it
-    alone: not on their order or division, nor the number of tasks, nor how runs were compacted.
-
-    Attributes:
-        layout: What to compute.
-        processor: Whose state it is.
-        upserts: Give only rows after (for keyed sinks).
-        verify: Check the digest of each run when this process first opens it.
+        layout: The keys and aggregates.
+        processor: The processor's name, for runs and messages.
     """
 
     layout: Layout
     processor: str
-    upserts: bool = False
-    verify: bool = True
 
-    def run(
+    @property
+    def keys(self) -> tuple[tuple[str, pa.DataType], ...]:
+        """Name and type of each key column."""
+        return self.layout.keys
+
+    @property
+    def payload(self) -> PartialsCodec:
+        """Partial aggregates."""
+        return PartialsCodec(self.layout)
+
+    @property
+    def inputs(self) -> Mapping[str, tuple[str, ...]]:
+        """The one input: keys, arguments, `_weight` if it is changes, `_hash`."""
+        return {ROWS_INPUT: self.layout.columns}
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateKernel(_LayoutKernel):
+    """A running aggregation: the state of a key is the sum of what all steps added to it.
+
+    A key exists as long as it has rows. Rows of a weighted input may be taken back; a key whose last row is taken back
+    gives its row with weight −1 and no other. Without keys all rows are one group: its first row of results comes with
+    the first row of input, and without input there is none, as in Spark's streaming aggregations.
+    """
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        """The schema of changes: keys, results, `_weight`."""
+        return self.layout.output_schema
+
+    def step(
         self,
-        batches: Iterable[pa.RecordBatch],
-        runs: Iterable[Located],
+        inputs: Mapping[str, Sequence[pa.RecordBatch]],
+        runs: Iterable[OpenRun[StoredPartials]],
         write_to: str | Path,
         *,
         time: int,
-        modulus: int = 1,
-        residue: int = 0,
-    ) -> KernelResult:
-        """Takes a step.
-
-        Args:
-            batches: Input rows: key columns, `_hash`, one column for each distinct argument; in any order.
-            runs: All runs that may hold these keys, of times before this one.
-            write_to: A fresh file for this step's run; it is not written if there are no rows.
-            time: The step's time.
-            modulus: The task has key groups g with g % modulus == residue; a power of two.
-            residue: See modulus.
+        share: Share,
+        upserts: bool = False,
+    ) -> StepOutput:
+        """Take a task's part of a step; see `KeyedKernel.step`.
 
         Raises:
-            DataError: `[CORRUPT]`, `[MISSING_OBJECT]`, `[NEWER_FORMAT]`, `[PROGRAM_CHANGED]` of a run; `[OVERFLOW]`.
-            InvalidError: `[SCHEMA_MISMATCH]` of the input.
-            InternalError: a row of another task's key group.
-            UnavailableError: `[STORE_FAILED]` the run could not be written.
-            FencedError: `[OBJECT_EXISTS]` the file is there already.
+            DataError: `[OVERFLOW]` a result does not fit its type; `[NEGATIVE_COUNT]` rows are taken back that are not
+                there; a run is missing, damaged or of another program.
         """
-        delta = aggregate(self.layout, list(batches))
+        delta = aggregate(self.layout, inputs[ROWS_INPUT])
         if delta is None:
-            return KernelResult(None, (), 0, 0)
-        self._check_groups(delta, modulus, residue)
-        previous = probe(self.layout, delta, [self._open(path, ref) for path, ref in runs])
-        made = change(self.layout, delta, previous, upserts=self.upserts)
-        run = write_run(
-            write_to,
-            self.layout,
-            [delta],
-            processor=self.processor,
-            first=time,
-            last=time,
-            modulus=modulus,
-            residue=residue,
+            return StepOutput(None)
+        share.check(delta.hash)
+        codec = self.payload
+        nothing = codec.says_nothing(delta.payload)
+        if nothing is not None:
+            delta = filtered(codec, delta, ~nothing)
+            if not len(delta):
+                return StepOutput(None)
+        change = change_of(self.layout, delta, previous_of(self.layout, delta, runs), upserts=upserts)
+        run = write_run(write_to, codec, [delta], processor=self.processor, times=(time, time), share=share)
+        parts = (change.replaced, change.ended, change.after)
+        return StepOutput(
+            run,
+            (*change.ended.batches, *change.after.batches),
+            change.replaced.batches,
+            sum(batch.num_rows for part in parts for batch in part.batches),
+            sum(part.digest for part in parts) & ((1 << 64) - 1),
         )
-        return KernelResult(run, made.batches, made.rows, made.digest)
 
-    def compact(
-        self, runs: Sequence[Located], write_to: str | Path, *, modulus: int = 1, residue: int = 0
-    ) -> RunRef | None:
-        """Merges runs into one; see `compact.compact`."""
-        opened = [self._open(path, ref) for path, ref in runs]
-        return compact(self.layout, opened, write_to, processor=self.processor, modulus=modulus, residue=residue)
+    def merge(self, runs: Sequence[OpenRun[StoredPartials]], write_to: str | Path, *, share: Share) -> RunRef | None:
+        """Merge runs into one; a key that is zero throughout is left out, as it adds nothing to any other run."""
+        return merge_runs(self.payload, runs, write_to, processor=self.processor, share=share)
 
-    def _open(self, path: str | Path, ref: RunRef) -> OpenRun:
-        return open_run(path, ref, layout=self.layout, verify=self.verify)
 
-    def _check_groups(self, delta: Partials, modulus: int, residue: int) -> None:
-        """Holds the engine to its word: rows that came to the wrong task would start their keys afresh."""
-        if modulus < 1 or modulus > 4096 or modulus & (modulus - 1):
-            raise InternalError("INTERNAL", f"a number of tasks that divides 4096 is expected, not {modulus}")
-        groups = (delta.hash >> np.uint64(52)) & np.uint64(modulus - 1)
-        if (groups != np.uint64(residue)).any():
-            raise InternalError("INTERNAL", f"task {residue} of {modulus} was handed rows of other key groups")
+@dataclass(frozen=True, slots=True)
+class ReduceKernel(_LayoutKernel):
+    """The aggregates of each step's rows alone: append-only rows without `_weight`, and no state.
+
+    Raises:
+        InvalidError: `[UNSUPPORTED_AGGREGATE]` the layout is weighted.
+    """
+
+    def __post_init__(self) -> None:
+        if self.layout.weighted:
+            raise InvalidError(
+                "UNSUPPORTED_AGGREGATE",
+                f"{self.processor} reduces the rows of one step, which cannot take back rows of earlier ones: "
+                "aggregate changes with agg(…)",
+            )
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        """The schema of the rows: keys, results."""
+        return self.layout.result_schema
+
+    def step(
+        self,
+        inputs: Mapping[str, Sequence[pa.RecordBatch]],
+        runs: Iterable[OpenRun[StoredPartials]],  # noqa: ARG002
+        write_to: str | Path,  # noqa: ARG002
+        *,
+        time: int,  # noqa: ARG002
+        share: Share,
+        upserts: bool = False,  # noqa: ARG002
+    ) -> StepOutput:
+        """Take a task's part of a step; no run is read or written.
+
+        Raises:
+            DataError: `[OVERFLOW]` a result does not fit its type.
+        """
+        groups = aggregate(self.layout, inputs[ROWS_INPUT])
+        if groups is None:
+            return StepOutput(None)
+        share.check(groups.hash)
+        output = KeyedOutput(self.output_schema, groups.keys, len(groups))
+        rows = output.rows(results_of(self.layout, groups.payload), None, weight=None)
+        return StepOutput(None, rows.batches, (), len(groups), rows.digest)
+
+    def merge(self, runs: object, write_to: object, *, share: object) -> RunRef | None:  # noqa: ARG002
+        """Return None: there is no state."""
+        return None

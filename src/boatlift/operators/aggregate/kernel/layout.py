@@ -1,32 +1,33 @@
-"""What a keyed aggregation computes: its keys, its aggregates, and the state that these need.
+"""The definition of an aggregation: its keys, its aggregates, and the state that these need.
 
 State is kept by *argument*, not by aggregate: `sum(x)` and `avg(x)` share one exact sum and one count of x.
-Every piece of state is named by a `StatePart`; docs/formats/run.md says how parts become columns of a run.
+Every additive column of state is named by an `Addend`; docs/formats/run.md describes the columns of a run.
 """
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple, get_args
 
 import pyarrow as pa
 
-from boatlift.dataflow.columns import WEIGHT
+from boatlift.dataflow.columns import HASH, WEIGHT
 from boatlift.errors import InvalidError
 from boatlift.operators.aggregate.kernel.exact_decimal import average_type, sum_type
 from boatlift.spark.keyed.column import fits_codes, is_supported
 
-__all__ = ["AggregateColumn", "Function", "Layout", "StatePart"]
+__all__ = ["ROWS", "Addend", "AggregateColumn", "Function", "Layout"]
 
 Function = Literal["count_all", "count", "sum", "avg", "min", "max"]
 
 
-class StatePart(NamedTuple):
-    """One additive piece of state: `rows`, or, for an argument, `nulls`, `nan`, `inf`, `-inf` or a limb of its `sum`.
+class Addend(NamedTuple):
+    """One column of state that is merged by adding: a count of rows, or a limb of an exact sum.
 
-    A part that no row of a run has (all zeros) is not a column of that run.
+    The counts are `rows`, and of an argument `nulls`, `nan`, `inf` and `-inf`; the limbs of its `sum` are numbered
+    (`exact_sum`). A column that is zero in all rows of a run is not stored.
     """
 
     kind: str
@@ -35,19 +36,19 @@ class StatePart(NamedTuple):
 
     @property
     def field(self) -> str:
-        """Gives the name of the column that holds it in a run."""
+        """The name of the column in a run."""
         if self.kind == "rows":
             return "rows"
         return f"sum.{self.argument}.{self.limb}" if self.kind == "sum" else f"{self.kind}.{self.argument}"
 
     @classmethod
-    def parse(cls, field: str) -> StatePart:
-        """Reads a column's name back."""
+    def parse(cls, field: str) -> Addend:
+        """Return the addend that a column of a run holds."""
         kind, *rest = field.split(".")
         return cls(kind, *(int(text) for text in rest))
 
 
-ROWS = StatePart("rows")
+ROWS = Addend("rows")
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,8 @@ class AggregateColumn:
         name: The result column.
         input_type: The argument's type; None for `count_all`.
         output_type: The result's type: int64 for counts and sums of integers, float64 for sums of floating point and
-            for averages, the input's type for min and max; sums and averages of decimals have the types of `exact_decimal`.
+            for averages, the input's type for min and max; sums and averages of decimals have the types of
+            `exact_decimal`.
     """
 
     function: Function
@@ -106,21 +108,28 @@ class AggregateColumn:
 
 @dataclass(frozen=True)
 class Layout:
-    """Keys and aggregates of one keyed processor: all that its tasks need to know. Immutable and picklable.
+    """Keys and aggregates of one processor: all that its tasks need to know. Immutable and picklable.
 
     Attributes:
-        keys: Name and type of each key column, in order.
+        keys: Name and type of each key column, in order; without keys all rows are one group.
         aggregates: The result columns, in order.
         null_on_overflow: Whether a sum or average of decimals that overflows is NULL (Spark without ANSI) and no error.
+        weighted: Whether the input is changes: each row counts as often as its `_weight` says, and one with a negative
+            weight takes rows back.
+
+    Raises:
+        InvalidError: `[UNSUPPORTED_AGGREGATE]` no aggregate at all, or a minimum or maximum over changes;
+            `[SCHEMA_MISMATCH]` names or types do not go together.
     """
 
     keys: tuple[tuple[str, pa.DataType], ...]
     aggregates: tuple[AggregateColumn, ...]
     null_on_overflow: bool = False
+    weighted: bool = False
 
     def __post_init__(self) -> None:
-        if not self.keys or not self.aggregates:
-            raise InvalidError("UNSUPPORTED_AGGREGATE", "a keyed aggregation has at least one key and one aggregate")
+        if not self.aggregates:
+            raise InvalidError("UNSUPPORTED_AGGREGATE", "an aggregation has at least one aggregate")
         names = [name for name, _ in self.keys] + [a.name for a in self.aggregates]
         if len(set(names)) != len(names) or WEIGHT in names:
             raise InvalidError("SCHEMA_MISMATCH", f"result columns {names} must differ, and none is called _weight")
@@ -129,6 +138,13 @@ class Layout:
                 raise InvalidError("SCHEMA_MISMATCH", f"key column {name} has type {kind}, which cannot be a key")
         types: dict[str, pa.DataType] = {}
         for aggregate in self.aggregates:
+            if self.weighted and aggregate.function in ("min", "max"):
+                raise InvalidError(
+                    "UNSUPPORTED_AGGREGATE",
+                    f"{aggregate.name}: {aggregate.function} over the changes of another aggregate is not kept as "
+                    "state, because a value that is taken back leaves no trace of the next one: use count, sum or avg, "
+                    f"or take the {aggregate.function} of the rows before they are aggregated",
+                )
             if aggregate.argument is not None and types.setdefault(aggregate.argument, aggregate.input_type) != (
                 aggregate.input_type
             ):
@@ -136,7 +152,7 @@ class Layout:
 
     @cached_property
     def arguments(self) -> tuple[tuple[str, pa.DataType], ...]:
-        """Name and type of each distinct argument; its position is the argument's number in `StatePart`."""
+        """Name and type of each distinct argument; its position is the argument's number in `Addend`."""
         return tuple({a.argument: a.input_type for a in self.aggregates if a.argument is not None}.items())
 
     @cached_property
@@ -150,33 +166,45 @@ class Layout:
         return tuple((which, number) for which in ("min", "max") for number in self._numbers(which))
 
     @cached_property
-    def output_schema(self) -> pa.Schema:
-        """The schema of what a step gives: keys, results, `_weight`."""
+    def columns(self) -> tuple[str, ...]:
+        """The columns that the input has: keys, arguments, `_weight` if it is weighted, `_hash`."""
+        weight = (WEIGHT,) if self.weighted else ()
+        return (*(name for name, _ in self.keys), *(name for name, _ in self.arguments), *weight, HASH)
+
+    @cached_property
+    def result_schema(self) -> pa.Schema:
+        """The schema of the rows that hold: keys, results."""
         fields = [pa.field(name, kind) for name, kind in self.keys]
-        fields += [pa.field(a.name, a.output_type) for a in self.aggregates]
-        return pa.schema([*fields, pa.field(WEIGHT, pa.int64(), nullable=False)])
+        return pa.schema([*fields, *(pa.field(a.name, a.output_type) for a in self.aggregates)])
+
+    @cached_property
+    def output_schema(self) -> pa.Schema:
+        """The schema of changes: keys, results, `_weight`."""
+        return self.result_schema.append(pa.field(WEIGHT, pa.int64(), nullable=False))
 
     def number(self, argument: str | None) -> int:
-        """Gives an argument's number."""
+        """Return an argument's number."""
         return [name for name, _ in self.arguments].index(str(argument))
 
     def by_code(self, number: int) -> bool:
-        """Tells whether min and max of an argument are kept as 64-bit codes (else as values of its own type)."""
+        """Return whether min and max of an argument are kept as 64-bit codes (else as values of its own type)."""
         return fits_codes(self.arguments[number][1])
 
     @cached_property
-    def description(self) -> str:
-        """The state's layout as canonical JSON: two layouts with equal descriptions have the same state."""
-        content: dict[str, Any] = {
+    def description(self) -> Mapping[str, Any]:
+        """The state's layout as JSON: two layouts with equal descriptions have the same state."""
+        description: dict[str, Any] = {
             "keys": [[name, str(kind)] for name, kind in self.keys],
             "arguments": [[name, str(kind)] for name, kind in self.arguments],
             "sums": list(self.summed),
             "extremes": [list(pair) for pair in self.extremes],
         }
-        return json.dumps(content, separators=(",", ":"), sort_keys=True)
+        if self.weighted:
+            description["weighted"] = True
+        return description
 
     def _numbers(self, *functions: str) -> tuple[int, ...]:
         return tuple(sorted({self.number(a.argument) for a in self.aggregates if a.function in functions}))
 
-    def __reduce__(self) -> tuple[type[Layout], tuple[object, object, bool]]:
-        return Layout, (self.keys, self.aggregates, self.null_on_overflow)
+    def __reduce__(self) -> tuple[type[Layout], tuple[object, ...]]:
+        return Layout, (self.keys, self.aggregates, self.null_on_overflow, self.weighted)

@@ -1,7 +1,7 @@
 """Order-preserving codes: min and max of any type as min and max of 64-bit integers.
 
 The order is total: NaN is the largest number, as in Spark, and -0.0 comes before 0.0. Types whose order does not fit
-into 64 bits (strings, binary, long decimals) are ranked where they stand, by Arrow's order of bytes or numbers.
+into 64 bits (strings, binary, long decimals) are ranked among themselves, by Arrow's order of bytes or numbers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from boatlift.spark.keyed.column import Bits, Column, storage_of
+from boatlift.spark.keyed.column import Column, StoredValues, storage_of
 
 __all__ = ["ABSENT", "Extreme", "codes_of", "from_codes", "grouped_extreme", "grouped_ranked", "merge_ranked"]
 
@@ -23,13 +23,13 @@ Extreme = Ints | pa.Array
 
 _LIMITS = np.iinfo(np.int64)
 ABSENT = {"min": np.int64(_LIMITS.max), "max": np.int64(_LIMITS.min)}
-"""The code of "no value yet", which loses against every value. (That a value is there is told by its count.)"""
+"""The code of "no value yet", which loses against every value. (The count says whether there is a value.)"""
 
 _PICK: dict[str, Any] = {"min": np.minimum, "max": np.maximum}
 
 
 def codes_of(column: Column) -> Ints:
-    """Gives each value's code; that of a NULL means nothing."""
+    """Return each value's code; the code of a NULL means nothing."""
     bits = column.values
     if pa.types.is_floating(column.type):
         signed = bits.view(f"<i{bits.itemsize}")
@@ -44,12 +44,12 @@ def codes_of(column: Column) -> Ints:
 
 
 def from_codes(codes: Ints, present: npt.NDArray[np.bool_], kind: pa.DataType) -> Column:
-    """Gives the values of codes; NULL where none is present."""
+    """Return the values of codes; NULL where none is present."""
     storage = storage_of(kind)
     if storage is None:
         raise TypeError(f"{kind} has no codes")
     known = codes if present.all() else np.where(present, codes, 0)
-    values: Bits
+    values: StoredValues
     if pa.types.is_floating(kind):
         signed = known.astype(f"<i{storage.itemsize}")
         values = _flip(signed).view(storage)
@@ -66,7 +66,7 @@ def from_codes(codes: Ints, present: npt.NDArray[np.bool_], kind: pa.DataType) -
 
 
 def grouped_extreme(which: str, codes: Ints, absent: npt.NDArray[np.bool_] | None, starts: Ints) -> Ints:
-    """Gives the least or greatest code of each group.
+    """Return the least or greatest code of each group.
 
     Args:
         which: `min` or `max`.
@@ -83,7 +83,7 @@ def grouped_extreme(which: str, codes: Ints, absent: npt.NDArray[np.bool_] | Non
 
 
 def grouped_ranked(which: str, values: pa.Array, starts: Ints) -> pa.Array:
-    """Gives the least or greatest value of each group, of a type that has no codes; NULL where a group has none."""
+    """Return the least or greatest value of each group, of a type that has no codes; NULL where a group has none."""
     encoded = values.dictionary_encode()
     by_rank = np.asarray(pc.sort_indices(encoded.dictionary)).astype(np.int64)
     rank = np.empty(len(by_rank), np.int64)
@@ -98,12 +98,12 @@ def grouped_ranked(which: str, values: pa.Array, starts: Ints) -> pa.Array:
 
 
 def merge_ranked(which: str, left: pa.Array, right: pa.Array) -> pa.Array:
-    """Gives the lesser or greater of each pair, of a type that has no codes; NULL loses."""
+    """Return the lesser or greater of each pair, of a type that has no codes; NULL loses."""
     return pc.min_element_wise(left, right) if which == "min" else pc.max_element_wise(left, right)
 
 
-def _flip(signed: Bits) -> Bits:
-    """Turns a float's bits, as an integer, into one of the same order, and back: negative ones are reversed."""
+def _flip(signed: StoredValues) -> StoredValues:
+    """Return a float's bits, as an integer, in the order of values, and back: negative ones are reversed."""
     mask = np.array(np.iinfo(signed.dtype).max, signed.dtype)
-    flipped: Bits = signed ^ ((signed >> (8 * signed.itemsize - 1)) & mask)
+    flipped: StoredValues = signed ^ ((signed >> (8 * signed.itemsize - 1)) & mask)
     return flipped

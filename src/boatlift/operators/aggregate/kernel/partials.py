@@ -1,83 +1,94 @@
-"""Partial aggregates by key, in memory: what one step adds, what a run holds, what a key had before."""
+"""Partial aggregates: those that a step adds, those that a run holds, and those that keys had before."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from boatlift.operators.aggregate.kernel.exact_sum import settle
-from boatlift.operators.aggregate.kernel.layout import ROWS, Layout, StatePart
-from boatlift.operators.aggregate.kernel.order_code import Extreme
-from boatlift.spark.keyed.column import Column
+from boatlift.operators.aggregate.kernel.layout import ROWS, Addend, Layout
+from boatlift.operators.aggregate.kernel.order_code import ABSENT, Extreme
+from boatlift.spark.keyed.column import StoredValues
 
-__all__ = ["PartialState", "Partials", "settle_sums"]
+__all__ = ["PartialAggregates", "StoredPartials", "settle_sums"]
 
 Ints = npt.NDArray[np.int64]
-Hashes = npt.NDArray[np.uint64]
 
 
 @dataclass(slots=True)
-class PartialState:
-    """Partial aggregates, one a row; which key a row belongs to is known elsewhere.
+class PartialAggregates:
+    """Partial aggregates in full width, one a row; the keys of the rows stand elsewhere.
 
     Attributes:
         length: Number of rows.
-        adds: What is merged by adding; a part that is not there is zero for every row.
-        extremes: What is merged by taking the less or the greater, by (`min` or `max`, argument's number).
+        addends: The columns that are merged by adding; a column that is missing is zero for every row.
+        extremes: The columns that are merged by taking the less or the greater, by (`min` or `max`, argument's number).
     """
 
     length: int
-    adds: dict[StatePart, Ints]
+    addends: dict[Addend, Ints]
     extremes: dict[tuple[str, int], Extreme]
 
-    def part(self, kind: str, argument: int) -> Ints | None:
-        """Gives an additive part, or None if it is zero everywhere."""
-        return self.adds.get(StatePart(kind, argument))
+    def addend(self, kind: str, argument: int) -> Ints | None:
+        """Return an additive column, or None if it is zero everywhere."""
+        return self.addends.get(Addend(kind, argument))
 
     @property
     def rows(self) -> Ints:
-        """How many rows each key has."""
-        return self.adds[ROWS]
+        """The number of rows of each key."""
+        return self.addends[ROWS]
 
     def counts(self, argument: int) -> Ints:
-        """How many values that are not NULL each key has."""
-        nulls = self.part("nulls", argument)
+        """Return how many values that are not NULL each key has."""
+        nulls = self.addend("nulls", argument)
         return self.rows if nulls is None else self.rows - nulls
 
     def limbs(self, argument: int) -> dict[int, Ints]:
-        """Gives an argument's exact sum."""
-        return {p.limb: values for p, values in self.adds.items() if p.kind == "sum" and p.argument == argument}
+        """Return the limbs of an argument's exact sum."""
+        return {a.limb: values for a, values in self.addends.items() if a.kind == "sum" and a.argument == argument}
 
 
 @dataclass(slots=True)
-class Partials:
-    """Partial aggregates with their keys: sorted by hash, then key; one row a key.
+class StoredPartials:
+    """The partial aggregates of one record batch of a run: views of the mapped file.
 
     Attributes:
-        hash: Top 12 bits: key group; low 52: of the key's 64-bit hash.
-        keys: The key columns.
-        state: What belongs to each key.
-        collides: Whether two neighbours have equal hashes (and so different keys).
+        addends: Additive columns, as narrow as they are stored.
+        extremes: Codes as narrow as they are stored (0 where there is no value), or Arrow arrays.
     """
 
-    hash: Hashes
-    keys: Sequence[Column]
-    state: PartialState
-    collides: bool
+    addends: Mapping[Addend, StoredValues]
+    extremes: Mapping[tuple[str, int], StoredValues | pa.Array]
 
-    def __len__(self) -> int:
-        return len(self.hash)
+    def read(self, rows: Ints | slice) -> PartialAggregates:
+        """Return some rows in full width."""
+        addends = {addend: values[rows].astype(np.int64) for addend, values in self.addends.items()}
+        partials = PartialAggregates(len(addends[ROWS]), addends, {})
+        for (which, argument), values in self.extremes.items():
+            extreme: Extreme
+            if isinstance(values, pa.Array):
+                if isinstance(rows, slice):
+                    extreme = values.slice(rows.start, rows.stop - rows.start)
+                else:
+                    extreme = values.take(pa.array(rows))
+            else:
+                extreme = values[rows].astype(np.int64)
+                if Addend("nulls", argument) in addends:
+                    extreme[partials.counts(argument) == 0] = ABSENT[which]
+            partials.extremes[which, argument] = extreme
+        return partials
 
 
-def settle_sums(layout: Layout, state: PartialState) -> None:
-    """Brings all exact sums into their one canonical form, and leaves out parts that are zero everywhere."""
+def settle_sums(layout: Layout, partials: PartialAggregates) -> None:
+    """Bring all exact sums into their one canonical form, and leave out limbs that are zero everywhere."""
     for argument in layout.summed:
-        limbs = state.limbs(argument)
+        limbs = partials.limbs(argument)
         settled = settle(limbs)
         for limb in limbs.keys() - settled.keys():
-            del state.adds[StatePart("sum", argument, limb)]
+            del partials.addends[Addend("sum", argument, limb)]
         for limb, values in settled.items():
-            state.adds[StatePart("sum", argument, limb)] = values
+            partials.addends[Addend("sum", argument, limb)] = values

@@ -1,0 +1,380 @@
+"""One life of a driver: its log, its machine, and the acts that are outstanding."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from boatlift.dataflow import Eager
+from boatlift.runtime.machine import StateMachine, events, instructions
+from boatlift.simulation.disk import CrashError, Disk
+from boatlift.simulation.memory import Memory, clock_of, digest_of
+from boatlift.simulation.settings import Settings
+from boatlift.simulation.world import World
+from boatlift.storage.group_commit import GroupCommit
+from boatlift.storage.log import Log
+from boatlift.storage.records.facts import Fact
+from boatlift.storage.records.history import LogHistory
+from boatlift.storage.records.live import LiveRecords
+from boatlift.storage.records.records import Claim
+from boatlift.times import AnyFrontier, frontier_of, last_of
+
+__all__ = ["SimulatedDriver", "check_nothing_lost", "machine_of"]
+
+DATAFLOW = "simulated"
+SLUGGISH = 0.9
+LATE = 0.8
+TRIES = 2
+"""An act that is to wait makes way for another so often, if there is another."""
+
+TWICE = 0.1
+"""The share of timers and probes that are answered twice, and of probes that fail."""
+
+LOOKS = 8
+"""After every so many manifests everything fails, to see whether collected payloads are needed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Delete:
+    """Deletes the copies that a manifest has made garbage."""
+
+    garbage: Mapping[str, int]
+
+
+class SimulatedDriver:
+    """A driver process, from its claim to its end.
+
+    Args:
+        disk: Survives the driver.
+        world: The outside.
+        chance: Draws the schedule.
+        settings: Of the machine.
+        tell: Takes every act, for the trace.
+
+    Attributes:
+        heard, told: Every event so far, and the instructions that the machine gave for it, the start first. With
+            `facts` and `held`, which the machine began with, the events make it again.
+        outstanding: What is to be done, and answers that are on their way, in no order; but for what the log is to
+            write.
+        finished: The machine has finished.
+    """
+
+    def __init__(
+        self, disk: Disk, world: World, chance: random.Random, settings: Settings, tell: Callable[[object], None]
+    ) -> None:
+        self._world, self._chance, self._tell = world, chance, tell
+        self.finished = False
+        self.timeout = self.nothing = self.twice = self.dies_between = False
+        self.outstanding: list[instructions.Instruction | events.Event | _Delete] = []
+        self.heard: list[events.Event] = []
+        self._finishes = False
+        self._collected = 0
+        self._failed: frozenset[str] = frozenset()
+        self._acts = self._acts_since_failure = 0
+        self._disk, self.settings = disk, settings
+        self._memory = Memory(settings.recipe, world.nodes, world.kept)
+        self._log = Log.open(disk, DATAFLOW)
+        self.owner = self._log.claim(Claim("simulated", 0, 0, {"plan": "simulated"}, {}))
+        self._commit = GroupCommit(self._log)
+        self.facts = tuple(self._log.history.live_records.facts())
+        world.durable(self.facts)  # a write may have become durable in the moment in which its owner died
+        eager = {name for name, part in settings.recipe.parts.items() if isinstance(part.durability.policy, Eager)}
+        self.held = world.open_sinks(self.owner, eager)
+        self.machine = machine_of(self.facts, self.held, settings)
+        self.told: list[list[instructions.Instruction]] = []
+        self._take_up(self.machine.start())
+        check_nothing_lost(world, self.machine)
+
+    @property
+    def history(self) -> LogHistory:
+        """The meaning of its log."""
+        return self._log.history
+
+    @property
+    def idle(self) -> bool:
+        """Return whether no act is outstanding."""
+        return not (self.outstanding or self._commit.waits or self._finishes)
+
+    def act(self) -> None:
+        """Do any one of the outstanding acts; the log writes in the order of submission.
+
+        Raises:
+            CrashError: The driver dies of the act.
+            FencedError: Another driver has taken over.
+        """
+        self._acts += 1
+        self._acts_since_failure += 1
+        at = self._choice()
+        if at is None:
+            self._finish()
+        elif at == len(self.outstanding):
+            self._write()
+        else:
+            todo = self.outstanding.pop(at)
+            self._tell(todo)
+            self._carry_out(todo)
+
+    def fail(self, processors: Iterable[str]) -> None:
+        """Empty the memory of some processors; their next steps take their time to start."""
+        self._failed = frozenset(processors)
+        self._memory.lose(self._failed)
+        lost = [
+            todo
+            for todo in self.outstanding
+            if isinstance(todo, instructions.Persist) and todo.processor in self._failed
+        ]
+        self.outstanding = [todo for todo in self.outstanding if todo not in lost]
+        self._acts_since_failure = 0
+        self.hear(events.ProcessorsFailed(self._failed))
+
+    def hear(self, event: events.Event) -> None:
+        """Hand the machine an event."""
+        self.heard.append(event)
+        self._take_up(self.machine.handle(event))
+
+    def _take_up(self, given: list[instructions.Instruction]) -> None:
+        """Let instructions be carried out later; the log's writer takes its own at once, in order."""
+        self.told.append(given)
+        for order in given:
+            self._memory.check(order)
+            match order:
+                case instructions.AppendLog():
+                    self._commit.submit(order.facts, partial(self._written, order))
+                case instructions.Finish():
+                    self._finishes = True
+                case instructions.Restore():
+                    pass
+                case _:
+                    self.outstanding.append(order)
+
+    def _choice(self) -> int | None:
+        """Return the index of the next act; behind the last one: the log writes; None: no act is left."""
+        count = len(self.outstanding) + self._commit.waits
+        if not count:
+            return None
+        if self._acts_since_failure < self.settings.late:
+            late, early = self._answers_to_earlier_lives()
+            if late and self._chance.random() < LATE:
+                return self._chance.choice(late)
+            others = [at for at in range(count) if at not in early]
+            if others and early and self._chance.random() < LATE:
+                return self._chance.choice(others)
+        at = self._chance.randrange(count)
+        for _ in range(TRIES):
+            if at < len(self.outstanding) and self._waits(self.outstanding[at]):
+                at = self._chance.randrange(count)
+        return at
+
+    def _answers_to_earlier_lives(self) -> tuple[list[int], set[int]]:
+        """Return the places of instructions to earlier lives.
+
+        Where the present incarnation does the same by now, and where not yet.
+        """
+        asked = [
+            (
+                at,
+                type(todo),
+                todo.source if isinstance(todo, instructions.PollSource) else todo.processor,
+                todo.incarnation,
+            )
+            for at, todo in enumerate(self.outstanding)
+            if isinstance(
+                todo,
+                instructions.Execute | instructions.PollSource | instructions.SetTimer | instructions.ProbeRows,
+            )
+        ]
+        lives = {name: self.machine.processors[name].incarnation for _, _, name, _ in asked}
+        present = {(kind, name) for _, kind, name, incarnation in asked if incarnation == lives[name]}
+        earlier = [(at, (kind, name) in present) for at, kind, name, incarnation in asked if incarnation < lives[name]]
+        return [at for at, late in earlier if late], {at for at, late in earlier if not late}
+
+    def _waits(self, todo: instructions.Instruction | events.Event | _Delete) -> bool:
+        """Return whether another act is to come first, if there is one."""
+        match todo:
+            case events.LogDurable() if self._acts < self.settings.unheard:
+                return True
+            case events.LogDurable() | events.Persisted():
+                return self._chance.random() < self.settings.slow
+            case instructions.SetTimer() | instructions.ProbeRows():
+                return self._chance.random() < self.settings.slow
+            case instructions.Execute(processor):
+                starts = processor in self._failed and self._acts_since_failure < self.settings.restart
+                return (starts or processor in self.settings.sluggish) and self._chance.random() < SLUGGISH
+            case _:
+                return False
+
+    def _finish(self) -> None:
+        if not self._finishes:
+            raise AssertionError(f"work is left and nothing to do; {self.machine.transitions}")
+        self.finished = True
+
+    def _carry_out(self, todo: instructions.Instruction | events.Event | _Delete) -> None:
+        match todo:
+            case instructions.PollSource(source, incarnation):
+                if self.nothing:
+                    self.nothing = False
+                    self.outstanding += [
+                        events.SourceWoken(source),
+                        events.SourceIdle(source, incarnation, todo.time),
+                    ]  # in any order
+                    return
+                event = self._world.close(todo)
+                if isinstance(event, events.EpochClosed):
+                    self._memory.hold(source, [event.positions])
+                if self.twice:
+                    self.twice = False
+                    self.outstanding.append(event)
+                self.hear(event)
+            case instructions.SetTimer(processor, incarnation, deadline):
+                self._answer(todo, events.TimerFired(processor, incarnation, deadline))
+            case instructions.ProbeRows(processor, incarnation, message):
+                if self._chance.random() < TWICE:
+                    self.hear(events.ProbeFailed(processor, incarnation, message))
+                else:
+                    mark = {"period": None, "ends": self._chance.random() < 0.5}
+                    self._answer(todo, events.RowsProbed(processor, incarnation, message, mark))
+            case instructions.Persist():
+                self._world.keep(todo.payloads)
+                self.outstanding.append(events.Persisted(todo.number))
+            case instructions.Execute():
+                self._run(todo)
+            case instructions.CommitSink():
+                self._place(todo)
+            case instructions.ReopenSink():
+                self.outstanding.append(self._world.ask(self.owner, todo))
+            case instructions.Acknowledge(source, frontier):
+                self._world.acknowledge(source, frontier)
+            case instructions.CollectGarbage():
+                self._collect()
+            case _Delete(garbage):
+                self._log.truncate()
+                self._world.delete(garbage)
+                self._collected += 1
+                if self._collected % LOOKS == 1:
+                    self._fail_everything()
+            case instructions.Cancel():
+                if self._chance.random() < 0.5:
+                    self.outstanding = [t for t in self.outstanding if not _is_called_off(t, todo)]
+            case instructions.Prepare():
+                pass
+            case instructions.AppendLog() | instructions.Finish() | instructions.Restore():
+                raise AssertionError(f"{todo} is done elsewhere")
+            case _:
+                self.hear(todo)
+
+    def _answer(self, question: instructions.SetTimer | instructions.ProbeRows, answer: events.Event) -> None:
+        """Answer a question of a batch, and sometimes once more later."""
+        if self._chance.random() < TWICE:
+            self.outstanding.append(question)
+        self.hear(answer)
+
+    def _run(self, order: instructions.Execute) -> None:
+        """Execute steps, some or all; an unrecorded choice is kept from the machine, which could not repeat it."""
+        earlier = order.incarnation < self.machine.processors[order.processor].incarnation
+        if earlier:
+            self._tell("an earlier incarnation answers")
+        void = earlier or self._world.fences(self.owner)
+        part = self.settings.recipe.parts[order.processor]
+        hidden = not part.deterministic and not part.durability.recorded
+        for take, ran in zip(order.takes, self._world.execute(order, void=void), strict=False):
+            if not earlier:
+                taken = (message.payload for message in take.inputs)
+                self._memory.hold(order.processor, (*taken, *ran.sent.values(), *([ran.state] if ran.state else [])))
+            self.hear(replace(ran, outcome=None) if hidden else ran)
+
+    def _write(self) -> None:
+        """Write the next group of submissions; the answer that it is durable comes some time later."""
+        group = self._commit.take()
+        self._tell(f"the log writes {len(group)} submissions")
+        self._commit.write(group)
+        if self._commit.failure is not None:
+            raise self._commit.failure
+
+    def _written(self, order: instructions.AppendLog, error: BaseException | None) -> None:
+        if error is None:
+            self._tell(order)
+            self._world.durable(order.facts)
+            self.outstanding.append(events.LogDurable(order.number))
+
+    def _collect(self) -> None:
+        """Drop garbage from memory, and let its durable copies be deleted after the next manifest."""
+        live = set(map(digest_of, (payload for payload in self.machine.payloads() if payload is not None)))
+        self._memory.keep_only(live)
+        delete = _Delete({digest: copy for digest, copy in self._world.kept.items() if digest not in live})
+
+        def written(error: BaseException | None) -> None:
+            if error is None:
+                self.outstanding.append(delete)
+
+        self._commit.manifest(written)
+
+    def _place(self, order: instructions.CommitSink) -> None:
+        many = last_of(order.frontier) - last_of(self._world.held[order.sink])
+        if self.dies_between and many > 1:
+            left = self._chance.randint(1, many - 1)
+
+            def die() -> None:
+                nonlocal left
+                left -= 1
+                if not left:
+                    raise CrashError
+
+            self._world.place(self.owner, order, die)
+        if not self.timeout:
+            self._world.place(self.owner, order, self._disk.die)
+            self.outstanding.append(events.SinkCommitted(order.sink, order.incarnation, order.frontier))
+            return
+        self.timeout = False
+        self.outstanding.append(events.CommitUnknown(order.sink, order.incarnation, order.frontier))
+        if self._chance.random() < 0.5:
+            self._world.place(self.owner, order, self._disk.die)
+        elif self._chance.random() < 0.5:
+            self.outstanding.append(order)  # the commit is still on its way
+
+    def _fail_everything(self) -> None:
+        """Fail everything: a recovery must not need what was just collected."""
+        facts = tuple(Log.open(self._disk, DATAFLOW).history.live_records.facts())
+        machine = machine_of(facts, self._world.held, self.settings)
+        memory = Memory(self.settings.recipe, self._world.nodes, self._world.kept)
+        for order in machine.start():
+            memory.check(order)
+        check_nothing_lost(self._world, machine)
+
+
+def _is_called_off(todo: object, order: instructions.Cancel) -> bool:
+    return (
+        isinstance(todo, instructions.Execute)
+        and todo.processor == order.processor
+        and todo.incarnation <= order.incarnation
+    )
+
+
+def machine_of(facts: Sequence[Fact], held: Mapping[str, AnyFrontier], settings: Settings) -> StateMachine:
+    """Return a machine over durable facts, and what sinks hold."""
+    return StateMachine(
+        settings.recipe.program(),
+        LiveRecords.of(facts),
+        held,
+        checked=settings.checked,
+        collect_after=settings.collect_after,
+        messages_ahead=settings.messages_ahead,
+        together=settings.together,
+        clock_of=clock_of,
+    )
+
+
+def check_nothing_lost(world: World, machine: StateMachine) -> None:
+    """Check that every processor recovers to its stable frontier at least, and every source to its acknowledged one.
+
+    Raises:
+        AssertionError: A processor does not.
+    """
+    collected = machine.durable.records.collected.states
+    for name, p in machine.processors.items():
+        stable = frontier_of(p.vertex.domain, collected.get(name, ()))
+        assert stable <= p.done, f"{name} was stable at {stable}, and recovers to {p.done}"
+    for source, acknowledged in world.acknowledged.items():
+        done = machine.processors[source].done
+        assert acknowledged <= done, f"{source} was told that {acknowledged} is not needed, and begins after {done}"

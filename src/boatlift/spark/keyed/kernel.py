@@ -1,0 +1,111 @@
+"""The protocol of what runs inside the tasks of an operator with keyed state.
+
+The kit around a kernel divides rows among tasks (`spark/tasks/divide.py`), runs a task's steps
+(`spark/tasks/keyed_task.py`), reads and writes runs (`opened`, `run_file`), finds keys in them (`probe`), merges them
+(`merge`, `tiers`, `table`). It knows no operator; the operator knows the kit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from boatlift.spark.keyed.codec import PayloadCodec
+from boatlift.spark.keyed.key_groups import Share
+from boatlift.spark.keyed.opened import OpenRun
+from boatlift.storage.records.records import RunRef
+
+__all__ = ["ROWS_INPUT", "KeyedKernel", "StepOutput"]
+
+ROWS_INPUT = "rows"
+"""The name of the input of a kernel that has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepOutput:
+    """The result of a task's part of a step.
+
+    Attributes:
+        run: The run that holds what the step adds to the state; None if that is nothing.
+        batches: Rows that every output takes.
+        replaced: Rows that held until now (weight −1) of keys that have another row from now on. An output that keeps
+            one row a key does not need them.
+        rows: Rows of `replaced` and `batches`.
+        digest: Their digest (docs/formats/digest.md); the digests of a step's tasks add up modulo 2^64.
+    """
+
+    run: RunRef | None
+    batches: tuple[pa.RecordBatch, ...] = ()
+    replaced: tuple[pa.RecordBatch, ...] = ()
+    rows: int = 0
+    digest: int = 0
+
+
+class KeyedKernel(Protocol):
+    """The computation of one processor with keyed state, as a task runs it. Immutable, and pickled into tasks.
+
+    Laws, each held by `tests/spark/keyed/kernel_laws.py`:
+        - Replay: a step over the same rows and the same state has the same rows, digest and run, bit for bit.
+        - Division: the rows, and the sum of the digests, of all tasks of a step depend on the rows of this step and of
+          all
+          steps before it alone: not on their order, their division into batches, or the number of tasks.
+        - Merging: they do not depend on how runs were merged either.
+        - Rest: a step without rows has no output and no run, and opens no run.
+        - What a step adds is a run of its own; a run is never changed.
+    """
+
+    @property
+    def processor(self) -> str:
+        """The processor, as runs and messages name it."""
+
+    @property
+    def keys(self) -> tuple[tuple[str, pa.DataType], ...]:
+        """Name and type of each key column, in order; none: all rows are one group."""
+
+    @property
+    def payload(self) -> PayloadCodec[Any, Any]:
+        """The codec of the values that a run's rows hold beside hash and keys."""
+
+    @property
+    def inputs(self) -> Mapping[str, tuple[str, ...]]:
+        """For each input by name the columns that its batches have, `_hash` among them; in the order of the inputs."""
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        """The schema of a step's output."""
+
+    def step(
+        self,
+        inputs: Mapping[str, Sequence[pa.RecordBatch]],
+        runs: Iterable[OpenRun[Any]],
+        write_to: str | Path,
+        *,
+        time: int,
+        share: Share,
+        upserts: bool = False,
+    ) -> StepOutput:
+        """Take a task's part of a step.
+
+        Args:
+            inputs: The rows of each input, in any order; every input is there.
+            runs: All runs that may hold keys of this share, of times before this one. A run is opened when it is
+                reached, so a kernel that needs none asks for none.
+            write_to: A fresh file for the step's run; not written if the step adds nothing.
+            time: The step's time.
+            share: The key groups of this task.
+            upserts: No output needs the rows that are replaced: they are neither given, nor counted, nor digested.
+
+        Raises:
+            DataError: a run is missing, damaged or of another program; or the values cannot be, such as `[OVERFLOW]`.
+            InvalidError: `[SCHEMA_MISMATCH]` of an input.
+            InternalError: a row is of a key group of another share.
+            UnavailableError: `[STORE_FAILED]` the run could not be written.
+            FencedError: `[OBJECT_EXISTS]` the file is there already.
+        """
+
+    def merge(self, runs: Sequence[OpenRun[Any]], write_to: str | Path, *, share: Share) -> RunRef | None:
+        """Merge runs of any times into one that holds a share of the key groups; return None if no row is left."""

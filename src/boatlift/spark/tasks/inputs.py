@@ -1,0 +1,53 @@
+"""Rows of several inputs in one stream of batches, as Spark hands them to a task: divided by input.
+
+An input's columns travel as one struct column, `_input_0`, `_input_1`, …, and `_input` says which of them a row has. So
+inputs may have columns of equal names and other types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from boatlift.errors import InternalError
+
+__all__ = ["INPUT", "by_input", "input_column"]
+
+INPUT = "_input"
+"""The number of the input that a row is of, from 0; int32."""
+
+
+def input_column(number: int) -> str:
+    """Return the name of the struct column with an input's columns; NULL in rows of other inputs."""
+    return f"{INPUT}_{number}"
+
+
+def by_input(batches: Sequence[pa.RecordBatch], names: Sequence[str]) -> dict[str, list[pa.RecordBatch]]:
+    """Return the rows of each input, with its own columns.
+
+    Args:
+        batches: With one input: its rows as they are. With several: `_input` and a struct column for each.
+        names: The inputs, in the order of their numbers.
+
+    Raises:
+        InternalError: a row is of no input.
+    """
+    if len(names) == 1:
+        return {names[0]: list(batches)}
+    rows: dict[str, list[pa.RecordBatch]] = {name: [] for name in names}
+    for batch in batches:
+        numbers = batch.column(INPUT).to_numpy(zero_copy_only=False)
+        found = 0
+        for number, name in enumerate(names):
+            places = np.flatnonzero(numbers == number)
+            if len(places):
+                columns = batch.column(input_column(number)).take(pa.array(places))
+                rows[name].append(pa.RecordBatch.from_struct_array(columns))
+                found += len(places)
+        if found != batch.num_rows:
+            raise InternalError(
+                "INTERNAL", f"{batch.num_rows - found} rows are of none of the inputs {', '.join(names)}"
+            )
+    return rows

@@ -1,0 +1,181 @@
+"""The laws of kernels, one test each: what `boatlift.spark.keyed.kernel.KeyedKernel` promises.
+
+A kernel takes part by a `KernelCase` and a class that derives from `KernelLaws`.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from boatlift.errors import InternalError
+from boatlift.spark.keyed.kernel import KeyedKernel
+from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS, Share
+from boatlift.spark.keyed.opened import OpenRun
+from support.keyed_state import Execution, Fields, Row, merge_into
+
+Step = Mapping[str, Sequence[Fields]]
+"""The rows of each input."""
+
+
+class StepOracle(Protocol):
+    """The kernel's computation in plain Python."""
+
+    def take(self, inputs: Step) -> Counter[Row]:
+        """Return the rows that a step gives, in canonical form."""
+
+
+@dataclass(frozen=True)
+class KernelCase:
+    """A kernel, as the laws use it.
+
+    Attributes:
+        kernel: The kernel.
+        steps: Lists of steps that it can take one after the other.
+        oracle: Makes an oracle that has seen no step.
+        batch_of: Makes a batch of some rows of an input.
+        hash_of: The hash of the key of an input's row.
+        keeps_state: Whether a step that has rows may give a run.
+    """
+
+    kernel: KeyedKernel
+    steps: st.SearchStrategy[list[Step]]
+    oracle: Callable[[], StepOracle]
+    batch_of: Callable[[str, Sequence[Fields]], pa.RecordBatch]
+    hash_of: Callable[[str, Fields], int]
+    keeps_state: bool = True
+
+    def run_in(self, folder: Path, *, tasks: int = 1, seed: int | None = None) -> Execution:
+        folder.mkdir(exist_ok=True)
+        return Execution(self.kernel, self.batch_of, self.hash_of, folder, tasks=tasks, seed=seed)
+
+
+def of_each_case(examples: int) -> settings:
+    """Return the settings of a law that several classes inherit: each draws its own case's steps."""
+    return settings(
+        max_examples=examples, suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow]
+    )
+
+
+def no_runs() -> Iterator[OpenRun[Any]]:
+    """Fail when a run is asked for."""
+    raise AssertionError("a run was opened")
+    yield
+
+
+class KernelLaws:
+    """All laws, for the case of a derived class."""
+
+    case: ClassVar[KernelCase]
+
+    @of_each_case(40)
+    @given(st.data(), st.integers(0, 2**32), st.integers(0, 3))
+    def test_rows_depend_on_the_rows_alone(self, data: st.DataObject, seed: int, power: int) -> None:
+        """Law: order, division, number of tasks and merging cannot be seen; and the oracle says the same."""
+        steps = data.draw(self.case.steps)
+        with tempfile.TemporaryDirectory() as folder:
+            oracle = self.case.oracle()
+            plain = self.case.run_in(Path(folder) / "plain")
+            other = self.case.run_in(Path(folder) / "other", tasks=2**power, seed=seed)
+            for number, inputs in enumerate(steps):
+                rows, mark = plain.take(inputs)
+                assert rows == oracle.take(inputs)
+                assert other.take(inputs) == (rows, mark)
+                if number == 2:  # another number of tasks goes on with the same runs
+                    before, other = other, self.case.run_in(Path(folder) / "other", tasks=2 ** ((power + 1) % 4))
+                    before.spread_to(other)
+
+    @of_each_case(20)
+    @given(st.data())
+    def test_a_replay_gives_the_same_bits(self, data: st.DataObject) -> None:
+        """Law: rows, digests and runs, byte for byte; and no step changes a run that is there."""
+        steps = data.draw(self.case.steps)
+        with tempfile.TemporaryDirectory() as folder:
+            executions = [self.case.run_in(Path(folder) / name, seed=seed) for name, seed in (("1", None), ("2", 5))]
+            executions[1].merge = lambda task: None  # type: ignore[method-assign] - shuffled and cut, not merged
+            for inputs in steps:
+                assert executions[0].take(inputs) == executions[1].take(inputs)
+            runs = [[(run.rows, run.size, run.digest) for run in execution.runs[0]] for execution in executions]
+            assert runs[0] == runs[1]
+            assert all(Path(run.name).stat().st_size == run.size for run in executions[0].runs[0])
+            assert self.case.keeps_state or not runs[0]
+
+    @of_each_case(20)
+    @given(st.data())
+    def test_merging_changes_nothing(self, data: st.DataObject) -> None:
+        """Law: a step over a merged run gives what it gives over all; the order of merges leaves no trace in bytes."""
+        *steps, last = [*data.draw(self.case.steps), *data.draw(self.case.steps)]
+        with tempfile.TemporaryDirectory() as folder:
+            plain = self.case.run_in(Path(folder) / "runs")
+            for inputs in steps:
+                plain.take(inputs)
+            runs = plain.runs[0]
+            at_once = merge_into(plain.kernel, runs, Path(folder) / "at once")
+            half = merge_into(plain.kernel, runs[1::2], Path(folder) / "half")
+            by_halves = merge_into(plain.kernel, [*runs[::2], *([half] if half else [])], Path(folder) / "by halves")
+            assert (at_once is None) == (by_halves is None)
+            if at_once and by_halves and (at_once.first, at_once.last) == (by_halves.first, by_halves.last):
+                assert at_once.digest == by_halves.digest
+            expected = plain.take(last)
+            for merged in (at_once, by_halves):
+                other = self.case.run_in(Path(folder) / "runs")
+                plain.spread_to(other)
+                other.runs = [[merged] if merged else []]
+                other.files += 1000 * (1 + (merged is by_halves))
+                assert other.take(last) == expected
+
+    @of_each_case(20)
+    @given(st.data())
+    def test_upserts_are_all_but_what_is_replaced(self, data: st.DataObject) -> None:
+        steps = data.draw(self.case.steps)
+        with tempfile.TemporaryDirectory() as folder:
+            whole, upserts = (self.case.run_in(Path(folder) / name) for name in ("1", "2"))
+            for inputs in steps:
+                rows, _ = whole.take(inputs)
+                kept, _ = upserts.take(inputs, upserts=True)
+                assert kept <= rows
+                # Each row that is left out has weight -1, and its key has a row after.
+                keys = len(self.case.kernel.keys)
+                held = {row[:keys] for row in kept if row[-1] == 1}
+                assert all(row[-1] == -1 and row[:keys] in held for row in rows - kept)
+
+    def test_a_step_without_rows_changes_nothing(self, tmp_path: Path) -> None:
+        """Law: no row, no run; and no run is opened."""
+        empty = {name: self.case.batch_of(name, []) for name in self.case.kernel.inputs}
+        for batches in ([], [0], [0, 0]):
+            inputs = {name: [batch for _ in batches] for name, batch in empty.items()}
+            made = self.case.kernel.step(inputs, no_runs(), tmp_path / "run", time=0, share=ALL_KEY_GROUPS)
+            assert (made.run, made.batches, made.replaced, made.rows, made.digest) == (None, (), (), 0, 0)
+        assert not list(tmp_path.iterdir())
+        assert self.case.kernel.merge([], tmp_path / "run", share=ALL_KEY_GROUPS) is None
+
+    def test_inputs_have_the_columns_that_the_kernel_names(self) -> None:
+        for name, columns in self.case.kernel.inputs.items():
+            assert set(columns) == set(self.case.batch_of(name, []).schema.names)
+            assert "_hash" in columns
+
+    @of_each_case(10)
+    @given(st.data())
+    def test_rows_of_another_task_are_refused(self, data: st.DataObject) -> None:
+        case = self.case
+        for inputs in data.draw(case.steps):
+            for name, rows in inputs.items():
+                for row in rows:
+                    if not row.get("_weight", 1):
+                        continue
+                    wrong = Share(2, 1 - (case.hash_of(name, row) >> 52) % 2)
+                    batches = {other: [case.batch_of(other, [row] if other == name else [])] for other in inputs}
+                    with (
+                        tempfile.TemporaryDirectory() as folder,
+                        pytest.raises(InternalError, match="handed rows of other key groups"),
+                    ):
+                        case.kernel.step(batches, [], Path(folder) / "run", time=0, share=wrong)
