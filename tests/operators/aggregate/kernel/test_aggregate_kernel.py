@@ -395,7 +395,7 @@ def test_layouts_that_do_not_fit_are_refused() -> None:
         Layout((("n", I64),), (count,))
     with pytest.raises(InvalidError, match="cannot be a key"):
         Layout((("k", pa.list_(I64)),), (count,))
-    with pytest.raises(InvalidError, match="at least one key"):
-        Layout((), (count,))
+    with pytest.raises(InvalidError, match="at least one aggregate"):
+        Layout((("k", I64),), ())
     with pytest.raises(InvalidError, match="two types"):
         Layout((("k", I64),), (AggregateColumn("sum", "v", "s", I64, I64), AggregateColumn("max", "v", "m", F64, F64)))
