@@ -76,7 +76,7 @@ some_row = st.fixed_dictionaries(
 some_steps = st.lists(st.lists(some_row, max_size=12), min_size=1, max_size=6)
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(
     some_steps, st.sampled_from(HASHES), st.sampled_from([EVERYTHING, FEW]), st.integers(0, 2**32), st.integers(0, 3)
 )
