@@ -1,13 +1,20 @@
-"""`python -m benchmarks`: measures everything, or one benchmark by name."""
+"""`python -m benchmarks`: measures everything, or one benchmark by name.
+
+The result is all that it prints on standard output; what benchmarks and their processes print goes to standard error.
+"""
 
 from __future__ import annotations
 
 import argparse
 import importlib
 import json
+import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 from benchmarks.harness import Effort, Result
 from benchmarks.table import markdown
@@ -35,27 +42,41 @@ RESULTS = Path(__file__).resolve().parent / "results"
 
 
 def main() -> None:
-    """Reads the command line, measures, and tells."""
+    """Read the command line, measure, and print the result."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("name", nargs="?", choices=NAMES, help="one benchmark; without a name all, written to results/")
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--json", action="store_true", help="print one JSON object; of all benchmarks, a list of them")
     parser.add_argument("--rounds", type=int, default=3, help="how often each side takes its turn")
     parser.add_argument("--scale", type=int, default=1, help="divide state sizes by this, to try things out")
     chosen = parser.parse_args()
     # A terminated benchmark ends its sides too.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     effort = Effort(chosen.rounds, chosen.scale)
-    if chosen.name is not None:
-        result = _measure(chosen.name, effort)
-        print(json.dumps(result.to_json()) if chosen.json else markdown([result]))
-        return
-    results = []
-    for name in NAMES:
-        print(f"measuring {name}", file=sys.stderr, flush=True)
-        results.append(_measure(name, effort))
-        # Written after each, so that a long run that is broken off leaves what it has.
-        _write(results, chosen.scale)
-    print(json.dumps([result.to_json() for result in results]) if chosen.json else markdown(results))
+    with _reserved_standard_output() as output:
+        if chosen.name is not None:
+            result = _measure(chosen.name, effort)
+            print(json.dumps(result.to_json()) if chosen.json else markdown([result]), file=output)
+            return
+        results = []
+        for name in NAMES:
+            print(f"measuring {name}", file=sys.stderr, flush=True)
+            results.append(_measure(name, effort))
+            # The table is written after each benchmark, so that a long run that is broken off leaves what it has.
+            _write(results, chosen.scale)
+        everything = json.dumps([result.to_json() for result in results]) if chosen.json else markdown(results)
+        print(everything, file=output)
+
+
+@contextmanager
+def _reserved_standard_output() -> Iterator[TextIO]:
+    """Yield standard output, and turn all other prints of this process and of those that it starts to standard error.
+
+    A benchmark may start Maven, brokers and JVMs, which inherit file descriptor 1: so the descriptor itself is turned.
+    """
+    sys.stdout.flush()
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as output:
+        os.dup2(2, 1)
+        yield output
 
 
 def _measure(name: str, effort: Effort) -> Result:

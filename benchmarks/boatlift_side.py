@@ -32,14 +32,14 @@ class Boatlift:
     def prepare(
         self, folder: str, policy: str = "lazy", every: int = 20, durable: bool = True, start: bool = True
     ) -> Answer:
-        """Makes the session and, if `start`, starts the dataflow.
+        """Make the session and, if `start`, start the dataflow.
 
         Args:
-            folder: Where everything is kept; a store that is there is gone on with.
+            folder: The folder of all files; a store in it is continued.
             policy: Of the aggregation: `lazy`, `eager`, `history` or `logging` (of input: no checkpoints).
             every: Steps between two checkpoints, if it is lazy.
             durable: False: log and manifests go nowhere, nothing is synced, there are no checkpoints.
-            start: Whether the dataflow starts already.
+            start: Whether the dataflow starts now.
         """
         import boatlift as bl
 
@@ -53,7 +53,7 @@ class Boatlift:
         return self.start() if start else {"ready": True}
 
     def start(self) -> Answer:
-        """Starts the dataflow, or goes on with it."""
+        """Start the dataflow, or go on with it."""
         from pyspark.sql import functions as F
 
         import boatlift as bl
@@ -83,7 +83,7 @@ class Boatlift:
         return {"ready": True}
 
     def run(self, files: list[str]) -> Answer:
-        """Feeds files and waits for as many commits."""
+        """Feed files and wait for as many commits."""
         visible, steps = self._watch.of("commit", "out"), self._watch.of("step", "sums")
         before, begun = len(visible), len(steps)
         began = time.monotonic()
@@ -97,7 +97,7 @@ class Boatlift:
         }
 
     def resume(self, files: list[str]) -> Answer:
-        """Starts the dataflow with files that wait for it: how long until the last of them is in the sink."""
+        """Start the dataflow with files that wait; return the seconds until the last of them is in the sink."""
         for file in files:
             feed(self._folder / "input", self._fed, Path(file))
             self._fed += 1
@@ -109,7 +109,7 @@ class Boatlift:
         return {"seconds": seconds, "replayed": sum(step.replay for _, step in self._watch.of("step", "sums"))}
 
     def checkpoint(self) -> Answer:
-        """Waits until all that was fed is in a checkpoint; tells what was created since the last time it was asked.
+        """Wait until all input is in a checkpoint; return the objects that were created since the last call.
 
         Only with `every=1`, where each step is followed by one.
         """
@@ -119,13 +119,13 @@ class Boatlift:
         return {"created": created, "bytes": sum(size for _, size in created)}
 
     def stop(self) -> Answer:
-        """Stops cleanly: everything is in a checkpoint."""
+        """Stop cleanly: everything is in a checkpoint."""
         self._watch.running.stop()
         return {"stopped": True}
 
 
 def main() -> None:
-    """Serves one dataflow."""
+    """Serve one dataflow."""
     side = Boatlift()
     serve({name: getattr(side, name) for name in ("prepare", "start", "run", "resume", "checkpoint", "stop")})
 

@@ -1,4 +1,4 @@
-"""What a checkpoint writes: all bytes since the last one, after changing 1% of 1M keys, over bytes of the full state."""
+"""The bytes that a checkpoint writes after 1% of 1M keys changed, over the bytes of the full state."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CHECKPOINTS = 20
 
 
 def measure(effort: Effort) -> Result:
-    """Counts every byte that the store is given for each of some checkpoints, compaction, log and manifests included."""
+    """Count every byte that the store gets for each checkpoint: compaction, log and manifests included."""
     keys = effort.keys(1_000_000)
     changes = data.all_keys(keys, keys // 100)[:CHECKPOINTS]
     with Side("benchmarks.boatlift_side", every=1) as side:

@@ -25,7 +25,7 @@ _SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.float64())])
 
 
 def keys(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
-    """Gives the keys of these numbers (the finaliser of SplitMix64)."""
+    """Return the keys of these numbers (the finaliser of SplitMix64)."""
     z = numbers + np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -33,7 +33,7 @@ def keys(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
 
 
 def drawn_keys(rows: int, distinct: int, files: int, seed: int = 0) -> list[Path]:
-    """Gives files of rows whose keys are drawn uniformly from the first `distinct` ones."""
+    """Return files of rows whose keys are drawn uniformly from the first `distinct` ones."""
 
     def draw(index: int) -> Numbers:
         return np.random.default_rng((seed, 1, index)).integers(0, distinct, rows, np.uint64)
@@ -45,7 +45,7 @@ def drawn_keys(rows: int, distinct: int, files: int, seed: int = 0) -> list[Path
 
 
 def all_keys(distinct: int, rows: int) -> list[Path]:
-    """Gives files of `rows` rows that hold each of the first `distinct` keys once, in no order."""
+    """Return files of `rows` rows that hold each of the first `distinct` keys once, in no order."""
 
     @cache
     def order() -> Numbers:

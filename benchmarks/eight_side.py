@@ -1,4 +1,4 @@
-"""A dataflow of eight stateful processors, one of which fails when it is told to."""
+"""A dataflow of eight stateful processors, one of which fails on demand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FAILING = "sums3"
 
 
 def failing_while(there: Path) -> Callable[[DataFrame], DataFrame]:
-    """Gives a transform that raises as long as a file is there."""
+    """Return a transform that raises while a file exists."""
 
     def checked(value: float) -> float:
         if there.exists():
@@ -47,7 +47,7 @@ class Eight:
         self._fed = 0
 
     def prepare(self, folder: str) -> Answer:
-        """Makes the session; `run` or `fresh` then starts the dataflow, or goes on with it."""
+        """Make the session; `run` or `fresh` then starts the dataflow, or go on with it."""
         import boatlift as bl
 
         self._folder = Path(folder)
@@ -58,7 +58,7 @@ class Eight:
         return {"ready": True}
 
     def start(self) -> Answer:
-        """Starts the dataflow; tells how long it takes until all sinks hold what was fed."""
+        """Start the dataflow; return the seconds until all sinks hold all input."""
         from pyspark.sql import functions as F
 
         import boatlift as bl
@@ -80,14 +80,14 @@ class Eight:
         return {"seconds": time.monotonic() - began, "replayed": replayed}
 
     def run(self, files: list[str]) -> Answer:
-        """Feeds files, one after the other."""
+        """Feed files, one after the other."""
         for file in files:
             self._feed(file)
             self._watch.wait(self._is_fresh)
         return {"fed": self._fed}
 
     def fail(self, file: str) -> Answer:
-        """Lets one fail at the next step; tells how long it takes then until all sinks hold that, and until the others do."""
+        """Let one processor fail at the next step; return the seconds until all sinks hold it, until the others do."""
         flag, failures = self._folder / FAILING, self._watch.of("failure", FAILING)
         before = len(failures)
         flag.touch()
@@ -108,7 +108,7 @@ class Eight:
 
 
 def main() -> None:
-    """Serves one dataflow."""
+    """Serve one dataflow."""
     side = Eight()
     serve({name: getattr(side, name) for name in ("prepare", "start", "run", "fail")})
 

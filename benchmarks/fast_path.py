@@ -1,4 +1,4 @@
-"""Whether the fast path notices that a batch fails: p99 of answers while the batch is killed and re-executes, over p99 while it runs undisturbed."""
+"""The fast path beside a failing batch: p99 of answers while the batch is killed, over p99 while it runs."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ CONDITIONS: Mapping[str, float | None] = {"undisturbed": None, "killed": KILL_EV
 
 
 def measure(effort: Effort) -> Result:
-    """Measures on one machine's slots and on two executors; the conditions take turns."""
+    """Measure on one machine's slots and on two executors; the conditions take turns."""
     files = QUESTIONS // IN_A_FILE // effort.rounds // effort.scale + 1
-    questions = data.drawn_keys(IN_A_FILE, 2 * KEYS, 100)  # half of them are of keys that nobody knows
+    questions = data.drawn_keys(IN_A_FILE, 2 * KEYS, 100)  # half of them are of unknown keys
     history = data.drawn_keys(effort.keys(400_000), KEYS, 1)
     ticks = [str(path) for path in cycled(data.drawn_keys(100, KEYS, 20, seed=1), 0, 200)]
     ratios, figures, busy = {}, {}, []
@@ -52,7 +52,8 @@ def measure(effort: Effort) -> Result:
         ratios[where] = float(f"{late['killed'] / late['undisturbed']:.4g}")
     return Result(
         name="fast_path",
-        target="p99 of answers while the batch fails and re-executes over p99 while it runs: at most 1.2; batch busy at least 0.9",
+        target="p99 of answers while the batch fails and re-executes over p99 while it runs: at most 1.2; "
+        "batch busy at least 0.9",
         met=max(ratios.values()) <= 1.2 and min(busy) >= 0.9,
         ratios=ratios,
         figures=figures,

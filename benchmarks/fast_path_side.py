@@ -1,7 +1,7 @@
-"""A dataflow with a fast path beside a batch: questions are answered from what the batch, never idle, has last found out.
+"""A dataflow with a fast path beside a batch: questions are answered from its newest result.
 
-The batch draws the medians of all history again and again, in Python. It can be killed: the process that executes its task dies, and so does
-every one that takes its place until the job has failed.
+The batch draws the medians of all history again and again, in Python. It can be killed: the process that executes its
+task dies, and each one that takes its place, until the job has failed.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ TICK = 1.0
 
 
 def fit_until_killed(deadly: Path) -> Callable[[DataFrame], DataFrame]:
-    """Gives what the batch does.
+    """Return the function of the batch.
 
     Args:
-        deadly: As long as this file is there, whoever finds it dies.
+        deadly: While this file exists, the process that finds it dies.
     """
 
     def medians(rows: pa.Table) -> pa.Table:
@@ -68,13 +68,13 @@ class FastPath:
         self._asked = self._ticks = 0
 
     def prepare(self, folder: str, master: str, settings: Mapping[str, str], history: list[str]) -> Answer:
-        """Makes the session and starts the dataflow.
+        """Make the session and start the dataflow.
 
         Args:
-            folder: Where everything is kept.
-            master: Where it runs.
+            folder: The folder of all files.
+            master: Spark's master URL.
             settings: Of the session.
-            history: What there is of it to begin with.
+            history: The files of history at the beginning.
         """
         from pyspark.sql import functions as F
 
@@ -99,16 +99,16 @@ class FastPath:
         return {"ready": True}
 
     def ask(self, questions: list[str], every: float, history: list[str], kill_every: float | None) -> Answer:
-        """Asks questions at their times, whether or not those before are answered.
+        """Ask questions at their times, whether or not the earlier ones are answered.
 
         Args:
             questions: A file at a time.
             every: Seconds from one to the next.
-            history: What comes meanwhile.
+            history: The files of history that come meanwhile.
             kill_every: Every so many seconds the batch is killed; None: never.
 
         Returns:
-            `seconds` from each question to its answer, the `kills`, and the share of the time in which the batch was `busy`.
+            `seconds` from each question to its answer, the `kills`, and the share of time that the batch was `busy`.
         """
         begin, failures, done = time.monotonic(), len(self._failures()), len(self._watch.of("step", "fits"))
         answered = len(self._answered())
@@ -140,7 +140,7 @@ class FastPath:
         }
 
     def _answered(self) -> list[int]:
-        """Gives the times at which questions were answered; in between, what is looked up has changed."""
+        """Return the times at which questions were answered; in between, the table changed."""
         return [step.progress.time for step in self._watch.of("step", "asked") if step.progress.numOutputRows]
 
     def _failures(self) -> list[object]:
@@ -166,7 +166,7 @@ class FastPath:
 
 
 def main() -> None:
-    """Serves one dataflow."""
+    """Serve one dataflow."""
     side = FastPath()
     serve({"prepare": side.prepare, "ask": side.ask})
 

@@ -1,4 +1,4 @@
-"""What all benchmarks share: rounds in which the sides take turns, figures, ratios, the machine."""
+"""The rounds in which the sides take turns, figures, ratios, and the machine: shared by all benchmarks."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much is measured.
+    """The effort of a run.
 
     Attributes:
         rounds: How often each side takes its turn.
-        scale: What state sizes are divided by; 1 is the real thing, more is for trying out.
+        scale: The divisor of state sizes; 1 measures, a larger one is for trying out.
     """
 
     rounds: int = 3
     scale: int = 1
 
     def keys(self, count: int) -> int:
-        """Gives a number of keys, or of rows, at this scale."""
+        """Return a number of keys, or of rows, at this scale."""
         return max(1000, count // self.scale)
 
 
@@ -60,13 +60,13 @@ class Figure:
 
     @classmethod
     def of(cls, unit: str, values: Sequence[float]) -> Figure:
-        """Summarises one value a round."""
+        """Summarise one value a round."""
         low, middle, high = (_rounded(v) for v in (min(values), statistics.median(values), max(values)))
         return cls(unit, low, middle, high)
 
 
 def describe_machine() -> Mapping[str, Any]:
-    """Describes where this runs, and how busy it is now."""
+    """Describe the machine, and its load now."""
     return {**_machine(), "load_at_start": round(os.getloadavg()[0], 2)}
 
 
@@ -86,16 +86,16 @@ def _machine() -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a benchmark found.
+    """The result of a benchmark.
 
     Attributes:
         name: The benchmark.
-        target: What is asked of `ratio`, in words.
+        target: The target of `ratio`, in words.
         met: Whether it was reached, by the headline and by every peer that has a target.
         ratio: The headline: the first of `ratios`.
-        ratios: By peer, or by what is compared.
-        figures: What the ratios were computed from, and more.
-        machine: Where it was measured.
+        ratios: By peer, or by variant.
+        figures: The figures that the ratios come from, and more.
+        machine: The machine that measured.
     """
 
     name: str
@@ -111,7 +111,7 @@ class Result:
         return next(iter(self.ratios.values()))
 
     def to_json(self) -> dict[str, Any]:
-        """Gives everything as JSON objects."""
+        """Return the result as a JSON object."""
         return {
             "name": self.name,
             "ratio": self.ratio,
@@ -124,7 +124,7 @@ class Result:
 
 
 def rounds(count: int, sides: Mapping[str, Side], turn: Callable[[str, Side], _T]) -> dict[str, list[_T]]:
-    """Lets the sides take turns, beginning with another one each round, so that drift of the machine hits all alike."""
+    """Let the sides take turns, beginning with another one each round, so that drift of the machine hits all alike."""
     taken: dict[str, list[_T]] = {name: [] for name in sides}
     names = list(sides)
     for number in range(count):
@@ -134,24 +134,24 @@ def rounds(count: int, sides: Mapping[str, Side], turn: Callable[[str, Side], _T
 
 
 def median_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Gives the median over rounds of the ratio within a round."""
+    """Return the median over rounds of the ratio within a round."""
     return _rounded(statistics.median(a / b for a, b in zip(ours, theirs, strict=True)))
 
 
 def rows_per_second(answer: Answer, rows: int) -> float:
-    """Gives the steady rate of a run of steps: from the first output that was seen to the last."""
+    """Return the steady rate of a run of steps: from the first output that was seen to the last."""
     visible = answer["visible"]
     rate: float = rows * (len(visible) - 1) / (visible[-1] - visible[0])
     return rate
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Gives the smallest value that at least this share of all values does not exceed."""
+    """Return the smallest value that at least this share of all values does not exceed."""
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
 
 
 def cycled(files: Sequence[Path], start: int, count: int) -> list[Path]:
-    """Gives `count` files from number `start` on, from the beginning again after the last."""
+    """Return `count` files from number `start` on, from the beginning again after the last."""
     return list(islice(cycle(files), start, start + count))
 
 
@@ -168,5 +168,5 @@ def _first_line(command: list[str]) -> str:
 
 
 def _rounded(value: float) -> float:
-    """Rounds to four significant digits: more is noise."""
+    """Round to four significant digits: more is noise."""
     return float(f"{value:.4g}")

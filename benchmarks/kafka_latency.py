@@ -21,7 +21,7 @@ MOST = {"Structured Streaming": 0.6, "Flink": 0.2}
 
 
 def measure(effort: Effort) -> Result:
-    """Has each side run alone, in turns; the first messages of each turn are left out, and the first turns."""
+    """Run each side alone, in turns; the first messages of each turn, and the first turns, do not count."""
     if shutil.which("javac") is None:
         raise RuntimeError("Flink's side is compiled when it runs: install a JDK, such as openjdk-17-jdk-headless")
     subprocess.run([sys.executable, str(ROOT / "scripts" / "kafka_jars.py"), "flink"], check=True)
@@ -33,7 +33,8 @@ def measure(effort: Effort) -> Result:
     ratios = {peer: median_ratio(middles["boatlift"], middles[peer]) for peer in MOST}
     return Result(
         name="kafka_latency",
-        target="p50: at most 0.6 of Structured Streaming's (at-least-once), 0.2 of Flink's (exactly-once, a checkpoint a second)",
+        target="p50: at most 0.6 of Structured Streaming's (at-least-once), "
+        "0.2 of Flink's (exactly-once, a checkpoint a second)",
         met=all(ratios[peer] <= most for peer, most in MOST.items()),
         ratios=ratios,
         figures={
@@ -75,7 +76,7 @@ def _structured_streaming(there: Kafka) -> list[float]:
 
 
 def _flink(there: Kafka) -> list[float]:
-    """Runs Flink in a process of its own, with as much memory as the session has."""
+    """Run Flink in a process of its own, with as much memory as the session has."""
     before, after = there.new_topic(), there.new_topic()
     class_path = str(ROOT / ".kafka" / "flink" / "libs" / "*")
     java = ["java", "-Xmx4g", "--add-opens=java.base/java.util=ALL-UNNAMED", "-cp", class_path]

@@ -33,20 +33,20 @@ VALUE = "CAST(concat(lpad(CAST(id AS STRING), 8, '0'), repeat('x', 92)) AS BINAR
 
 @dataclass(frozen=True, slots=True)
 class Kafka:
-    """Where the two sides meet."""
+    """The broker and the session of both sides."""
 
     broker: KafkaBroker
     spark: SparkSession
 
     def new_topic(self) -> str:
-        """Makes a topic of four partitions."""
+        """Make a topic of four partitions."""
         name = f"topic-{uuid.uuid4().hex[:8]}"
         admin = AdminClient({"bootstrap.servers": self.broker.bootstrap, "log_level": 0})
         admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(60)
         return name
 
     def fill(self, topic: str, rows: int) -> None:
-        """Produces rows of 100 bytes."""
+        """Produce rows of 100 bytes."""
         settings = {"bootstrap.servers": self.broker.bootstrap, "linger.ms": 50, "log_level": 0}
         producer = Producer(settings)
         for row in range(rows):
@@ -68,7 +68,7 @@ def side_by_side(
     ours: Callable[[Kafka], float],
     theirs: Callable[[Kafka], float],
 ) -> Result:
-    """Lets Boatlift and Spark's own take turns, after some that warm them up; compares their rows a second."""
+    """Let Boatlift and Spark's own take turns, after some that warm them up; compare their rows a second."""
     rates = [(ours(there), theirs(there)) for _ in range(WARM_UPS + effort.rounds)][WARM_UPS:]
     mine, others = ([rate[side] for rate in rates] for side in (0, 1))
     ratio = median_ratio(mine, others)
@@ -83,7 +83,7 @@ def side_by_side(
 
 @contextmanager
 def kafka() -> Iterator[Kafka]:
-    """Starts a broker and a session."""
+    """Start a broker and a session."""
     import boatlift as bl
 
     for which in ((), ("spark",)):

@@ -1,7 +1,8 @@
-"""How long a message takes through a dataflow: `python -m benchmarks.kafka_probe SERVERS FROM TO WARM_UP MESSAGES PAUSE`.
+"""The time of a message through a dataflow.
 
-Produces messages one by one, at a steady pace from when the first has come out, and reads what comes out of the other topic as a consumer of committed messages does. A message's value is
-when it was produced. Prints the milliseconds that each took, but for the first ones.
+`python -m benchmarks.kafka_probe SERVERS FROM TO WARM_UP MESSAGES PAUSE` produces messages one by one, at a steady
+pace once the first has come out, and reads the other topic as a consumer of committed messages. A message's value is
+the time at which it was produced. The output is the milliseconds of each message, without those of the warm-up.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ PATIENCE = 120.0
 
 
 def main() -> None:
-    """Measures, and prints a list."""
+    """Measure, and print a list."""
     servers, before, after, warm_up, messages, pause = sys.argv[1:]
     count = int(warm_up) + int(messages)
     settings = {"bootstrap.servers": servers, "log_level": 0}

@@ -14,7 +14,7 @@ QUESTION = ("sum(length(value))", "count(*)")
 
 
 def measure(effort: Effort) -> Result:
-    """Reads two million rows of 100 bytes, in turns."""
+    """Read two million rows of 100 bytes, in turns."""
     rows = effort.keys(2_000_000)
     with kafka() as there:
         topic = there.new_topic()

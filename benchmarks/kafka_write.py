@@ -15,7 +15,7 @@ STEPS = 4
 
 
 def measure(effort: Effort) -> Result:
-    """Writes two million rows of 100 bytes, in turns: ours in four steps, a transaction each."""
+    """Write two million rows of 100 bytes, in turns: ours in four steps, a transaction each."""
     rows = effort.keys(2_000_000) // STEPS * STEPS
     with kafka() as there:
         return side_by_side("kafka_write", 0.8, there, effort, partial(_ours, rows), partial(_theirs, rows))

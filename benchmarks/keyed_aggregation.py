@@ -15,7 +15,7 @@ EVERY = 5  # so that each turn has a checkpoint; the peer has one every batch
 
 
 def measure(effort: Effort) -> Result:
-    """Measures the throughput of both sides, in turns."""
+    """Measure the throughput of both sides, in turns."""
     rows = effort.keys(1_000_000)
     files = data.all_keys(rows, rows) + data.drawn_keys(rows, rows, 12)
     fed = dict.fromkeys(("boatlift", "rocksdb", "memory"), 0)

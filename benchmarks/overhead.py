@@ -1,4 +1,4 @@
-"""What durability costs: throughput with log and checkpoints over the same engine with log, manifests and fsync off."""
+"""The cost of durability: throughput with log and checkpoints over that with log, manifests and fsync off."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EVERY = 5  # two checkpoints a turn
 
 
 def measure(effort: Effort) -> Result:
-    """Measures both, in turns."""
+    """Measure both, in turns."""
     rows = effort.keys(1_000_000)
     files = data.all_keys(rows, rows) + data.drawn_keys(rows, rows, 12)
     fed = dict.fromkeys(("durable", "volatile"), 0)

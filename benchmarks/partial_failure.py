@@ -1,7 +1,7 @@
-"""What a partial failure costs: seconds until outputs are fresh again after one of eight processors has failed, over those after all have.
+"""The cost of a partial failure: seconds until outputs are fresh after one of eight processors failed, over all failed.
 
-Both in a warm session, ten steps after the last checkpoint: once one processor's function raises while all run on, once the process is killed
-and started again.
+Both in a warm session, ten steps after the last checkpoint: in one case the function of one processor raises while all
+others run on, in the other the process is killed and started again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SINCE = EVERY // 2
 
 
 def measure(effort: Effort) -> Result:
-    """Fails a part and kills the whole as often as there are rounds."""
+    """Fail a part and kill the whole as often as there are rounds."""
     keys = effort.keys(100_000)
     state = data.all_keys(keys, keys)
     small = [str(path) for path in cycled(data.drawn_keys(ROWS, keys, 100), 0, 4 * EVERY)]

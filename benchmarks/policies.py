@@ -1,4 +1,4 @@
-"""What each policy costs: throughput of the same stateful pipeline under it, over no fault tolerance at all.
+"""The cost of each policy: throughput of one stateful pipeline under it, over no fault tolerance at all.
 
 Each as it is by default: lazy makes a checkpoint every 20 steps, so that there is one in each turn.
 """
@@ -18,7 +18,7 @@ TARGETS = {"lazy": 0.98, "eager": 0.65}
 
 
 def measure(effort: Effort) -> Result:
-    """Measures all, in turns."""
+    """Measure all, in turns."""
     rows = effort.keys(1_000_000)
     files = data.all_keys(rows, rows) + data.drawn_keys(rows, rows, 12)
     policies = ("lazy", "eager", "logging", "history")

@@ -1,4 +1,4 @@
-"""`push`: durable acknowledgements a second over HTTP, to 64 clients; beside the same server with nothing behind it that would be durable."""
+"""Durable acknowledgements a second over HTTP, to 64 clients, beside the same server without a durable store."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCHEMA = "id LONG NOT NULL, item STRING, amount DOUBLE"
 
 
 def measure(effort: Effort) -> Result:
-    """Has clients push to a dataflow that runs and aggregates what it gets, and to a server that only reads what it gets, in turns."""
+    """Let clients push to a dataflow that aggregates the rows, and to a server that only reads them, in turns."""
     with _dataflow() as durable, _nothing() as nothing:
         turns = [(_pushed(durable), _pushed(nothing)) for _ in range(WARM_UPS + effort.rounds)][WARM_UPS:]
     ours, theirs = ([turn[side] for turn in turns] for side in (0, 1))
@@ -79,7 +79,7 @@ def _nothing() -> Iterator[tuple[str, int]]:
         """Reads rows and forgets them."""
 
         def put_json(self, body: bytes, key: str | None) -> Future[Receipt]:  # noqa: ARG002
-            """Answers at once."""
+            """Answer at once."""
             answer: Future[Receipt] = Future()
             answer.set_result(Receipt(rows.of_json(body).num_rows, repeated=False, stable=False))
             return answer

@@ -1,6 +1,6 @@
-"""Clients that push over HTTP for a while, each with one row at a time, a connection and keys of its own: `python -m benchmarks.push_clients`.
+"""Clients that push over HTTP, each one row at a time with a connection and keys of its own.
 
-They write and read bytes, so that what is measured is the server and not them.
+They write and read bytes, so that the server is measured and not the clients.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ async def client(host: str, port: int, path: str, name: str, until: float) -> li
     while (began := time.perf_counter()) < until:
         number += 1
         body = b'{"id": %d, "item": "item-%d", "amount": 1.5}' % (number, number % 100)
-        head = f"POST {path} HTTP/1.1\r\nHost: {host}:{port}\r\nIdempotency-Key: {name}-{number}\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: {host}:{port}\r\nIdempotency-Key: {name}-{number}\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        )
         writer.write(head.encode() + body)
         answer = await reader.readuntil(b"\r\n\r\n")
         length = next(line for line in answer.lower().split(b"\r\n") if line.startswith(b"content-length:"))
@@ -42,7 +45,7 @@ async def _all(host: str, port: int, path: str, clients: int, seconds: float) ->
 
 
 def main() -> None:
-    """Takes host, port, path, clients and seconds; prints how many acknowledgements a second came, and how long they took."""
+    """Read host, port, path, clients and seconds; print acknowledgements a second, and their times."""
     host, port, path, clients, seconds = sys.argv[1:]
     took = asyncio.run(_all(host, int(port), path, int(clients), float(seconds)))
     answer = {

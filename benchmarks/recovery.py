@@ -1,4 +1,4 @@
-"""How long a crash costs: SIGKILL at 1M keys, in a warm session, until the first new output is in the sink.
+"""The cost of a crash: SIGKILL at 1M keys, in a warm session, until the first new output is in the sink.
 
 Taken off is what the same first step takes on empty state, in the same warm session: it is no recovery. The two take
 turns in going first.
@@ -23,7 +23,7 @@ STEPS = 29  # with a checkpoint every 20 steps, about ten of them are replayed
 
 
 def measure(effort: Effort) -> Result:
-    """Kills and resumes as often as there are rounds."""
+    """Kill and resume as often as there are rounds."""
     keys = effort.keys(1_000_000)
     state = data.all_keys(keys, keys)
     small = data.drawn_keys(ROWS, keys, 100)
@@ -62,7 +62,7 @@ def _on_empty_state(jvm: WarmJvm, first: list[str]) -> float:
 
 
 def _after_a_crash(jvm: WarmJvm, state: list[Path], before: list[Path], first: list[str]) -> tuple[float, int]:
-    """Fills the state, kills the process, and gives the seconds to the first new output and the steps replayed."""
+    """Fill the state, kill the process, and return the seconds to the first new output and the steps replayed."""
     with Side("benchmarks.boatlift_side", jvm.environment(), every=20) as side:
         side.run(state)
         side.run(before)

@@ -1,7 +1,7 @@
-"""What a failure makes the user's functions do again: rows executed again after one processor has failed, over those after all have.
+"""The rows that the user's functions execute again after one processor failed, over those after all processors failed.
 
-Two inputs, one five epochs late; each processor in turn fails half an interval after the last checkpoint. Rolling back to the last total
-checkpoint is what happens when the process is killed at the same moment.
+Two inputs, one five epochs late; each processor in turn fails half an interval after the last checkpoint. A process
+that is killed at the same moment rolls back to the last total checkpoint.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BEFORE = EVERY + EVERY // 2
 
 
 def measure(effort: Effort) -> Result:
-    """Lets each fail alone, then all; rows are counted, so that once is enough."""
+    """Let each processor fail alone, then all; rows are counted, so that once is enough."""
     files = [str(path) for path in data.drawn_keys(ROWS, effort.keys(100_000), BEFORE + LATE + 1)]
     again: dict[str, int] = {}
     with WarmJvm() as jvm:
@@ -47,5 +47,5 @@ def measure(effort: Effort) -> Result:
 
 
 def _more(before: Mapping[str, int], after: Mapping[str, int], new: int) -> int:
-    """Gives how many rows were executed between two counts, but for new ones."""
+    """Return the number of rows executed between two counts, without new ones."""
     return sum(after[name] - before[name] for name in PROCESSORS) - new

@@ -1,6 +1,6 @@
-"""A dataflow of two inputs, one of which comes late; each of its three processors counts, in the user's function, the rows that it executes.
+"""A dataflow of two inputs, one of which comes late; the functions of its three processors count the rows they execute.
 
-One of them fails when it is told to.
+One of the processors fails on demand.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ EVERY = 10
 
 
 def counting(folder: Path, name: str) -> Callable[[DataFrame], DataFrame]:
-    """Gives a transform that leaves a byte in a file for each row that it executes, and fails as long as another file is there."""
+    """Return a transform that writes a byte for each row that it executes, and fails while another file exists."""
     tally, fails = folder / f"count-{name}", folder / f"fail-{name}"
 
     def noted(value: float) -> float:
@@ -52,7 +52,7 @@ class Selective:
         self._fed = {"early": 0, "late": 0}
 
     def prepare(self, folder: str) -> Answer:
-        """Makes the session and starts the dataflow, or goes on with it until all is as new as can be."""
+        """Make the session and start the dataflow, or go on with it until all is as new as can be."""
         from pyspark.sql import functions as F
 
         import boatlift as bl
@@ -77,7 +77,7 @@ class Selective:
         return self._counts()
 
     def run(self, early: list[str], late: list[str]) -> Answer:
-        """Feeds files, a step of each at a time, as many of `early` as there are more of first; tells how many rows were executed by then."""
+        """Feed files, a step of each at a time, the surplus of `early` first; return the rows executed by then."""
         ahead = len(early) - len(late)
         self._feed("early", early[:ahead])
         for file, late_file in zip(early[ahead:], late, strict=True):
@@ -86,7 +86,7 @@ class Selective:
         return self._counts()
 
     def fail(self, who: str, early: str, late: str) -> Answer:
-        """Lets one fail at the next step; tells how many rows were executed when all is fresh again."""
+        """Let one processor fail at the next step; return the rows executed when all output is fresh."""
         failures = self._watch.of("failure", PROCESSORS[who])
         flag = self._folder / f"fail-{who}"
         flag.touch()
@@ -105,7 +105,7 @@ class Selective:
         self._watch.wait(self._is_fresh)
 
     def _is_fresh(self) -> bool:
-        """Whether each has executed all that it can."""
+        """Return whether each processor has executed all that it can."""
         read = all(self._watch.last("step", f"read-{name}") >= fed - 1 for name, fed in self._fed.items())
         return read and self._watch.last("commit", "out") >= min(self._fed.values()) - 1
 
@@ -115,7 +115,7 @@ class Selective:
 
 
 def main() -> None:
-    """Serves one dataflow."""
+    """Serve one dataflow."""
     side = Selective()
     serve({name: getattr(side, name) for name in ("prepare", "run", "fail")})
 

@@ -7,7 +7,7 @@ The asking half is `Side`, the answering half is `serve`. Requests, each answere
   which each step's output became visible.
 * anything else that the side offers.
 
-While the other side is measured, a side is stopped (SIGSTOP), so that what it does when idle costs nobody anything.
+While the other side is measured, a side is stopped (SIGSTOP), so that an idle side costs no time.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _PR_SET_PDEATHSIG = 1
 
 
 class SideError(Exception):
-    """A side could not do what it was asked."""
+    """A request that a side could not fulfil."""
 
 
 class Side:
     """A process that runs one system (a context manager).
 
     Args:
-        module: What it runs: `benchmarks.streaming_peer`, `benchmarks.boatlift_side`.
+        module: The module to run: `benchmarks.streaming_peer`, `benchmarks.boatlift_side`.
         environment: On top of this process's own.
         options: Handed to `prepare`.
     """
@@ -56,7 +56,7 @@ class Side:
 
     @property
     def folder(self) -> Path:
-        """Where this side keeps everything."""
+        """The folder of all files of this side."""
         if self._work is None:
             raise SideError(f"{self._module} is not running")
         return Path(self._work.name)
@@ -79,7 +79,7 @@ class Side:
             self._work.cleanup()
 
     def start(self, **options: Any) -> Answer:
-        """Starts the process, again after `kill`, on the folder as it is."""
+        """Start the process, again after `kill`, on the folder as it is."""
         self._process = subprocess.Popen(
             [sys.executable, "-m", self._module],
             stdin=subprocess.PIPE,
@@ -91,7 +91,7 @@ class Side:
         return self.ask("prepare", folder=str(self.folder), **(self._options | options))
 
     def ask(self, what: str, **arguments: Any) -> Answer:
-        """Asks for one thing and waits for the answer; the side runs meanwhile and is stopped after."""
+        """Ask the side and wait for its answer; the side runs meanwhile and is stopped after."""
         if self._process is None or self._process.stdin is None or self._process.stdout is None:
             raise SideError(f"{self._module} is not running")
         self._signal(signal.SIGCONT)
@@ -107,11 +107,11 @@ class Side:
         return answer
 
     def run(self, files: list[Path]) -> Answer:
-        """Runs one step a file."""
+        """Run one step a file."""
         return self.ask("run", files=[str(path) for path in files])
 
     def kill(self) -> None:
-        """Kills it, by SIGKILL; what it made durable stays in its folder."""
+        """Kill the side by SIGKILL; its durable files stay in its folder."""
         if self._process is None:
             return
         self._signal(signal.SIGKILL)
@@ -122,7 +122,7 @@ class Side:
         self._process = None
 
     def _signal(self, number: signal.Signals) -> None:
-        """Signals every process that the side has started: those of its session, whatever group they chose."""
+        """Signal every process that the side has started: those of its session, of any group."""
         if self._process is None:
             return
         for entry in Path("/proc").iterdir():
@@ -136,12 +136,12 @@ class Side:
 
 
 def _die_with_parent() -> None:
-    """Lets the kernel kill this process when the one that started it dies: nobody would wake it up again."""
+    """Let the kernel kill this process when its parent dies: no process would wake it up again."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def serve(handlers: Mapping[str, Callable[..., Answer]]) -> None:
-    """Answers requests until there are no more. What Spark prints goes to standard error."""
+    """Answer requests until there are no more. What Spark prints goes to standard error."""
     _die_with_parent()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -158,6 +158,6 @@ def serve(handlers: Mapping[str, Callable[..., Answer]]) -> None:
 
 
 def feed(folder: Path, number: int, file: Path) -> None:
-    """Puts a file into an input folder, whole and at once, under a name that keeps the order."""
+    """Put a file into an input folder, whole and at once, under a name that keeps the order."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{number:06d}.parquet").hardlink_to(file)

@@ -1,4 +1,4 @@
-"""How many whole dataflows, with their failures, are simulated in a minute on one core. No JVM, no peer."""
+"""The number of dataflows, with their failures, simulated in a minute on one core. No JVM, no peer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FAILURES = ("CRASH", "CRASH_IN_ACT", "ZOMBIE", "FAIL")
 
 
 def measure(effort: Effort) -> Result:
-    """Runs the first seeds, each round the same ones, with all that machine and oracle check."""
+    """Run the first seeds, each round the same ones, with all that machine and oracle check."""
     rates, steps, failures = [], [], []
     for _ in range(effort.rounds):
         seconds, acts, lost = 0.0, [], []
@@ -45,5 +45,5 @@ def measure(effort: Effort) -> Result:
 
 
 def _is_failure(line: str) -> bool:
-    """Whether memory was lost; a sink that does not answer, or a source that answers twice, is no failure."""
+    """Return whether memory was lost; a sink that does not answer, or a source that answers twice, is no failure."""
     return line.startswith("after ") and any(FaultKind[kind].value in line for kind in FAILURES)

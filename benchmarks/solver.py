@@ -1,7 +1,8 @@
-"""How long it takes to choose frontiers: all anew, and when one record arrives. No JVM, no peer.
+"""The time to choose frontiers: all anew, and when one record arrives. No JVM, no peer.
 
-1,000 processors in 100 layers of ten, 2,000 edges, 100 checkpoints each. A layer takes its checkpoints just after those of the layer
-it sends to, so that a processor must go back one checkpoint further than its receivers, and so on up to the sources.
+1,000 processors in 100 layers of ten, 2,000 edges, 100 checkpoints each. A layer takes its checkpoints just after
+those of the layer it sends to, so that a processor must go back one checkpoint further than its receivers, and so on up
+to the sources.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ PERIODS = 3
 
 
 def measure(effort: Effort) -> Result:
-    """Solves anew, and lets records arrive one by one."""
+    """Solve anew, and let records arrive one by one."""
     graph = _graph()
     knowledge = _knowledge(graph)
     whole = [_milliseconds(lambda: solve(graph, knowledge, graph.vertices.keys())) for _ in range(5 * effort.rounds)]
@@ -83,7 +84,7 @@ def _knowledge(graph: RecoveryGraph) -> dict[str, Knowledge]:
 
 
 def _arrivals(graph: RecoveryGraph) -> list[float]:
-    """Runs the dataflow for some periods of checkpoints, and times each record: its arrival, and the answer after it."""
+    """Run the dataflow for some periods of checkpoints, and time each record: its arrival, and the answer after it."""
     monitor = Monitor(graph)
     taken = []
     for report, processor in _records(graph, monitor):

@@ -1,6 +1,6 @@
-"""Whether small steps stay quick as state grows: 1,000 rows a step on 10M keys against 100k keys.
+"""The time of small steps as state grows: 1,000 rows a step on 10M keys against 100k keys.
 
-One step at a time, from input to output: the next step's file is there as soon as the output of the step before is visible.
+One step at a time, from input to output: the next step's file comes once the output of the step before is visible.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROWS = 1000
 
 
 def measure(effort: Effort) -> Result:
-    """Measures steps on a small and on a large state, in turns."""
+    """Measure steps on a small and on a large state, in turns."""
     sizes = {"100k keys": effort.keys(100_000), "10M keys": effort.keys(10_000_000)}
     small = {name: data.drawn_keys(ROWS, keys, 100) for name, keys in sizes.items()}
     fed = dict.fromkeys(sizes, 0)

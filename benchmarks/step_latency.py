@@ -1,7 +1,8 @@
-"""How long a small step takes: 1M keys of state, 1,000 rows a step.
+"""The time of a small step: 1M keys of state, 1,000 rows a step.
 
-From input to output, one step at a time: the next step's file is there as soon as the output of the step before is visible. And, where many
-files wait, how long each takes of the whole: Boatlift runs small steps that wait together, so that there their median says nothing.
+One step at a time, from input to output: the next step's file comes once the output of the step before is visible.
+Where many files wait, the mean of the whole is taken: Boatlift runs small steps that wait as one job, so that their
+median says nothing.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ ROWS = 1000
 
 
 def measure(effort: Effort) -> Result:
-    """Measures, in turns, steps one at a time, and then steps whose input waits already."""
+    """Measure, in turns, steps one at a time, and then steps whose input waits already."""
     keys = effort.keys(1_000_000)
     state = data.all_keys(keys, keys)
     small = data.drawn_keys(ROWS, keys, 100)
     fed = dict.fromkeys(("boatlift", "rocksdb", "memory"), 0)
 
     def take(name: str, side: Side, count: int) -> float:
-        """Feeds files; gives the milliseconds until all their output is visible."""
+        """Feed files; return the milliseconds until all their output is visible."""
         visible = side.run(cycled(small, fed[name], count))["visible"]
         fed[name] += count
         return 1000 * float(visible[-1])

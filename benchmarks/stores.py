@@ -19,37 +19,37 @@ class CountingStore:
         self.created: list[tuple[str, int]] = []
 
     def create(self, name: str, content: bytes | Path) -> None:
-        """Creates it in the other store, and notes its size."""
+        """Create it in the other store, and note its size."""
         size = len(content) if isinstance(content, bytes) else content.stat().st_size
         self._inner.create(name, content)
         self.created.append((name, size))
 
     def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
-        """As the other store."""
+        """Ask the other store."""
         return self._inner.read(name, start, length)
 
     def size(self, name: str) -> int | None:
-        """As the other store."""
+        """Ask the other store."""
         return self._inner.size(name)
 
     def list(self, prefix: str) -> Iterator[str]:
-        """As the other store."""
+        """Ask the other store."""
         return self._inner.list(prefix)
 
     def delete(self, name: str) -> None:
-        """As the other store."""
+        """Ask the other store."""
         self._inner.delete(name)
 
     def local_path(self, name: str) -> Path | None:
-        """As the other store."""
+        """Ask the other store."""
         return self._inner.local_path(name)
 
     def scratch(self, owner: int) -> Path:
-        """As the other store."""
+        """Ask the other store."""
         return self._inner.scratch(owner)
 
     def discard_scratch(self, before: int) -> None:
-        """As the other store."""
+        """Ask the other store."""
         self._inner.discard_scratch(before)
 
 
@@ -64,38 +64,38 @@ class VolatileStore:
         self._objects: dict[str, bytes] = {}
 
     def create(self, name: str, content: bytes | Path) -> None:
-        """Keeps the bytes."""
+        """Keep the bytes."""
         if name in self._objects:
             raise FencedError("OBJECT_EXISTS", f"{name} exists already: one owner at a time")
         self._objects[name] = content if isinstance(content, bytes) else content.read_bytes()
 
     def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
-        """Gives the bytes."""
+        """Return the bytes."""
         if name not in self._objects:
             raise DataError("MISSING_OBJECT", f"{name} is not in memory: it was never created")
         return self._objects[name][start : None if length is None else start + length]
 
     def size(self, name: str) -> int | None:
-        """Gives how many bytes there are."""
+        """Return the size of the object in bytes."""
         return len(self._objects[name]) if name in self._objects else None
 
     def list(self, prefix: str) -> Iterator[str]:
-        """Names what is there."""
+        """Return the names of the objects."""
         return iter(sorted(name for name in self._objects if name.startswith(prefix)))
 
     def delete(self, name: str) -> None:
-        """Forgets the bytes."""
+        """Forget the bytes."""
         self._objects.pop(name, None)
 
     def local_path(self, name: str) -> Path | None:  # noqa: ARG002
-        """There is no file."""
+        """Return None: no object is a file."""
         return None
 
     def scratch(self, owner: int) -> Path:
-        """Gives a folder on disk, as a local store does."""
+        """Return a folder on disk, as a local store does."""
         folder = self._folder / str(owner)
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 
     def discard_scratch(self, before: int) -> None:
-        """There is one owner only."""
+        """Do nothing: the store has one owner only."""

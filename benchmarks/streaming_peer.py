@@ -1,4 +1,4 @@
-"""The peer: the same aggregation in Spark Structured Streaming, set up as well as we know how.
+"""The peer: the same aggregation in Spark Structured Streaming, with its best settings.
 
 State in RocksDB with changelog checkpointing, or in memory; a real checkpoint folder; a Parquet file source, one file a
 batch; update mode; every batch written as Parquet by `foreachBatch`, idempotently under its number, which is what makes
@@ -61,7 +61,7 @@ class Peer:
         self._folder = Path()
 
     def prepare(self, folder: str, state: str) -> Answer:
-        """Makes the session and starts the query; `state` is `rocksdb` or `memory`."""
+        """Make the session and start the query; `state` is `rocksdb` or `memory`."""
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         from pyspark.sql import SparkSession
@@ -94,7 +94,7 @@ class Peer:
         return {"ready": True}
 
     def run(self, files: list[str]) -> Answer:
-        """Feeds files and waits for as many batches."""
+        """Feed files and wait for as many batches."""
         begin, reported = len(self._visible), len(self._progress())
         began = time.monotonic()
         for file in files:
@@ -111,7 +111,7 @@ class Peer:
         }
 
     def _progress(self) -> list[dict[str, Any]]:
-        """What the query tells of the batches that had rows."""
+        """Return the progress of the query's batches that had rows."""
         return [json.loads(p.json) for p in self._query.recentProgress if p.numInputRows]
 
     def _wait(self, done: Callable[[], bool]) -> None:
@@ -122,7 +122,7 @@ class Peer:
 
 
 def main() -> None:
-    """Serves one peer."""
+    """Serve one peer."""
     peer = Peer()
     serve({"prepare": peer.prepare, "run": peer.run})
 

@@ -10,7 +10,7 @@ __all__ = ["markdown"]
 
 
 def markdown(results: Sequence[Result]) -> str:
-    """Gives a table of ratios, one of figures, and the machine."""
+    """Return a table of ratios, one of figures, and the machine."""
     lines = ["| benchmark | target | ratio | |", "|---|---|---|---|"]
     for result in results:
         ratios = "; ".join(f"**{value:g}** ({name})" for name, value in result.ratios.items())

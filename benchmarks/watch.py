@@ -1,4 +1,4 @@
-"""What a side sees of a dataflow that runs: each thing that was done, and when."""
+"""The progress of a running dataflow, as a side collects it, with times."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["Seen", "Watch"]
 
 
 class Seen(NamedTuple):
-    """One `boatlift.Progress`, and when it was told (monotonic seconds)."""
+    """One `boatlift.Progress`, and when it came (monotonic seconds)."""
 
     at: float
     progress: Any
 
 
 class Watch:
-    """Takes what a dataflow tells (as its `on_progress`), by what was done and by whom.
+    """A collector of a dataflow's progress (its `on_progress`), by kind and processor.
 
     Attributes:
         running: The dataflow (`boatlift.Running`), once it was started.
@@ -31,22 +31,22 @@ class Watch:
         self._changed = threading.Condition()
 
     def __call__(self, progress: Any) -> None:
-        """Takes one thing that was done."""
+        """Add one piece of progress."""
         with self._changed:
             self._seen[progress.what, progress.processor].append(Seen(time.monotonic(), progress))
             self._changed.notify_all()
 
     def of(self, what: str, processor: str) -> list[Seen]:
-        """Gives all there is of a kind (`step`, `commit`, `checkpoint`, `failure`), in order."""
+        """Return all progress of a kind (`step`, `commit`, `checkpoint`, `failure`), in order."""
         return self._seen[what, processor]
 
     def last(self, what: str, processor: str) -> int:
-        """Gives the time of the last of a kind, -1 if there is none."""
+        """Return the time of the last of a kind, -1 if there is none."""
         seen = self._seen[what, processor]
         return seen[-1].progress.time if seen else -1
 
     def wait(self, done: Callable[[], bool]) -> None:
-        """Waits until something holds.
+        """Wait until a condition holds.
 
         Raises:
             RuntimeError: The dataflow ended before.
@@ -56,4 +56,4 @@ class Watch:
                 self._changed.wait(0.1)
                 if not self.running.is_active:
                     self.running.wait()
-                    raise RuntimeError("the dataflow ended though nobody stopped it")
+                    raise RuntimeError("the dataflow ended and was not stopped")

@@ -1,8 +1,9 @@
 """Four regimes in one application (Falkirk Wheel, Figure 1), on real flights.
 
-Flights are cleaned (*ephemeral*) and kept as running totals (*lazy*); from all that ever came a *batch* fits anew, every few weeks, what
-delay to expect on a route; users ask what a flight will be like, on a path of their own, and are answered from what both know at that
-moment (*lazy*, in the order in which things came); and how often each airline was asked about is kept *eagerly*, beside the answers.
+Flights are cleaned (*ephemeral*) and kept as running totals (*lazy*). A *batch* fits the delay to expect on a route,
+anew from all flights, every few weeks. Questions come on a path of their own and are answered from totals and model as
+they are at that moment (*lazy*, in order of arrival). The number of questions about each airline is kept *eagerly*,
+beside the answers.
 
 Run it in a folder that has flights and queries (`examples/demo.py` makes them), with this folder on the Python path:
 
@@ -20,12 +21,12 @@ RESAMPLES = 4
 
 
 def arrived(flights: DataFrame) -> DataFrame:
-    """Keeps of each flight that arrived what matters here."""
+    """Keep the flights that arrived, and the columns that matter here."""
     return flights.where("arr_delay IS NOT NULL").select("month", "carrier", "flight", "origin", "dest", "arr_delay")
 
 
 def expected(flights: DataFrame) -> DataFrame:
-    """Fits the delay to expect by route, airline and month: the median of all history, and how far it lies apart in resamples of it."""
+    """Fit the delay to expect by route, airline and month: the median of all history, and its spread in resamples."""
     drawn = flights.withColumn("sample", F.explode(F.sequence(F.lit(0), F.lit(RESAMPLES - 1))))
     drawn = drawn.where("pmod(xxhash64(sample, month, carrier, flight, origin, dest, arr_delay), 3) > 0 OR sample = 0")
     route = ["origin", "dest", "carrier", "month"]

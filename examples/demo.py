@@ -1,8 +1,8 @@
 """`make demo`: four regimes in one application, every part of it killed; the answers are those of one execution.
 
-Flights and questions about them come in little by little. In each round the process of `answers.py` is killed by SIGKILL in another of its
-parts, and started again with the same command. Then what it holds is held against plain computations over all flights: the state, the
-model, and every single answer, which must come from what was known at one moment, and moments must not go back.
+Flights and questions come in little by little. In each round the process of `answers.py` is killed by SIGKILL in
+another of its parts, and started again with the same command. Then its state, its model and every answer are compared
+with plain computations over all flights. Each answer must come from one moment, and moments must not go back.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 from under_attack import HERE, OUTPUT, WrongError, exact, rows_of, run, say, verify
 
 ATTACKS = (
-    ("sink.commit(answers):after:10", "lookup: an answer was just committed, and nobody knows it yet"),
+    ("sink.commit(answers):after:10", "lookup: an answer was just committed, and its news is not out yet"),
     ("sink.stage(model):before:1", "batch: in the middle of its job, from inside a task"),
     ("sink.commit(statistics):before:12", "eager: statistics are durable, and about to be seen"),
     ("store.create(runs):after:12", "lazy: in the middle of a checkpoint; some of its runs are durable, it is not"),
@@ -34,7 +34,7 @@ FOLDER = OUTPUT / "answers"
 
 
 def main() -> None:
-    """Runs everything, says how it went, and exits with 0 or 1."""
+    """Run the demo, print the outcome, and exit with 0 or 1."""
     began = time.monotonic()
     try:
         weeks, queries = prepare()
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def prepare() -> tuple[list[Path], list[Path]]:
-    """Cuts the flights into weeks, and asks about some of each week's flights before they are flown."""
+    """Cut the flights into weeks, and ask about some of each week's flights before they are flown."""
     sys.path.insert(0, str(HERE))
     from cut_flights import cut
 
@@ -67,7 +67,7 @@ def prepare() -> tuple[list[Path], list[Path]]:
 
 
 def questions(weeks: Sequence[Path], folder: Path) -> Iterator[Path]:
-    """Writes, for every week, files of questions about flights that are to leave in it: two for each day's worth."""
+    """Write, for every week, files of questions about its flights: two for each day."""
     folder.mkdir()
     number = 0
     for week in weeks:
@@ -85,13 +85,13 @@ def questions(weeks: Sequence[Path], folder: Path) -> Iterator[Path]:
 
 
 def rows_in(path: Path) -> list[dict[str, str]]:
-    """Reads a CSV file."""
+    """Read a CSV file."""
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
 
 
 def attack(weeks: Sequence[Path], queries: Sequence[Path]) -> None:
-    """Lets some weeks come in, and kills the application at a point; then more weeks, and another point."""
+    """Let some weeks come in, and kill the application at a point; then more weeks, and another point."""
     before: dict[Any, Any] = {}
     share = math.ceil(len(weeks) / (len(ATTACKS) + 1))
     for number, (point, moment) in enumerate((*ATTACKS, (None, "")), start=1):
@@ -111,7 +111,7 @@ def attack(weeks: Sequence[Path], queries: Sequence[Path]) -> None:
 
 
 def come_in(files: Sequence[Path], folder: Path) -> None:
-    """Puts files in place, each whole."""
+    """Put files in place, each whole."""
     for file in files:
         target = folder / file.name
         if not target.exists():
@@ -121,7 +121,7 @@ def come_in(files: Sequence[Path], folder: Path) -> None:
 
 
 def verdict(weeks: Sequence[Path], queries: Sequence[Path]) -> None:
-    """Holds what came out against plain computations over all flights."""
+    """Compare the results with plain computations over all flights."""
     history = History([[arrival for row in rows_in(week) if (arrival := arrived(row))] for week in weeks])
     check_answers(history, queries)
     check_state(history)
@@ -134,14 +134,14 @@ Arrival = tuple[str, str, str, int, int]
 
 
 def arrived(row: Mapping[str, str]) -> Arrival | None:
-    """Gives what matters of a flight that arrived."""
+    """Return the columns that matter of a flight that arrived."""
     if row["arr_delay"] == "NA":
         return None
     return row["origin"], row["dest"], row["carrier"], int(row["month"]), int(row["arr_delay"])
 
 
 class History:
-    """All flights, week by week: what was known after each of them."""
+    """All flights by week, and what was known after each week."""
 
     def __init__(self, weeks: Sequence[Sequence[Arrival]]) -> None:
         self.weeks = len(weeks)
@@ -155,26 +155,29 @@ class History:
         self._known = {key: list(accumulate(counts)) for key, counts in self._counts.items()}
 
     def keys(self, length: int) -> set[tuple[Any, ...]]:
-        """Gives the airports (1), the routes (2), or what the model knows apart (4)."""
+        """Return the airports (1), the routes (2), or what the model knows apart (4)."""
         return {key for key in self._delays if len(key) == length}
 
     def delays(self, key: tuple[Any, ...], seen: int | None) -> list[int]:
-        """Gives the first delays of a key."""
+        """Return the first delays of a key."""
         return self._delays.get(key, [])[: seen or 0]
 
     def moments(self, key: tuple[Any, ...], seen: int | None) -> set[int]:
-        """Gives after how many weeks so many flights of a key were known; None: none were."""
+        """Return the number of weeks after which so many flights of a key were known; None if none were."""
         known = self._known.get(key, [0] * (self.weeks + 1))
         return {weeks for weeks, count in enumerate(known) if count == (seen or 0)}
 
 
 def check_answers(history: History, queries: Sequence[Path]) -> None:
-    """Each question has one answer; each file of questions was answered from one moment; no moment lies before the one before."""
-    columns = "id, origin, dest, carrier, month, airport_flights, airport_delay, route_flights, route_delay, fit_seen, fit_median, expected"
+    """Check that each question has one answer, each file was answered from one moment, and moments do not go back."""
+    columns = (
+        "id, origin, dest, carrier, month, airport_flights, airport_delay, route_flights, route_delay, fit_seen, "
+        "fit_median, expected"
+    )
     answers = {row[0]: row for row in rows_of(FOLDER, f"SELECT {columns} FROM answers")}
     asked = [[int(row["id"]) for row in rows_in(file)] for file in queries]
     if sorted(answers) != sorted(number for file in asked for number in file):
-        raise WrongError("not every question has one answer, or one has that nobody asked")
+        raise WrongError("not every question has one answer, or a question that was not asked has one")
     moments = {"airports": 0, "routes": 0, "model": 0}
     modelled = 0
     for file in asked:
@@ -190,7 +193,7 @@ def check_answers(history: History, queries: Sequence[Path]) -> None:
 
 
 def moments_of(history: History, answers: Sequence[tuple[Any, ...]]) -> dict[str, set[int]]:
-    """Gives for each table the moments from which all of some answers could be, and checks their values."""
+    """Return for each table the moments that all of some answers can come from, and check their values."""
     fitting: dict[str, set[int]] = {what: set(range(history.weeks + 1)) for what in ("airports", "routes", "model")}
     for number, origin, dest, carrier, month, *known, told in answers:  # counts and values in turn
         keys = ((origin,), (origin, dest), (origin, dest, carrier, month))
@@ -209,7 +212,7 @@ def moments_of(history: History, answers: Sequence[tuple[Any, ...]]) -> dict[str
 
 
 def check_state(history: History) -> None:
-    """The state and the model in the end are those of all flights."""
+    """Check that the state and the model in the end are those of all flights."""
     routes = {row[:2]: row[2:] for row in rows_of(FOLDER, "SELECT origin, dest, flights, delay FROM network")}
     model = {
         row[:4]: row[4:] for row in rows_of(FOLDER, "SELECT origin, dest, carrier, month, seen, median FROM model")
@@ -225,7 +228,7 @@ def check_state(history: History) -> None:
 
 
 def check_statistics() -> None:
-    """The statistics agree with the answers."""
+    """Check that the statistics agree with the answers."""
     told: dict[str, list[float]] = defaultdict(list)
     for carrier, expected in rows_of(FOLDER, "SELECT carrier, expected FROM answers"):
         told[carrier] += [] if expected is None else [expected]
@@ -240,13 +243,13 @@ def check_statistics() -> None:
 
 
 def median(delays: Sequence[int]) -> float:
-    """Gives the median as SQL's percentile does."""
+    """Return the median as SQL's percentile does."""
     ordered = sorted(delays)
     return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
 def same(found: float | None, right: float | None) -> bool:
-    """Compares numbers; a plain sum of floats depends on the order."""
+    """Compare numbers; a plain sum of floats depends on the order."""
     if found is None or right is None:
         return found is right
     return math.isclose(found, right, rel_tol=1e-9, abs_tol=1e-9)

@@ -24,7 +24,7 @@ FLOW = "flights:flow"
 
 ATTACKS = (
     ("sink.commit(history):before:6", "just before the sixth week becomes visible in the Parquet history"),
-    ("sink.commit(answers):after:5", "just after the fifth week was committed in SQLite: nobody knows it yet"),
+    ("sink.commit(answers):after:5", "just after the fifth week was committed in SQLite, before that is known"),
     ("sink.stage(history):before:9", "in the middle of a Spark job, from inside a task"),
     ("store.create(runs):after:2", "in the middle of a checkpoint: some of its runs are durable, it is not"),
     ("store.create(log):before:12", "just before the log takes in its twelfth group of records"),
@@ -33,7 +33,7 @@ ATTACKS = (
 
 
 def main() -> None:
-    """Runs everything, says how it went, and exits with 0 or 1."""
+    """Run the demo, print the outcome, and exit with 0 or 1."""
     began = time.monotonic()
     try:
         flights = prepare()
@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def prepare() -> int:
-    """Cuts the flights into weeks, once, for both runs."""
+    """Cut the flights into weeks, once, for both runs."""
     sys.path.insert(0, str(HERE))
     from cut_flights import cut
 
@@ -69,7 +69,7 @@ def prepare() -> int:
 
 
 def attack(folder: Path) -> None:
-    """Kills the pipeline at each point, and starts it again."""
+    """Kill the pipeline at each point, and start it again."""
     for point, moment in ATTACKS:
         say(f"SIGKILL {moment} ({point})")
         if not run(folder, FLOW, point):
@@ -80,12 +80,12 @@ def attack(folder: Path) -> None:
 
 
 def steps_in_history(folder: Path) -> int:
-    """Counts the steps that a reader of the history sees."""
+    """Count the steps that a reader of the history sees."""
     return len(list((folder / "history").glob("step-*.parquet")))
 
 
 def verdict(flights: int) -> None:
-    """Compares the attacked run with the undisturbed one, and both with a batch query."""
+    """Compare the attacked run with the undisturbed one, and both with a batch query."""
     undisturbed, attacked = OUTPUT / "undisturbed", OUTPUT / "attacked"
     for table in ("delays", "carriers"):
         expected, actual = (
@@ -101,7 +101,7 @@ def verdict(flights: int) -> None:
 
 
 def compare_history(undisturbed: Path, attacked: Path) -> int:
-    """Compares the two histories, step by step, with a plain reader."""
+    """Compare the two histories, step by step, with a plain reader."""
     import pyarrow.parquet as pq
 
     names = [sorted(path.name for path in (f / "history").glob("*.parquet")) for f in (undisturbed, attacked)]
@@ -117,7 +117,7 @@ def compare_history(undisturbed: Path, attacked: Path) -> int:
 
 
 def compare_with_batch(folder: Path, flights: int) -> None:
-    """Asks Spark, in plain batch queries, what both tables should hold, and the history what is left of its changes."""
+    """Ask Spark, in plain batch queries, what both tables should hold, and the history what is left of its changes."""
     sys.path.insert(0, str(HERE))
     os.chdir(folder)
     import boatlift as bl
@@ -144,7 +144,8 @@ def compare_with_batch(folder: Path, flights: int) -> None:
         raise WrongError("what the history's changes leave is not what the table of routes holds")
     counted = sum(row[2] for row in delays)
     say(
-        f"plain Spark batch queries over all flights give the same {len(delays)} routes and {len(punctuality)} carriers, "
+        f"plain Spark batch queries over all flights give the same {len(delays)} routes and "
+        f"{len(punctuality)} carriers, "
         f"{counted:,} flights landed; the history's changes add up to the routes"
     )
 
@@ -152,7 +153,7 @@ def compare_with_batch(folder: Path, flights: int) -> None:
 def agree(
     what: str, actual: Mapping[tuple[Any, ...], tuple[Any, ...]], expected: Mapping[Any, tuple[Any, ...]]
 ) -> None:
-    """Compares key by key; a plain sum of floats depends on the order, so floats may differ in their last digits."""
+    """Compare key by key; a plain sum of floats depends on the order, so floats may differ in their last digits."""
     if expected.keys() != actual.keys():
         raise WrongError(f"{what} has other keys than the batch query")
     for key, values in expected.items():
@@ -163,7 +164,7 @@ def agree(
 
 
 def left_of(history: Path) -> list[tuple[Any, ...]]:
-    """Takes back every row of a history that was taken back; gives those that are left."""
+    """Take back every row of a history that was taken back; return those that are left."""
     import pyarrow.parquet as pq
 
     weights: Counter[tuple[Any, ...]] = Counter()

@@ -18,7 +18,7 @@ SCHEMA = """
 
 
 def landed(flights: DataFrame) -> DataFrame:
-    """Keeps flights that arrived, and adds their speed in miles a minute."""
+    """Keep flights that arrived, and add their speed in miles a minute."""
     return flights.where("arr_delay IS NOT NULL").select(
         "carrier", "origin", "dest", "dep_delay", "arr_delay", (F.col("distance") / F.col("air_time")).alias("speed")
     )

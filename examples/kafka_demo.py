@@ -1,4 +1,4 @@
-"""`make kafka-demo`: real flights through two dataflows over Kafka; both are killed, the broker too; each row comes out once, in order per key.
+"""`make kafka-demo`: real flights through two dataflows over Kafka; both are killed, and the broker too.
 
 The judges share no code with the library's reading: a plain consumer, and the console consumer that comes with Kafka.
 """
@@ -34,7 +34,7 @@ PATIENCE = 60.0
 
 
 def main() -> None:
-    """Runs everything, says how it went, and exits with 0 or 1."""
+    """Run the demo, print the outcome, and exit with 0 or 1."""
     began = time.monotonic()
     folder = OUTPUT / "kafka"
     shutil.rmtree(folder, ignore_errors=True)
@@ -59,7 +59,7 @@ class Demo:
         self.restarts = 0
 
     def run(self) -> None:
-        """Attacks, then judges."""
+        """Attack, then judges."""
         admin = AdminClient({"bootstrap.servers": self.broker.bootstrap, "log_level": 0})
         for made in admin.create_topics([NewTopic(name, 3, 1) for name in TOPICS]).values():
             made.result(PATIENCE)
@@ -68,7 +68,7 @@ class Demo:
         self.judge(flights)
 
     def produce(self) -> list[dict[str, Any]]:
-        """Produces real flights in transactions, and some that are aborted."""
+        """Produce real flights in transactions, and some that are aborted."""
         flights = list(real_flights(FLIGHTS))
         producer = Producer(
             {"bootstrap.servers": self.broker.bootstrap, "transactional.id": "airport", "linger.ms": 5, "log_level": 0}
@@ -90,13 +90,11 @@ class Demo:
         say(f"{len(flights):,} real flights of 2013 are in topic flights, and some that were aborted between them")
         return flights
 
-    # -- attack -------------------------------------------------------------------------------------------------------
-
     def attack(self) -> None:
-        """Kills both dataflows, the broker in the middle of a commit, and lets an owner sleep through a takeover."""
+        """Kill both dataflows, the broker in the middle of a commit, and let an owner sleep through a takeover."""
         say(f"crash points are drawn with seed {self.seed}")
         self.killed("delays", self.after("sink.written(landed_out)", 4), "with rows of a step in open transactions")
-        self.killed("delays", self.after("sink.commit(routes_out)", 3), "just after a commit: nobody knows of it yet")
+        self.killed("delays", self.after("sink.commit(routes_out)", 3), "just after a commit, before that is known")
         self.killed("delays", self.after("step(routes)", 4), "after a step was executed")
         self.broker_killed("delays", self.after("sink.written(routes_out)", 2), "routes")
         self.zombie("delays", self.after("sink.written(landed_out)", 3))
@@ -105,17 +103,17 @@ class Demo:
         self.ends(self.start("late"), "late")
 
     def after(self, moment: str, most: int) -> str:
-        """Draws at which time that something happens it is to be hit."""
+        """Draw the visit of a crash point that is hit."""
         return f"{moment}:after:{self.draws.randint(1, most)}"
 
     def killed(self, flow: str, at: str, when: str) -> None:
-        """Lets a dataflow be killed at a crash point."""
+        """Run a dataflow that is killed at a crash point."""
         say(f"SIGKILL of {flow} {when} ({at})")
         if self.start(flow, "--at", at).wait() != -signal.SIGKILL:
             raise WrongError(f"{flow} passed {at} without being killed there: see {self.log(flow)}")
 
     def broker_killed(self, flow: str, at: str, topic: str) -> None:
-        """Stops a dataflow in the middle of a commit to a topic, kills the broker there, starts it, and lets both go on."""
+        """Stop a dataflow in the middle of a commit to a topic, kill the broker there, start it, and let both go on."""
         say(f"SIGKILL of the broker while {flow} is in the middle of a commit ({at})")
         process = self.start(flow, "--at", at, "--pause")
         self.paused(process)
@@ -136,7 +134,7 @@ class Demo:
         say("  the commit went on to its end; then the dataflow was killed too")
 
     def zombie(self, flow: str, at: str) -> None:
-        """Stops a dataflow in the middle of a commit while another process takes over and goes on to the end; then wakes it."""
+        """Stop a dataflow in the middle of a commit, let another process take over and end; then wake the first."""
         say(f"SIGSTOP of {flow} in the middle of a commit ({at}); another process takes over")
         sleeper = self.start(flow, "--at", at, "--pause")
         self.paused(sleeper)
@@ -147,7 +145,7 @@ class Demo:
         say("  who slept was fenced when it woke")
 
     def start(self, flow: str, *attack: str) -> subprocess.Popen[bytes]:
-        """Starts a dataflow as a process of its own."""
+        """Start a dataflow as a process of its own."""
         command = [
             sys.executable,
             str(HERE / "kafka_run.py"),
@@ -166,13 +164,13 @@ class Demo:
             return subprocess.Popen([*command, *attack], cwd=self.folder, env=environment, stdout=out, stderr=out)
 
     def ends(self, process: subprocess.Popen[bytes], flow: str) -> None:
-        """Waits until a dataflow has taken all there is."""
+        """Wait until a dataflow has taken all input."""
         if process.wait() != 0:
             raise WrongError(f"{flow} ended with status {process.returncode}: {self.log(flow).read_text()[-600:]}")
         say(f"  {flow} has come to the end of its input")
 
     def paused(self, process: subprocess.Popen[bytes]) -> None:
-        """Waits until a process has stopped itself."""
+        """Wait until a process has stopped itself."""
         deadline = time.monotonic() + 5 * PATIENCE  # it starts a JVM first, and takes some steps
         while Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
             if time.monotonic() > deadline:
@@ -182,13 +180,11 @@ class Demo:
             time.sleep(0.05)
 
     def log(self, flow: str) -> Path:
-        """Where a dataflow's processes write what they have to say."""
+        """Return the file of a dataflow's messages."""
         return self.folder / f"{flow}.log"
 
-    # -- judge --------------------------------------------------------------------------------------------------------
-
     def judge(self, flights: list[dict[str, Any]]) -> None:
-        """Compares what plain consumers see with what must be there, and counts what was survived."""
+        """Compare the rows that plain consumers see with the expected ones; count the failures survived."""
         landed = [flight for flight in flights if flight["arr_delay"] is not None]
         expected: dict[str, list[int]] = defaultdict(list)
         for flight in landed:
@@ -209,7 +205,7 @@ class Demo:
         self.count()
 
     def judge_routes(self, landed: list[dict[str, Any]]) -> None:
-        """Every change must be the sums over a beginning of its route's flights, and the last over all."""
+        """Check that each change is the sums over a prefix of its route's flights, and the last one over all."""
         sums: dict[str, list[int]] = defaultdict(lambda: [0])
         for flight in landed:
             sums[f"{flight['origin']}-{flight['dest']}"].append(
@@ -227,7 +223,7 @@ class Demo:
         say(f"topic routes: {sum(map(len, changes.values())):,} changes, each the sums over a beginning of its route")
 
     def judge_by_console(self) -> None:
-        """The console consumer sees the same rows as the plain one."""
+        """Check that the console consumer sees the same rows as the plain one."""
         for topic in TOPICS[1:]:
             plain = sorted((m.partition(), m.key(), m.value()) for m in self.read(topic))
             console = self.broker.console(topic)  # to the end: it must see no more either
@@ -236,7 +232,7 @@ class Demo:
         say("the console consumer that comes with Kafka sees the same rows")
 
     def count(self) -> None:
-        """Tells what was survived; each must have happened."""
+        """Print the failures that were survived; each must have happened."""
         told = "".join(self.log(flow).read_text() for flow in ("delays", "late"))
         aborted = sum(len(self.read(topic, committed=False)) - len(self.read(topic)) for topic in TOPICS[1:])
         counts = {
@@ -251,7 +247,7 @@ class Demo:
             raise WrongError("something that was to be survived did not happen")
 
     def read(self, topic: str, *, committed: bool = True) -> list[Message]:
-        """Reads a topic to its end, one partition after the other."""
+        """Read a topic to its end, one partition after the other."""
         servers = {"bootstrap.servers": self.broker.bootstrap, "log_level": 0}
         level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         isolation = "read_committed" if committed else "read_uncommitted"

@@ -1,4 +1,4 @@
-"""Two dataflows over Kafka: flights come in one topic, what has landed and the delays of routes go to two others, late routes to a fourth.
+"""Two dataflows over Kafka: from flights to landed flights and delays of routes, and from these to late routes.
 
 Run them with this folder on the Python path, and BOATLIFT_DEMO_SERVERS naming the cluster:
 

@@ -1,4 +1,4 @@
-"""Runs one of the dataflows of `kafka_flights` like `boatlift run`, perhaps to its death, and tells what its sinks do."""
+"""Runs a dataflow of `kafka_flights` like `boatlift run`, perhaps to its death, and prints what its sinks do."""
 
 import logging
 

@@ -18,24 +18,24 @@ OUTPUT = HERE.parent / "demo-output"
 
 
 class WrongError(Exception):
-    """Something did not come out as it should."""
+    """A result that is not as it should be."""
 
 
 def say(text: str) -> None:
-    """Tells what is going on."""
+    """Print a line about the progress of the demo."""
     print(f"• {text}", flush=True)
 
 
 def run(folder: Path, flow: str, at: str | None = None) -> bool:
-    """Runs a pipeline in a folder until its input is exhausted, or a crash point is reached.
+    """Run a pipeline in a folder until its input is exhausted, or a crash point is reached.
 
     Args:
-        folder: Where.
-        flow: What, as `boatlift run` takes it.
-        at: Where it is to be killed.
+        folder: The working folder.
+        flow: The dataflow, as `boatlift run` takes it.
+        at: The crash point at which it is killed.
 
     Returns:
-        Whether it was.
+        Whether the process was killed.
     """
     module = ["-m", "boatlift.testing.crash"] if at else ["-m", "boatlift.console", "run"]
     attack = ["--at", at] if at else []
@@ -53,7 +53,7 @@ def run(folder: Path, flow: str, at: str | None = None) -> bool:
 
 
 def rows_of(folder: Path, query: str) -> list[tuple[Any, ...]]:
-    """Asks the database of answers; a table that nobody has made yet has no rows."""
+    """Query the database of answers; a table that does not exist yet has no rows."""
     with sqlite3.connect(folder / "answers.db") as database:
         try:
             return database.execute(query).fetchall()
@@ -64,12 +64,12 @@ def rows_of(folder: Path, query: str) -> list[tuple[Any, ...]]:
 
 
 def exact(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """Writes floats as their bits."""
+    """Return rows with floats as text of their bits."""
     return [tuple(struct.pack("<d", v).hex() if isinstance(v, float) else v for v in row) for row in rows]
 
 
 def verify(folder: Path) -> None:
-    """Has every durable byte of the store checked."""
+    """Check every durable byte of the store."""
     command = [sys.executable, "-m", "boatlift.console", "verify", "--store", str(folder / "store")]
     status = subprocess.run(command, capture_output=True, text=True, check=False)
     if status.returncode != 0:

@@ -32,7 +32,7 @@ dataflow was: nothing is lost, and nothing starts afresh.
 
 
 def errors_page() -> str:
-    """Gives the whole page, one table a class."""
+    """Return the whole page, with a table for each class."""
     from boatlift import errors
 
     parts = [HEADER]

@@ -1,8 +1,8 @@
 """Fetches the jars of a Kafka broker into .kafka/libs by Maven (`make kafka-jars`); quick when they are there.
 
-With the word `spark` those of Spark's own connector, into .kafka/spark/libs, with `flink` those of Flink, into .kafka/flink/libs: peers in benchmarks.
-
-Any number of these may run at once and any of them be killed: a folder named `libs` is always whole.
+The argument `spark` fetches the jars of Spark's own connector into .kafka/spark/libs, and `flink` those of Flink
+into .kafka/flink/libs: peers in benchmarks. Any number of these programs may run at once, and any of
+them be killed: a folder named `libs` is always whole.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FOLDER = ROOT / ".kafka"
 
 
 def provide(pom: Path, folder: Path) -> None:
-    """Makes sure that `folder/libs` holds what the pom names.
+    """Fetch the jars of a pom into `folder/libs`, unless they are there.
 
     Raises:
         SystemExit: There is no Maven, or it failed.
@@ -46,7 +46,7 @@ def provide(pom: Path, folder: Path) -> None:
 
 
 def fetch(pom: Path, into: Path, repository: Path, lock: int) -> None:
-    """Runs Maven, with a local repository of its own: what other tools keep in the user's can lack the jars themselves."""
+    """Run Maven with a local repository of its own: the user's repository can lack the jars themselves."""
     # fmt: off
     command = [
         "mvn", "--quiet", "--batch-mode", "--strict-checksums", "-Dstyle.color=never", "--file", str(pom),
@@ -54,13 +54,13 @@ def fetch(pom: Path, into: Path, repository: Path, lock: int) -> None:
         "-DincludeScope=runtime", f"-DoutputDirectory={into}",
     ]
     # fmt: on
-    # Maven has the lock too: should this process be killed, nobody else begins before Maven has ended.
+    # Maven has the lock too: if this process is killed, no other one begins before Maven has ended.
     if subprocess.run(command, pass_fds=[lock], check=False).returncode != 0:
         stop("Maven could not fetch the jars: see above")
 
 
 def require_maven() -> None:
-    """Finds Maven or installs the system's package, where this may be done."""
+    """Find Maven, or install the system's package where that is allowed."""
     if shutil.which("mvn"):
         return
     if shutil.which("apt-get") and (root := as_root()) is not None:
@@ -81,7 +81,7 @@ def require_maven() -> None:
 
 
 def as_root() -> list[str] | None:
-    """Gives what to write before a command that needs to be root; None if that cannot be."""
+    """Return the prefix of a command that needs root; None if there is no way."""
     if os.geteuid() == 0:
         return []
     sudo = ["sudo", "-n"]
@@ -91,7 +91,7 @@ def as_root() -> list[str] | None:
 
 
 def stop(why: str) -> None:
-    """Ends with one sentence."""
+    """End with one sentence."""
     sys.exit(f"kafka-jars: {why}")
 
 

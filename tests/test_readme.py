@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import shutil
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F
 
@@ -25,21 +27,56 @@ from boatlift.conditions import CONDITIONS
 from boatlift.console.app import app
 from boatlift.console.shows import show_plan
 from boatlift.dataflow.processors import SinkProcessor, upstreams_of
+from boatlift.storage.local import LocalStore
+from boatlift.storage.log import Log
 from support.readme import ROOT, TEXT, Block, block_of_file, blocks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from boatlift.testing.kafka_broker import KafkaBroker
+
 FIRST, FUNCTIONS, JOINS = "Write one", "Call your own functions", "Joins, batches and merges"
+PUSH, OPERATE = "Push rows", "Operate it"
 PYTHON = blocks(language="python")
 COMMANDS = re.findall(r"^\| `(boatlift .+?)` \|", TEXT, re.MULTILINE)
+
+RUN_BY = {
+    "# flights.py": "test_the_first_example_prints_what_is_printed_below_it",
+    ". .venv/bin/activate": "test_the_first_example_prints_what_is_printed_below_it",
+    "import boatlift as bl": "test_the_first_example_goes_on_from_python_and_its_history_sums_up_to_its_answers",
+    "@F.udf": "test_joins_and_functions_run_and_give_what_is_said",
+    "def price_of": "test_joins_and_functions_run_and_give_what_is_said",
+    "# delays.py": "test_the_kafka_example_takes_messages_and_gives_messages",
+    "orders = flow.source": "test_pushes_from_python_and_by_curl_are_answered_as_is_printed",
+    "curl": "test_pushes_from_python_and_by_curl_are_answered_as_is_printed",
+    "running = bl.start": "test_pushes_from_python_and_by_curl_are_answered_as_is_printed",
+    "live = clean": "test_joins_and_functions_run_and_give_what_is_said",
+    "history = spark.read": "test_the_first_example_goes_on_from_python_and_its_history_sums_up_to_its_answers",
+    "boatlift run flights:flow": "test_the_commands_for_a_cluster_run_one_after_the_other_on_one_store",
+    "# main.py": "test_the_commands_for_a_cluster_run_one_after_the_other_on_one_store",
+    "spark-submit": "test_the_commands_for_a_cluster_run_one_after_the_other_on_one_store",
+}
+"""How each block of README begins, and the test that runs it."""
+
+NOT_RUN = {"make demo": "`make demo` takes minutes and has tests of its own; `make test` is what runs this"}
+"""How other blocks begin, and why no test runs them."""
 
 
 def named(block: Block) -> str:
     return f"line {block.line}"
 
 
-# -- what needs no JVM ----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("block", blocks(), ids=named)
+def test_every_block_is_run_by_a_test_or_says_why_not(block: Block) -> None:
+    first = [begin for begin in (*RUN_BY, *NOT_RUN) if block.text.startswith(begin)]
+    assert len(first) == 1, block.text
+    assert first[0] in NOT_RUN or RUN_BY[first[0]] in globals()
+
+
+def test_no_test_is_named_for_a_block_that_is_gone() -> None:
+    texts = [block.text for block in blocks()]
+    assert [begin for begin in (*RUN_BY, *NOT_RUN) if not any(text.startswith(begin) for text in texts)] == []
 
 
 @pytest.mark.parametrize("block", PYTHON, ids=named)
@@ -48,12 +85,6 @@ def test_every_python_block_compiles_and_names_what_there_is(block: Block) -> No
     for node in ast.walk(ast.parse(block.text)):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in owners:
             assert hasattr(owners[node.value.id], node.attr), f"{node.value.id}.{node.attr}"
-
-
-def test_every_link_leads_to_a_file() -> None:
-    links = re.findall(r"\]\(([^)#:]+)\)", TEXT)
-    assert links
-    assert [link for link in links if not (ROOT / link).exists()] == []
 
 
 def test_every_condition_is_one() -> None:
@@ -84,7 +115,28 @@ def test_requirements_are_those_of_the_package() -> None:
     assert f"Python ≥ {python}, Java ≥ 17, PySpark ≥ {least} and < {below}" in " ".join(TEXT.split())
 
 
-# -- the first example ----------------------------------------------------------------------------------------------------
+def test_the_figures_are_those_of_the_newest_results() -> None:
+    results = {each["name"]: each for each in json.loads((ROOT / "benchmarks/results/latest.json").read_text())}
+
+    def ratios(name: str) -> list[float]:
+        assert results[name]["met"]
+        return list(results[name]["ratios"].values())
+
+    rocksdb, memory = ratios("keyed_aggregation")
+    p50_rocksdb, p50_memory, *_ = ratios("step_latency")
+    said = (
+        f"{rocksdb:.1f} times the rows/s of its RocksDB state, {memory:.1f} times those of its in-memory state",
+        f"| {p50_rocksdb:.2f} of RocksDB's, {p50_memory:.2f} of in-memory state's |",
+        f"| latency with 10M keys over that with 100k, median | {ratios('state_growth')[0]:.2f} |",
+        f"| throughput with log and checkpoints over that without | {ratios('overhead')[0]:.2f}",
+        f"in a warm session | {ratios('recovery')[0]:.2f} s |",
+        f"1% of 1M keys changed | {ratios('checkpoint_size')[0]:.1%} of the state, on average |",
+    )
+    assert [figure for figure in said if figure not in TEXT] == []
+    machine = results["keyed_aggregation"]["machine"]
+    assert f"{machine['cpu']}, {machine['cores']} cores; PySpark {machine['pyspark']}, Java 17" in " ".join(
+        TEXT.split()
+    )
 
 
 @pytest.fixture(scope="module")
@@ -156,9 +208,6 @@ def test_the_first_example_goes_on_from_python_and_its_history_sums_up_to_its_an
     assert len(ever) > len(now)
 
 
-# -- what is built on it --------------------------------------------------------------------------------------------------
-
-
 def built(*parts: str, without: str = "") -> dict[str, Any]:
     """Execute the first example's file, and parts of README after it; return what they name."""
     names: dict[str, Any] = {}
@@ -188,17 +237,53 @@ def weeks(checkout: Path, printed: str, tmp_path: Path, place: Callable[[Path], 
 
 
 @pytest.mark.usefixtures("spark")
-def test_kafka_and_push_sections_are_planned(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_the_kafka_example_takes_messages_and_gives_messages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kafka_broker: KafkaBroker
+) -> None:
+    from support.kafka import messages_of, new_topic, send
+
+    monkeypatch.chdir(tmp_path)
+    text = block_of_file("delays.py").text
+    flights, delays = new_topic(kafka_broker), new_topic(kafka_broker)
+    for printed, topic in (('topic="flights"', f'topic="{flights}"'), ('"delays", key', f'"{delays}", key')):
+        assert printed in text
+        text = text.replace(printed, topic)
+    names: dict[str, Any] = {}
+    exec(compile(text.replace("localhost:9092", kafka_broker.bootstrap), "README.md", "exec"), names)
+    rows = [{"origin": "JFK", "dest": "LAX", "arr_delay": delay} for delay in (1, None, 4)]
+    send(kafka_broker, flights, [json.dumps(row).encode() for row in rows])
+    bl.run(names["flow"], "store", available_now=True)
+    (message,) = messages_of(kafka_broker, delays)
+    assert json.loads(message.value()) == {"origin": "JFK", "dest": "LAX", "delay": 2.5}
+
+
+@pytest.mark.usefixtures("spark")
+def test_pushes_from_python_and_by_curl_are_answered_as_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    names: dict[str, Any] = {}
-    exec(compile(block_of_file("delays.py").text, "README.md", "exec"), names)
-    assert set(planned(names["flow"], capsys)["processors"]) == {"flights", "landed", "routes", "out"}
-    sources = [block.text for block in blocks("Push rows", "python") if "flow.source(" in block.text]
-    assert sources
-    for text in sources:
-        assert "orders" in planned(built(text)["flow"], capsys)["processors"]
+    assert shutil.which("curl"), "README's commands are curl's: install it"
+    source, pushing = blocks(PUSH, "python")
+    (typed,) = blocks(PUSH, "")
+    with closing(socket.socket()) as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    names: dict[str, Any] = {"bl": bl, "flow": bl.Dataflow("readme")}
+    exec(compile(source.text.replace("8080", port), "README.md", "exec"), names)
+    names["orders"].sink("taken", bl.parquet("taken"))
+    exec(compile(pushing.text, "README.md", "exec"), names)
+    try:
+        commands = typed.text.replace("localhost:8080", f"localhost:{port}")
+        for command, answer in re.findall(r"^(curl.+)\n# (.+)$", commands, re.MULTILINE):
+            done = subprocess.run(["sh", "-ec", command], capture_output=True, text=True, check=True)
+            assert done.stdout == answer
+        assert commands.count("curl") == 2
+        assert names["flow"].pushed("orders", "4712").rows == 1
+    finally:
+        names["running"].stop()
+    bl.run(names["flow"], "store", available_now=True)  # rows that were recorded, and not taken before the stop
+    taken = pq.read_table(tmp_path / "taken").to_pylist()
+    assert sorted((row["id"], row["item"], row["price"]) for row in taken) == [(1, "boat", 9.5), (2, "lock", 1.5)]
 
 
 def test_joins_and_functions_run_and_give_what_is_said(weeks: Path, spark: SparkSession) -> None:
@@ -206,9 +291,11 @@ def test_joins_and_functions_run_and_give_what_is_said(weeks: Path, spark: Spark
         week.unlink()
     (weeks / "queries").mkdir()
     (weeks / "queries" / "1.csv").write_text("id,origin,dest\n1,JFK,LAX\n2,nowhere,LAX\n")
-    (functions,), (joins,) = blocks(FUNCTIONS, "python"), blocks(JOINS, "python")
-    bl.run(built(functions.text, joins.text)["flow"], "store", available_now=True, spark=spark)
+    functions, (joins,) = blocks(FUNCTIONS, "python"), blocks(JOINS, "python")
+    flow = built(*(block.text for block in functions), joins.text)["flow"]
+    bl.run(flow, "store", available_now=True, spark=spark)
     assert spark.read.parquet(str(weeks / "routes")).where("route = 'JFK-LAX'").count() > 0
+    assert spark.read.parquet(str(weeks / "priced")).select("price").distinct().collect() == [(3.0,)]
     with closing(sqlite3.connect("answers.db")) as database:
         replies = database.execute("SELECT * FROM replies ORDER BY id")
         assert [column[0] for column in replies.description] == ["id", "origin", "dest", "live_delay", "fit_expected"]
@@ -220,7 +307,7 @@ def test_a_function_that_is_not_declared_is_refused_as_readme_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (functions,) = blocks(FUNCTIONS, "python")
+    functions, _ = blocks(FUNCTIONS, "python")
     assert ", deterministic=True" in functions.text
     flow = built(functions.text, without=", deterministic=True")["flow"]
     said = re.search(r"`(\[NOT_DETERMINISTIC\] [^`…]+)", TEXT)
@@ -255,3 +342,36 @@ def test_every_command_of_the_table_ends_well(
             for more in ([], ["--json"]):
                 assert exit_status([*words, *more]) == 0, form
                 assert capsys.readouterr().out, form
+
+
+@pytest.mark.spark
+def test_the_commands_for_a_cluster_run_one_after_the_other_on_one_store(weeks: Path) -> None:
+    data = weeks / "data" / "flights"
+    _, second, *others = sorted(data.iterdir())
+    second.rename(data / ".second")
+    for week in others:
+        week.unlink()
+    (weeks / "flights.py").write_text(block_of_file("flights.py").text, encoding="utf-8")
+    main = block_of_file("main.py").text
+    assert '"/shared/store", spark' in main
+    (weeks / "main.py").write_text(main.replace('"/shared/store", spark', '"store", available_now=True, spark'))
+    run, submit = (block.text for block in blocks(OPERATE, ""))
+    assert "/shared/store" in run
+    binaries = f"{Path(sys.prefix, 'bin')}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": binaries, "PYSPARK_PYTHON": sys.executable}
+    # One machine stands for the cluster here: the cluster itself is the matter of tests/cluster.
+    assert all("--master spark://host:7077" in command for command in (run, submit))
+    first_run = run.replace("/shared/store", "store").strip() + " --available-now"
+    for command in (
+        first_run.replace("spark://host:7077", "local[2,2]"),
+        submit.replace("spark://host:7077", "local[3,2]"),
+    ):
+        done = subprocess.run(
+            ["sh", "-ec", command], cwd=weeks, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        if not second.exists():
+            (data / ".second").rename(second)
+    status = Log.open(LocalStore.open(weeks / "store", create=False), None)
+    assert status.history.stopped
+    assert len(list((weeks / "history").glob("*.parquet"))) == 2

@@ -1,20 +1,31 @@
-"""All error conditions, in one table: what each means and what to do.
+"""All error conditions, in one table: what each means, what the user does about it, and whether a host tries again.
 
 `docs/errors.md` shows the same table; a test holds the two together, and holds the table against the code.
 """
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import NamedTuple
 
 
+class Retry(Enum):
+    """What a host does about an error of a step, a probe or a sink."""
+
+    NONE = "the error is no failure of the step: the dataflow stops"
+    STOP = (
+        "the step has failed, and another try would end the same: its input goes on the record, and the dataflow stops"
+    )
+    AGAIN = "the step has failed, and is tried again a few times"
+
+
 class Condition(NamedTuple):
-    """One kind of error: its class, what it means, what the user does about it; and whether another try at once would end with it too."""
+    """One kind of error: its class, its meaning, the user's action, and what a host does."""
 
     error: str
     meaning: str
     action: str
-    lasting: bool = False
+    retry: Retry = Retry.NONE
 
 
 CONDITIONS: dict[str, Condition] = {
@@ -55,7 +66,8 @@ CONDITIONS: dict[str, Condition] = {
     "NOT_DETERMINISTIC": Condition(
         "InvalidError",
         "a transform holds an expression whose value differs from run to run",
-        "use bl.now(), bl.rand() or bl.uuid(); vouch for Python UDFs with deterministic=True; have the rows recorded with "
+        "use bl.now(), bl.rand() or bl.uuid(); vouch for Python UDFs with deterministic=True; have the rows "
+        "recorded with "
         "deterministic=False",
     ),
     "OUTSIDE_STEP": Condition(
@@ -100,7 +112,10 @@ CONDITIONS: dict[str, Condition] = {
     "OBJECT_EXISTS": Condition("FencedError", "another process has created this object", "stop this process"),
     "FENCED": Condition("FencedError", "a newer process owns this dataflow", "stop this process"),
     "STORE_FAILED": Condition(
-        "UnavailableError", "the store could not write durably (disk full, I/O error)", "free space, then run again"
+        "UnavailableError",
+        "the store could not write durably (disk full, I/O error)",
+        "free space, then run again",
+        retry=Retry.AGAIN,
     ),
     "NO_CONSISTENT_FRONTIER": Condition(
         "DataError", "nothing the store holds fits what the sinks have; it may be an old copy", "restore the newest"
@@ -111,7 +126,7 @@ CONDITIONS: dict[str, Condition] = {
     ),
     "INPUT_MISSING": Condition("DataError", "an input that a recorded step names is gone", "put it back"),
     "INPUT_EMPTY": Condition("DataError", "an input file has no bytes", "remove it or write it whole"),
-    "BAD_ROW": Condition("DataError", "a row does not fit the schema", "correct or remove the row", lasting=True),
+    "BAD_ROW": Condition("DataError", "a row does not fit the schema", "correct or remove the row", retry=Retry.STOP),
     "BAD_HEADER": Condition("DataError", "a file's columns are not those of the schema", "correct the file"),
     "NO_INPUT": Condition("InvalidError", "a source's path or topic can never match anything", "correct it"),
     "NOT_ADMITTED": Condition("InvalidError", "a cluster does not let this client in", "correct the security options"),
@@ -123,9 +138,13 @@ CONDITIONS: dict[str, Condition] = {
         "UnavailableError",
         "rows were pushed to a source that takes none now: its dataflow does not run here, or is stopping",
         "push again, with the same key, once it runs",
+        retry=Retry.AGAIN,
     ),
     "PUSH_FULL": Condition(
-        "UnavailableError", "more pushed rows wait than a source keeps", "push again later, with the same key"
+        "UnavailableError",
+        "more pushed rows wait than a source keeps",
+        "push again later, with the same key",
+        retry=Retry.AGAIN,
     ),
     "PUSH_TOO_LARGE": Condition(
         "InvalidError", "a push has more bytes than a source takes at once", "push it in parts"
@@ -152,17 +171,22 @@ CONDITIONS: dict[str, Condition] = {
         "InvalidError", "a request over HTTP has more headers, or longer ones, than a source takes", "send fewer"
     ),
     "TOO_SLOW": Condition(
-        "UnavailableError", "a request over HTTP did not come whole in time", "push again, with the same key"
+        "UnavailableError",
+        "a request over HTTP did not come whole in time",
+        "push again, with the same key",
+        retry=Retry.AGAIN,
     ),
     "SERVER_BUSY": Condition(
         "UnavailableError",
         "more connections or bytes of requests over HTTP are under way than a source takes",
         "push again in a moment, with the same key",
+        retry=Retry.AGAIN,
     ),
     "LISTEN_FAILED": Condition(
         "UnavailableError",
         "a source cannot listen where it is to, or answer",
         "give another address, or mend what is told",
+        retry=Retry.AGAIN,
     ),
     # sinks
     "SINK_OF_ANOTHER_DATAFLOW": Condition(
@@ -177,9 +201,14 @@ CONDITIONS: dict[str, Condition] = {
     ),
     "SINK_GAP": Condition("DataError", "a sink lacks a step before the one handed to it", "restore the sink"),
     "SINK_LOCKED": Condition(
-        "UnavailableError", "another process holds the sink's lock", "end that process, then run again", lasting=True
+        "UnavailableError",
+        "another process holds the sink's lock",
+        "end that process, then run again",
+        retry=Retry.STOP,
     ),
-    "SINK_FAILED": Condition("UnavailableError", "the sink could not be written", "mend it, then run again"),
+    "SINK_FAILED": Condition(
+        "UnavailableError", "the sink could not be written", "mend it, then run again", retry=Retry.AGAIN
+    ),
     "SINK_DAMAGED": Condition("DataError", "a sink's own record of steps cannot be read", "restore the sink"),
     "DUPLICATE_KEY": Condition(
         "InvalidError",
@@ -187,7 +216,10 @@ CONDITIONS: dict[str, Condition] = {
         "aggregate by that key, or add columns to it",
     ),
     "INPUT_UNAVAILABLE": Condition(
-        "UnavailableError", "the place a source reads from cannot be reached", "run again when it is back"
+        "UnavailableError",
+        "the place a source reads from cannot be reached",
+        "run again when it is back",
+        retry=Retry.AGAIN,
     ),
     "NO_TOPIC": Condition("InvalidError", "a sink's topic is not there", "make it, or correct its name"),
     "NEGATIVE_COUNT": Condition(
@@ -205,36 +237,44 @@ CONDITIONS: dict[str, Condition] = {
     "DIVERGED": Condition(
         "DivergedError",
         "a step gave another result on replay than was recorded",
-        "find what is not deterministic in the processor and take it out: bl.now(), bl.rand(), bl.uuid(); or let stand what was "
+        "find what is not deterministic in the processor and take it out: bl.now(), bl.rand(), bl.uuid(); or "
+        "let stand what was "
         "released: --accept-released",
     ),
     "USER_CODE": Condition(
         "UserCodeError",
         "the program's module, or a function of it, raised",
-        "see its own traceback, which is shown with it; boatlift look shows what the step takes, run --skip leaves it out",
+        "see its own traceback, which is shown with it; boatlift look shows what the step takes, run --skip "
+        "leaves it out",
+        retry=Retry.AGAIN,
     ),
     "OVERFLOW": Condition("DataError", "a sum does not fit its type", "cast the column to a wider type"),
     "SPARK_NOT_STARTED": Condition(
         "UnavailableError",
         "Java is there, but Spark did not start: its JVM ended, or its session could not be made",
         "see what it said, which the message shows; mend it, then run again",
+        retry=Retry.AGAIN,
     ),
     "JVM_DIED": Condition(
         "UnavailableError",
         "the JVM of Spark is gone while a dataflow runs: it was killed, or memory ran out",
         "give it memory if that was it (spark.driver.memory), then run the same command again: it goes on",
-        lasting=True,
+        retry=Retry.STOP,
     ),
-    "STEP_FAILED": Condition("UnavailableError", "Spark could not run a step", "see the cause, then run again"),
+    "STEP_FAILED": Condition(
+        "UnavailableError", "Spark could not run a step", "see the cause, then run again", retry=Retry.AGAIN
+    ),
     "BROKER_FAILED": Condition(
         "UnavailableError",
         "a broker that tests start is not there: its jars, its process or its answer",
         "see what it printed, which the message shows",
+        retry=Retry.AGAIN,
     ),
     "WORKER_DIED": Condition(
         "UnavailableError",
         "a process that runs seeds of a simulation is gone: it was killed, or memory ran out",
         "give --jobs a smaller number if memory ran out, then run again",
+        retry=Retry.AGAIN,
     ),
     "INTERNAL": Condition("InternalError", "an invariant of Boatlift does not hold", "report it with the story"),
 }

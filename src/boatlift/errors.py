@@ -18,7 +18,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from boatlift.conditions import CONDITIONS
+from boatlift.conditions import CONDITIONS, Retry
 
 __all__ = [
     "CONDITIONS",
@@ -49,6 +49,7 @@ class BoatliftError(Exception):
 
     Attributes:
         lasting: Whether another try would end the same.
+        retry: What a host does about the error.
     """
 
     exit_code = 1
@@ -61,7 +62,8 @@ class BoatliftError(Exception):
         super().__init__(f"[{condition}] {message}")
         self.condition = condition
         self.message = message
-        self.lasting = lasting or known.lasting
+        self.retry = Retry.STOP if lasting else known.retry
+        self.lasting = self.retry is Retry.STOP
 
     def __reduce__(self) -> tuple[type[BoatliftError], tuple[str, str]]:
         return type(self), (self.condition, self.message)

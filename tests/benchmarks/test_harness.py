@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks import data
+from benchmarks.__main__ import NAMES
 from benchmarks.harness import (
     Effort,
     Figure,
@@ -26,6 +29,8 @@ from benchmarks.harness import (
 )
 from benchmarks.side import Side, SideError
 from benchmarks.table import markdown
+
+ROOT = Path(data.__file__).parents[1]
 
 ECHO = """
 import sys
@@ -157,3 +162,39 @@ def test_a_result_shows_its_first_ratio_as_the_headline() -> None:
 
 def test_a_smaller_scale_is_no_less_than_a_thousand() -> None:
     assert [Effort(scale=scale).keys(1_000_000) for scale in (1, 10, 10**6)] == [1_000_000, 100_000, 1000]
+
+
+def test_a_benchmark_prints_one_json_object_on_standard_output() -> None:
+    command = [sys.executable, "-m", "benchmarks", "solver", "--json", "--rounds", "1", "--scale", "10"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert set(json.loads(done.stdout)) == {"name", "ratio", "target", "met", "ratios", "figures", "machine"}
+
+
+NOISY = """
+import subprocess, sys, types
+from benchmarks import __main__ as command
+from benchmarks.harness import Result
+
+def measure(effort):
+    print("a print")
+    subprocess.run(["echo", "a print of another process"], check=True)
+    return Result("noisy", "none", True, {"one": 1.0}, {})
+
+noisy = types.ModuleType("benchmarks.noisy")
+noisy.measure = measure
+sys.modules["benchmarks.noisy"] = noisy
+command.NAMES = ("noisy",)
+command.main()
+"""
+
+
+def test_what_a_benchmark_prints_goes_to_standard_error() -> None:
+    command = [sys.executable, "-c", NOISY, "noisy", "--json"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["name"] == "noisy"
+    assert {"a print", "a print of another process"} <= set(done.stderr.splitlines())
+
+
+def test_the_page_lists_every_benchmark() -> None:
+    listed = re.findall(r"^\| `(\w+)` \|", (ROOT / "benchmarks" / "README.md").read_text(), re.MULTILINE)
+    assert tuple(listed) == NAMES

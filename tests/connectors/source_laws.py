@@ -13,15 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import pytest
 
-from boatlift.dataflow.contracts import (
-    CountsInTasks,
-    Delivery,
-    Json,
-    LoadsEverything,
-    LoadsTogether,
-    LoadsWhenTold,
-    Source,
-)
+from boatlift.dataflow.contracts import Delivery, Json, Source
 from boatlift.errors import DataError
 from boatlift.spark.tasks.parameters import JobParameters
 from connectors.conformance import Row, ordered
@@ -116,7 +108,7 @@ class SourceLaws:
     def test_weighs_a_position(self, source: Source, folder: Path) -> None:
         self.case.add(folder, 1)
         (position, *_), _ = drain(source, source.start(), self.limit())
-        assert source.weigh(position) > 0
+        assert source.size_bytes(position) > 0
 
     def test_an_unchanged_position_is_proved_also_after_more_has_come(self, source: Source, folder: Path) -> None:
         self.case.add(folder, 1)
@@ -142,27 +134,28 @@ class SourceLaws:
             source.verify(position)
 
     def test_everything_changed_is_found(self, source: Source, folder: Path, tmp_path: Path) -> None:
-        if not isinstance(source, LoadsEverything):
+        everything = source.capabilities.rescannable
+        if everything is None:
             return
         self.case.add(folder, 1)
         positions, cursor = drain(source, source.start(), self.limit())
         self.case.add(folder, 2)
-        source.verify_everything(json.loads(json.dumps(cursor)))
+        everything.verify_everything(json.loads(json.dumps(cursor)))
         for name, (condition, tamper) in self.case.tampers().items():
             copy = tmp_path / f"kept all {name}"
             shutil.copytree(folder, copy)
             tamper(folder, positions[0])
             with pytest.raises(DataError) as caught:
-                source.verify_everything(cursor)
+                everything.verify_everything(cursor)
             assert caught.value.condition == condition, name
             shutil.rmtree(folder)
             shutil.move(copy, folder)
-            source.verify_everything(cursor)
+            everything.verify_everything(cursor)
 
     def test_a_failure_of_others_is_not_explained(self, source: Source, folder: Path) -> None:
         self.case.add(folder, 1)
         (position, *_), _ = drain(source, source.start(), self.limit())
-        assert source.explain_failure(position, "java.lang.OutOfMemoryError: Java heap space") is None
+        assert source.diagnose(position, "java.lang.OutOfMemoryError: Java heap space") is None
 
     @pytest.mark.spark
     def test_the_same_position_gives_the_same_rows(self, source: Source, folder: Path, spark: SparkSession) -> None:
@@ -180,36 +173,42 @@ class SourceLaws:
 
     @pytest.mark.spark
     def test_everything_is_the_rows_of_all_positions(self, source: Source, folder: Path, spark: SparkSession) -> None:
-        if not isinstance(source, LoadsEverything):
+        everything = source.capabilities.rescannable
+        if everything is None:
             return
         for number in range(3):
             self.case.add(folder, number)
         positions, cursor = drain(source, source.start(), self.limit())
         rows = [row for position in positions for row in source.load(spark, position).drop("_position").collect()]
         self.case.add(folder, 7)  # later than the cursor
-        everything = self.case.make(folder).load_everything(spark, cursor).drop("_position").collect()
-        assert ordered(map(tuple, everything)) == ordered(map(tuple, rows))
+        again = self.case.make(folder).capabilities.rescannable
+        assert again is not None
+        found = again.load_everything(spark, cursor).drop("_position").collect()
+        assert ordered(map(tuple, found)) == ordered(map(tuple, rows))
 
     @pytest.mark.spark
     def test_one_plan_gives_what_its_task_is_told(
         self, source: Source, folder: Path, spark: SparkSession, tmp_path: Path
     ) -> None:
-        if not isinstance(source, LoadsWhenTold):
+        read, digests = source.capabilities.parameterized_read, source.capabilities.digests_on_read
+        if read is None:
             return
         positions = self.several(source, folder)
-        rows = source.load_when_told(spark)
+        rows = read.load_parameterized(spark)
         assert rows.rdd.getNumPartitions() == 1
         for turn, position in enumerate([*positions, positions[0]]):
             noted = [str(tmp_path / f"{which} {turn}") for which in ("told", "loaded")]
             expected = source.load(spark, position)
-            if isinstance(source, CountsInTasks):
-                expected = source.load_counted(spark, [position], noted[1:], ordinals=False)
-            with JobParameters(0, 0, source=source.words_for(position, noted[0]) or b"").to_tasks(spark.sparkContext):
+            if digests is not None:
+                expected = digests.load_digested(spark, [position], noted[1:], ordinals=False)
+            with JobParameters(0, 0, source=read.parameters_for(position, noted[0]) or b"").to_tasks(
+                spark.sparkContext
+            ):
                 found = ordered(map(tuple, rows.collect()))
             assert rows.schema == expected.schema
             assert found == ordered(map(tuple, expected.collect()))
-            if isinstance(source, CountsInTasks):
-                assert source.reading(noted[0]) == source.reading(noted[1]) is not None
+            if digests is not None:
+                assert digests.reading(noted[0]) == digests.reading(noted[1]) is not None
 
     @pytest.mark.spark
     def test_the_schema_is_that_of_the_rows(self, source: Source, folder: Path, spark: SparkSession) -> None:
@@ -240,10 +239,11 @@ class SourceLaws:
     def test_positions_read_together_are_those_read_alone(
         self, source: Source, folder: Path, spark: SparkSession
     ) -> None:
-        if not isinstance(source, LoadsTogether):
+        many = source.capabilities.reads_many_steps
+        if many is None:
             return
         positions = self.several(source, folder)
-        rows = source.load_together(spark, positions)
+        rows = many.load_together(spark, positions)
         for ordinal, position in enumerate(positions):
             alone = source.load(spark, position)
             mine = rows.where(f"_ordinal = {ordinal}").drop("_ordinal")

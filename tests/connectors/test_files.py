@@ -284,7 +284,7 @@ def test_a_row_that_does_not_fit_is_refused_with_file_line_and_value(
         rows = rows.where("a = 1").select("c")
     with pytest.raises(Exception, match="FAILED_READ_FILE") as caught:
         rows.count() if use == "a count" else rows.collect()
-    explained = source.explain_failure(position, str(caught.value))
+    explained = source.diagnose(position, str(caught.value))
     assert isinstance(explained, DataError)
     assert explained.condition == "BAD_ROW"
     assert f"{tmp_path / '2.csv'} line 4: {said}" in str(explained)
@@ -298,7 +298,7 @@ def test_what_spark_could_not_read_because_the_file_changed_is_said_so(tmp_path:
     path.write_text("a,b,c\n1,x,x\n")
     with pytest.raises(Exception, match="FAILED_READ_FILE") as caught:
         source.load(spark, position).collect()
-    explained = source.explain_failure(position, str(caught.value))
+    explained = source.diagnose(position, str(caught.value))
     assert isinstance(explained, BoatliftError)
     assert explained.condition == "INPUT_CHANGED"
 
@@ -314,7 +314,7 @@ def test_a_parquet_file_damaged_inside_is_refused(tmp_path: Path, spark: SparkSe
     position = first(source)
     with pytest.raises(Exception, match=r"FAILED_READ_FILE|CANNOT_READ_FILE") as caught:
         source.load(spark, position).collect()
-    explained = source.explain_failure(position, str(caught.value))
+    explained = source.diagnose(position, str(caught.value))
     assert isinstance(explained, DataError)
     assert explained.condition == "BAD_ROW"
     assert "a.parquet cannot be read as Parquet" in str(explained)

@@ -43,7 +43,7 @@ def test_a_transaction_that_took_too_long_is_written_again(kafka_broker: KafkaBr
             slept.append(len(there))
             assert messages_of(kafka_broker, topic) == [], "which waits as long as it is open"
 
-    made.tell(sleeps)
+    made.announce(sleeps)
     made.open(context())
     for step in range(3):
         assert put(made, tmp_path / "out", step) is Outcome.APPENDED
@@ -85,7 +85,7 @@ def test_of_a_compacted_topic_what_is_left_is_read_and_what_a_step_had_is_missed
     (position,), _ = drain(made, made.start())
     readings = Readings(tmp_path, {})
     folder = readings.folder("unit", "rows", 0)
-    count = made.load_counted(spark, [position], [folder], ordinals=False).count()
+    count = made.load_digested(spark, [position], [folder], ordinals=False).count()
     readings.compare("unit", "rows", 0, made)
     assert count == 100
 
@@ -95,7 +95,7 @@ def test_of_a_compacted_topic_what_is_left_is_read_and_what_a_step_had_is_missed
 
     until(left)
     folder = readings.folder("unit", "rows", 0)
-    again = made.load_counted(spark, [position], [folder], ordinals=False).count()
+    again = made.load_digested(spark, [position], [folder], ordinals=False).count()
     assert again < 100, "a range whose end is gone comes to its end"
     with pytest.raises(bl.DataError, match=r"\[INPUT_CHANGED\] step 0 of rows had 100 rows .* and has \d+ "):
         readings.compare("unit", "rows", 0, made)

@@ -256,7 +256,7 @@ def test_a_broker_that_is_killed_in_a_transaction_and_after_a_commit_loses_and_d
                 kafka_broker.restart()
 
     step = 0
-    made.tell(kills)
+    made.announce(kills)
     made.open(context())
     while left or step < 5:
         try:

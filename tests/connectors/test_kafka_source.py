@@ -78,7 +78,7 @@ def test_of_transactions_only_what_was_committed_is_read_and_counted(
     assert position is not None
     expected = [b"%d %d" % (number, row) for number in (0, 2) for row in range(5)]
     assert [bytes(value) for _, _, _, value in rows(spark, made, position)] == expected
-    assert made.load_counted(spark, [position], [str(tmp_path)], ordinals=False).count() == 10
+    assert made.load_digested(spark, [position], [str(tmp_path)], ordinals=False).count() == 10
     reading = made.reading(str(tmp_path))
     assert reading is not None
     assert reading.rows == 10
@@ -258,7 +258,7 @@ def test_rows_that_were_compacted_away_are_missed_on_replay(
     (position,), _ = drain(made, made.start())
     readings = Readings(tmp_path, {("rows", 0): Reading(101, "what it was before one was compacted away")})
     folder = readings.folder("unit", "rows", 0)
-    assert made.load_counted(spark, [position], [folder], ordinals=False).count() == 100
+    assert made.load_digested(spark, [position], [folder], ordinals=False).count() == 100
     with pytest.raises(bl.DataError, match=r"\[INPUT_CHANGED\] step 0 of rows had 101 rows .* and has 100 "):
         readings.compare("unit", "rows", 0, made)
 
@@ -277,7 +277,7 @@ def test_the_same_rows_have_the_same_digest_however_they_are_read(
     for number, task_offsets in enumerate([10**9, 1000]):
         monkeypatch.setitem(source.__globals__, "TASK_OFFSETS", task_offsets)
         folder = tmp_path / str(number)
-        assert made.load_counted(spark, [position], [str(folder)], ordinals=False).count() == 200_000
+        assert made.load_digested(spark, [position], [str(folder)], ordinals=False).count() == 200_000
         assert len(list(folder.iterdir())) == number + 1, "so many tasks read it"
         found.append(made.reading(str(folder)))
     assert found[0] == found[1] is not None

@@ -10,8 +10,8 @@ from rich.console import Console
 import boatlift as bl
 from boatlift.console import live
 from boatlift.console.live import Live
-from boatlift.runtime.host.host import MESSAGES_AHEAD
 from boatlift.runtime.host.progress import Progress
+from boatlift.runtime.host.tenure import MESSAGES_AHEAD
 
 LAST = "mine: stopped cleanly; took 1 new steps with 1,000 rows from sources; replayed 1 steps of processors"
 

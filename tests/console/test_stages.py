@@ -13,6 +13,7 @@ import boatlift as bl
 from boatlift.console.live import Live
 from boatlift.dataflow import Json, Plan
 from boatlift.runtime.host.host import Host
+from boatlift.runtime.host.options import RunOptions
 from boatlift.runtime.host.progress import Progress
 from support.hosts import Background, open_store
 from support.memory_engine import ROWS_A_STEP, World
@@ -61,7 +62,9 @@ def test_input_is_waited_for_though_messages_wait_for_the_end_of_their_epoch_or_
         return WAITS in told
 
     with shown(planned) as live:
-        host = Host(Uneven(planned, steps), open_store(tmp_path), available_now=False, watch=live.show)
+        host = Host(
+            Uneven(planned, steps), open_store(tmp_path), RunOptions(available_now=False, on_progress=live.show)
+        )
         running = Background(host.run)
         try:
             until(is_told)
@@ -82,7 +85,7 @@ def test_what_is_said_to_go_once_the_input_is_exhausted_is_executed(
             seen.append(progress)
             live.show(progress)
 
-        Host(Uneven(planned, steps), open_store(tmp_path), available_now=True, watch=watch).run()
+        Host(Uneven(planned, steps), open_store(tmp_path), RunOptions(available_now=True, on_progress=watch)).run()
     last_idle = max(n for n, progress in enumerate(seen) if progress.what == "idle")
     executed = sum(progress.what == "step" for progress in seen[last_idle:])
     to_go = seen[last_idle].behind
@@ -105,9 +108,11 @@ def test_a_restored_state_and_each_step_of_a_replay_are_told(
             raise KilledError
 
     with pytest.raises(KilledError):
-        Host(FlowEngine(world, planned), open_store(tmp_path), available_now=False, watch=die).run()
+        Host(FlowEngine(world, planned), open_store(tmp_path), RunOptions(available_now=False, on_progress=die)).run()
     with shown(planned, available_now=True) as live:
-        Host(FlowEngine(world, planned), open_store(tmp_path), available_now=True, watch=live.show).run()
+        Host(
+            FlowEngine(world, planned), open_store(tmp_path), RunOptions(available_now=True, on_progress=live.show)
+        ).run()
     told = capsys.readouterr()
     restoring = [line for line in told.err.splitlines() if "restoring" in line]
     assert restoring == (

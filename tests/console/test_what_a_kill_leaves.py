@@ -14,7 +14,7 @@ from boatlift.console.kept import show_kept
 from boatlift.console.shows import show_checkpoints, show_log, show_verification
 from boatlift.console.status import show_status
 from boatlift.dataflow import Plan
-from boatlift.runtime.host import host
+from boatlift.runtime.host import tenure
 from boatlift.storage.log import Log
 from support.hosts import open_store, run
 from support.memory_engine import World
@@ -26,7 +26,7 @@ ROWS = 7
 
 @pytest.fixture(autouse=True)
 def _collect_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "COLLECT_AFTER", 4)
+    monkeypatch.setattr(tenure, "COLLECT_AFTER", 4)
 
 
 def one_life(root: Path, world: World, planned: Plan, fate: Fate) -> bool:

@@ -13,8 +13,7 @@ import boatlift as bl
 from boatlift.dataflow import plan
 from boatlift.dataflow.advice import OF_DATAFLOW, OF_GROUPED, OF_STREAM
 from boatlift.dataflow.builder import Dataflow, Grouped, Stream
-
-ANY: Any = object()
+from support.any_connector import ANY
 
 
 def made() -> tuple[Dataflow, Stream, Grouped]:

@@ -7,8 +7,7 @@ import pytest
 import boatlift as bl
 from boatlift.dataflow import plan
 from boatlift.dataflow.builder import Dataflow
-
-ANY: Any = object()
+from support.any_connector import ANY
 
 
 def same(df: Any) -> Any:

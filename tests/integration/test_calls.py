@@ -17,7 +17,7 @@ import pytest
 
 import boatlift as bl
 from boatlift.console.explain import explanation_of
-from boatlift.runtime.host import host
+from boatlift.runtime.host import retries
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from support.dying import DiesError, dying_at
@@ -143,7 +143,7 @@ def test_nobody_asks_again_once_an_answer_is_durable(spark: SparkSession) -> Non
 def test_one_that_fails_alone_goes_on_from_the_recorded_answers(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host, "REST_SECONDS", 0.01)
+    monkeypatch.setattr(retries, "REST_SECONDS", 0.01)
     failed = Path("failed").absolute()
 
     def fails_once(k: str) -> str:

@@ -14,6 +14,7 @@ import pytest
 import boatlift as bl
 from boatlift.api.running import run_plan
 from boatlift.dataflow import plan
+from boatlift.runtime.host.options import RunOptions
 from boatlift.storage.local import LocalStore
 from support.crash_data import make_data
 
@@ -149,7 +150,7 @@ def test_after_any_failed_write_it_goes_on_to_the_same_bits(here: Path, spark: S
         store = FailingStore.open(here / "store", create=True)
         store.creates_left = writes
         try:
-            run_plan(plan(sums_flow()), store, spark, available_now=True)
+            run_plan(plan(sums_flow()), store, spark, RunOptions(available_now=True))
             break
         except bl.UnavailableError as error:
             if error.condition != "STORE_FAILED":
@@ -221,7 +222,7 @@ def test_clock_chance_and_generated_rows_replay(here: Path, spark: SparkSession)
     store = FailingStore.open(here / "store", create=True)
     store.creates_left = 6
     with pytest.raises(bl.UnavailableError):
-        run_plan(plan(flow()), store, spark, available_now=True)
+        run_plan(plan(flow()), store, spark, RunOptions(available_now=True))
     bl.run(flow(), store="store", available_now=True, spark=spark)
     read = spark.read.parquet(str(here / "rows"))
     assert read.count() == 200

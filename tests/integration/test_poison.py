@@ -15,7 +15,7 @@ import pytest
 
 import boatlift as bl
 from boatlift.console.app import app
-from boatlift.runtime.host import host
+from boatlift.runtime.host import retries
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from support.dying import DiesError, dying_at
@@ -40,7 +40,7 @@ rows.group_by("k").agg("sums", F.count("*").alias("n")).sink("out", bl.parquet("
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(host, "REST_SECONDS", 0.01)
+    monkeypatch.setattr(retries, "REST_SECONDS", 0.01)
     Path("rows").mkdir()
     add(range(6))
 

@@ -18,6 +18,7 @@ import boatlift as bl
 from boatlift.console.app import main
 from boatlift.dataflow import plan
 from boatlift.runtime.host.host import Host
+from boatlift.runtime.host.options import RunOptions
 from boatlift.spark.engine import SparkEngine
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
@@ -284,6 +285,8 @@ def test_the_host_refuses_what_it_was_not_made_for(here: Path, spark: SparkSessi
         plan(made)
     missing = bl.Dataflow("missing")
     missing.source("rows", bl.files("nowhere/*.csv", schema=SCHEMA)).sink("out", bl.parquet("out"))
-    host = Host(SparkEngine(spark, plan(missing)), LocalStore.open(here / "s", create=True), available_now=True)
+    host = Host(
+        SparkEngine(spark, plan(missing)), LocalStore.open(here / "s", create=True), RunOptions(available_now=True)
+    )
     with pytest.raises(bl.InvalidError, match=r"\[NO_INPUT\]"):
         host.run()

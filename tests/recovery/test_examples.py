@@ -1,4 +1,4 @@
-"""The examples of design.md section 4 and of seed 002, and the five shortcuts that look right and are wrong."""
+"""The examples of the design, section 4, and of the Falkirk Wheel paper, and the five shortcuts that look right and are wrong."""
 
 import itertools
 
@@ -279,7 +279,7 @@ class TestShortcuts:
 
 
 class TestNotificationFrontiers:
-    """Seed 002, section 3.5, Figure 5, put into epochs: only f_n sees that a notification may prove wrong."""
+    """Falkirk Wheel §3.5, Figure 5, put into epochs: only f_n sees that a notification may prove wrong."""
 
     def figure_5(self, r_notified):
         """`r` was told that nothing comes at time 0; `q`, which sent nothing then, restarts before it."""

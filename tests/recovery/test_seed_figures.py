@@ -1,4 +1,4 @@
-"""The examples of the seed text, run (seed 002, section 2.4, Figure 3) and those that stand beside it (seed 003)."""
+"""The examples of the papers, run (Falkirk Wheel §2.4, Figure 3; FLIP-76)."""
 
 import pytest
 
@@ -86,7 +86,7 @@ class TestFigure3:
 
 
 class TestMessagesInFlight:
-    """Seed 003: a checkpoint that keeps the messages on its way in lets their sender go on without them."""
+    """FLIP-76: a checkpoint that keeps the messages on its way in lets their sender go on without them."""
 
     GRAPH = RecoveryGraph(
         [Vertex("in", Kind.SOURCE), Vertex("far", Kind.STATEFUL), Vertex("near", Kind.STATEFUL)],

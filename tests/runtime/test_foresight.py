@@ -9,8 +9,7 @@ import boatlift as bl
 from boatlift.dataflow import Policy, plan
 from boatlift.runtime.graph import program_of
 from boatlift.runtime.inspect.failure_costs import costs_of, needless_policies
-
-ANY: Any = object()
+from support.any_connector import ANY
 
 
 def same(df: Any) -> Any:

@@ -13,6 +13,7 @@ import pytest
 
 from boatlift.errors import UnavailableError
 from boatlift.runtime.host.host import Host
+from boatlift.runtime.host.options import RunOptions
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.storage.local import LocalStore
@@ -47,7 +48,7 @@ def test_it_runs_on_until_it_is_stopped(tmp_path: Path) -> None:
         if progress.what == "commit" and progress.processor == "totals" and progress.time == 2:
             host.stop()
 
-    host = Host(MemoryEngine(world), open_store(tmp_path), available_now=False, watch=watch)
+    host = Host(MemoryEngine(world), open_store(tmp_path), RunOptions(available_now=False, on_progress=watch))
     host.run()
     world.check()
     check_store(tmp_path)

@@ -11,8 +11,10 @@ import pytest
 
 from boatlift.dataflow import Outcome
 from boatlift.errors import FencedError
-from boatlift.runtime.host import host
+from boatlift.runtime.host import tenure
 from boatlift.runtime.host.host import Host
+from boatlift.runtime.host.log import LogCalls
+from boatlift.runtime.host.options import RunOptions
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import LOG
 from boatlift.storage.records.codec import decode_group
@@ -42,7 +44,10 @@ class HeldStore(LocalStore):
 def test_a_run_that_no_durable_checkpoint_names_yet_is_not_collected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A manifest is held before it collects; a run is saved meanwhile, and its checkpoint held until it has collected."""
+    """A manifest is held before it collects.
+
+    A run is saved meanwhile, and its checkpoint held until it has collected.
+    """
     store = HeldStore.open(tmp_path, create=True, filesystem=Unsynced())
     collected = threading.Event()
 
@@ -59,15 +64,17 @@ def test_a_run_that_no_durable_checkpoint_names_yet_is_not_collected(
                 assert all(store.size(run.name) is not None for run in runs), "it was collected as garbage"
             super().kept(unit, runs)
 
-    class CollectingHost(Host):
-        def _manifest(self, garbage: Sequence[str]) -> None:
-            super()._manifest(garbage)
-            if store.go_on.is_set():  # not another one, which ends while the first is held
-                collected.set()
+    write_manifest = LogCalls._write_manifest
 
-    monkeypatch.setattr(host, "COLLECT_AFTER", 1)
+    def write_and_tell(self: LogCalls, garbage: Sequence[str]) -> None:
+        write_manifest(self, garbage)
+        if store.go_on.is_set():  # not another one, which ends while the first is held
+            collected.set()
+
+    monkeypatch.setattr(LogCalls, "_write_manifest", write_and_tell)
+    monkeypatch.setattr(tenure, "COLLECT_AFTER", 1)
     world = World()
-    CollectingHost(SavingEngine(world, every=1), store, available_now=True).run()
+    Host(SavingEngine(world, every=1), store, RunOptions(available_now=True)).run()
     assert collected.is_set()
     world.check()
     check_store(tmp_path)
@@ -100,11 +107,11 @@ def test_an_owner_held_before_its_first_step_harms_no_newer_one(tmp_path: Path) 
     staged, go_on = threading.Event(), threading.Event()
 
     class HeldEngine(MemoryEngine):
-        def commit(self, sink: str, time: int, content: Any) -> Outcome:
+        def commit(self, sink: str, time: int, payload: Any) -> Outcome:
             if (sink, time) == ("totals", 2):
                 staged.set()
                 assert go_on.wait(PATIENCE)
-            return super().commit(sink, time, content)
+            return super().commit(sink, time, payload)
 
     newer = Background(lambda: run(HeldEngine(world), open_store(tmp_path)))
     assert staged.wait(PATIENCE)

@@ -11,6 +11,7 @@ import pytest
 from boatlift.errors import FencedError
 from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.kept_runs import KeptRuns
+from boatlift.runtime.host.options import RunOptions
 from boatlift.runtime.host.progress import Progress
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
@@ -23,7 +24,10 @@ from support.waiting import until
 
 
 class Awaiting(MemoryEngine):
-    """Someone waits until what the source gave is stable: so garbage is collected whenever nothing moves, while states may be gone back to."""
+    """Someone waits until what the source gave is stable.
+
+    So garbage is collected whenever nothing moves, while states may be gone back to.
+    """
 
     def awaited(self) -> bool:
         return True
@@ -39,7 +43,7 @@ def run_until_idle(engine: MemoryEngine, store: LocalStore, before_stop: Any = l
             before_stop()
             running.stop()
 
-    running = Host(engine, store, available_now=False, watch=watch)
+    running = Host(engine, store, RunOptions(available_now=False, on_progress=watch))
     running.run()
 
 

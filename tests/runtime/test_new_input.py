@@ -1,4 +1,7 @@
-"""What a run says that it took: every step and row of the sources once, however many read it and however often it was replayed."""
+"""What a run says that it took.
+
+Every step and row of the sources once, however many read it and however often it was replayed.
+"""
 
 from __future__ import annotations
 
@@ -50,5 +53,6 @@ def test_what_is_replayed_is_not_new(tmp_path: Path) -> None:
     assert replayed
     assert {progress.newInputRows for progress in replayed} == {0}
     assert sum(progress.newInputRows for progress in second) == len(closed) < STEPS
-    # A step of the first life counts there, also if its record was not durable yet and the second life takes the step anew.
+    # A step of the first life counts there, also if its record was not durable yet and the second life takes the step
+    # anew.
     assert sum(progress.newInputRows for progress in first) <= STEPS

@@ -17,7 +17,7 @@ from support.memory_engine import MemoryEngine, World
 
 
 class HoldingStore(LocalStore):
-    """A store that takes no result of `sums` before its sink shows the step, unless the same group has what the sink waits for."""
+    """A store that refuses a result of `sums` before its sink shows the step, unless the sink waits for that group."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -36,9 +36,9 @@ def test_a_steps_input_is_durable_before_a_sink_shows_it_and_its_output_may_foll
     store = HoldingStore.open(tmp_path, create=True, filesystem=Unsynced())
 
     class LookingEngine(MemoryEngine):
-        def commit(self, sink: str, time: int, content: Any) -> Outcome:
+        def commit(self, sink: str, time: int, payload: Any) -> Outcome:
             assert time <= Log.open(open_store(tmp_path), "flow").history.last_closed("rows")
-            outcome = super().commit(sink, time, content)
+            outcome = super().commit(sink, time, payload)
             if sink == "totals":
                 store.shown.set()
             return outcome

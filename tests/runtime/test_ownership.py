@@ -1,4 +1,7 @@
-"""Owners come and go: an older one ends soon though it has nothing to do, a newer one says from which process it has taken over."""
+"""Owners come and go.
+
+An older one ends soon though it has nothing to do, a newer one says from which process it has taken over.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,9 @@ from pathlib import Path
 import pytest
 
 from boatlift.errors import BoatliftError
-from boatlift.runtime.host import host
+from boatlift.runtime.host import tenure
 from boatlift.runtime.host.host import Host
+from boatlift.runtime.host.options import RunOptions
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.inspect.processes import Life, life_of, this_process
 from boatlift.storage.log import Log, name_of
@@ -59,13 +63,12 @@ def test_an_idle_owner_ends_soon_after_another_process_has_taken_over(
     condition: str,
     said: str,
 ) -> None:
-    monkeypatch.setattr(host, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(tenure, "LOOK_SECONDS", 0.01)
     seen: list[str] = []
     idle = Host(
         MemoryEngine(World(rows=3)),
         open_store(tmp_path / "store"),
-        available_now=False,
-        watch=lambda p: seen.append(p.what),
+        RunOptions(on_progress=lambda p: seen.append(p.what)),
     )
     older = Background(idle.run)
     try:
@@ -85,7 +88,7 @@ def test_an_idle_owner_ends_soon_after_another_process_has_taken_over(
 def test_an_owner_that_is_the_newest_runs_on_however_often_it_looks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(tenure, "LOOK_SECONDS", 0.0)
     world = World(rows=60)
     run(MemoryEngine(world), open_store(tmp_path))
     world.check()
@@ -105,7 +108,8 @@ def test_a_newer_owner_says_from_which_process_it_has_taken_over_unless_that_sto
         run(RaisingEngine(world), open_store(tmp_path))
     (said,) = takeovers(tmp_path, world)
     assert re.fullmatch(
-        rf"taken over from process {os.getpid()} on {socket.gethostname()}, owner since [\d: -]+ UTC, which still lives: .*",
+        rf"taken over from process {os.getpid()} on {socket.gethostname()}, owner since [\d: -]+ UTC, which "
+        rf"still lives: .*",
         said,
     )
     assert takeovers(tmp_path, world) == []
@@ -146,6 +150,6 @@ def test_a_process_is_known_by_when_it_began() -> None:
 
 def test_objects_of_the_log_say_when_they_were_written(tmp_path: Path) -> None:
     engine = MemoryEngine(World(rows=3))
-    Host(engine, open_store(tmp_path), available_now=True, clock=lambda: 1_700_000_000_000).run()
+    Host(engine, open_store(tmp_path), RunOptions(available_now=True), clock=lambda: 1_700_000_000_000).run()
     log = Log.open(open_store(tmp_path), None)
     assert {group.header.at for group in log.groups()} == {1_700_000_000_000} == {log.written_at}

@@ -11,7 +11,7 @@ import pytest
 from boatlift.dataflow import Outcome
 from boatlift.errors import DataError, UnavailableError
 from boatlift.runtime.engine import StepResult
-from boatlift.runtime.host import host
+from boatlift.runtime.host import retries
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.machine.instructions import Execute
 from support.hosts import check_store, open_store, run
@@ -20,7 +20,7 @@ from support.memory_engine import MemoryEngine, World
 
 @pytest.fixture(autouse=True)
 def _no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "REST_SECONDS", 0.001)
+    monkeypatch.setattr(retries, "REST_SECONDS", 0.001)
 
 
 class Fails(MemoryEngine):
@@ -30,12 +30,12 @@ class Fails(MemoryEngine):
         super().__init__(world)
         self.unit, self.left = unit, dict(times)
 
-    def run(self, order: Execute, cursor: Any = None) -> tuple[StepResult, ...]:
+    def run(self, order: Execute) -> tuple[StepResult, ...]:
         for take in order.takes:
             if order.processor == self.unit and self.left.get(take.time, 0):
                 self.left[take.time] -= 1
                 raise UnavailableError("STEP_FAILED", f"step {take.time} of {order.processor}: the executor is gone")
-        return super().run(order, cursor)
+        return super().run(order)
 
 
 @pytest.mark.parametrize("unit", ["clean", "sums"])
@@ -68,7 +68,7 @@ def test_who_fails_for_ever_stops_the_dataflow_which_goes_on_from_there(
         pytest.raises(UnavailableError, match=r"step 4 of sums: the executor is gone"),
     ):
         run(Fails(world, "sums", {4: 1000}), open_store(tmp_path))
-    assert caplog.text.count("is tried again in") == host.RETRIES
+    assert caplog.text.count("is tried again in") == retries.RETRIES
     assert len(world.held["totals"]) <= 4
     run(MemoryEngine(world), open_store(tmp_path))
     world.check()
@@ -81,7 +81,7 @@ def test_what_trying_again_cannot_mend_stops_it_at_once(tmp_path: Path) -> None:
     class Changed(MemoryEngine):
         tried = 0
 
-        def run(self, order: Execute, cursor: Any = None) -> tuple[StepResult, ...]:
+        def run(self, order: Execute) -> tuple[StepResult, ...]:
             self.tried += 1
             raise DataError("INPUT_CHANGED", "the file is another one")
 
@@ -96,14 +96,14 @@ class Loses(MemoryEngine):
 
     lost = False
 
-    def run(self, order: Execute, cursor: Any = None) -> tuple[StepResult, ...]:
+    def run(self, order: Execute) -> tuple[StepResult, ...]:
         if order.processor == "sums" and not self.lost:
             self.lost = True
             (message,) = order.takes[0].inputs
-            for named in message.content["runs"]:
+            for named in message.payload["runs"]:
                 (self._scratch / Path(named["name"]).name).unlink()
         try:
-            return super().run(order, cursor)
+            return super().run(order)
         except FileNotFoundError as error:
             raise UnavailableError("STORE_FAILED", str(error)) from error
 
@@ -125,11 +125,11 @@ class SinkFails(MemoryEngine):
         super().__init__(world)
         self.sink, self.after, self.left, self.condition = sink, after, times, condition
 
-    def commit(self, sink: str, time: int, content: Any) -> Outcome:
+    def commit(self, sink: str, time: int, payload: Any) -> Outcome:
         fails = sink == self.sink and time >= 3 and self.left > 0
         self.left -= fails
         if not fails or self.after:
-            outcome = super().commit(sink, time, content)
+            outcome = super().commit(sink, time, payload)
         if fails:
             raise UnavailableError(self.condition, f"{sink} does not answer")
         return outcome

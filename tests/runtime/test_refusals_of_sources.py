@@ -9,6 +9,7 @@ import pytest
 from boatlift.dataflow import Json
 from boatlift.errors import DataError, FencedError
 from boatlift.runtime.host.host import Host
+from boatlift.runtime.host.options import RunOptions
 from boatlift.storage.log import Log
 from support.hosts import check_store, open_store, run, silent
 from support.memory_engine import ROWS_A_STEP, MemoryEngine, World
@@ -30,7 +31,7 @@ def test_what_came_before_it_is_delivered_and_then_it_is_named(tmp_path: Path, a
     world = World(rows=20)
     store = open_store(tmp_path)
     with pytest.raises(DataError, match="INPUT_EMPTY"):
-        Host(BadFile(world), store, available_now=available_now, watch=silent).run()
+        Host(BadFile(world), store, RunOptions(available_now=available_now, on_progress=silent)).run()
     assert len(world.held["totals"]) == 4
     check_store(tmp_path)
     for _ in range(2):
@@ -47,7 +48,7 @@ def test_also_when_a_crash_came_between(tmp_path: Path) -> None:
     store = open_store(tmp_path)
 
     class Dies(BadFile):
-        def run(self, order, cursor=None):  # type: ignore[no-untyped-def]
+        def run(self, order):  # type: ignore[no-untyped-def]
             raise ZeroDivisionError("of the engine")
 
     with pytest.raises(ZeroDivisionError):

@@ -17,7 +17,10 @@ def test_the_outside_catches(name):
 
 
 def test_notification_frontiers_are_what_saves_consistency():
-    """The control of the mutant without them: with what was delivered known exactly, but with them, nothing goes wrong."""
+    """The control of the mutant without them.
+
+    With what was delivered known exactly, but with them, nothing goes wrong.
+    """
     seeds = [*range(60), FOUND["notified"]]
     with EXACT.at_work():
         assert not any(map(caught, seeds))

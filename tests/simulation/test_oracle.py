@@ -1,4 +1,4 @@
-"""The oracle notices what is missing or twice at a sink behind a merge, where the last messages may be unknown to it."""
+"""The oracle notices a lost or doubled message behind a merge, where it may not know the last messages."""
 
 import pytest
 

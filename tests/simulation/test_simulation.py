@@ -5,8 +5,10 @@ from collections import Counter
 import pytest
 
 from boatlift.dataflow import Batch, Eager, Ephemeral, History, Lazy
+from boatlift.runtime.machine.events import ProbeFailed, RowsProbed, TimerFired
+from boatlift.runtime.machine.instructions import ProbeRows, SetTimer
+from boatlift.simulation.driver import machine_of
 from boatlift.simulation.faults import FaultKind
-from boatlift.simulation.host import machine_of
 from boatlift.simulation.recipes import Role, random_recipe
 from boatlift.simulation.simulation import Simulation, simulate
 
@@ -84,6 +86,28 @@ def test_the_seeds_prepare_several_steps_and_hear_late_answers():
     assert late > 10
 
 
+def test_the_seeds_set_timers_and_probe_rows_and_answer_late_and_twice():
+    timers = probes = ended = failed = twice = late = 0
+    for seed in range(200):
+        simulation = Simulation(seed)
+        batches = [part for part in simulation.recipe.parts.values() if part.role is Role.BATCH]
+        if not any(part.durability.policy.seconds or part.durability.policy.when for part in batches):
+            continue
+        simulation.run()
+        driver = simulation.driver
+        told = [order for orders in driver.told for order in orders]
+        heard = [event for event in driver.heard if isinstance(event, TimerFired | RowsProbed | ProbeFailed)]
+        timers += any(isinstance(order, SetTimer) for order in told)
+        probes += any(isinstance(order, ProbeRows) for order in told)
+        ended += any(isinstance(event, TimerFired) for event in heard)
+        failed += any(isinstance(event, ProbeFailed) for event in heard)
+        answered = [(type(event), event.processor, event.incarnation) for event in heard]
+        repeated = Counter(repr(event) for event in heard if isinstance(event, TimerFired | RowsProbed))
+        twice += any(count > 1 for count in repeated.values())
+        late += any(incarnation < driver.machine.processors[name].incarnation for _, name, incarnation in answered)
+    assert min(timers, probes, ended, failed, twice, late) >= 3, (timers, probes, ended, failed, twice, late)
+
+
 def test_recipes_make_a_fresh_program_each_time():
     import random
 
@@ -95,20 +119,20 @@ def test_recipes_make_a_fresh_program_each_time():
 def test_recorded_events_make_the_machine_again(seed):
     simulation = Simulation(seed)
     simulation.run()
-    host = simulation.host
-    machine = machine_of(host.facts, host.held, host.settings)
-    told = [machine.start(), *(machine.handle(event) for event in host.heard)]
+    driver = simulation.driver
+    machine = machine_of(driver.facts, driver.held, driver.settings)
+    told = [machine.start(), *(machine.handle(event) for event in driver.heard)]
     assert machine.finished
-    assert told == host.told
-    for name, p in host.machine.processors.items():
+    assert told == driver.told
+    for name, p in driver.machine.processors.items():
         again = machine.processors[name]
         assert (again.done, again.incarnation, again.state, again.sent) == (p.done, p.incarnation, p.state, p.sent)
-    assert str(machine.transitions) == str(host.machine.transitions)
+    assert str(machine.transitions) == str(driver.machine.transitions)
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_what_the_machine_takes_for_durable_is_what_the_log_says(seed):
     simulation = Simulation(seed)
     simulation.run()
-    taken, said = simulation.host.machine.durable.standing, simulation.host.history.standing
+    taken, said = simulation.driver.machine.durable.records, simulation.driver.history.standing
     assert set(map(repr, taken.facts())) == set(map(repr, said.facts()))

@@ -10,6 +10,7 @@ from typing import Any
 from boatlift.dataflow import Outcome
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.host.host import Host
+from boatlift.runtime.host.options import RunOptions
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.machine.instructions import Execute
 from boatlift.storage.local import LocalStore
@@ -29,7 +30,7 @@ def silent(progress: Progress) -> None:
 def run(
     engine: MemoryEngine, store: Store, watch: Callable[[Progress], None] = silent, *, accept_released: bool = False
 ) -> None:
-    Host(engine, store, available_now=True, accept_released=accept_released, watch=watch).run()
+    Host(engine, store, RunOptions(available_now=True, accept_released=accept_released, on_progress=watch)).run()
 
 
 def open_store(root: Path) -> LocalStore:
@@ -55,12 +56,12 @@ class RaisingEngine(MemoryEngine):
         self._before = before
         self._committed = threading.Event()
 
-    def run(self, order: Execute, cursor: Any = None) -> tuple[StepResult, ...]:
+    def run(self, order: Execute) -> tuple[StepResult, ...]:
         if order.processor == "sums":
             assert self._committed.wait(PATIENCE)
             self._before()
             raise ZeroDivisionError("of the engine")
-        return super().run(order, cursor)
+        return super().run(order)
 
     def commit(self, sink: str, time: int, content: Any) -> Outcome:
         outcome = super().commit(sink, time, content)

@@ -27,6 +27,10 @@ def chain(durability=None, *, kind=Kind.STATEFUL, deterministic=True):
     return Program(graph, {"p": durability or Durability(Lazy(every=2))})
 
 
+def clock_of(payload):
+    return payload.get("clock") if isinstance(payload, dict) else None
+
+
 class Driver:
     """Carries instructions out in order, as they come: every answer at once, unless it is held back.
 
@@ -56,7 +60,9 @@ class Driver:
         self.given, self.later, self.kept = [], [], []
         self.epochs, self.slow, self.durable = epochs, set(slow), durable
         self.placed = []
-        self.machine = StateMachine(program, standing or LiveRecords(), held or {}, checked=True, **options)
+        self.machine = StateMachine(
+            program, standing or LiveRecords(), held or {}, checked=True, clock_of=clock_of, **options
+        )
         self.take(self.machine.start())
 
     def take(self, instructions):
@@ -104,9 +110,9 @@ class Driver:
         state = order.state
         for take in order.takes:
             chosen = take.outcome if take.outcome is not None else (None if p.vertex.deterministic else outcome)
-            content = (*(m.content if isinstance(m.content, tuple) else m.time for m in take.inputs), take.time, state)
+            payload = (*(m.payload if isinstance(m.payload, tuple) else m.time for m in take.inputs), take.time, state)
             sends = sent or {edge.name: f"{order.processor}@{take.time}" for edge in p.outputs}
-            state = hashlib.md5(repr(content).encode()).hexdigest()[:8]
+            state = hashlib.md5(repr(payload).encode()).hexdigest()[:8]
             self.hear(events.StepDone(order.processor, order.incarnation, take.time, chosen, sends, state, digest))
 
     def of(self, kind):

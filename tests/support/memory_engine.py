@@ -27,6 +27,7 @@ from boatlift.runtime.machine.instructions import Execute, Prepare, StepInput
 from boatlift.spark.jobs.scratch_files import ScratchFiles
 from boatlift.storage.records.payloads import contents_with, runs_of
 from boatlift.storage.records.records import RunRef
+from support.any_connector import ANY
 from support.facts import run_of
 
 ROWS_A_STEP = 3
@@ -43,11 +44,10 @@ PROGRAM: dict[str, Any] = {
 
 def make_plan(*, every: int = 2) -> Plan:
     """A transform with a sink of its own, and keyed state behind it."""
-    opaque: Any = object()
     flow = bl.Dataflow("flow")
-    clean = flow.source("rows", opaque).transform("clean", opaque)
-    clean.sink("all", opaque)
-    clean.group_by("k").agg("sums", opaque, policy=bl.Lazy(every=every)).sink("totals", opaque)
+    clean = flow.source("rows", ANY).transform("clean", ANY)
+    clean.sink("all", ANY)
+    clean.group_by("k").agg("sums", ANY, policy=bl.Lazy(every=every)).sink("totals", ANY)
     return plan(flow)
 
 
@@ -179,7 +179,7 @@ class MemoryEngine:
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
-    def run(self, order: Execute, cursor: Any = None) -> tuple[StepResult, ...]:
+    def run(self, order: Execute) -> tuple[StepResult, ...]:
         results: list[StepResult] = []
         for take in order.takes:
             results.append(self._step(order.processor, take, results[-1].state if results else order.state))
@@ -189,12 +189,12 @@ class MemoryEngine:
         self.calls.append(("run", unit, take.time))
         (message,) = take.inputs
         if unit == "clean":
-            given = message.content
+            given = message.payload
             made = {**given["position"], "clock": given["clock"], "seed": given["seed"]}
             digest = step_of("clean", made)
         else:
-            made = self._read(message.content)
-            digest = mix(take.time, message.content["digest"], "" if state is None else self._read(state))
+            made = self._read(message.payload)
+            digest = mix(take.time, message.payload["digest"], "" if state is None else self._read(state))
             state = contents_with([self._write(unit, take.time, digest, modulus=1)])
         parts = self.plan.units[unit]
         receivers = [sink.name for sink in parts.sinks] + [u.name for u in self.plan.units.values() if unit in u.roots]
@@ -218,7 +218,8 @@ class MemoryEngine:
                 raise DivergedError("DIVERGED", f"{sink} holds another step {time}")
             return Outcome.DROPPED
 
-    # -- runs: one file each, of JSON -----------------------------------------------------------------------------------
+    # -- runs: one file each, of JSON
+    # -----------------------------------------------------------------------------------
 
     def _write(self, unit: str, time: int, value: Any, *, modulus: int = 0) -> RunRef:
         name = f"{self._token:012d}-{unit}-{time:06d}-{uuid.uuid4().hex}"

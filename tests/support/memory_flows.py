@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import boatlift as bl
-from boatlift.dataflow import KeptInStore, Outcome, Plan, plan
+from boatlift.dataflow import Outcome, Plan, SourceCapabilities, StoreBacked, plan
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.graph import edge_name
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.storage.records.payloads import contents_with, runs_of
+from support.any_connector import ANY
 from support.memory_engine import MemoryEngine, World, mix
 
-ANY: Any = SimpleNamespace()
-"""A connector, or a function of the program: the engine in memory calls none."""
 
-
-class Forgets(KeptInStore):
+class Forgets(StoreBacked):
     """A source that keeps no rows, as `bl.push(…, ack="stable")`."""
 
     answers_when_stable = True
+
+    @property
+    def capabilities(self) -> SourceCapabilities:
+        return SourceCapabilities(store_backed=self)
 
 
 def stateless() -> Plan:
@@ -153,7 +154,7 @@ class FlowEngine(MemoryEngine):
         return 1 + (takes[0].number + len(unit)) % len(takes)
 
     def _step(self, unit: str, take: StepInput, state: Any) -> StepResult:
-        taken = [(message.edge, message.time, self._what_came(message.content)) for message in take.inputs]
+        taken = [(message.edge, message.time, self._what_came(message.payload)) for message in take.inputs]
         digest = mix(unit, taken, "" if state is None else self._read(state))
         parts = self.plan.units[unit]
         keeps = parts.aggregate is not None or parts.lookup is not None

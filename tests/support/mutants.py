@@ -17,8 +17,8 @@ from boatlift.errors import DataError, InternalError
 from boatlift.recovery import Every, Kind, Monitor, incremental, knowledge, solver
 from boatlift.recovery.knowledge import Knowledge
 from boatlift.recovery.solver import Solving, Values
-from boatlift.runtime.machine import StateMachine, keeping, recover
-from boatlift.runtime.machine.durable import DurableFacts
+from boatlift.runtime.machine import StateMachine, recover, step_facts
+from boatlift.runtime.machine.durable_facts import DurableFacts
 from boatlift.runtime.machine.events import EpochClosed
 from boatlift.runtime.machine.instructions import CommitSink
 from boatlift.runtime.machine.kinds.arrival import ArrivalOrdered
@@ -55,7 +55,8 @@ class Mutant:
             yield
 
 
-# -- constraints left out -------------------------------------------------------------------------------------------------
+# -- constraints left out
+# -------------------------------------------------------------------------------------------------
 
 _recovered = Monitor.recovered
 _settled = Monitor.settled
@@ -64,7 +65,7 @@ _upcoming = Structured.upcoming
 _upcoming_in_order = ArrivalOrdered.upcoming
 _collectable = Monitor.collectable
 _create = Disk.create
-_facts_of = keeping.facts_of
+_facts_of = step_facts.facts_of
 _take_back = recover._take_back
 _drop_back = Processor.drop_back
 _call_off = Processor.call_off
@@ -96,7 +97,10 @@ def _allowed(
 
 
 _delivered: dict[str, dict[str, set[Any]]] = {}
-"""Processor to edge to the times at which something was delivered: of this life or another, which is too much at worst."""
+"""Processor to edge to the times at which something was delivered.
+
+Of this life or another, which is too much at worst.
+"""
 
 _take = Structured.take
 _made = Simulation.__init__
@@ -116,7 +120,10 @@ def _taken(self: Any, step: Any) -> None:
 def _allowed_if_delivered(
     self: Any, p: str, within: Any, within_n: Any, inputs: Any, inputs_n: Any, *, notified: bool
 ) -> Values:
-    """As `Solving.allowed`, with M̄ no larger than what was delivered: what keeps a processor from more is that it was *told*."""
+    """As `Solving.allowed`, with M̄ no larger than what was delivered.
+
+    What keeps a processor from more is that it was *told*.
+    """
     known = self.knowledge[p]
     domain = known.vertex.domain
     f_n = within_n & within & (inputs_n if notified else all_times(domain))
@@ -160,7 +167,8 @@ def _told(*, notified: bool) -> dict[tuple[Any, str], Any]:
     }
 
 
-# -- the shortcuts of the design, section 4 --------------------------------------------------------------------------------
+# -- the shortcuts of the design, section 4
+# --------------------------------------------------------------------------------
 
 
 def _widen(
@@ -219,7 +227,8 @@ def _needless_beyond_completed(self: Any, edge: str) -> Any:
     return ends.projection.within(self.collectable(ends.target))
 
 
-# -- what is done too early, or not at all ---------------------------------------------------------------------------------
+# -- what is done too early, or not at all
+# ---------------------------------------------------------------------------------
 
 
 def _one_more(frontier: Any) -> Any:
@@ -245,8 +254,8 @@ def _added_at_once(self: Any, _processor: str, facts: Any) -> None:
 
 
 def _kept_in_any_order(self: Any, number: int) -> None:
-    self._next += (fact for each in self._keeping if each.number == number for fact in each.facts)
-    self._keeping = [each for each in self._keeping if each.number != number]
+    self._next += (fact for each in self._waiting if each.number == number for fact in each.facts)
+    self._waiting = [each for each in self._waiting if each.number != number]
 
 
 def _cut_not_written(self: Any, plan: Any) -> None:
@@ -261,7 +270,7 @@ def _cut_but_under_way(self: Any, plan: Any) -> None:
 
 
 def _held_as_before(self: Any, sink: Any) -> None:
-    self._given.append(CommitSink(sink.name, sink.incarnation, sink.placing, tuple(sink.staged.items())))
+    self._outbox.append(CommitSink(sink.name, sink.incarnation, sink.placing, tuple(sink.staged.items())))
 
 
 def _every_life(self: Any, name: str, _life: int) -> Any:
@@ -385,16 +394,18 @@ MUTANTS: dict[str, Mutant] = {
     "unsynced": Mutant("what is said to be durable is not synced", {(Disk, "create"): _create_unsynced}),
     "unkept": Mutant("facts name what is not durable", {(DurableFacts, "add"): _added_at_once}),
     "kept-order": Mutant(
-        "what was taken is written down before what was taken before", {(DurableFacts, "kept"): _kept_in_any_order}
+        "what was taken is written down before what was taken before", {(DurableFacts, "persisted"): _kept_in_any_order}
     ),
     "cut": Mutant("a recovery is not written down", {(DurableFacts, "cut"): _cut_not_written}),
     "under-way": Mutant(
         "what was under way at a recovery is taken for true", {(DurableFacts, "cut"): _cut_but_under_way}
     ),
-    "unsure": Mutant("a sink that did not answer is handed the same again", {(StateMachine, "_ask"): _held_as_before}),
-    "lives": Mutant("answers to an earlier incarnation count", {(StateMachine, "_living"): _every_life}),
+    "unsure": Mutant(
+        "a sink that did not answer is handed the same again", {(StateMachine, "_reopen"): _held_as_before}
+    ),
+    "lives": Mutant("answers to an earlier incarnation count", {(StateMachine, "_current"): _every_life}),
     "choices-first": Mutant(
-        "an unrecorded outcome is durable before its messages", {(keeping, "facts_of"): _choices_first}
+        "an unrecorded outcome is durable before its messages", {(step_facts, "facts_of"): _choices_first}
     ),
     "survivors-known": Mutant(
         "what survivors have in the log beyond their fixed frontier is cut, and counts as there",
@@ -419,7 +430,7 @@ MUTANTS: dict[str, Mutant] = {
         {(knowledge, "Prefixes"): lambda order, _: Every(frontier_of(order.domain), all_times(order.domain))},
     ),
     "lives-of-runs": Mutant(
-        "a run of an earlier incarnation counts", {(StateMachine, "_ran"): _of_this_life(StateMachine._ran)}
+        "a run of an earlier incarnation counts", {(StateMachine, "_executed"): _of_this_life(StateMachine._executed)}
     ),
     "lives-of-sources": Mutant(
         "what a source closed in an earlier incarnation counts",

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["ROOT", "TEXT", "Block", "block_of_file", "blocks"]
+__all__ = ["ROOT", "TEXT", "Block", "anchors_of", "block_of_file", "blocks", "links_of"]
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -18,7 +18,7 @@ class Block:
 
     Attributes:
         section: The heading that it stands under.
-        language: The word after its fence.
+        language: The word after its fence; empty for a block of commands to be typed one by one.
         line: README's line that its text begins at.
         text: The code of the block.
     """
@@ -57,3 +57,16 @@ def block_of_file(name: str) -> Block:
     """Return the block that README gives as a whole file: its first line is the file's name."""
     (block,) = [block for block in blocks(language="python") if re.match(rf"# {re.escape(name)}\n", block.text)]
     return block
+
+
+def links_of(page: Path) -> list[tuple[Path, str]]:
+    """Return the links of a page of Markdown to files of the repository: each with its anchor, empty if it has none."""
+    links = re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    paths = [link.partition("#")[::2] for link in links if "://" not in link]
+    return [((page.parent / path).resolve() if path else page, anchor) for path, anchor in paths]
+
+
+def anchors_of(page: Path) -> set[str]:
+    """Return the anchors that GitHub gives to the headings of a page of Markdown."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}

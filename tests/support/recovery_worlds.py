@@ -1,4 +1,4 @@
-"""Random recovery problems in the epoch domain, and a plain checker written from the formulas of design.md, section 4.
+"""Random recovery problems in the epoch domain, and a plain checker written from the formulas of the design, section 4.
 
 The checker knows nothing of `boatlift.recovery` but its words: everything here is a dict of ints, -1 for the empty frontier.
 """

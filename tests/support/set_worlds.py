@@ -1,6 +1,6 @@
 """Recovery problems over several time domains, and a plain checker that knows only sets of times.
 
-The checker is written from the formulas of design.md, section 4. It uses of `boatlift.times` only which of two times comes
+The checker is written from the formulas of the design, section 4. It uses of `boatlift.times` only which of two times comes
 first, and which time a message has; φ, D̄ and all the rest it finds by trying every time there is.
 """
 

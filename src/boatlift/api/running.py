@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from boatlift.dataflow import Dataflow, Plan, plan
 from boatlift.runtime.host.host import Host
+from boatlift.runtime.host.options import RunOptions
 from boatlift.runtime.host.progress import Progress
 from boatlift.spark.engine import SparkEngine
 from boatlift.spark.session.jvm import told_of_jvm
@@ -22,9 +23,7 @@ from boatlift.storage.store import Store
 
 __all__ = ["Running", "run", "run_plan", "start"]
 
-
-def _silent(progress: Progress) -> None:
-    """Watches nothing."""
+_DEFAULTS = RunOptions()
 
 
 def run(
@@ -35,9 +34,9 @@ def run(
     accept_released: bool = False,
     skip: Collection[tuple[str, int]] = (),
     spark: SparkSession | None = None,
-    on_progress: Callable[[Progress], None] = _silent,
+    on_progress: Callable[[Progress], None] = _DEFAULTS.on_progress,
 ) -> None:
-    """Runs a dataflow until it is stopped, from where the store says it was.
+    """Run a dataflow until it is stopped, from where the store says it was.
 
     Ctrl-C and SIGTERM stop it cleanly: the steps that run are finished and everything is checkpointed. A second Ctrl-C
     stops it at once; that costs a replay and loses nothing.
@@ -46,48 +45,30 @@ def run(
         flow: The dataflow.
         store: A folder, made if absent, that every executor sees; or a store.
         available_now: Stop when every source has nothing new.
-        accept_released: Let stand what sinks hold of a step that a replay now gives differently (`[DIVERGED]`), and put it on the record;
-            what follows is computed from what the replay gave.
-        skip: Steps that fail whenever they are tried, each with its processor, as `("clean", 7)`: they give nothing, and that is put on
-            the record. `boatlift look` shows what such a step takes.
-        spark: The session; the active one, or a new local one, if not given.
+        accept_released: Let stand what sinks hold of a step that a replay now computes differently (`[DIVERGED]`), and
+            put that on the record; later steps are computed from the replay.
+        skip: Steps that fail whenever they are tried, each with its processor, as `("clean", 7)`: they yield nothing,
+            and that is put on the record. `boatlift look` shows the rows that such a step takes.
+        spark: The session; if not given, the active one, or a new local one.
         on_progress: Called for each step, commit and checkpoint.
 
     Raises:
-        BoatliftError: What stopped it. The same call goes on from there.
+        BoatliftError: The cause of the end. The same call goes on from there.
     """
     spark = spark or _session_of(flow)
-    opened = LocalStore.open(Path(store), create=True) if isinstance(store, str | Path) else store
-    run_plan(
-        plan(flow),
-        opened,
-        spark,
-        available_now=available_now,
-        accept_released=accept_released,
-        skip=skip,
-        on_progress=on_progress,
-    )
+    run_plan(plan(flow), _opened(store), spark, RunOptions(available_now, accept_released, skip, on_progress))
 
 
-def run_plan(
-    planned: Plan,
-    store: Store,
-    spark: SparkSession,
-    *,
-    available_now: bool = False,
-    accept_released: bool = False,
-    skip: Collection[tuple[str, int]] = (),
-    on_progress: Callable[[Progress], None] = _silent,
-) -> None:
-    """Runs a dataflow that is divided into units already; as `run`."""
+def run_plan(planned: Plan, store: Store, spark: SparkSession, options: RunOptions = _DEFAULTS) -> None:
+    """Run a dataflow that is divided into units already; as `run`."""
     with told_of_jvm():
-        host = _host(planned, store, available_now, accept_released, skip, spark, on_progress)
+        host = _host(planned, store, spark, options)
         with _stopped_by_signals(host):
             host.run()
 
 
 class Running:
-    """A dataflow that runs in the background of a notebook; `start` gives one."""
+    """A dataflow that runs in the background of a notebook, as `start` returns it."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -104,19 +85,22 @@ class Running:
 
     @property
     def is_active(self) -> bool:
-        """Whether it still runs."""
+        """Return whether the dataflow still runs."""
         return self._thread.is_alive()
 
     def stop(self) -> None:
-        """Stops it cleanly and waits; raises what stopped it, if something else did."""
+        """Stop the dataflow cleanly, and wait for its end; raise the error that ended it, if one did."""
         self._host.stop()
         self.wait()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Waits until it has ended, at most so many seconds; raises what stopped it.
+        """Wait for the end of the dataflow; raise the error that ended it, if one did.
+
+        Args:
+            timeout: The longest wait, in seconds.
 
         Returns:
-            Whether it has ended.
+            Whether the dataflow has ended.
         """
         self._thread.join(timeout)
         if not self._thread.is_alive() and self._error is not None:
@@ -132,37 +116,30 @@ def start(
     accept_released: bool = False,
     skip: Collection[tuple[str, int]] = (),
     spark: SparkSession | None = None,
-    on_progress: Callable[[Progress], None] = _silent,
+    on_progress: Callable[[Progress], None] = _DEFAULTS.on_progress,
 ) -> Running:
-    """Runs a dataflow in the background; arguments as for `run`."""
+    """Run a dataflow in the background; arguments as for `run`."""
     spark = spark or _session_of(flow)
-    opened = LocalStore.open(Path(store), create=True) if isinstance(store, str | Path) else store
+    options = RunOptions(available_now, accept_released, skip, on_progress)
     with told_of_jvm():
-        host = _host(plan(flow), opened, available_now, accept_released, skip, spark, on_progress)
-    return Running(host)
+        return Running(_host(plan(flow), _opened(store), spark, options))
+
+
+def _opened(store: str | Path | Store) -> Store:
+    return LocalStore.open(Path(store), create=True) if isinstance(store, str | Path) else store
 
 
 def _session_of(flow: Dataflow) -> SparkSession:
-    with told_of_jvm():  # the one of before may be gone
+    with told_of_jvm():  # the JVM of an earlier session may be gone
         return SparkSession.getActiveSession() or session(app_name=flow.name)
 
 
-def _host(
-    planned: Plan,
-    store: Store,
-    available_now: bool,
-    accept_released: bool,
-    skip: Collection[tuple[str, int]],
-    spark: SparkSession,
-    on_progress: Callable[[Progress], None],
-) -> Host:
+def _host(planned: Plan, store: Store, spark: SparkSession, options: RunOptions) -> Host:
     check_session(spark)
-    on_progress(Progress("compile", planned.dataflow, -1))
+    options.on_progress(Progress("compile", planned.dataflow, -1))
     engine = SparkEngine(spark, planned)
-    on_progress(Progress("recover", planned.dataflow, -1))
-    return Host(
-        engine, store, available_now=available_now, accept_released=accept_released, skip=skip, watch=on_progress
-    )
+    options.on_progress(Progress("recover", planned.dataflow, -1))
+    return Host(engine, store, options)
 
 
 @contextmanager

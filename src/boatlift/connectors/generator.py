@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from boatlift.dataflow.contracts import Delivery, Json
+from boatlift.dataflow.contracts import Delivery, Json, SourceCapabilities
 from boatlift.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -60,6 +60,11 @@ class GeneratorSource:
             "LATERAL VIEW OUTER explode(sequence(start, last)) AS id)"
         )
 
+    @property
+    def capabilities(self) -> SourceCapabilities:
+        """Rows can be computed again, all of them, too."""
+        return SourceCapabilities(rescannable=self, names_input=self)
+
     def describe(self) -> Json:
         """Tells kind and columns."""
         return {"kind": "generator", "columns": dict(self._columns)}
@@ -110,7 +115,7 @@ class GeneratorSource:
     def verify_everything(self, cursor: Json) -> None:
         """Has nothing to prove."""
 
-    def weigh(self, position: Json) -> int:
+    def size_bytes(self, position: Json) -> int:
         """Guesses some bytes a row."""
         return (int(position["end"]) - int(position["start"])) * _ROW_BYTES
 
@@ -118,7 +123,7 @@ class GeneratorSource:
         """Return the numbers of a position's rows."""
         return f"rows {position['start']} to {int(position['end']) - 1}"
 
-    def explain_failure(self, position: Json, text: str) -> Exception | None:
+    def diagnose(self, position: Json, text: str) -> Exception | None:
         """Explains nothing: there is no outside that could fail."""
 
     def acknowledge(self, position: Json) -> None:

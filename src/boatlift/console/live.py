@@ -13,8 +13,8 @@ from rich.table import Table
 
 from boatlift.console.stages import Stages
 from boatlift.dataflow import Dataflow
-from boatlift.runtime.host.host import MESSAGES_AHEAD
 from boatlift.runtime.host.progress import Progress
+from boatlift.runtime.host.tenure import MESSAGES_AHEAD
 
 __all__ = ["Live"]
 

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from boatlift.dataflow import Dataflow, KeptInStore, Plan, plan
+from boatlift.dataflow import Dataflow, Plan, plan
 from boatlift.errors import DataError, InvalidError
 from boatlift.storage.input_log import InputLog
 from boatlift.storage.local import LocalStore
@@ -58,8 +58,8 @@ def show_rows(
         if planned.forgets(name):
             raise DataError("INPUT_MISSING", f"nobody keeps what is pushed to {name}, which answers once it is stable")
         source, position = planned.sources[name].source, fact.outcome["position"]
-        if isinstance(source, KeptInStore):
-            source.attach(InputLog(opened, log.store_id, name))
+        if (backed := source.capabilities.store_backed) is not None:
+            backed.attach(InputLog(opened, log.store_id, name))
         source.verify(position)
         frame = source.load(begin(), position)
         if as_json:

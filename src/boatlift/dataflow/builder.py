@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from boatlift.dataflow.advice import OF_DATAFLOW, OF_GROUPED, OF_STREAM, advise, column_advice
-from boatlift.dataflow.contracts import Sink, Source
+from boatlift.dataflow.contracts import Pushable, Receipt, Sink, Source
 from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Lazy
 from boatlift.dataflow.processors import (
     Aggregate,
@@ -29,7 +29,6 @@ from boatlift.dataflow.processors import (
     Transform,
     Union,
 )
-from boatlift.dataflow.pushes import Receipt, TakesPushes
 from boatlift.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -63,12 +62,13 @@ class Dataflow:
             InvalidError: `[BAD_OPTION]` rows that are pushed cannot be two sources' at once.
         """
         others = [each for each in self._processors.values() if isinstance(each, SourceProcessor)]
-        if isinstance(source, TakesPushes) and any(each.source is source for each in others):
+        pushable = source.capabilities.pushable
+        if pushable is not None and any(each.source.capabilities.pushable is pushable for each in others):
             raise InvalidError("BAD_OPTION", f"{name} is a source under another name already: make another bl.push")
         return self._add(SourceProcessor(_checked(name), source))
 
     def push(self, source: str, rows: object, *, key: str | None = None, timeout: float = 30.0) -> Receipt:
-        """Hands rows to a source of `bl.push` while the dataflow runs in this process; see `TakesPushes.push`.
+        """Hands rows to a source of `bl.push` while the dataflow runs in this process; see `Pushable.push`.
 
         Args:
             source: The source's name.
@@ -85,13 +85,14 @@ class Dataflow:
         """Tells whether rows were recorded that were pushed with a key; None if they were not."""
         return self._pushes_to(source).pushed(key)
 
-    def _pushes_to(self, name: str) -> TakesPushes:
+    def _pushes_to(self, name: str) -> Pushable:
         processor = self._processors.get(name)
-        if not isinstance(processor, SourceProcessor) or not isinstance(processor.source, TakesPushes):
+        pushable = processor.source.capabilities.pushable if isinstance(processor, SourceProcessor) else None
+        if pushable is None:
             raise InvalidError(
                 "BAD_OPTION", f"{name} is no source of {self.name} that rows can be pushed to: see bl.push"
             )
-        return processor.source
+        return pushable
 
     def _add(self, processor: Processor) -> Stream:
         if processor.name in self._processors:

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from boatlift.dataflow.builder import Dataflow
 from boatlift.dataflow.captured import refuse_captured_streams
-from boatlift.dataflow.contracts import WritesInParts
 from boatlift.dataflow.policies import Ephemeral, History, Policy
 from boatlift.dataflow.processors import (
     Aggregate,
@@ -26,7 +25,6 @@ from boatlift.dataflow.processors import (
     Union,
     upstreams_of,
 )
-from boatlift.dataflow.pushes import KeptInStore
 from boatlift.dataflow.streams import Streams, streams_of
 from boatlift.errors import InvalidError
 
@@ -134,8 +132,8 @@ class Plan:
         They are kept where somebody reads them again; and where they would have to wait for somebody else: all that comes of such a source restarts with it, at
         one step, so behind it there is no batch, no other source whose steps are united with its own, and no sink that may have a part of a step.
         """
-        each = self.sources[source].source
-        if not (isinstance(each, KeptInStore) and each.answers_when_stable):
+        backed = self.sources[source].source.capabilities.store_backed
+        if backed is None or not backed.answers_when_stable:
             return False
         behind = [unit for unit in self.units.values() if source in self.sources_of(unit.name)]
         sinks = [sink.sink for unit in behind for sink in unit.sinks]
@@ -143,7 +141,7 @@ class Plan:
             any(source in unit.reads and isinstance(unit.policy, History) for unit in behind)
             or any(unit.recomputation is not None for unit in behind)
             or any(len(u.reads) > 1 and not u.in_turn and len(self.sources_of(u.name)) > 1 for u in behind)
-            or any(isinstance(sink, WritesInParts) and sink.parts > 1 for sink in sinks)
+            or any(sink.capabilities.parts > 1 for sink in sinks)
         )
 
     def sources_of(self, name: str) -> frozenset[str]:

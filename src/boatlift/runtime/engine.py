@@ -1,10 +1,11 @@
-"""What the runtime needs of an engine: the contract between the state machine's shell and Spark.
+"""The contract between a host and what executes its steps: Spark, or an engine in memory.
 
-An engine executes; it decides nothing. Every method may be called from a worker thread; methods about one unit or one
-sink are never called concurrently.
+An engine executes; it decides nothing. Any worker thread may call any method; two calls about one unit, or about one
+sink, are never under way at the same time, except `mark`.
 
-**Contents.** What goes along an edge, and what a unit keeps, is a *content*: JSON that names immutable runs (`storage/records/payloads.py`).
-The machine hands contents on without looking into them. A run is a file in scratch, and in the store once it was kept.
+**Payloads.** Messages and states are *payloads*: JSON that names immutable runs (`storage/records/payloads.py`). The
+machine passes payloads on without looking into them. A run is a file in scratch, and one in the store, too, once the
+run is durable.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ __all__ = ["Beginning", "Engine", "StepResult"]
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What a unit made of a time.
+    """The result of one step.
 
     Attributes:
-        sent: Edge to content.
-        state: What it keeps for the times to come; None if it keeps nothing.
-        rows, digest: Of all output rows; the digest does not depend on how they were divided.
-        rows_in: Rows taken.
-        seconds: How long it took, for people; of a job over several times its share.
+        rows, digest: Of all output rows; the digest does not depend on how the rows were divided among tasks.
+        sent: Edge to payload.
+        state: The unit's state after the step; None if the unit keeps none.
+        rows_in: The number of input rows.
+        seconds: The duration, for people; of a job over several steps its share.
     """
 
     rows: int
@@ -44,20 +45,24 @@ class StepResult:
     seconds: float = 0.0
 
     def runs(self) -> Iterator[RunRef]:
-        """Gives the runs that it names."""
-        for content in (self.state, *self.sent.values()):
-            yield from runs_of(content)
+        """Return the runs that the result names."""
+        for payload in (self.state, *self.sent.values()):
+            yield from runs_of(payload)
 
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """What an engine learns before its first step.
+    """What an engine needs to know before its first step.
 
     Attributes:
-        store, scratch, store_id, token: As the names say.
-        recorded: Source to the last time that was closed before this process began: its input must be proved unchanged.
-        read: Source and time to what was read of it before, where that is known.
-        cursors: Source to the cursors after what no failure needs any more, and after all that it gave.
+        store: Has the durable runs.
+        scratch: A folder for files that need not survive the process.
+        store_id: Identifies the store to sinks.
+        token: Identifies this owner to sinks and sources; a newer owner has a larger token.
+        recorded: Source to the last epoch that was closed before this process began: its input must be proved
+            unchanged.
+        read: Source and epoch to the rows that were read of it before, where these are recorded.
+        cursors: Source to the cursor after the positions that no recovery needs, and to the cursor after all positions.
     """
 
     store: Store
@@ -74,20 +79,20 @@ class Engine(Protocol):
 
     Attributes:
         plan: The dataflow, in units.
-        cancelled: Whether `cancel` was called.
+        cancelled: `cancel` was called.
     """
 
     plan: Plan
     cancelled: bool
 
     def program(self) -> dict[str, Any]:
-        """Tells the program's identity: a store written by another one is refused."""
+        """Return the identity of the program: a store of another program is refused."""
 
     def environment(self) -> dict[str, Any]:
-        """Tells versions and settings that results depend on: a replay under others is refused."""
+        """Return the versions and settings that results depend on: a replay under others is refused."""
 
     def reserve(self) -> None:
-        """Takes what only one process can have, before any other is fenced.
+        """Take the resources that only one process can have, before this process fences any other.
 
         Raises:
             UnavailableError: `[LISTEN_FAILED]`.
@@ -97,101 +102,99 @@ class Engine(Protocol):
         """Return the URL of each source that takes rows over HTTP now."""
 
     def awaited(self) -> bool:
-        """Tells whether somebody waits until what sources gave is stable; at once."""
+        """Return, at once, whether a client waits until its rows are stable."""
 
     def start(self, beginning: Beginning) -> None:
-        """Learns where runs are, where files that need not survive go, and as whom it writes to sinks and takes what is pushed."""
+        """Begin as a new owner, which writes to sinks and takes pushed rows."""
 
     def skip(self, steps: AbstractSet[tuple[str, int]], messages: AbstractSet[tuple[str, str, Any]]) -> None:
-        """Learns of steps, each with its unit, that give nothing and leave the state as it is.
+        """Let steps yield nothing, and leave the state as it is.
 
         Args:
-            steps: Those that are known by their number.
-            messages: Unit, edge and sender's time: whenever the unit takes such a message, nothing was sent.
+            steps: The steps that are known by their number, each with its unit.
+            messages: Unit, edge and sender's time: whenever the unit takes such a message, it takes an empty one
+                instead.
         """
 
     def open_sink(self, sink: str) -> Committed | None:
-        """Takes a sink over, fencing older owners, and tells what it holds."""
+        """Take a sink over, which fences older owners, and return its last step; None if it holds none."""
 
     def first_cursor(self, source: str) -> Json:
-        """Gives a source's cursor before it took anything."""
+        """Return a source's cursor before its first position."""
 
     def poll(self, source: str, cursor: Json) -> Json | None:
-        """Closes a step at a source: its position, or None if there is nothing new."""
+        """Close a step at a source, and return its position; None if there is no new input."""
 
     def gathers(self, source: str, position: Json) -> bool:
-        """Tells whether a source gave all that it had, and will give all that comes meanwhile."""
+        """Return whether a position has the whole backlog of a source that gathers new input for its next position."""
 
     def advance(self, source: str, cursor: Json, position: Json) -> Json:
-        """Gives the cursor after a position; pure."""
+        """Return the cursor after a position; pure."""
 
     def together(self, unit: str, takes: Sequence[StepInput]) -> int:
-        """Tells how many of these steps, from the first on, are better run as one job: 1 or more; at once."""
+        """Return, at once, how many of these steps, from the first on, are better executed as one job: 1 or more."""
 
     def prepare(self, order: Prepare) -> None:
-        """Learns of steps before their turn comes; may get ready; returns at once."""
+        """Get ready for steps that may come next; returns at once."""
 
-    def run(self, order: Execute, cursor: Json | None = None) -> tuple[StepResult, ...]:
-        """Executes steps, in order, each over the state that the one before left.
-
-        Args:
-            order: Which.
-            cursor: Of a unit that is recomputed from everything: what that is.
+    def run(self, order: Execute) -> tuple[StepResult, ...]:
+        """Execute steps in order, each over the state that the one before left.
 
         Returns:
-            A result for each step; if one fails, for those before it, and the error when it is ordered again.
+            A result for each step. If a step fails, results for those before it; its error is raised when the step is
+            ordered again.
 
         Raises:
-            DataError: the input is not what its position names.
+            DataError: the input is not the input that its position names.
             UserCodeError: a function of the program raised.
-            UnavailableError: `[STEP_FAILED]` Spark could not run it.
+            UnavailableError: `[STEP_FAILED]` Spark could not run the step.
         """
 
     def mark(self, batch: str, message: Message) -> Mapping[str, Any]:
-        """Asks the rows of a step what its batch's policy asks of them.
+        """Evaluate the row conditions of a batch's policy over one message.
 
-        It need not say the same another time. May be called while the batch is executed.
+        The result may differ from call to call. The batch may be executing a step meanwhile.
 
         Returns:
-            `period`: the number of the last period of event time that they reach, if they are asked and any does; `ends`: whether the
-            condition holds.
+            `period`: the number of the last period of event time that the rows reach, if the policy asks for it and a
+            row reaches one; `ends`: whether the condition holds.
 
         Raises:
             As `run`.
         """
 
     def path(self, run: RunRef) -> Path:
-        """Tells where a run can be read."""
+        """Return where a run can be read."""
 
     def delivered(self, results: Iterable[StepResult]) -> None:
-        """Learns that results were taken: from now on `discard` decides about their files."""
+        """Take note that the host has results: from now on `discard` decides about their files."""
 
     def kept(self, unit: str, runs: Iterable[RunRef]) -> None:
-        """Learns that these runs of a unit are durable."""
+        """Take note that these runs of a unit are durable."""
 
     def holds(self) -> AbstractSet[str]:
-        """Names the runs that it uses, or will hand over, though nobody names them yet."""
+        """Return the runs that the engine uses, or will hand over, though no payload names them yet."""
 
     def discard(self, live: Collection[str]) -> None:
-        """Drops the files of all runs that are not among these, nor among those that it holds itself by now."""
+        """Drop the files of all runs that are neither among these nor held by the engine itself by now."""
 
-    def commit(self, sink: str, time: int, content: Any) -> Outcome:
-        """Hands a step to its sink."""
+    def commit(self, sink: str, time: int, payload: Any) -> Outcome:
+        """Hand a step to its sink."""
 
     def read(self) -> Sequence[tuple[str, int, Reading]]:
-        """Tells source and time of what was read for the first time since this was last asked, and what it was."""
+        """Return source, epoch and rows of the input that was read for the first time since the last call."""
 
     def acknowledge(self, source: str, time: int, position: Json) -> None:
-        """Learns that no failure can make anyone read a position again, and tells the source, if nobody else does."""
+        """Take note that no recovery can read a position again; the source is informed once no reader of it can."""
 
     def hasten(self) -> None:
-        """Learns that a clean stop was asked for: a run of several steps may end after the one under way."""
+        """Take note of a clean stop: a run of several steps may end after the step under way."""
 
     def call_off(self, unit: str) -> None:
-        """Makes a unit's run end soon, with an error that nobody hears; it may have ended already."""
+        """Make a unit's run end soon, with an error that the host drops; the run may have ended already."""
 
     def cancel(self) -> None:
-        """Makes running jobs end soon, with an error, and lets none begin."""
+        """Make running jobs end soon, with an error, and let none begin."""
 
     def close(self) -> None:
-        """Lets go of sinks and files."""
+        """Close sinks and files."""

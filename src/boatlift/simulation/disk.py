@@ -18,9 +18,9 @@ class Disk:
     """Objects by name, as `Store` has it: an object is there whole once its creation has returned, or not at all.
 
     Attributes:
-        objects: What is durable.
+        objects: The durable objects.
         die: Called before and after each durable act; raises `CrashError` when the time has come.
-        syncs: Whether what was written is synced before it is said to be durable; a fault if not.
+        syncs: Objects are synced before they count as durable; a fault if not.
     """
 
     def __init__(self, die: Callable[[], None] = lambda: None) -> None:
@@ -40,7 +40,7 @@ class Disk:
         self.die()
 
     def lose_power(self) -> None:
-        """What is not synced is gone."""
+        """Drop every object that is not synced."""
         for name in self._unsynced:
             self.objects.pop(name, None)
         self._unsynced.clear()

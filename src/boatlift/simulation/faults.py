@@ -1,4 +1,4 @@
-"""What goes wrong in a simulation, and when."""
+"""The faults of a simulation, and their moments."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ __all__ = ["Fault", "FaultKind", "faults_up_a_chain", "random_faults"]
 
 
 class FaultKind(Enum):
-    """What can go wrong."""
+    """The kinds of faults."""
 
     CRASH = "the driver dies"
     CRASH_IN_ACT = "the driver dies before or after a durable act that is to come"
     CRASH_BETWEEN = "the driver dies after some of the times that it is to make visible, at the next chance"
     ZOMBIE = "the driver is taken for dead, and goes on"
     FAIL = "some processors lose their memory"
-    TIMEOUT = "a sink does not answer, whether it has done what it was told or not"
+    TIMEOUT = "a sink does not answer, whether it has committed or not"
     IDLE = "a source has nothing for a while"
     DUPLICATE = "a source answers twice"
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that goes wrong.
+    """One fault.
 
     Attributes:
-        at: After so many acts.
-        kind: What.
-        detail: Decides what is left open: after how many durable acts.
+        at: The number of acts before it.
+        kind: Its kind.
+        detail: Decides what the kind leaves open, such as the number of durable acts before a crash.
         who: The processors that fail.
     """
 
@@ -44,10 +44,10 @@ class Fault:
 
 
 def random_faults(chance: random.Random, names: Sequence[str], acts: int) -> tuple[Fault, ...]:
-    """Makes a few; some at once, or soon after another.
+    """Return a few faults; some come soon after another.
 
     Args:
-        chance: Of the seed.
+        chance: Draws them.
         names: All processors, senders first.
         acts: About how many acts there will be.
     """
@@ -66,7 +66,7 @@ def random_faults(chance: random.Random, names: Sequence[str], acts: int) -> tup
 
 
 def _faults_of_a_young_driver(chance: random.Random, names: Sequence[str]) -> tuple[Fault, ...]:
-    """Return a failure before anything is known to be durable, and the end of the driver soon after."""
+    """Return a failure before any fact is known to be durable, and the end of the driver soon after."""
     at = chance.randint(4, 40)
     first = Fault(at, FaultKind.FAIL, 0, _some(chance, names))
     at += chance.randint(1, 12)
@@ -75,9 +75,11 @@ def _faults_of_a_young_driver(chance: random.Random, names: Sequence[str]) -> tu
 
 
 def faults_up_a_chain(chance: random.Random, chain: Sequence[str], acts: int) -> tuple[Fault, ...]:
-    """Makes three failures in a row: of one in the middle; while it replays, of the one before; then of it, or those behind it.
+    """Return three failures in a row, up a chain of processors.
 
-    What the first replayed was certain, is not any more after the second, and must not be taken for true after the third.
+    First a processor in the middle fails; while it replays, the one before; then the one in the middle again, or those
+    behind it. A replay that was certain after the first failure is not after the second, and must not count as true
+    after the third.
     """
     before, middle, *behind = chain
     at = chance.randint(acts // 4, acts)

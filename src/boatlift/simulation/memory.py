@@ -1,4 +1,7 @@
-"""What the processors of one driver hold in memory: states and messages that a failure loses unless they are durable."""
+"""The memory of the processors of one driver.
+
+States and messages that a failure loses unless they are durable.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,22 @@ from boatlift.runtime.machine import instructions
 from boatlift.simulation.nodes import Nodes
 from boatlift.simulation.recipes import Recipe, Role
 
-__all__ = ["Memory"]
+__all__ = ["Memory", "clock_of", "digest_of"]
+
+MILLISECONDS = 1300
+"""Clocks are within so much.
+
+Two of them can be a second apart, so that an epoch of one second ends by clocks as well as by a timer.
+"""
 
 
 class Memory:
-    """States and messages by digest, each with the processors that hold it: the one that made it, and those that took it.
+    """States and messages by digest, each with the processors that hold it.
 
-    Law: an instruction names only what is in memory when the instruction is given, what is durable, or what a source reads again.
+    The one that made it, and those that took it.
+
+    Law: an instruction names only what is in memory when the instruction is given, what is durable, or what a source
+    reads again.
 
     Args:
         recipe: The processors.
@@ -30,9 +42,9 @@ class Memory:
             name for name, part in recipe.parts.items() if part.role is Role.SOURCE and part.deterministic
         }
 
-    def hold(self, processor: str, contents: Iterable[Any]) -> None:
-        """Add what a processor has made or taken."""
-        for digest in map(digest_of, contents):
+    def hold(self, processor: str, payloads: Iterable[Any]) -> None:
+        """Add payloads that a processor has made or taken."""
+        for digest in map(digest_of, payloads):
             self._holders.setdefault(digest, set()).add(processor)
 
     def lose(self, processors: Iterable[str]) -> None:
@@ -41,11 +53,11 @@ class Memory:
             holders.difference_update(processors)
 
     def keep_only(self, live: set[str]) -> None:
-        """Drop what nothing can ask for any more."""
+        """Drop everything else."""
         self._holders = {digest: holders for digest, holders in self._holders.items() if digest in live}
 
     def check(self, order: instructions.Instruction) -> None:
-        """Refuse an instruction that names what is lost.
+        """Refuse an instruction that names a lost payload.
 
         Raises:
             AssertionError: A state or a message that it names is neither in memory nor durable.
@@ -60,17 +72,26 @@ def named_by(order: instructions.Instruction) -> Iterator[Any]:
     """Return the states and messages that an instruction needs."""
     match order:
         case instructions.Execute() | instructions.Prepare():
-            yield from (message.content for take in order.takes for message in take.inputs)
+            yield from (message.payload for take in order.takes for message in take.inputs)
             if isinstance(order, instructions.Execute) and order.state is not None:
                 yield order.state
+        case instructions.ProbeRows():
+            yield order.message.payload
+        case instructions.Restore():
+            yield order.state
         case instructions.Persist():
-            yield from order.contents
+            yield from order.payloads
         case instructions.CommitSink():
-            yield from (message.content for _, came in order.steps for message in came)
+            yield from (message.payload for _, came in order.steps for message in came)
         case _:
             return
 
 
-def digest_of(content: Any) -> str:
-    """Return the digest of what led to a state or a message; a source's message is its positions."""
-    return str(content["node"] if isinstance(content, dict) else content)
+def digest_of(payload: Any) -> str:
+    """Return the digest of a state or a message; a source's message is its positions."""
+    return str(payload["node"] if isinstance(payload, dict) else payload)
+
+
+def clock_of(payload: Any) -> int:
+    """Return the clock of a state or a message, in milliseconds: any number, but always the same one."""
+    return int(digest_of(payload), 16) % MILLISECONDS

@@ -1,4 +1,4 @@
-"""What simulated processors compute: hashes of all that led to them, and what that was."""
+"""Simulated processors compute hashes: a node is one execution, and its digest stands for all that led to it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class SimulatedNode:
     """One execution of a processor at a time.
 
     Attributes:
-        choice: What it chose itself; of a source its positions.
+        choice: Its own choice; of a source its positions.
         inputs: (edge, sender's time, the message's digest) each.
-        state: The digest of what it kept from the time before.
+        state: The digest of the state from the time before.
     """
 
     processor: str
@@ -28,20 +28,20 @@ class SimulatedNode:
 
     @property
     def digest(self) -> str:
-        """Tells it from every other: of another time, order, count, choice or past."""
+        """The hash of time, inputs in order, choice and past."""
         said = repr((self.processor, self.time, self.choice, self.inputs, self.state))
         return hashlib.blake2b(said.encode(), digest_size=8).hexdigest()
 
 
 class Nodes:
-    """All that was ever computed, by digest."""
+    """All nodes ever computed, by digest."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, SimulatedNode] = {}
         self._at: dict[tuple[str, Any], set[SimulatedNode]] = {}
 
     def add(self, node: SimulatedNode) -> str:
-        """Keeps one, and gives its digest."""
+        """Add a node, and return its digest."""
         digest = node.digest
         if digest not in self._nodes:
             self._nodes[digest] = node
@@ -49,14 +49,14 @@ class Nodes:
         return digest
 
     def at(self, processor: str, time: Any) -> set[SimulatedNode]:
-        """Gives what a processor ever computed at a time, in any execution."""
+        """Return all nodes of a processor at a time, of any execution."""
         return self._at.get((processor, time), set())
 
     def __getitem__(self, digest: str) -> SimulatedNode:
         return self._nodes[digest]
 
     def past_of(self, digests: Iterable[str]) -> Iterator[SimulatedNode]:
-        """Gives everything that led to some, once each."""
+        """Return all nodes that led to some nodes, and these, once each."""
         left, seen = list(digests), set[str]()
         while left:
             digest = left.pop()
@@ -65,5 +65,5 @@ class Nodes:
             seen.add(digest)
             node = self._nodes[digest]
             yield node
-            left += [content for _, _, content in node.inputs]
+            left += [payload for _, _, payload in node.inputs]
             left += [] if node.state is None else [node.state]

@@ -1,7 +1,8 @@
-"""One execution without failures, with the choices that survived: what the outside holds must be what it gives.
+"""One execution without failures, with the choices that survived: the outside must hold its results.
 
-It shares no code with the runtime: what came out is traced back, node by node, to all that led to it; nobody may have two pasts; then the
-program is executed again from the choices found there, one processor after the other, from the first time to the last.
+The oracle shares no code with the runtime. Effects are traced back, node by node, to all that led to them; no
+processor may have two pasts. Then the program is executed again from the choices found there, one processor after the
+other, from the first time to the last.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ Messages = dict[Any, str]
 
 
 def judge(world: World) -> None:
-    """Holds what became visible against one execution without failures.
+    """Compare the effects with one execution without failures.
 
     Raises:
-        AssertionError: it does not belong to one, or something of it is lost.
+        AssertionError: the effects belong to no single execution, or one is lost.
     """
     survived = _survivors(world)
     ends = {name: [chosen[n].taken for n in sorted(chosen)] for name, chosen in world.chosen.items()}
@@ -42,7 +43,7 @@ def judge(world: World) -> None:
 
 
 def _survivors(world: World) -> dict[str, dict[Any, SimulatedNode]]:
-    """Gives, by processor and time, what everything visible came from."""
+    """Return, by processor and time, the nodes that led to the effects."""
     visible = (digest for effects in world.effects.values() for effect in effects.values() for _, _, digest in effect)
     survived: dict[str, dict[Any, SimulatedNode]] = defaultdict(dict)
     for node in world.nodes.past_of(visible):
@@ -61,7 +62,7 @@ def _survivors(world: World) -> dict[str, dict[Any, SimulatedNode]]:
 
 
 class _Execution:
-    """All that a program computes, given what it chooses."""
+    """All that a program computes, given its choices."""
 
     def __init__(self, world: World, survived: dict[str, dict[Any, SimulatedNode]], ends: dict[str, list[Any]]) -> None:
         recipe, self._nodes = world.recipe, world.nodes
@@ -89,7 +90,7 @@ class _Execution:
                     pass
 
     def arrivals(self, name: str) -> dict[Any, list[tuple[str, Any, str]]]:
-        """Gives what arrives at a processor of epochs, by epoch."""
+        """Return the messages that arrive at a processor of epochs, by epoch."""
         arrived: dict[Any, list[tuple[str, Any, str]]] = defaultdict(list)
         for wire in self._recipe.inputs(name):
             for time, digest in self._sent[wire.name].items():
@@ -97,7 +98,7 @@ class _Execution:
         return {time: sorted(effect) for time, effect in arrived.items()}
 
     def _epoch(self, wire: Wire, time: Any) -> int:
-        """Gives the epoch that a message belongs to outside of its sender."""
+        """Return the epoch of a message outside of its sender."""
         match self._recipe.parts[wire.source].role:
             case Role.ORDERED:
                 return self._numbers[wire.source][time]
@@ -123,7 +124,7 @@ class _Execution:
         return node.digest if part.keeps else None
 
     def _check_silence(self, node: SimulatedNode) -> None:
-        """What led to nothing visible must have been executed, and have chosen to send nothing."""
+        """Check that a step that led to no effect was executed, and chose to send nothing."""
         more = self._is_partial(
             node.processor
         )  # then it may have taken what is not known here, and its state has that in it
@@ -136,7 +137,10 @@ class _Execution:
             )
 
     def _took(self, ran: SimulatedNode, node: SimulatedNode) -> bool:
-        """Whether what ran took the same; and perhaps, of a sender whose last steps led to nothing visible, what is not known of them."""
+        """Return whether a node took the same.
+
+        A message whose sender's last steps led to no effect may be missing here.
+        """
         sources = {wire.name: wire.source for wire in self._recipe.inputs(node.processor)}
 
         def known_of(inputs: Iterable[tuple[str, Any, str]]) -> set[tuple[str, Any, str | None]]:
@@ -148,11 +152,11 @@ class _Execution:
         return expected <= took and not known
 
     def _is_partial(self, name: str) -> bool:
-        """Whether a processor may have taken more than is known here, so that what it made of it was something else."""
+        """Return whether a processor may have taken more than is known here, and so computed something else."""
         return any(self._is_short(wire.source) for wire in self._recipe.inputs(name) if not wire.back)
 
     def _is_short(self, name: str) -> bool:
-        """Whether the last steps of a processor are not known, or of one that it takes from."""
+        """Return whether the last steps of a processor, or of a sender of it, are not known."""
         return name in self._short or self._is_partial(name)
 
     def _send(self, name: str, time: Any, node: SimulatedNode, *, unknown: bool = False) -> None:
@@ -162,7 +166,7 @@ class _Execution:
                 self._sent[wire.name][time] = digest
 
     def _in_order(self, name: str) -> None:
-        """Take messages in the order in which they were taken."""
+        """Execute a processor that takes its inputs in arrival order."""
         self._numbers[name] = {}
         queues = {
             w.name: sorted((self._epoch(w, t), t, d) for t, d in self._sent[w.name].items())
@@ -186,7 +190,10 @@ class _Execution:
                 raise AssertionError(f"{name} never took {queues}")
 
     def _next_event(self, name: str, state: str | None) -> Any:
-        """Return which message a processor takes next: as its state followed from the one before; one without state as was recorded."""
+        """Return which message a processor takes next: as its state followed from the one before.
+
+        One without state as was recorded.
+        """
         if not self._recipe.parts[name].keeps:
             ends, number = self._ends[name], len(self._numbers[name])
             taken = [edge for edge, _ in self._numbers[name]]
@@ -198,12 +205,15 @@ class _Execution:
         return after[state].time if state in after else None
 
     def _swallowed(self, name: str) -> bool:
-        """Whether what a processor did last need not have become visible: someone behind it does not always send."""
+        """Return whether a processor's last steps may have led to no effect.
+
+        A processor behind it does not always send.
+        """
         behind = {wire.target for wire in self._recipe.outputs(name) if not wire.back}
         return any(self._recipe.parts[p].swallows or self._swallowed(p) for p in behind)
 
     def _in_batches(self, name: str) -> None:
-        """Cuts where it was cut."""
+        """Execute a batch, with its recorded ends of epochs."""
         left = sorted(
             (wire.name, self._epoch(wire, time), time, digest)
             for wire in self._recipe.inputs(name)
@@ -217,7 +227,7 @@ class _Execution:
             raise AssertionError(f"{name} never took {left}")
 
     def _loop(self, head: str) -> None:
-        """Goes round a loop, epoch by epoch."""
+        """Execute a loop, epoch by epoch."""
         first: dict[int, list[tuple[str, Any, str]]] = defaultdict(list)
         for wire in self._recipe.inputs(head):
             for time, digest in self._sent[wire.name].items() if not wire.back else ():
@@ -229,13 +239,13 @@ class _Execution:
     def _rounds(
         self, head: str, around: tuple[int, ...], effect: list[tuple[str, Any, str]], states: dict[str, str | None]
     ) -> list[tuple[str, Any, str]]:
-        """Goes round until nothing comes back; gives what leaves the loop for the one around it.
+        """Execute rounds until no message comes back, and return the messages that leave for the loop around.
 
         Args:
-            head: Where the loop begins.
+            head: The first processor of the loop.
             around: The epoch, and the rounds of the loops around.
-            effect: What enters.
-            states: Processor to the digest of what it keeps.
+            effect: The messages that enter.
+            states: Processor to the digest of its state.
         """
         body = head.removesuffix("head") + "body"
         (back,) = (wire for wire in self._recipe.inputs(head) if wire.back)

@@ -1,4 +1,4 @@
-"""Random programs: graphs of every domain and regime, from which a fresh program is made for every life."""
+"""Random programs: graphs of every domain and durability, from which each life makes a fresh program."""
 
 from __future__ import annotations
 
@@ -29,13 +29,16 @@ from boatlift.times import (
     ToSequence,
 )
 
-__all__ = ["COUNTING", "LOOP_ROUNDS", "Recipe", "RecipePart", "Role", "Wire", "random_recipe", "random_regime"]
+__all__ = ["COUNTING", "LOOP_ROUNDS", "Recipe", "RecipePart", "Role", "Wire", "random_durability", "random_recipe"]
 
 LOOP_ROUNDS = 3
 
+PROBED = 0.4
+"""The share of batches whose rows are probed."""
+
 
 class Role(Enum):
-    """What a processor does with time."""
+    """The ways in which processors count time."""
 
     SOURCE = "source"
     STRUCTURED = "structured"
@@ -48,7 +51,7 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """An edge: from whom, and whether its times are those of the sender, or epochs that follow from them."""
+    """An edge; `back` closes a loop."""
 
     name: str
     source: str
@@ -61,12 +64,12 @@ class RecipePart:
     """A processor.
 
     Attributes:
-        keeps: Whether it keeps state.
-        deterministic: Whether it makes no choices of its own.
-        regime: What is made durable of it.
+        keeps: It keeps state.
+        deterministic: It makes no choices of its own.
+        durability: Its durability.
         skips: It sends nothing at every time whose number divides by this; 0: it always sends.
-        hesitates: Whether it sends at all hangs on what it chooses.
-        depth: How many loops it is in.
+        hesitates: Its choice decides whether it sends.
+        depth: The number of loops that it is in.
     """
 
     name: str
@@ -80,7 +83,7 @@ class RecipePart:
 
     @property
     def swallows(self) -> bool:
-        """Whether something may come to it and nothing go on."""
+        """Return whether the processor may take a message and send none."""
         return self.hesitates or self.skips > 0
 
     def __str__(self) -> str:
@@ -102,8 +105,8 @@ class Recipe:
     Attributes:
         parts: Processors, senders first as far as there is no loop.
         wires: Edges.
-        epochs: How many epochs every source closes.
-        chain: Processors that are to fail one after the other; empty if whoever it hits.
+        epochs: The number of epochs that every source closes.
+        chain: Processors that fail one after the other; empty: any processors fail.
     """
 
     parts: dict[str, RecipePart]
@@ -112,20 +115,30 @@ class Recipe:
     chain: tuple[str, ...] = ()
 
     def inputs(self, name: str) -> list[Wire]:
-        """Gives the edges into a processor."""
+        """Return the edges into a processor."""
         return [wire for wire in self.wires if wire.target == name]
 
     def outputs(self, name: str) -> list[Wire]:
-        """Gives the edges out of a processor."""
+        """Return the edges out of a processor."""
         return [wire for wire in self.wires if wire.source == name]
 
-    def with_other_regimes(self, chance: random.Random) -> Recipe:
-        """Gives the same program with other policies."""
-        parts = {name: replace(part, durability=random_regime(chance, part)) for name, part in self.parts.items()}
+    def with_other_durabilities(self, chance: random.Random) -> Recipe:
+        """Return the same program with other policies."""
+        parts = {name: replace(part, durability=random_durability(chance, part)) for name, part in self.parts.items()}
+        return replace(self, parts=parts)
+
+    def with_probes(self, chance: random.Random) -> Recipe:
+        """Return the same program in which the rows of some batches are probed."""
+        parts = dict(self.parts)
+        for name, part in self.parts.items():
+            policy = part.durability.policy
+            if part.role is Role.BATCH and isinstance(policy, Batch) and chance.random() < PROBED:
+                probed = replace(policy, when="count(*) > 0")
+                parts[name] = replace(part, durability=replace(part.durability, policy=probed))
         return replace(self, parts=parts)
 
     def program(self) -> Program:
-        """Makes it, with nothing chosen yet."""
+        """Return a fresh program, with nothing chosen yet."""
         orders = {
             name: ArrivalOrder(Sequence(tuple(wire.name for wire in self.inputs(name))))
             for name, part in self.parts.items()
@@ -176,17 +189,20 @@ class Recipe:
 
 
 COUNTING = {Role.ORDERED, Role.BATCH}
-"""Those who count the epochs of a batch as they are; for others they are those of its input with which they ended."""
+"""Processors that count a batch's own epochs.
+
+For others a batch's times are the input epochs with which its epochs ended.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class _Stream:
-    """What a processor gives.
+    """The output of a processor.
 
     Attributes:
-        length: How many epochs there will be.
-        dense: Whether each has exactly one message.
-        numbered: Whether each time of the processor itself has: then they can be counted.
+        length: The number of epochs that there will be.
+        dense: Each epoch has exactly one message.
+        numbered: Each time of the processor itself has one, so that its messages can be counted.
     """
 
     name: str
@@ -196,7 +212,7 @@ class _Stream:
 
 
 def random_recipe(chance: random.Random, *, epochs: int | None = None) -> Recipe:
-    """Makes a random program of one or two sources and a handful of processors."""
+    """Return a random program of one or two sources and a handful of processors."""
     length = chance.randint(4, 12)
     making = _Making(chance, epochs or length)
     for n in range(chance.randint(1, 2)):
@@ -212,8 +228,8 @@ def random_recipe(chance: random.Random, *, epochs: int | None = None) -> Recipe
     return making.finished()
 
 
-def random_regime(chance: random.Random, part: RecipePart) -> Durability:
-    """Makes a regime that a processor can have; how long a batch's epochs are stays."""
+def random_durability(chance: random.Random, part: RecipePart) -> Durability:
+    """Return a durability that a processor can have; the policy of a batch stays."""
     if part.role in {Role.SOURCE, Role.SINK}:
         return part.durability
     if part.role is Role.BATCH:
@@ -256,11 +272,11 @@ class _Making:
             others = [s for s in self.streams if s.name != first.name and s.numbered]
             if others:
                 both = [first, chance.choice(others)]
-                keeps = chance.random() < 0.7  # what keeps no state (a merge) is repeated by its order
+                keeps = chance.random() < 0.7  # a merge keeps no state: its order repeats it
                 part = RecipePart(name, role, keeps=keeps, deterministic=not keeps or chance.random() < 0.7)
                 known = all(s.dense for s in both)
-                length = sum(s.length for s in both) if known else -len(self.parts)  # as long as no other
-                self.add(self._with_regime(part), both, dense=True, length=length)
+                length = sum(s.length for s in both) if known else -len(self.parts)  # a length that no other stream has
+                self.add(self._with_durability(part), both, dense=True, length=length)
                 return
         if role is Role.BATCH and self._batch(name, first):
             return
@@ -270,7 +286,7 @@ class _Making:
         inputs = [first, *chance.sample(others, k=min(len(others), chance.choice((0, 0, 1))))]
         part = RecipePart(name, Role.STRUCTURED, chance.random() < 0.6, chance.random() < 0.7)
         part = replace(
-            self._with_regime(part),
+            self._with_durability(part),
             skips=chance.choice((0, 0, 0, 2, 3)),
             hesitates=not part.deterministic and chance.random() < 0.4,
         )
@@ -280,7 +296,7 @@ class _Making:
             self.add(RecipePart(f"{name}-witness", Role.SINK), [stream], dense=False)
 
     def _batch(self, name: str, first: _Stream) -> bool:
-        """Over what has epochs: a batch counts them."""
+        """Add a batch over a processor of epochs; return False if the sender is in a loop."""
         if self.parts[first.name].role in {Role.HEAD, Role.BODY}:
             return False
         durability = Durability(
@@ -288,11 +304,11 @@ class _Making:
         )
         part = RecipePart(name, Role.BATCH, deterministic=self.chance.random() < 0.6, durability=durability)
         own = self.parts[first.name].role is Role.BATCH  # then its epochs are of those, however many there are
-        self.add(self._with_regime(part), [first], dense=False, length=-len(self.parts) if own else first.length)
+        self.add(self._with_durability(part), [first], dense=False, length=-len(self.parts) if own else first.length)
         return True
 
     def _loop(self, name: str, first: _Stream) -> None:
-        """A head that it enters at, a body that goes back there; between them, sometimes, another loop."""
+        """Add a loop of a head and a body, and sometimes another loop between them."""
         inner = [("inner-head", Role.HEAD, 2), ("inner-body", Role.BODY, 2)] if self.chance.random() < 0.4 else []
         stream = first
         for kind, role, depth in (("head", Role.HEAD, 1), *inner, ("body", Role.BODY, 1)):
@@ -305,15 +321,18 @@ class _Making:
     def _looping(self, name: str, role: Role, depth: int, stream: _Stream) -> _Stream:
         chance = self.chance
         part = RecipePart(name, role, chance.random() < 0.5, chance.random() < 0.7, depth=depth)
-        made = self.add(self._with_regime(part), [stream], dense=False, length=stream.length)
+        made = self.add(self._with_durability(part), [stream], dense=False, length=stream.length)
         self.streams.remove(made)
         return made
 
-    def _with_regime(self, part: RecipePart) -> RecipePart:
-        return replace(part, durability=random_regime(self.chance, part))
+    def _with_durability(self, part: RecipePart) -> RecipePart:
+        return replace(part, durability=random_durability(self.chance, part))
 
     def chain(self) -> Recipe:
-        """One that chooses and forgets; one that keeps what it sent longer than its state; one that needs both."""
+        """Return a chain: a processor with unrecorded choices.
+
+        One that keeps messages longer than its state; one that needs both.
+        """
         chance, stream = self.chance, self.streams[0]
         unrecorded = Durability(Lazy(every=chance.randint(1, 2)), recorded=False)
         logged = Durability(Lazy(every=chance.randint(2, 4)), chance.random() < 0.5, messages=chance.random() < 0.7)
@@ -333,7 +352,10 @@ class _Making:
         return part.role is Role.SOURCE and not part.deterministic
 
     def _record_sources_of_batches(self) -> None:
-        """Let no source forget what a batch holds back: readers that went on could not go back to where the batch is."""
+        """Let no source forget what a batch holds back.
+
+        Readers that went on could not go back to where the batch is.
+        """
         for part in [part for part in self.parts.values() if part.role is Role.BATCH]:
             above = {part.name}
             for wire in reversed(self.wires):  # senders come first, and no batch is in a loop
@@ -345,8 +367,10 @@ class _Making:
     def finished(self) -> Recipe:
         for stream in self.streams[:]:
             if self._forgets(stream) and not any(wire.source == stream.name for wire in self.wires):
-                # No sink is given anything but by a unit, which may keep what it sent.
-                self.add(self._with_regime(RecipePart(f"{stream.name}-stages", Role.STRUCTURED)), [stream], dense=True)
+                # A sink takes from a unit, which may keep its messages.
+                self.add(
+                    self._with_durability(RecipePart(f"{stream.name}-stages", Role.STRUCTURED)), [stream], dense=True
+                )
         self._record_sources_of_batches()
         read = {wire.source for wire in self.wires if not wire.back}
         for stream in [stream for stream in self.streams if not self._forgets(stream)]:

@@ -1,4 +1,4 @@
-"""How the machine of a simulated driver is set, and how slow what surrounds it is."""
+"""The settings of a simulated driver's machine, and how slow its surroundings are."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ __all__ = ["Settings"]
 
 
 class Settings:
-    """How the machine is set.
+    """Drawn by the seed.
 
     Attributes:
-        checked: Whether the machine checks its invariants.
-        recipe: What the machine drives: the program, with the policies of this life.
+        checked: The machine checks its invariants.
+        recipe: The program, with the policies of this life.
         collect_after, messages_ahead: As `StateMachine` has them.
-        slow: How often the news that something is durable has to wait once more.
-        unheard: For so many acts of a life no news that something is durable comes, while there is anything else to do.
-        most: So many times are executed together at the most.
-        restart: For so many acts the steps of a processor that has failed have to wait often.
-        late: For so many acts after a failure answers to earlier lives come when they do the most harm.
+        slow: How often an answer of the store, a timer or a probe has to wait once more.
+        unheard: For so many acts of a life no write of the log is answered, as long as any other act is outstanding.
+        most: The most steps that are executed together.
+        restart: For so many acts after a failure the steps of a failed processor often wait.
+        late: For so many acts after a failure answers to earlier incarnations come when they do the most harm.
         sluggish: Processors whose runs take long: the steps that follow are prepared meanwhile, several at a time.
     """
 

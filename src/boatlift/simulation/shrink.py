@@ -1,4 +1,4 @@
-"""Tries a seed, and makes one that fails smaller: fewer faults, fewer epochs."""
+"""Runs a seed, and makes one that fails smaller: fewer faults, fewer epochs."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ __all__ = ["Case", "Failure", "attempt", "shrunk"]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What to simulate: a seed, or less than it gives.
+    """A seed, or a part of it.
 
     Attributes:
         without: The numbers of the faults that are left out, from 0.
-        epochs: How many epochs sources close, if not as many as the seed has it.
-        checked: Whether the machine checks itself, so that faults are found where they arise; if not, only the outside tells.
+        epochs: The number of epochs that sources close; None: as the seed has it.
+        checked: The machine checks itself, so that faults are found where they arise; else only the outside
+            is judged.
     """
 
     seed: int
@@ -26,12 +27,12 @@ class Case:
     checked: bool = True
 
     def simulation(self) -> Simulation:
-        """Makes it."""
+        """Return the simulation."""
         return Simulation(self.seed, without=self.without, epochs=self.epochs, checked=self.checked)
 
     @property
     def command(self) -> str:
-        """Gives the command that repeats it."""
+        """The command that repeats this case."""
         without = f" --without {','.join(map(str, sorted(self.without)))}" if self.without else ""
         epochs = "" if self.epochs is None else f" --epochs {self.epochs}"
         return f"boatlift simulate --seed {self.seed}{without}{epochs}"
@@ -42,8 +43,8 @@ class Failure:
     """A simulation that came out wrong.
 
     Attributes:
-        error: What was found.
-        trace: What happened before, a line each.
+        error: The fault that was found.
+        trace: All acts before, one a line.
     """
 
     case: Case
@@ -56,7 +57,7 @@ class Failure:
 
 
 def attempt(case: Case) -> Failure | None:
-    """Runs a case; gives what went wrong, None if nothing did."""
+    """Run a case, and return its failure; None if it passes."""
     simulation = case.simulation()
     try:
         simulation.run()
@@ -66,9 +67,9 @@ def attempt(case: Case) -> Failure | None:
 
 
 def shrunk(failure: Failure) -> Failure:
-    """Leaves out what a failure does not need: faults one by one, then epochs from the last on.
+    """Return a smaller failure: without the faults, and then the epochs from the last on, that it does not need.
 
-    What is left may fail in another way than the whole did.
+    The smaller case may fail in another way.
     """
     smallest = failure
     faults = range(len(failure.case.simulation().faults))

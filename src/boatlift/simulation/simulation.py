@@ -8,8 +8,8 @@ from copy import copy
 
 from boatlift.errors import FencedError
 from boatlift.simulation.disk import CrashError, Disk
+from boatlift.simulation.driver import SimulatedDriver
 from boatlift.simulation.faults import Fault, FaultKind, faults_up_a_chain, random_faults
-from boatlift.simulation.host import SimulatedDriver
 from boatlift.simulation.oracle import judge
 from boatlift.simulation.recipes import random_recipe
 from boatlift.simulation.settings import Settings
@@ -19,22 +19,22 @@ __all__ = ["Simulation", "simulate"]
 
 MOST_ACTS = 20_000
 CHANGED = 0.3
-"""How often a driver that takes over has other policies than the one before."""
+"""The share of drivers that have other policies than the driver before."""
 
 
 class Simulation:
-    """A seed's world, and what happens in it.
+    """One seed.
 
     Args:
-        seed: Gives everything.
+        seed: Determines everything.
         without: Numbers of faults that are left out.
-        epochs: How many epochs sources close; as the seed has it if None.
-        checked: Whether machines check their invariants, and compare what is replayed.
+        epochs: The number of epochs that sources close; None: as the seed has it.
+        checked: Machines check their invariants, and compare replays.
 
     Attributes:
-        faults: What goes wrong.
-        acts: How many acts there were.
-        host: The driver that lives; None while none does.
+        faults: All faults.
+        acts: The number of acts so far.
+        driver: The driver that lives; None while none does.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Simulation:
         self._schedule = random.Random(f"schedule {seed}")
         self._of_lives = random.Random(f"lives {seed}")
         self._drivers = 0
-        self.recipe = random_recipe(of_recipe, epochs=epochs)
+        self.recipe = random_recipe(of_recipe, epochs=epochs).with_probes(random.Random(f"probes {seed}"))
         acts = 4 * self.recipe.epochs * len(self.recipe.parts)
         if self.recipe.chain:
             self.faults = faults_up_a_chain(of_faults, self.recipe.chain, acts * 3 // 4)
@@ -63,22 +63,22 @@ class Simulation:
         self._settings = Settings(of_recipe, self.recipe, checked=checked)
         self._fuse: int | None = None
         self._next_fuse: int | None = None
-        self.host: SimulatedDriver | None = None
+        self.driver: SimulatedDriver | None = None
         self._zombies: list[SimulatedDriver] = []
 
     @property
     def trace(self) -> list[str]:
-        """All that happened, a line each."""
+        """All acts, one a line."""
         return [str(what) for what in self._told]
 
     def run(self) -> None:
-        """Lives, dies and lives again until all is done, then holds the outside against the oracle.
+        """Live, die and live again until all is done, then compare the outside with the oracle.
 
         Raises:
-            AssertionError: the outside is not as it should be, or nothing goes on.
-            BoatliftError: the machine, or the log, has found a fault.
+            AssertionError: the outside is wrong, or no driver goes on.
+            BoatliftError: the machine or the log has found a fault.
         """
-        while self.host is None or not self.host.finished:
+        while self.driver is None or not self.driver.finished:
             self.acts += 1
             assert self.acts < MOST_ACTS, "the simulation does not end"
             try:
@@ -90,26 +90,26 @@ class Simulation:
 
     def _go_on(self) -> None:
         self._happen()
-        if self.host is None:
+        if self.driver is None:
             self._told.append("a driver starts")
             if self._drivers and self._of_lives.random() < CHANGED:
                 self._settings = copy(self._settings)
-                self._settings.recipe = self.recipe.with_other_regimes(self._of_lives)
+                self._settings.recipe = self.recipe.with_other_durabilities(self._of_lives)
             self._drivers += 1
-            self.host = SimulatedDriver(self.disk, self.world, self._schedule, self._settings, self._told.append)
+            self.driver = SimulatedDriver(self.disk, self.world, self._schedule, self._settings, self._told.append)
             return
         if self._zombies and self._schedule.random() < 0.3:
             self._stagger(self._schedule.choice(self._zombies))
             return
-        self.host.act()
+        self.driver.act()
 
     def _die(self) -> None:
         self._told.append("the driver dies")
-        self._fuse, self._next_fuse, self.host = self._next_fuse, None, None
+        self._fuse, self._next_fuse, self.driver = self._next_fuse, None, None
         self.disk.lose_power()
 
     def _stagger(self, zombie: SimulatedDriver) -> None:
-        """A driver that was taken for dead does one more thing, until it is refused."""
+        """Let a driver that was taken for dead act once more, until it is refused."""
         self._told.append("a zombie goes on")
         try:
             zombie.act()
@@ -119,16 +119,14 @@ class Simulation:
         if zombie.finished or zombie.idle:
             self._zombies.remove(zombie)
 
-    # -- faults -------------------------------------------------------------------------------------------------------
-
     def _happen(self) -> None:
         while self._left and self._left[0].at <= self.acts:
             fault = self._left.pop(0)
-            if self.host is not None:
+            if self.driver is not None:
                 self._told.append(fault)
-                self._strike(self.host, fault)
+                self._strike(self.driver, fault)
 
-    def _strike(self, host: SimulatedDriver, fault: Fault) -> None:
+    def _strike(self, driver: SimulatedDriver, fault: Fault) -> None:
         match fault.kind:
             case FaultKind.CRASH:
                 self._next_fuse = self._while_it_recovers(fault)
@@ -136,22 +134,22 @@ class Simulation:
             case FaultKind.CRASH_IN_ACT:
                 self._fuse, self._next_fuse = fault.detail % 8, self._while_it_recovers(fault)
             case FaultKind.CRASH_BETWEEN:
-                host.dies_between = True
+                driver.dies_between = True
             case FaultKind.ZOMBIE:
-                self._zombies.append(host)
-                self.host = None
+                self._zombies.append(driver)
+                self.driver = None
             case FaultKind.FAIL:
-                host.fail(fault.who)
+                driver.fail(fault.who)
             case FaultKind.TIMEOUT:
-                host.timeout = True
+                driver.timeout = True
             case FaultKind.IDLE:
-                host.nothing = True
+                driver.nothing = True
             case FaultKind.DUPLICATE:
-                host.twice = True
+                driver.twice = True
 
     @staticmethod
     def _while_it_recovers(fault: Fault) -> int | None:
-        """After how many durable acts the driver that comes next dies as well; None if it lives."""
+        """Return the number of durable acts after which the next driver dies as well; None if it lives."""
         return (fault.detail >> 4) % 6 if fault.detail & 8 else None
 
     def _perhaps_die(self) -> None:
@@ -162,7 +160,7 @@ class Simulation:
 
 
 def simulate(seed: int) -> list[str]:
-    """Runs one seed and gives its trace; an error is a failure."""
+    """Run one seed, and return its trace; an error is a failure."""
     simulation = Simulation(seed)
     simulation.run()
     return simulation.trace

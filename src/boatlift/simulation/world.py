@@ -1,4 +1,4 @@
-"""What is outside, and survives: what sources have, what sinks hold, and all that was ever computed."""
+"""The outside, which survives every driver: sources, sinks, durable payloads, and all that was ever computed."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ from boatlift.times import AnyFrontier, Frontier, last_of
 __all__ = ["Effect", "World"]
 
 Effect = tuple[tuple[str, Any, str], ...]
-"""What became visible of a time at a sink: (edge, sender's time, digest) each."""
+"""The messages that became visible at a time of a sink: (edge, sender's time, digest) each."""
 
 
 class World:
     """The outside, and the engine.
 
-    It trusts nobody: a sink refuses who is fenced, a source refuses to be read where it was acknowledged, and what becomes visible
-    is written down as it does.
+    It trusts no driver: a sink refuses a fenced one, a source refuses a read of acknowledged input, and every effect is
+    noted as it becomes visible.
 
     Attributes:
-        items: Source to how many items it has.
-        chosen: Processor to time to what was durably chosen: all of it, collected or not.
+        items: Source to the number of its items.
+        chosen: Processor to time to its durable choice, collected or not.
         held: Sink to the frontier that it holds.
-        effects: Sink to time to what became visible.
-        acknowledged: Source to the times that nobody may read again.
-        digests: Whether results are told by digest, so that the machine itself can compare them.
-        kept: Digest of each state and message that is durable to the number of the copy: each is kept under a name of its own.
+        effects: Sink to time to the messages that became visible.
+        acknowledged: Source to the times that no driver may read again.
+        digests: Results have a digest, so that the machine itself can compare them.
+        kept: Digest of each state and message that is durable to the number of the copy: each is kept under a name of
+            its own.
     """
 
     def __init__(self, recipe: Recipe, chance: random.Random, *, digests: bool = True) -> None:
@@ -56,9 +57,9 @@ class World:
         self._lives: dict[str, int] = {}
 
     def durable(self, facts: Iterable[Fact]) -> None:
-        """Sees what became durable."""
+        """Take in facts that became durable."""
         for fact in facts:
-            if any(digest_of(content) not in self.kept for content in contents_of(fact)):
+            if any(digest_of(payload) not in self.kept for payload in contents_of(fact)):
                 raise AssertionError(f"{fact} names what is not durable")
             if isinstance(fact, Determinant):
                 self.chosen[fact.processor][fact.time] = fact
@@ -69,10 +70,10 @@ class World:
                 for name, chosen in self.chosen.items():
                     self.chosen[name] = {time: choice for time, choice in chosen.items() if stands(choice, fact)}
 
-    def keep(self, contents: Iterable[Any]) -> None:
+    def keep(self, payloads: Iterable[Any]) -> None:
         """Make states and messages durable."""
         self._copies += 1
-        self.kept.update(dict.fromkeys(map(digest_of, contents), self._copies))
+        self.kept.update(dict.fromkeys(map(digest_of, payloads), self._copies))
 
     def delete(self, garbage: Mapping[str, int]) -> None:
         """Delete copies of states and messages; a newer copy of the same stays."""
@@ -80,10 +81,8 @@ class World:
             if self.kept.get(digest) == copy:
                 del self.kept[digest]
 
-    # -- sources ------------------------------------------------------------------------------------------------------
-
     def close(self, order: instructions.PollSource) -> events.Event:
-        """Closes an epoch: the last one takes all that is left."""
+        """Close an epoch; the last one takes all items that are left."""
         if order.time >= self.recipe.epochs:
             return events.SourceIdle(order.source, order.incarnation, order.time, ended=True)
         start = order.after["end"] if order.after else 0
@@ -95,17 +94,15 @@ class World:
         )
 
     def acknowledge(self, source: str, frontier: AnyFrontier) -> None:
-        """Nobody will read these times again."""
+        """Take note that no driver will read these times again."""
         self.acknowledged[source] = self.acknowledged[source] | frontier
 
-    # -- the engine ---------------------------------------------------------------------------------------------------
-
     def execute(self, order: instructions.Execute, *, void: bool) -> list[events.StepDone]:
-        """Computes times, some or all: what comes of one depends on everything that led to it.
+        """Execute steps, some or all: a result depends on everything that led to it.
 
         Args:
-            order: What is to be executed.
-            void: It was called off meanwhile, or another owner has come: what it reads may be gone.
+            order: The steps.
+            void: The steps were cancelled meanwhile, or another owner has come: their input may be gone.
         """
         ran: list[events.StepDone] = []
         for take in order.takes[: self._chance.randint(1, len(order.takes)) if len(order.takes) > 1 else 1]:
@@ -134,14 +131,12 @@ class World:
             order.processor, order.incarnation, take.time, choice, sent, kept, digest if self.digests else None
         )
 
-    # -- sinks --------------------------------------------------------------------------------------------------------
-
     def open_sinks(self, owner: int, eager: AbstractSet[str] = frozenset()) -> dict[str, AnyFrontier]:
-        """Fences every earlier owner, and tells what sinks hold.
+        """Fence every earlier owner, and return what sinks hold.
 
         Args:
-            owner: The new one.
-            eager: Which processors are: of those that always were nothing may be seen that is not durable.
+            owner: The new owner.
+            eager: The eager processors. Of those that always were eager, nothing may be seen that is not durable.
         """
         self._owner = owner
         self._eager = eager if self._eager is None else self._eager & eager
@@ -149,16 +144,16 @@ class World:
         return dict(self.held)
 
     def fences(self, owner: int) -> bool:
-        """Whether a newer owner has come."""
+        """Return whether a newer owner has come."""
         return owner < self._owner
 
     def place(self, owner: int, order: instructions.CommitSink, die: Callable[[], None]) -> None:
-        """Makes times visible one after the other, unless it comes too late: the sink was asked what it holds since.
+        """Make times visible one after the other, unless the sink was reopened since.
 
         Args:
-            owner: Whose order it is.
-            order: What is to be visible.
-            die: Called after each time; raises if that is the end.
+            owner: The owner that commits.
+            order: The times.
+            die: Called after each time; raises if the driver dies.
 
         Raises:
             FencedError: another owner has come.
@@ -181,7 +176,7 @@ class World:
             die()
 
     def _check_eager(self, sink: str, time: Any, effect: Effect) -> None:
-        """What eager processors made last of all that led to this must be durable: it is never to be executed again."""
+        """Check that the last message and state of each eager processor that led to an effect are durable."""
         if not (eager := self._eager):
             return
         made = [node for node in self.nodes.past_of(digest for _, _, digest in effect) if node.processor in eager]
@@ -189,7 +184,7 @@ class World:
         stateless = [node for node in made if not self.recipe.parts[node.processor].keeps]
         latest = {node.processor: node for node in sorted(stateless, key=lambda node: node.time)}
         last = [n for n in made if self.recipe.parts[n.processor].keeps and n.digest not in before]
-        durable = {digest_of(content) for fact in self._made for content in contents_of(fact)}
+        durable = {digest_of(payload) for fact in self._made for payload in contents_of(fact)}
         for node in (*latest.values(), *last):
             own = [digest for digest in durable if self.nodes[digest].processor == node.processor]
             # A state that is durable has everything before it in it.
@@ -197,7 +192,7 @@ class World:
                 raise AssertionError(f"{sink} shows {time}, and {node}, which is eager, is not durable")
 
     def ask(self, owner: int, order: instructions.ReopenSink) -> events.SinkPosition:
-        """Tells what a sink holds; no earlier incarnation can change that any more.
+        """Return what a sink holds; no earlier incarnation can change that any more.
 
         Raises:
             FencedError: there is another owner.
@@ -209,12 +204,15 @@ class World:
 
 
 def effect_of(messages: tuple[instructions.Message, ...]) -> Effect:
-    """Gives messages by digest; a source's are its positions."""
-    return tuple((m.edge, m.time, digest_of(m.content)) for m in messages)
+    """Return messages by digest; a source's are its positions."""
+    return tuple((m.edge, m.time, digest_of(m.payload)) for m in messages)
 
 
 def sends(recipe: Recipe, wire: Wire, time: Any, digest: str) -> bool:
-    """Tells whether a processor sends on an edge at a time: round a loop while its hash has it, a few rounds at most, within others fewer."""
+    """Return whether a processor sends on an edge at a time.
+
+    Round a loop while its hash has it, a few rounds at most, within others fewer.
+    """
     if wire.back:
         return time[-1] < LOOP_ROUNDS - recipe.parts[wire.source].depth and int(digest, 16) % 3 != 0
     part = recipe.parts[wire.source]

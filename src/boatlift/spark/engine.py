@@ -20,8 +20,6 @@ from pyspark.sql import SparkSession
 from boatlift.dataflow import (
     Aggregate,
     Committed,
-    Json,
-    LoadsTogether,
     Outcome,
     Plan,
     SinkContext,
@@ -199,9 +197,11 @@ class SparkEngine(SourceCalls):
             for_tables = takewhile(lambda take: self._lookups.table_of(unit, take) is not None, takes)
             return max(1, sum(1 for _ in for_tables))
         source = self._inputs.source_of(unit)
-        if compiled.layout is None or compiled.apart or self._apart[unit] or not isinstance(source, LoadsTogether):
+        if compiled.layout is None or compiled.apart or self._apart[unit] or source is None:
             return 1
-        weights = accumulate(source.weigh(content_of(take)["position"]) for take in takes)
+        if source.capabilities.reads_many_steps is None:
+            return 1
+        weights = accumulate(source.size_bytes(content_of(take)["position"]) for take in takes)
         return max(1, sum(map(self._planner.fits_one_task, weights)))
 
     def prepare(self, order: Prepare) -> None:
@@ -211,7 +211,7 @@ class SparkEngine(SourceCalls):
             made = self._background.submit(self._plan, order.processor, order.takes)
             self._ahead.append(_Ahead(order.processor, order.takes, made))
 
-    def run(self, order: Execute, cursor: Json | None = None) -> tuple[StepResult, ...]:
+    def run(self, order: Execute) -> tuple[StepResult, ...]:
         """Executes steps as one Spark job, or else, so that each fails for itself, as one each."""
         unit = order.processor
         known = self._known.pop(unit, None)
@@ -220,7 +220,7 @@ class SparkEngine(SourceCalls):
         if self._passed_over:
             order = replace(order, takes=tuple(self._without_skipped(unit, take) for take in order.takes))
         if len(order.takes) == 1 or self._apart[unit] or not self._as_one_job(order):
-            return self._run_apart(order, cursor)
+            return self._run_apart(order)
         try:
             made = self._job(unit, order.takes, list(runs_of(order.state)))
         except Exception as error:
@@ -231,7 +231,7 @@ class SparkEngine(SourceCalls):
                 "steps %s to %s of %s go one by one: %s", order.time, order.takes[-1].time, unit, first_line(error)
             )
             self._apart[unit] = APART_RUNS
-            return self._run_apart(order, cursor)
+            return self._run_apart(order)
         return self._results(unit, order.takes, made)
 
     def _without_skipped(self, unit: str, take: StepInput) -> StepInput:
@@ -239,20 +239,20 @@ class SparkEngine(SourceCalls):
         left = tuple(m for m in take.inputs if (unit, m.edge, m.time) not in self._passed_over)
         if len(left) == len(take.inputs):
             return take
-        return replace(take, inputs=left or tuple(replace(message, content=None) for message in take.inputs))
+        return replace(take, inputs=left or tuple(replace(message, payload=None) for message in take.inputs))
 
     def _as_one_job(self, order: Execute) -> bool:
         steps = {(order.processor, take.number) for take in order.takes}
         return self._compiled.units[order.processor].lookup is None and not steps & self._skipped
 
-    def _run_apart(self, order: Execute, cursor: Json | None) -> tuple[StepResult, ...]:
-        results = self._one_by_one(order, partial(self._execute, order.processor, cursor))
+    def _run_apart(self, order: Execute) -> tuple[StepResult, ...]:
+        results = self._one_by_one(order, partial(self._execute, order.processor))
         self._apart[order.processor] = max(0, self._apart[order.processor] - 1)
         return results
 
-    def _execute(self, unit: str, cursor: Json | None, take: StepInput, state: Any) -> StepResult:
+    def _execute(self, unit: str, take: StepInput, state: Any) -> StepResult:
         """Executes one step by itself."""
-        if all(message.content is None for message in take.inputs):  # of a sequence, one that sent nothing
+        if all(message.payload is None for message in take.inputs):  # of a sequence, one that sent nothing
             return StepResult(0, NOTHING, {}, state)
         if (unit, take.number) in self._skipped:
             return self._result(unit, take, (), list(runs_of(state)), 0.0, state)
@@ -266,7 +266,7 @@ class SparkEngine(SourceCalls):
                     raise UnavailableError(
                         "STEP_FAILED", f"step {take.number} of {unit} was called off before its turn"
                     )
-                return self._stateless(unit, take, partial(self._batches.recompute, unit, take, cursor))
+                return self._stateless(unit, take, partial(self._batches.recompute, unit, take))
         return self._alone(unit, take, state)
 
     def _one_by_one(self, order: Execute, execute: Callable[[StepInput, Any], StepResult]) -> tuple[StepResult, ...]:
@@ -390,7 +390,7 @@ class SparkEngine(SourceCalls):
         (take,) = takes
         if (standing := self._standing.of(unit, take)) is not None:
             return standing
-        given = take.inputs[-1].content
+        given = take.inputs[-1].payload
         rows, weight = self._inputs.rows(self._spark, unit, take)
         return self._planner.plan(compiled, rows, weight, take.number, given["clock"], given["seed"])
 
@@ -415,7 +415,7 @@ class SparkEngine(SourceCalls):
         state: Any = None,
     ) -> StepResult:
         digest = f"{sum(r.digest for r in receipts) % 2**64:016x}"
-        given = take.inputs[-1].content
+        given = take.inputs[-1].payload
 
         def content(outlet: str) -> dict[str, Any]:
             runs = [run for receipt in receipts if (run := receipt.staged[outlet]) is not None]

@@ -24,7 +24,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from boatlift.dataflow import Aggregate, LoadsEverything, Plan, Recomputation, Table, Transform, Unit
+from boatlift.dataflow import Aggregate, Plan, Recomputation, Table, Transform, Unit
 from boatlift.dataflow.columns import POSITION, WEIGHT
 from boatlift.errors import InvalidError
 from boatlift.operators.aggregate.columns import canonical_key, parse_aggregates
@@ -309,7 +309,7 @@ def _check_takes_nothing_of_a_step(unit: Unit, frame: DataFrame) -> None:
 def _check_reads_everything(unit: Unit, plan: Plan) -> None:
     (root,) = unit.roots
     source = plan.sources[root].source
-    if not isinstance(source, LoadsEverything):
+    if source.capabilities.rescannable is None:
         raise InvalidError(
             "BAD_RECOMPUTATION",
             f"{unit.name} is recomputed from everything, and source {root} cannot be read again from the beginning: use "

@@ -1,9 +1,9 @@
-"""Crash points: every call on the store and on a sink, before it and after it; and after every step and restored state of a processor.
+"""Crash points: before and after every call on the store and on a sink; after every step and restored state of a processor.
 
-No list of points is kept by hand: a wrapper counts the calls as they come. A first run records which calls there are;
-then, for any of them, a process is killed by `SIGKILL` right there, started again, and its results are compared with
-those of a run that was not disturbed. With `--pause` it is stopped by `SIGSTOP` instead, and may go on by `SIGCONT`
-when another process has taken over. Users can do the same to their own dataflows:
+No list of points is kept by hand: a wrapper counts the calls. A first run records the calls. Then, for any of them, a
+process is killed by `SIGKILL` right there and started again, and its results are compared with those of an undisturbed
+run. With `--pause` the process is stopped by `SIGSTOP` instead, and may go on by `SIGCONT` when another process has taken
+over. Users can do the same to their own dataflows:
 
     python -m boatlift.testing.crash flights:flow --store store --record calls.txt
     python -m boatlift.testing.crash flights:flow --store store --at 'store.create(log):before:3'
@@ -22,8 +22,8 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from boatlift.dataflow import Committed, Delivery, Json, Outcome, Plan, Sink, SinkContext, Staged, Stager, TellsMoments
-from boatlift.errors import Finding
+from boatlift.connectors.kit.wrapping import SinkWrapper
+from boatlift.dataflow import Committed, Outcome, Plan, Sink, SinkContext, Staged, Stager
 from boatlift.storage.store import Store
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ class CrashPoint:
 
     @classmethod
     def parse(cls, text: str) -> CrashPoint:
-        """Reads `call:when:visit`."""
+        """Parse `call:when:visit`."""
         call, when, visit = text.rsplit(":", 2)
         if when not in ("before", "after") or not visit.isdigit():
             raise ValueError(f"{text!r} is no crash point: write call:before:1 or call:after:1")
@@ -58,10 +58,10 @@ class CrashPoint:
 
 
 class Tracer:
-    """Counts calls, notes them in a file, and kills the process at one of them.
+    """Counts calls, records them in a file, and kills the process at one of them.
 
     Args:
-        target: Where to die; None to live.
+        target: The moment to die at; None to live.
         record: A file that gets a line for each moment passed.
         blow: The signal that the process sends itself there.
     """
@@ -79,7 +79,7 @@ class Tracer:
         self._lock = threading.Lock()
 
     def is_due(self, call: str, when: str) -> bool:
-        """Notes that the process is at this moment, and tells whether it is to die here."""
+        """Record that the process is at this moment; return whether it is to die here."""
         with self._lock:
             self._visits[call, when] += 1
             here = CrashPoint(call, when, self._visits[call, when])
@@ -89,12 +89,12 @@ class Tracer:
             return here == self._target
 
     def pass_by(self, call: str, when: str) -> None:
-        """As `is_due`, and dies."""
+        """Record that the process is at this moment, and die if it is the one to die at."""
         if self.is_due(call, when):
             os.kill(os.getpid(), self.blow)
 
     def around(self, call: str, function: Callable[..., T], *arguments: Any) -> T:
-        """Makes a call with the moments before and after it."""
+        """Make a call, with the moments before and after it."""
         self.pass_by(call, "before")
         result = function(*arguments)
         self.pass_by(call, "after")
@@ -132,7 +132,7 @@ class CrashingStore:
         self._around("delete", name, self._store.delete)
 
     def local_path(self, name: str) -> Path | None:
-        """As `Store.local_path`; it does nothing, so it is no crash point."""
+        """As `Store.local_path`; the call has no effect, so it is no crash point."""
         return self._store.local_path(name)
 
     def scratch(self, owner: int) -> Path:
@@ -162,57 +162,46 @@ class _KillingStager:
         return staged
 
 
-class CrashingSink:
-    """A sink whose every call is a crash point; `sink.stage(…)` kills the driver from inside a task."""
+class CrashingSink(SinkWrapper):
+    """A sink whose every call is a crash point; `sink.stage(…)` kills the driver from inside a task.
+
+    Args:
+        sink: The sink.
+        name: Its name in the dataflow.
+        tracer: Counts the calls, and kills.
+    """
 
     def __init__(self, sink: Sink, name: str, tracer: Tracer) -> None:
-        self._sink = sink
+        super().__init__(sink)
         self._name = name
         self._tracer = tracer
-        if isinstance(sink, TellsMoments):
-            sink.tell(lambda moment: tracer.pass_by(f"sink.{moment}({name})", "after"))
-
-    @property
-    def delivery(self) -> Delivery:
-        """As the sink's."""
-        return self._sink.delivery
-
-    @property
-    def key(self) -> Sequence[str] | None:
-        """As the sink's."""
-        return self._sink.key
-
-    def describe(self) -> Json:
-        """As `Sink.describe`."""
-        return self._sink.describe()
+        inner = sink.capabilities.crash_points
+        if inner is not None:
+            inner.announce(lambda moment: tracer.pass_by(f"sink.{moment}({name})", "after"))
 
     def open(self, context: SinkContext) -> Committed | None:
-        """As `Sink.open`."""
-        return self._tracer.around(f"sink.open({self._name})", self._sink.open, context)
+        """Open the sink, with crash points around."""
+        return self._tracer.around(f"sink.open({self._name})", self.sink.open, context)
 
     def stager(self) -> Stager:
-        """As `Sink.stager`; the step that is about to be run is the visit."""
-        stager = self._sink.stager()
+        """Return the sink's stager; for the visit to die at, one that kills the driver."""
+        stager = self.sink.stager()
         for when in ("before", "after"):
             if self._tracer.is_due(f"sink.stage({self._name})", when):
                 return _KillingStager(stager, os.getpid(), when, self._tracer.blow)
         return stager
 
     def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
-        """As `Sink.commit`."""
-        return self._tracer.around(f"sink.commit({self._name})", self._sink.commit, step, rows, digest, staged)
-
-    def verify(self) -> Iterator[Finding]:
-        """As `Sink.verify`; it writes nothing, so it is no crash point."""
-        return self._sink.verify()
+        """Commit to the sink, with crash points around."""
+        return self._tracer.around(f"sink.commit({self._name})", self.sink.commit, step, rows, digest, staged)
 
     def close(self) -> None:
-        """As `Sink.close`."""
-        self._tracer.around(f"sink.close({self._name})", self._sink.close)
+        """Close the sink, with crash points around."""
+        self._tracer.around(f"sink.close({self._name})", self.sink.close)
 
 
 def with_crashing_sinks(plan: Plan, tracer: Tracer) -> Plan:
-    """Gives the same plan with every sink wrapped."""
+    """Return the same plan with every sink wrapped."""
     sinks = {
         name: replace(processor, sink=CrashingSink(processor.sink, name, tracer))
         for name, processor in plan.sinks.items()
@@ -224,12 +213,13 @@ def with_crashing_sinks(plan: Plan, tracer: Tracer) -> Plan:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs a dataflow like `boatlift run`, noting its crash points or dying at one of them."""
+    """Run a dataflow like `boatlift run`; record its crash points, or die at one of them."""
     import argparse
 
     from boatlift.api.running import run_plan
     from boatlift.console.programs import OneSession, load_flow
     from boatlift.dataflow import plan
+    from boatlift.runtime.host.options import RunOptions
     from boatlift.runtime.host.progress import Progress
     from boatlift.spark.session.session import DEFAULT_MASTER
     from boatlift.storage.local import LocalStore
@@ -253,7 +243,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if progress.what in ("step", "restore"):
             tracer.pass_by(f"{progress.what}({progress.processor})", "after")
 
-    run_plan(planned, store, spark, available_now=chosen.available_now, on_progress=watch)
+    run_plan(planned, store, spark, RunOptions(available_now=chosen.available_now, on_progress=watch))
 
 
 if __name__ == "__main__":

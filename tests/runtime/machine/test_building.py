@@ -1,4 +1,7 @@
-"""What is filled in of choices when a machine is made: only what is not collected, and nothing that no execution gives."""
+"""What is filled in of choices when a machine is made.
+
+Only what is not collected, and nothing that no execution gives.
+"""
 
 import tracemalloc
 

@@ -58,7 +58,7 @@ def test_where_a_batch_ends_is_recorded_and_repeated():
     assert ends[-1] == 4, "what is left at the end is a batch too"
     times = [time for _, _, steps in driver.placed for time, _ in steps]
     assert times == ends
-    again = Driver(with_batch(), LiveRecords.of(driver.machine.durable.standing.facts()), {"out": up_to(4)}, epochs=5)
+    again = Driver(with_batch(), LiveRecords.of(driver.machine.durable.records.facts()), {"out": up_to(4)}, epochs=5)
     assert again.machine.processors["p"].cuts.end(len(ends) - 1) == ends[-1], "of what is garbage, the last is known"
 
 
@@ -71,6 +71,10 @@ def test_a_batch_may_also_want_a_time_to_pass_by_the_recorded_clocks():
 
 def ends_of(driver, name="p"):
     return [fact.taken for fact in driver.facts(Determinant) if fact.processor == name]
+
+
+def fired(timer):
+    return events.TimerFired(timer.processor, timer.incarnation, timer.deadline)
 
 
 def test_an_epoch_waits_for_more_while_more_may_come():
@@ -87,15 +91,16 @@ def test_an_epoch_that_has_lasted_long_enough_ends_though_nothing_comes():
     driver = Driver(with_batch(policy=Batch(epochs=2, seconds=60)), epochs=3, ended=False, clock=lambda time: time)
     driver.go()
     assert not ends_of(driver)
-    incarnation = driver.machine.processors["p"].incarnation
-    driver.hear(events.TimerFired("p", incarnation))
+    (timer,) = driver.of(instructions.SetTimer)
+    assert timer.deadline == 60_000
+    driver.hear(fired(timer))
     driver.go()
     assert ends_of(driver) == [2]
     driver.epochs = 5
     driver.hear(events.SourceWoken("in"))
     driver.go()
     assert ends_of(driver) == [2], "that was of the epoch before"
-    driver.hear(events.TimerFired("p", incarnation))
+    driver.hear(fired(driver.of(instructions.SetTimer)[-1]))
     driver.hear(events.ProcessorsFailed(frozenset({"in"})))  # what waited comes again, and the clock is asked again
     driver.go()
     assert ends_of(driver) == [2, 4]
@@ -106,7 +111,7 @@ def mark(driver, *of_steps):
     said = iter(of_steps)
     batch = driver.machine.processors["p"]
     for period, ends in said:
-        message = next(iter(batch.unmarked.values()))
+        message = next(iter(batch.unprobed.values()))
         answer = {"period": period, "ends": ends}
         driver.hear(events.RowsProbed("p", batch.incarnation, message, answer))
         driver.go()
@@ -148,7 +153,7 @@ def test_an_answer_about_another_message_of_the_same_time_is_void():
     other = instructions.Message("in>p", 0, {"end": "another"})
     driver.hear(events.RowsProbed("p", batch.incarnation, other, {"period": None, "ends": True}))
     driver.go()
-    assert batch.unmarked
+    assert batch.unprobed
     assert not ends_of(driver)
 
 
@@ -161,7 +166,7 @@ def test_a_batch_that_asks_holds_up_nobody_else():
     durabilities = {"p": Durability(Batch(when="any(x)")), "q": Durability(Lazy(every=1000), recorded=False)}
     driver = Driver(Program(graph, durabilities, cuts={"p": cuts}), epochs=5, ended=False)
     driver.go()
-    assert driver.machine.processors["p"].unmarked
+    assert driver.machine.processors["p"].unprobed
     assert driver.machine.processors["other"].held == up_to(4)
 
 
@@ -169,16 +174,16 @@ def test_what_rows_say_is_forgotten_with_what_waited():
     driver = Driver(with_batch(policy=Batch(when="any(x)")), epochs=3, ended=False)
     driver.go()
     batch = driver.machine.processors["p"]
-    late = events.RowsProbed("p", batch.incarnation, batch.unmarked["in>p", 0], {"period": None, "ends": True})
+    late = events.RowsProbed("p", batch.incarnation, batch.unprobed["in>p", 0], {"period": None, "ends": True})
     driver.hear(events.ProcessorsFailed(frozenset({"p"})))
     driver.go()
-    assert [time for _, time in batch.unmarked] == [0, 1, 2], "they are asked again"
+    assert [time for _, time in batch.unprobed] == [0, 1, 2], "they are asked again"
     driver.hear(late)
     driver.go()
     assert not ends_of(driver), "that was of another life"
     mark(driver, (None, False), (None, True))
     assert ends_of(driver) == [1], "with the step that says so"
-    assert [time for _, time in batch.unmarked] == [2]
+    assert [time for _, time in batch.unprobed] == [2]
 
 
 def test_a_run_does_not_end_while_rows_are_asked_unless_it_is_stopped():
@@ -273,7 +278,7 @@ def test_a_batch_begins_nothing_once_a_stop_was_asked_for():
     driver.go()
     assert driver.machine.finished
     again = Driver(
-        over_sequence(), LiveRecords.of(driver.machine.durable.standing.facts()), {"out": up_to(-1)}, epochs=4
+        over_sequence(), LiveRecords.of(driver.machine.durable.records.facts()), {"out": up_to(-1)}, epochs=4
     )
     again.go()
     runs = {name: [order for order in again.of(instructions.Execute) if order.processor == name] for name in "pb"}
@@ -384,5 +389,5 @@ def test_in_a_sequence_nothing_has_its_place_too():
             run = driver.kept.pop(0)
             driver.run(run, **({"p>nobody": ""} if run.time == 1 else {"p>o": "m"}))
     assert [
-        (run.time, run.takes[0].inputs[0].content) for run in driver.of(instructions.Execute) if run.processor == "o"
+        (run.time, run.takes[0].inputs[0].payload) for run in driver.of(instructions.Execute) if run.processor == "o"
     ] == [(("p>o", n), None if n == 1 else "m") for n in range(5)]

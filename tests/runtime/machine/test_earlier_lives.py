@@ -1,4 +1,7 @@
-"""Answers to an earlier incarnation of a processor, which come while the present incarnation does the same: nothing changes."""
+"""Answers to an earlier incarnation of a processor, which come while the present incarnation does the same.
+
+Nothing changes.
+"""
 
 import pytest
 
@@ -35,7 +38,7 @@ def test_a_run_of_an_earlier_life_that_answers_late_changes_nothing():
     driver.run(driver.kept.pop())
     driver.go()
     assert driver.machine.finished
-    assert [message.content for *_, steps in driver.placed for _, came in steps for message in came] == [
+    assert [message.payload for *_, steps in driver.placed for _, came in steps for message in came] == [
         f"p@{time}" for time in range(4)
     ]
 
@@ -72,7 +75,7 @@ def test_steps_that_were_prepared_in_an_earlier_life_are_not_run_in_the_present_
         driver.go()
     sent = driver.machine.processors["in"].sent["in>p"]
     taken = [message for run in driver.of(instructions.Execute) for take in run.takes for message in take.inputs]
-    assert all(message.content == sent[message.time] for message in taken)
+    assert all(message.payload == sent[message.time] for message in taken)
     assert driver.machine.processors["p"].done == up_to(3)
 
 
@@ -83,7 +86,7 @@ def test_steps_are_not_run_as_prepared_while_their_sender_has_to_make_the_messag
     graph = RecoveryGraph([*vertices, Vertex("out", Kind.SINK)], edges)
     durabilities = {"q": Durability(messages=True), "p": Durability(Lazy(every=None))}
     driver = Driver(Program(graph, durabilities), slow={"p"}, together=lambda _, takes: len(takes))
-    under_way = driver.go(until=lambda order: isinstance(order, instructions.Persist) and order.contents == ("q@3",))
+    under_way = driver.go(until=lambda order: isinstance(order, instructions.Persist) and order.payloads == ("q@3",))
     assert under_way is not None, "the message of time 3 is lost with q, those before are durable"
     driver.go()
     driver.run(driver.kept.pop())
@@ -116,7 +119,10 @@ def test_what_a_failed_source_had_under_way_is_cut_before_it_closes_anew():
 
 
 def test_a_merge_that_keeps_nothing_goes_back_to_what_it_had_taken_at_some_moment():
-    """It took a0, b0, a1; b fails before its choice is durable. Without b0 the place of a1 among its messages is another."""
+    """It took a0, b0, a1; b fails before its choice is durable.
+
+    Without b0 the place of a1 among its messages is another.
+    """
     driver = Driver(with_order(Durability(), kind=Kind.STATELESS), epochs=2, durable=False)
     p = driver.machine.processors["p"]
     taken = []

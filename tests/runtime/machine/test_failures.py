@@ -37,7 +37,7 @@ def test_who_is_not_touched_goes_on():
 
 
 def test_what_comes_out_differently_is_called_off():
-    """A receiver is taking a message that its sender, which chooses and does not record, will not send again as it was."""
+    """A receiver is taking a message that its sender will not send again: the sender's choice is not recorded."""
     program = chain(Durability(Lazy(every=None)))
     vertices = [*program.graph.vertices.values(), Vertex("q", Kind.STATELESS, deterministic=False)]
     edges = [Edge("in>q", "in", "q"), Edge("q>p", "q", "p"), Edge("p>out", "p", "out")]
@@ -55,7 +55,7 @@ def test_what_comes_out_differently_is_called_off():
 
 
 def test_what_was_got_ready_and_comes_out_differently_is_dropped():
-    """A source closes again, otherwise, what a receiver that does not fail was to take together with what is durable."""
+    """A source closes an epoch differently; a receiver that lives on was to take it with durable messages."""
     clocks = iter(range(100))
     program, together = chain(Durability(Lazy(every=None))), (lambda _, takes: len(takes))
     driver = Driver(program, slow={"p"}, epochs=4, durable=False, clock=lambda _: next(clocks), together=together)
@@ -72,7 +72,7 @@ def test_what_was_got_ready_and_comes_out_differently_is_dropped():
     taken = {}
     while driver.kept:
         order = driver.kept.pop()
-        taken |= {take.time: take.inputs[0].content for take in order.takes}
+        taken |= {take.time: take.inputs[0].payload for take in order.takes}
         driver.run(order)
         driver.go()
     sent = driver.machine.processors["in"].sent["in>p"]
@@ -128,7 +128,7 @@ def test_a_failure_while_a_sink_places_waits_for_what_it_holds():
 def test_it_begins_again_from_what_is_durable():
     first = Driver(chain(), epochs=4)
     first.go()
-    standing = LiveRecords.of(first.machine.durable.standing.facts())
+    standing = LiveRecords.of(first.machine.durable.records.facts())
     held = {"out": first.machine.processors["out"].held}
     second = Driver(chain(), standing, held, epochs=6)
     assert second.machine.processors["p"].state == first.machine.processors["p"].state
@@ -147,12 +147,12 @@ def test_a_changed_policy_goes_on_with_the_state_there_is(before, after):
     first = Driver(chain(Durability(before)), epochs=4)
     first.go()
     held = {"out": first.machine.processors["out"].held}
-    second = Driver(chain(Durability(after)), LiveRecords.of(first.machine.durable.standing.facts()), held, epochs=6)
+    second = Driver(chain(Durability(after)), LiveRecords.of(first.machine.durable.records.facts()), held, epochs=6)
     second.go()
     assert second.machine.finished
     assert second.machine.processors["p"].state == whole.machine.processors["p"].state
     third = Driver(
-        chain(Durability(before)), LiveRecords.of(second.machine.durable.standing.facts()), {"out": up_to(5)}, epochs=6
+        chain(Durability(before)), LiveRecords.of(second.machine.durable.records.facts()), {"out": up_to(5)}, epochs=6
     )
     third.go()
     assert third.machine.processors["p"].state == whole.machine.processors["p"].state

@@ -8,6 +8,7 @@ from boatlift.runtime.machine import Durability, Program, events, instructions
 from boatlift.storage.records.facts import Determinant
 from boatlift.storage.records.live import LiveRecords
 from boatlift.times import Coarse, EpochBoundaries, Fine
+from support.any_connector import ANY
 from support.machine_driver import Driver, chain, up_to, with_batch
 
 
@@ -134,7 +135,7 @@ def test_a_source_waits_for_one_that_has_nothing_yet():
 def test_what_a_source_closed_before_comes_back_no_faster_than_it_is_taken():
     first = Driver(chain(Durability(Lazy(every=None))), epochs=300)
     first.go()
-    standing = LiveRecords.of(first.machine.durable.standing.facts())
+    standing = LiveRecords.of(first.machine.durable.records.facts())
     second = Driver(
         chain(Durability(Lazy(every=None))), standing, {"out": up_to(299)}, epochs=300, slow={"p"}, messages_ahead=5
     )
@@ -158,7 +159,7 @@ def test_a_wake_that_overtakes_the_answer_is_not_lost():
 def test_an_acknowledgement_that_may_have_been_lost_is_given_again():
     first = Driver(chain(Durability(Eager())), epochs=6, collect_after=1)
     first.go()
-    standing = LiveRecords.of(first.machine.durable.standing.facts())
+    standing = LiveRecords.of(first.machine.durable.records.facts())
     second = Driver(chain(Durability(Eager())), standing, {"out": up_to(5)}, epochs=6, collect_after=1)
     assert second.of(instructions.Acknowledge) == [instructions.Acknowledge("in", up_to(5))]
 
@@ -167,7 +168,7 @@ def test_inputs_are_acknowledged_and_garbage_is_dropped():
     driver = Driver(chain(Durability(Eager())), epochs=10, collect_after=1)
     driver.go()
     assert driver.of(instructions.Acknowledge)[-1] == instructions.Acknowledge("in", up_to(9))
-    standing = driver.machine.durable.standing
+    standing = driver.machine.durable.records
     assert list(standing.states["p"]) == [(9,)], "the last state stays"
     assert list(standing.chosen["in"]) == [9], "the last positions stay: what comes next begins after them"
     assert not any(standing.sent.values())
@@ -175,10 +176,13 @@ def test_inputs_are_acknowledged_and_garbage_is_dropped():
 
 
 def test_a_batch_behind_a_union_holds_nobody_back_and_lifts_no_bound():
-    """`x` has nothing more: what `y` gave waits at the union, and the batch behind it wants more; `y` is held up all the same."""
+    """`x` has nothing more: what `y` gave waits at the union, and the batch behind it wants more.
+
+    `y` is held up all the same.
+    """
     flow = bl.Dataflow("flow")
-    x, y = (flow.source(name, None) for name in "xy")
-    y.union("both", x).gather("hours", policy=bl.Batch(epochs=100)).sink("out", None)
+    x, y = (flow.source(name, ANY) for name in "xy")
+    y.union("both", x).gather("hours", policy=bl.Batch(epochs=100)).sink("out", ANY)
     driver = OneRests(program_of(plan(flow)), epochs=500, messages_ahead=3)
     driver.from_then_on = 1
     driver.go()

@@ -6,6 +6,7 @@ from boatlift.runtime.graph import program_of
 from boatlift.runtime.machine import Durability, StateMachine, events, instructions
 from boatlift.storage.records.facts import Checkpoint, Determinant
 from boatlift.storage.records.live import LiveRecords
+from support.any_connector import ANY
 from support.machine_driver import Driver, chain, up_to
 
 
@@ -78,10 +79,13 @@ def test_an_answer_that_comes_twice_counts_once():
 
 
 def test_what_was_taken_as_it_came_leaves_once_its_order_is_durable():
-    """A merge keeps no state, so that it could be anywhere; but what left in one order must not come again in another."""
+    """A merge keeps no state, so that it could be anywhere.
+
+    But what left in one order must not come again in another.
+    """
     flow = bl.Dataflow("merged")
-    one, other = flow.source("one", object()), flow.source("other", object())
-    one.merge("both", other).sink("out", object())
+    one, other = flow.source("one", ANY), flow.source("other", ANY)
+    one.merge("both", other).sink("out", ANY)
     made = program_of(plan(flow))
     machine = StateMachine(made, LiveRecords(), {"out": up_to(-1)}, checked=True)
     todo, durable, placed = list(machine.start()), [], []

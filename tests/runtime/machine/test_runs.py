@@ -103,7 +103,7 @@ class TestKeep:
 
     def test_messages_too(self):
         driver = self.driver(Durability(Eager(), recorded=False), kind=Kind.STATELESS, deterministic=False)
-        assert self.keeps[0].contents == ("p@0",)
+        assert self.keeps[0].payloads == ("p@0",)
         assert not driver.facts(LoggedMessage)
         driver.hear(events.Persisted(self.keeps[0].number))
         assert [(sent.time, sent.message) for sent in driver.facts(LoggedMessage)] == [(0, "p@0")]
@@ -129,7 +129,7 @@ class TestStop:
             "nothing is left to be executed again"
         )
         again = Driver(
-            chain(Durability(Lazy(every=100))), LiveRecords.of(driver.machine.durable.standing.facts()), {"out": last}
+            chain(Durability(Lazy(every=100))), LiveRecords.of(driver.machine.durable.records.facts()), {"out": last}
         )
         closed = max(fact.time for fact in driver.facts(Determinant) if fact.processor == "in")
         assert again.machine.processors["in"].done == up_to(closed), "what was closed and not taken is there"
@@ -150,7 +150,7 @@ class TestStop:
         ahead = [order.time for order in driver.of(instructions.Execute) if order.processor == "a"]
         assert ahead[-1] > 1
         held = {"out": driver.placed[-1][1]}
-        again = Driver(Program(graph), LiveRecords.of(driver.machine.durable.standing.facts()), held, epochs=1000)
+        again = Driver(Program(graph), LiveRecords.of(driver.machine.durable.records.facts()), held, epochs=1000)
         again.go(until=lambda order: isinstance(order, instructions.PollSource) and order.time > ahead[-1] + 1)
         assert {order.time for order in again.of(instructions.Execute) if order.processor == "a"}.isdisjoint(ahead)
         assert next(order.time for order in again.of(instructions.Execute) if order.processor == "b") == 1
@@ -186,7 +186,7 @@ class TestStop:
         assert driver.machine.finished
         assert len(driver.machine.processors["p"].waiting["t>p"]) == 4
         held = {"seen": driver.machine.processors["seen"].held, "out": up_to(-1)}
-        again = Driver(program(), LiveRecords.of(driver.machine.durable.standing.facts()), held, epochs=8, ended=False)
+        again = Driver(program(), LiveRecords.of(driver.machine.durable.records.facts()), held, epochs=8, ended=False)
         again.go()
         assert not again.of(instructions.Execute)
         assert len(again.machine.processors["p"].waiting["t>p"]) == 4

@@ -20,7 +20,7 @@ def batch_before_two_sinks():
 
 
 def test_where_a_batch_ended_is_durable_no_earlier_than_what_it_sent():
-    """A driver that dies at any moment leaves no epoch that counts as repeatable without the messages that it cannot repeat."""
+    """Whenever a driver dies, no epoch counts as repeatable without the messages that it cannot repeat."""
     driver = Driver(batch_before_two_sinks(), epochs=1, durable=False)
     driver.go()
     facts = []
@@ -42,7 +42,10 @@ def fact_of(fact):
 
 
 def test_a_state_brings_no_message_that_a_failure_took():
-    """A processor that chooses goes back: its messages beyond that belong to an execution that is gone, and are made anew."""
+    """A processor that chooses goes back.
+
+    Its messages beyond that belong to an execution that is gone, and are made anew.
+    """
     driver = Driver(chain(Durability(Lazy(every=1), recorded=False), deterministic=False), epochs=6)
     while driver.machine.processors["p"].done != up_to(5):
         order = driver.later.pop(0)
@@ -59,7 +62,7 @@ def test_a_state_brings_no_message_that_a_failure_took():
     driver.given.clear()
     driver.run(again, **{"p>out": "chosen anew"})
     (keep,) = driver.of(instructions.Persist)
-    assert keep.contents == ("chosen anew", driver.machine.processors["p"].state)
+    assert keep.payloads == ("chosen anew", driver.machine.processors["p"].state)
 
 
 def test_a_state_brings_the_order_of_all_that_was_taken_since_the_one_before():

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from boatlift.connectors.kit.declared_columns import Columns
+from boatlift.connectors.kit import Columns
 from boatlift.errors import DataError, InvalidError
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from boatlift.connectors.files.listing import KnownDigests, Listing, digest_of, folded
-from boatlift.connectors.kit.declared_columns import Columns, columns_of, struct_of
+from boatlift.connectors.kit import Columns, columns_of, struct_of
 from boatlift.dataflow.columns import ORDINAL
-from boatlift.dataflow.contracts import Delivery, Json
+from boatlift.dataflow.contracts import Delivery, Json, SourceCapabilities
 from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError
 from boatlift.paths import refuse_url
 
@@ -115,6 +115,11 @@ class FilesSource:
     def positioned(self) -> bool:
         """Whether `load` adds `_position`."""
         return self._format.positioned
+
+    @property
+    def capabilities(self) -> SourceCapabilities:
+        """Files are read many at once, and all again."""
+        return SourceCapabilities(reads_many_steps=self, rescannable=self, names_input=self)
 
     def describe(self) -> Json:
         """Tells kind, path, options and columns."""
@@ -228,7 +233,7 @@ class FilesSource:
         ordinals = [(path, ordinal) for ordinal, paths in enumerate(taken) for path in paths]
         return rows.select("*", by_file(spark, ordinals).cast("int").alias(ORDINAL))
 
-    def weigh(self, position: Json) -> int:
+    def size_bytes(self, position: Json) -> int:
         """Adds up the sizes."""
         return sum(int(file["size"]) for file in position["files"])
 
@@ -239,7 +244,7 @@ class FilesSource:
             f" and {len(paths) - _FILES_NAMED} more files" if len(paths) > _FILES_NAMED else ""
         )
 
-    def explain_failure(self, position: Json, text: str) -> Exception | None:
+    def diagnose(self, position: Json, text: str) -> Exception | None:
         """Finds the file, the line and the field that Spark could not read."""
         if not self._readers or not any(sign in text for sign in _READ_FAILURES):
             return None

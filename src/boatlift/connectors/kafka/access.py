@@ -32,36 +32,36 @@ _OURS = {
     "partitioner",
     "transactional.id",
 }
-"""What exactly-once delivery rests on."""
+"""Settings on which exactly-once delivery rests: the user may not change them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Where a cluster is and what to say at its door. It goes into tasks; it is never written down.
+    """The address of a cluster, and the settings to reach it. An access goes into tasks, and is never written down.
 
     Attributes:
         servers: Addresses, as `bootstrap.servers` takes them.
-        settings: The user's settings of librdkafka, credentials among them: so they are not shown.
+        settings: The user's settings of librdkafka. They may hold credentials, so `repr` leaves them out.
     """
 
     servers: str
     settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def consumer(self, settings: Mapping[str, Any]) -> Consumer:
-        """Makes a consumer that commits nothing by itself and never jumps to another offset."""
+        """Return a consumer that commits nothing by itself and never jumps to another offset."""
         from confluent_kafka import Consumer
 
         fixed = {"enable.auto.commit": False, "auto.offset.reset": "error", "group.id": "boatlift"}
         return Consumer(self._with({**fixed, **settings}))
 
     def producer(self, settings: Mapping[str, Any]) -> Producer:
-        """Makes a producer that places keys where Java's does."""
+        """Return a producer that places keys in the partitions where Java's does."""
         from confluent_kafka import Producer
 
         return Producer(self._with({"partitioner": "murmur2_random", **settings}))
 
     def admin(self, complaints: Complaints | None = None) -> AdminClient:
-        """Makes a client that asks about topics."""
+        """Return a client that asks about topics."""
         from confluent_kafka.admin import AdminClient
 
         return AdminClient(self._with({} if complaints is None else {"error_cb": complaints}))
@@ -71,40 +71,43 @@ class Access:
 
 
 class Complaints:
-    """Hears what a client complains of while it tries: what it raises in the end is only that nobody has answered."""
+    """The errors that a client reports while it retries: the exception in the end says only that no answer came."""
 
     def __init__(self) -> None:
         self.last: KafkaError | None = None
 
     def __call__(self, error: KafkaError) -> None:
-        """Is told of an error."""
+        """Record an error."""
         self.last = error
 
     def or_else(self, raised: KafkaException, client: AdminClient | Producer | None) -> KafkaError:
-        """Gives what was raised; if that came of the client itself, what it complained of, which says more.
+        """Return the error that was raised; for one of the client itself the last report, which says more.
 
         Args:
-            raised: By a call.
-            client: Whose.
+            raised: The exception of a call.
+            client: The client that was called.
         """
         cause: KafkaError = raised.args[0]
         if cause.code() >= 0:
             return cause
         if client is not None:
-            client.poll(0)  # it complains only to who listens
+            client.poll(0)  # a client reports only when it is polled
         return self.last or cause
 
 
 class _Quietly:
-    """Hands on what clients log: while a cluster is away they tell so many times a second, and what it means is told by an error of ours."""
+    """Passes the log lines of clients on, at level debug.
 
-    def log(self, _level: int, message: str, *told: Any) -> None:
-        """Takes a line."""
-        logger.debug(message, *told)
+    While a cluster is away, a client logs many lines a second, and a `BoatliftError` says what they mean.
+    """
+
+    def log(self, _level: int, message: str, *values: Any) -> None:
+        """Log a line."""
+        logger.debug(message, *values)
 
 
 def access_to(servers: str, options: Mapping[str, Any] | None) -> Access:
-    """Checks how a cluster is to be reached.
+    """Check the options by which a cluster is to be reached.
 
     Args:
         servers: `host:port`, several separated by commas.

@@ -1,4 +1,4 @@
-"""Where the newest step in a topic differs from how it came out again, for people."""
+"""The first difference between the newest step in a topic and the same step as it came out again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from boatlift.connectors.kafka.offsets import Range
-from boatlift.connectors.kit.differences import told
+from boatlift.connectors.kit import difference_of_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,14 +20,14 @@ __all__ = ["difference"]
 
 
 def difference(topics: Topics, topic: str, begins: Mapping[int, int], now: Sequence[pa.Table]) -> str:
-    """Tells the first message that one has and the other has not, by key and value.
+    """Return, in words, the first message that only one of the two has, by key and value.
 
     Args:
-        topics, topic: Where the step is.
-        begins: Partition to where it begins, at the latest.
-        now: As it came out again.
+        topics, topic: The topic that holds the step.
+        begins: Partition to an offset at or before the step's first message.
+        now: The step as it came out again.
     """
-    from boatlift.connectors.kafka.encoding import KEY, VALUE
+    from boatlift.connectors.kafka.columns import KEY, VALUE
     from boatlift.connectors.kafka.fetching import messages_in
 
     ends = topics.ends_asked(topic)()
@@ -43,7 +43,7 @@ def difference(topics: Topics, topic: str, begins: Mapping[int, int], now: Seque
         for key, value in zip(piece.column(KEY).to_pylist(), piece.column(VALUE).to_pylist(), strict=True)
     ]
     only_held, only_now = _without(held, again), _without(again, held)
-    return told(next(iter(only_held), None), next(iter(only_now), None))
+    return difference_of_rows(next(iter(only_held), None), next(iter(only_now), None))
 
 
 def _shown(key: bytes | None, value: bytes | None) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def _text(content: bytes | None) -> Any:
 
 
 def _without(some: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Gives those of some that the others lack, in order."""
+    """Return the messages that the others lack, in order."""
     left = Counter(map(repr, others))
     lacking = []
     for one in sorted(some, key=repr):

@@ -1,4 +1,4 @@
-"""Which writer has which rows: decided by the key, so that the rows of a key are written by one, in their order."""
+"""The division of rows among writers, by key: one writer writes all rows of a key, in their order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from boatlift.connectors.kafka.encoding import GROUP, KEY, VALUE
+from boatlift.connectors.kafka.columns import GROUP, KEY, VALUE
 from boatlift.errors import InvalidError
 from boatlift.spark.keyed.key_groups import KEY_GROUPS
 
@@ -20,22 +20,22 @@ GROUPS = KEY_GROUPS
 
 
 def groups_of(keys: pa.Array, values: pa.Array) -> pa.Array:
-    """Gives the group of each row: by its key; without one by its value, so that a replay divides rows the same."""
-    told = pc.coalesce(keys, values, pa.scalar(b"", pa.binary())).to_pylist()
-    hashes = np.fromiter(map(xxhash.xxh3_64_intdigest, told), np.uint64, len(told))
+    """Return the group of each row: by its key, or else by its value, so that a replay divides rows the same."""
+    hashed = pc.coalesce(keys, values, pa.scalar(b"", pa.binary())).to_pylist()
+    hashes = np.fromiter(map(xxhash.xxh3_64_intdigest, hashed), np.uint64, len(hashed))
     return pa.array((hashes % np.uint64(GROUPS)).astype(np.int16))
 
 
 def part_of(pieces: Sequence[pa.Table], writer: int, writers: int, *, upserts: bool) -> list[pa.Table]:
-    """Gives a writer's rows, in their order; of upserts the deletions first.
+    """Return a writer's rows, in their order; of upserts the deletions first.
 
     Args:
-        pieces: Messages, perhaps with their groups: those that were staged for one writer have none.
-        writer, writers: Which of how many.
+        pieces: The messages, with their groups unless they were staged for one writer.
+        writer, writers: The writer's number, and how many there are.
         upserts: Whether a message without a value deletes its key.
 
     Raises:
-        InvalidError: `[DUPLICATE_KEY]` two rows of an upsert hold for one key.
+        InvalidError: `[DUPLICATE_KEY]` a step has two upserts of one key.
     """
     parts = [piece if writers == 1 else _of_writer(piece, writer, writers) for piece in pieces]
     if not upserts:
@@ -64,5 +64,6 @@ def _refuse_duplicates(parts: Sequence[pa.Table]) -> None:
     key = counts.filter(pc.greater(counts.field("counts"), 1))[0]["values"].as_py()
     raise InvalidError(
         "DUPLICATE_KEY",
-        f"two rows of one step have the key {key!r}, so that neither can be said to hold: aggregate by that key, or add columns to it",
+        f"two rows of one step have the key {key!r}, and only one can be the newest: aggregate by that key, or add "
+        "columns to it",
     )

@@ -1,4 +1,4 @@
-"""What becomes a message of a row: key, value, headers, and for changes the weight."""
+"""From a row to a message: key, value, headers, and for changes the weight."""
 
 from __future__ import annotations
 
@@ -6,31 +6,29 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from boatlift.connectors.kit.user_columns import user_columns
+from boatlift.connectors.kafka.columns import GROUP, HEADERS, KEY, VALUE
+from boatlift.connectors.kit import ArrowStager, user_columns
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.dataflow.contracts import SinkContext, Staged
 from boatlift.errors import InvalidError
-from boatlift.spark.tasks.staging import ArrowStager
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["GROUP", "HEADERS", "KEY", "VALUE", "MessageStager", "message_stager"]
-
-KEY, VALUE, HEADERS, GROUP = "key", "value", "headers", "_group"
+__all__ = ["MessageStager", "message_stager"]
 
 
 @dataclass(frozen=True, slots=True)
 class MessageStager:
-    """The part of a Kafka sink that runs in the tasks: makes messages of rows, and stages those.
+    """The part of a Kafka sink that runs in the tasks: turns rows into messages, and stages those.
 
     Attributes:
-        columns: Names of the columns that the value is made of.
-        key: Names of those that the key is made of; none: messages have no key.
+        columns: The names of the value's columns.
+        key: The names of the key's columns; empty: messages have no key.
         raw: Whether rows are messages already: `key`, `value`, `headers`.
-        json_key: Whether a key is JSON; else it is the value's text, or bytes.
+        json_key: Whether a key is JSON; else a key is the column's text, or bytes.
         upserts: Whether a row of weight −1 deletes its key; else the weight is kept.
-        schema: What is staged.
+        schema: The columns of staged messages.
     """
 
     columns: tuple[str, ...]
@@ -41,23 +39,23 @@ class MessageStager:
     schema: pa.Schema
 
     def stage(self, folder: str, name: str, partition: int, batches: Iterator[pa.RecordBatch]) -> Staged:
-        """Writes a piece of messages.
+        """Write a piece of messages.
 
         Raises:
-            DataError: `[NULL_KEY]` a NULL in the key of an upsert.
+            DataError: `[NULL_KEY]` an upsert has a NULL in its key.
             UnavailableError: `[STORE_FAILED]` the scratch folder cannot be written.
         """
         made = (self.messages(batch) for batch in batches if batch.num_rows)
         return ArrowStager(self.schema).stage(folder, name, partition, made)
 
     def grouped(self) -> MessageStager:
-        """Gives one whose messages have their group, by which writers divide them."""
+        """Return a stager that adds each message's group, by which writers divide messages."""
         import pyarrow as pa
 
         return replace(self, schema=self.schema.append(pa.field(GROUP, pa.int16())))
 
     def messages(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Makes messages of rows."""
+        """Return the messages of rows."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -99,8 +97,8 @@ class MessageStager:
 
             raise DataError(
                 "NULL_KEY",
-                f"key column {self.key[0]} holds a NULL, and a message without a key neither replaces nor deletes one: filter it, or choose "
-                f"key_format='json', where it is `null`",
+                f"key column {self.key[0]} holds a NULL, and a message without a key neither replaces nor deletes one: "
+                "filter it, or choose key_format='json', where it is `null`",
             )
         return keys
 
@@ -108,10 +106,10 @@ class MessageStager:
 def message_stager(
     context: SinkContext, key: Sequence[str], *, raw: bool, json_key: bool, upserts: bool
 ) -> MessageStager:
-    """Checks that messages can be made of what a sink is handed.
+    """Check that a sink's rows can become messages, and return its stager.
 
     Args:
-        context: Who hands what.
+        context: The owner, with the schema of rows.
         key, raw, json_key, upserts: As `MessageStager` has them.
 
     Raises:
@@ -126,8 +124,8 @@ def message_stager(
         if VALUE not in named or not named.keys() <= {KEY, VALUE, HEADERS}:
             raise InvalidError(
                 "SCHEMA_MISMATCH",
-                f"rows of format 'raw' have the column value, and perhaps key and headers, not {', '.join(named)}: rename them, or choose "
-                f"format='json'",
+                f"rows of format 'raw' have the column value, and perhaps key and headers, not {', '.join(named)}: "
+                "rename them, or choose format='json'",
             )
         for name in named.keys() - {HEADERS}:
             if named[name] not in (pa.binary(), pa.string()):

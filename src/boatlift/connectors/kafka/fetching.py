@@ -1,8 +1,8 @@
 """Reading ranges of partitions with librdkafka's consumer.
 
-A client takes 15 ms to be made and to connect, five times as long as a small step's messages take to come. So a process keeps those that have read what they
-were to read, and takes them again. What a client remembers of a cluster may be over by then (who leads a partition, a topic that was made anew): what a
-kept one cannot read at once, a new one reads.
+A client takes 15 ms to connect, five times as long as the messages of a small step take to come. So a process keeps
+idle clients and uses them again. What a client remembers of a cluster (the leaders of partitions, the ids of topics)
+may be out of date by then, so a range that an old client cannot read at once is read by a new one.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ if TYPE_CHECKING:
 __all__ = ["messages_in"]
 
 TAKE_AT_ONCE = 500
-"""Messages that are taken from the client at once: so few stay in the processor's cache, which is faster than many."""
+"""Messages that are taken from the client at once: so few stay in the CPU's cache, which is faster than many."""
 
 POLL_SECONDS = 0.005
-"""So long is waited for that many: of markers and aborted rows nothing comes."""
+"""How long to wait for that many: transaction markers and aborted rows yield no message."""
 
-KEPT_PATIENCE = 1.0
-"""Seconds of silence after which a client that was kept is taken for one that does not know the cluster any more."""
+IDLE_PATIENCE = 1.0
+"""Seconds of silence after which an old client is given up: its knowledge of the cluster is out of date."""
 
 KEEP = 4
-"""So many clients are kept that nobody uses."""
+"""How many idle clients a process keeps."""
 
 
 class _Client:
-    """A consumer that reads what it is told to, from where it is told to."""
+    """A consumer without a group that reads assigned offsets."""
 
     def __init__(self, access: Access, *, committed: bool) -> None:
         self.complaints = Complaints()
         self.consumer = access.consumer(
             {
                 "isolation.level": "read_committed" if committed else "read_uncommitted",
-                # What is asked next waits until this is over: where a partition ends, or was read to its end.
+                # A later request, such as one for the end of a partition, waits until the broker has answered.
                 "fetch.wait.max.ms": 1,
-                "fetch.queue.backoff.ms": 1,  # else it sits out a second whenever its queue is full
+                "fetch.queue.backoff.ms": 1,  # by default a full queue pauses the client for a second
                 "check.crcs": True,
                 "enable.partition.eof": True,
                 "error_cb": self.complaints,
@@ -53,15 +53,15 @@ class _Client:
         )
 
 
-class _Kept:
-    """Clients that nobody uses, by how they reach their cluster; of those there are too many, the oldest go."""
+class _IdleClients:
+    """Idle clients, by access and isolation level; beyond `KEEP` the oldest is closed."""
 
     def __init__(self) -> None:
         self._changing = threading.Lock()
         self._clients: list[tuple[Any, _Client]] = []
 
     def take(self, access: Access, *, committed: bool) -> _Client | None:
-        """Gives one, if there is one."""
+        """Remove and return a client for an access; None if there is none."""
         wanted = _key(access, committed=committed)
         with self._changing:
             for place, (key, client) in enumerate(self._clients):
@@ -71,7 +71,7 @@ class _Kept:
         return None
 
     def put(self, access: Access, client: _Client, *, committed: bool) -> None:
-        """Keeps one that has nothing to read any more."""
+        """Keep a client that has nothing more to read."""
         client.consumer.unassign()
         with self._changing:
             self._clients.append((_key(access, committed=committed), client))
@@ -84,35 +84,35 @@ def _key(access: Access, *, committed: bool) -> Any:
     return access.servers, dict(access.settings), committed
 
 
-_KEPT = _Kept()
+_IDLE = _IdleClients()
 
 
 def messages_in(
     ranges: Sequence[Range], access: Access, source: str, *, committed: bool
 ) -> Iterator[tuple[int, list[Message]]]:
-    """Reads the messages of ranges, some at a time, to their ends; gives with them the index of their range.
+    """Read the messages of ranges, some at a time, to their ends; yield them with the index of their range.
 
     Args:
-        ranges: Which, each of another partition. Messages of each come in order.
+        ranges: The ranges, each of another partition. The messages of each come in order.
         access: How to reach the cluster.
-        source: Who reads, for people.
+        source: The reader's name, for errors.
         committed: Whether messages of transactions that were aborted, or are open, are left out.
 
     Raises:
-        DataError: `[INPUT_MISSING]` offsets of them are gone.
+        DataError: `[INPUT_MISSING]` offsets of the ranges are gone.
         UnavailableError: `[INPUT_UNAVAILABLE]` the cluster does not answer.
     """
     following = [each.start for each in ranges]
     while any(begin < each.end for begin, each in zip(following, ranges, strict=True)):
-        kept = _KEPT.take(access, committed=committed)
-        client = kept or _Client(access, committed=committed)
-        patience = PATIENCE if kept is None else KEPT_PATIENCE
+        idle = _IDLE.take(access, committed=committed)
+        client = idle or _Client(access, committed=committed)
+        patience = PATIENCE if idle is None else IDLE_PATIENCE
         try:
             yield from _read(client, ranges, following, source, patience)
-            _KEPT.put(access, client, committed=committed)
+            _IDLE.put(access, client, committed=committed)
         except BoatliftError:
             client.consumer.close()
-            if kept is None:
+            if idle is None:
                 raise
         except BaseException:
             client.consumer.close()
@@ -122,7 +122,7 @@ def messages_in(
 def _read(
     client: _Client, ranges: Sequence[Range], following: list[int], source: str, patience: float
 ) -> Iterator[tuple[int, list[Message]]]:
-    """Reads on from what follows, and keeps count of that."""
+    """Read on from the following offsets, and advance them."""
     from confluent_kafka import KafkaException, TopicPartition
 
     consumer = client.consumer
@@ -132,11 +132,12 @@ def _read(
     try:
         consumer.assign(list(left.values()))
         while left:
-            # No more than there can be, or the client would wait for what is never to come.
+            # At most as many as there can be: the client would wait for more in vain.
             most = sum(ranges[i].end - following[i] for i in left)
             some = consumer.consume(min(TAKE_AT_ONCE, most), POLL_SECONDS)
             if not some:
-                # Markers move the position; where nothing is left but rows that were aborted, only the end of the partition is told.
+                # Markers move the position. Where only aborted rows are left, only the end of the partition is
+                # reported.
                 for position in consumer.position(list(left.values())):
                     i = index[position.topic, position.partition]
                     if position.offset > following[i]:
@@ -146,7 +147,7 @@ def _read(
                 following[i] = max(following[i], (messages[-1].offset() or 0) + (messages[-1].error() is None))
                 if wanted:
                     yield i, wanted
-                heard = time.monotonic()  # what was done with them meanwhile is no silence
+                heard = time.monotonic()  # the time in which the caller used them is no silence
             over = [i for i in left if following[i] >= ranges[i].end]
             if over and len(over) < len(left):
                 consumer.incremental_unassign([left[i] for i in over])
@@ -159,22 +160,22 @@ def _read(
 
 
 def _by_range(some: list[Message], index: dict[tuple[str, int], int]) -> list[tuple[int, list[Message]]]:
-    """Tells apart what belongs to which range, in order."""
+    """Return the messages of each range, in order."""
     if len(index) == 1:
         return [(0, some)] if some else []
     found: dict[int, list[Message]] = {}
     for message in some:
-        # What is said of the client itself is said of no partition.
+        # An error of the client itself has no partition.
         place = index.get((message.topic() or "", message.partition() or 0), 0)
         found.setdefault(place, []).append(message)
     return list(found.items())
 
 
 def _wanted(messages: list[Message], source: str, each: Range) -> list[Message]:
-    """Leaves out what tells the end of a partition, and what is behind the range.
+    """Return messages without the reports of a partition's end, and without those behind the range.
 
     Raises:
-        BoatliftError: one of them is an error.
+        BoatliftError: a message is an error.
     """
     from confluent_kafka import KafkaError, Message
 

@@ -1,4 +1,4 @@
-"""Offsets that are committed at a consumer group, so that ordinary tools tell the lag. Nothing of ours depends on them."""
+"""Offsets that are committed at a consumer group, so that ordinary tools show the lag. Boatlift never reads them."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["GroupOffsets"]
 
 
 class GroupOffsets:
-    """Commits in the background, each time the newest; what a process still has to commit when it ends, it commits then.
+    """Commits the newest offsets in the background; the process commits the last ones before it ends.
 
     Args:
         access: How to reach the cluster.
-        group: Which.
+        group: The consumer group.
     """
 
     def __init__(self, access: Access, group: str) -> None:
@@ -27,7 +27,7 @@ class GroupOffsets:
         self._background = ThreadPoolExecutor(1, thread_name_prefix="group-offsets")
 
     def add(self, ranges: Sequence[Range]) -> None:
-        """Learns that everything before the ends of ranges is done with."""
+        """Commit the ends of ranges soon: no recovery reads what lies before them."""
         with self._changing:
             waits = bool(self._ends)
             self._ends.update({(each.topic, each.partition): each.end for each in ranges})
@@ -45,5 +45,5 @@ class GroupOffsets:
             asked = [ConsumerGroupTopicPartitions(self._group, places)]
             (answer,) = admin.alter_consumer_group_offsets(asked, request_timeout=PATIENCE).values()
             answer.result(PATIENCE + 5)
-        except Exception as error:  # noqa: BLE001 - the next may succeed, and nothing depends on it
+        except Exception as error:  # noqa: BLE001 - a later commit may succeed, and no result depends on it
             logger.warning("offsets could not be committed at group %s: %s", self._group, error)

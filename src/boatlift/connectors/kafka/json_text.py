@@ -1,9 +1,10 @@
-"""Rows of Arrow columns as JSON text, a column at a time: an object of Python's for each row would cost ten times as much.
+"""Rows of Arrow columns as JSON text, a column at a time: a Python object for each row would cost ten times as much.
 
 | Arrow | JSON |
 |---|---|
 | integers, decimals | a number, with all its digits |
-| floats | the shortest number that reads as the same; NaN and infinities as the texts `"NaN"`, `"Infinity"`, `"-Infinity"`, as Spark writes and reads them |
+| floats | the shortest number that reads as the same |
+| NaN, infinities | the texts `"NaN"`, `"Infinity"`, `"-Infinity"`, as Spark writes and reads them |
 | booleans | `true`, `false` |
 | strings | text |
 | binary | text, in base64 |
@@ -32,7 +33,7 @@ _SPECIAL = r'["\\\x00-\x1f]'
 
 
 def json_objects(names: Sequence[str], columns: Sequence[pa.Array]) -> pa.StringArray:
-    """Gives one object a row, with the columns in their order."""
+    """Return one object a row, with the columns in their order."""
     parts: list[Any] = []
     for place, (name, column) in enumerate(zip(names, columns, strict=True)):
         opened = ("{" if place == 0 else ",") + msgspec.json.encode(name).decode() + ":"
@@ -41,12 +42,12 @@ def json_objects(names: Sequence[str], columns: Sequence[pa.Array]) -> pa.String
 
 
 def json_values(column: pa.Array) -> pa.StringArray:
-    """Gives one value a row; there are no NULLs among them, only `null`."""
+    """Return one value a row; a NULL is the text `null`."""
     return pc.fill_null(_texts(column), "null")
 
 
 def plain_texts(column: pa.Array) -> pa.Array:
-    """Gives values as they are in text, without quotes: strings, and binary, as they are; NULL stays NULL."""
+    """Return values as text without quotes; strings and binary stay what they are, and NULL stays NULL."""
     kind = column.type
     if is_string(kind) or _is_bytes(kind):
         return column
@@ -100,7 +101,7 @@ def _quoted(texts: pa.StringArray) -> pa.StringArray:
 
 
 def _plain(value: Any) -> Any:
-    """Gives a value inside of others as JSON has it."""
+    """Return a nested value as JSON has it."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, float) and not math.isfinite(value):

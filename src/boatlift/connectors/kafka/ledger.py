@@ -1,8 +1,9 @@
-"""What a sink's ledger says: who owns the sink, and which steps each writer has committed.
+"""The records of a sink's ledger: the owner of the sink, and the steps that each writer has committed.
 
-The ledger is a compacted topic of the sink's own, with a partition for each writer. A writer's record of a step is in the transaction of the
-step's rows, so both are there or neither is. Records are JSON. Keys: `claim`, in every partition, so that each writer finds whose the sink is by itself; and
-the step modulo `SLOTS`: so of each writer the last `SLOTS` steps are known.
+The ledger is a compacted topic of the sink's own, with a partition for each writer. A writer's record of a step is in
+the transaction of the step's rows, so both are there or neither is. Records are JSON. A record's key is `claim` or the
+step modulo `SLOTS`. Every partition has a claim, so that each writer finds the owner in its own partition. Compaction
+keeps the last `SLOTS` steps of each writer.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Claimed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An owner took the sink over.
+    """The record that an owner took the sink over.
 
     Attributes:
-        format: Of the ledger.
-        dataflow, sink, store, token: Who.
-        topic: Where rows go, by name and id.
-        shape: What messages are made of rows, and how; another is another sink.
+        format: The ledger's format.
+        dataflow, sink, store, token: The owner, as in `SinkContext`.
+        topic: The name and id of the topic of the rows.
+        shape: How messages are made of rows; with another shape the sink is another one.
     """
 
     format: int
@@ -43,18 +44,18 @@ class Claimed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def key(self) -> bytes:
-        """What it replaces."""
+        """The record's key: it replaces earlier records with the same key."""
         return b"claim"
 
 
 class Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A writer's rows of a step are there.
+    """The record that a writer's rows of a step are there.
 
     Attributes:
-        writer, writers: Which of how many: each has the keys that belong to it.
-        step, rows, digest: Of the whole step.
-        token: Who wrote them.
-        begins: Partition to an offset before which there is nothing of the step.
+        writer, writers: The writer's number, and how many writers divide the step by key.
+        step, rows, digest: The whole step's.
+        token: The token of the owner that wrote the rows.
+        begins: Partition to an offset before which there is no row of the step.
     """
 
     writer: _Count
@@ -67,7 +68,7 @@ class Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def key(self) -> bytes:
-        """What it replaces."""
+        """The record's key: it replaces earlier records with the same key."""
         return b"%d" % (self.step % SLOTS)
 
 
@@ -76,18 +77,18 @@ class Ledger:
     """The fold of a ledger's records.
 
     Attributes:
-        claim: The newest owner's; None: nobody has had it.
-        written: Writer to step to record, as far as known.
+        claim: The newest owner's; None: no owner has claimed the sink.
+        written: Writer to step to record, as far as compaction has left them.
     """
 
     claim: Claimed | None = None
     written: dict[int, dict[int, Written]] = field(default_factory=dict)
 
     def take(self, key: bytes, value: bytes) -> None:
-        """Takes the next record in, as it is in the topic.
+        """Decode the next record of the topic, and apply it.
 
         Raises:
-            ValueError: it is none.
+            ValueError: the bytes are no record.
         """
         record: Claimed | Written
         try:
@@ -103,7 +104,7 @@ class Ledger:
         self.apply(record)
 
     def apply(self, record: Claimed | Written) -> None:
-        """Takes the next record in."""
+        """Apply the next record."""
         if isinstance(record, Claimed):
             if self.claim is None or record.token >= self.claim.token:
                 self.claim = record
@@ -113,7 +114,7 @@ class Ledger:
         steps.pop(record.step - SLOTS, None)
 
     def add(self, part: Ledger) -> None:
-        """Takes in what another part of the same ledger says."""
+        """Apply all records of another part of the same ledger."""
         if part.claim is not None:
             self.apply(part.claim)
         for steps in part.written.values():
@@ -121,35 +122,35 @@ class Ledger:
                 self.apply(record)
 
     def holds(self, record: Claimed | Written) -> bool:
-        """Tells whether a record is there, or one that came after it."""
+        """Return whether the ledger has a record, or a later one of the same writer."""
         if isinstance(record, Claimed):
             return self.claim == record
         return record.step <= max(self.written.get(record.writer, {}), default=-1)
 
     @property
     def newest(self) -> Written | None:
-        """Gives the newest step of which anything is there."""
+        """A record of the newest step, which some writers may still have to write."""
         steps = [record for steps in self.written.values() for record in steps.values()]
         return max(steps, key=lambda record: record.step, default=None)
 
     def writers_of(self, step: int) -> int | None:
-        """Tells among how many writers a step was divided; None if nothing of it is there, or known."""
+        """Return among how many writers a step was divided; None if the ledger has no record of the step."""
         record = self.of_step(step)
         return None if record is None else record.writers
 
     def whole(self) -> int:
-        """Gives the last step of which every writer's part is there, -1 if none."""
+        """Return the last step of which every writer's part is there; −1 if there is none."""
         newest = self.newest
         if newest is None:
             return -1
-        there = all(newest.step in self.written.get(writer, {}) for writer in range(newest.writers))
-        return newest.step if there else newest.step - 1
+        complete = all(newest.step in self.written.get(writer, {}) for writer in range(newest.writers))
+        return newest.step if complete else newest.step - 1
 
     def of_step(self, step: int) -> Written | None:
-        """Gives a record of a step; None if it is not known."""
+        """Return a record of a step; None if the ledger has none."""
         return next((steps[step] for steps in self.written.values() if step in steps), None)
 
 
 def encoded(record: Claimed | Written) -> bytes:
-    """Gives a record as it is in the topic."""
+    """Return a record's bytes in the topic."""
     return msgspec.json.encode(record)

@@ -1,4 +1,4 @@
-"""The topic in which a sink's ledger is."""
+"""The topic that holds a sink's ledger."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ __all__ = ["LedgerTopic"]
 SETTLE_PAUSE = 0.002
 
 _SETTINGS = {"cleanup.policy": "compact", "segment.bytes": str(1 << 24), "segment.ms": str(3_600_000)}
-"""What is in the newest segment is not compacted, and whoever begins reads all of it: so segments are small."""
+"""The newest segment is not compacted, and every new owner reads all of it: so segments are small."""
 
 
 class LedgerTopic:
-    """Reads a ledger; makes its topic.
+    """Makes the topic of a ledger, and reads it.
 
     Args:
         access: How to reach the cluster.
-        name: The topic's.
+        name: The topic's name.
     """
 
     def __init__(self, access: Access, name: str) -> None:
@@ -45,7 +45,7 @@ class LedgerTopic:
         return f"ledger {self.name}"
 
     def make(self, writers: int) -> None:
-        """Makes the topic if it is not there: a partition for each writer, compacted, as many replicas as the cluster's default.
+        """Make the topic if there is none: compacted, a partition for each writer, the cluster's default of replicas.
 
         Raises:
             InvalidError: `[NOT_PERMITTED]`, `[NOT_ADMITTED]`.
@@ -56,16 +56,16 @@ class LedgerTopic:
 
         wanted = NewTopic(self.name, writers, -1, config=_SETTINGS)
         made = self._admin.create_topics([wanted], request_timeout=PATIENCE)[self.name]
-        there = self._done(made, unless=KafkaError.TOPIC_ALREADY_EXISTS)
+        new = self._done(made, unless=KafkaError.TOPIC_ALREADY_EXISTS)
         self._committed.made = self._written.made = True
-        if not there and len(self.partitions()) < writers:
+        if not new and len(self.partitions()) < writers:
             more = self._admin.create_partitions([NewPartitions(self.name, writers)], request_timeout=PATIENCE)[
                 self.name
             ]
             self._done(more, unless=KafkaError.INVALID_PARTITIONS)
 
     def partitions(self) -> list[int]:
-        """Tells the partitions that there are, each a writer's.
+        """Return the partitions, each a writer's.
 
         Raises:
             InvalidError: `[NO_TOPIC]`.
@@ -73,11 +73,12 @@ class LedgerTopic:
         return self._written.partitions_of(self.name)
 
     def read(self, *, settled: bool, writers: Sequence[int] | None = None) -> Ledger:
-        """Reads the ledger.
+        """Read the ledger.
 
         Args:
-            settled: Whether to wait until everything in it is committed or aborted: a transaction that was ended a moment ago may still look open.
-            writers: Of whom; None: of all.
+            settled: Whether to wait until all transactions in it are committed or aborted: one that ended a moment ago
+                may still look open.
+            writers: The writers whose parts to read; None: all.
 
         Raises:
             DataError: `[SINK_DAMAGED]`.
@@ -90,7 +91,7 @@ class LedgerTopic:
             if time.monotonic() > deadline:
                 raise UnavailableError(
                     "SINK_FAILED",
-                    f"{self} has a transaction that does not end: see who else writes to it, then run again",
+                    f"{self} has a transaction that does not end: find the program that writes to it, then run again",
                 )
             time.sleep(SETTLE_PAUSE)
             ends = self._committed.ends(here)
@@ -99,16 +100,18 @@ class LedgerTopic:
             try:
                 ledger.take(key, value)
             except ValueError as error:
-                raise DataError("SINK_DAMAGED", f"{self} has a record that is none ({error}): restore it") from error
+                raise DataError(
+                    "SINK_DAMAGED", f"{self} has a record that cannot be read ({error}): restore it"
+                ) from error
         return ledger
 
     def ends(self) -> dict[int, int]:
-        """Tells where each writer's part ends now."""
+        """Return the current end of each writer's part."""
         ends = self._written.ends([(self.name, writer) for writer in self.partitions()])
         return {writer: end for (_, writer), end in ends.items()}
 
     def verify(self, topics: Topics, topic: str) -> Iterator[Finding]:
-        """Tells what is wrong with the ledger, or does not fit the topic.
+        """Check the ledger, and that it belongs to the topic; yield each fault.
 
         Raises:
             UnavailableError: `[SINK_FAILED]`.
@@ -125,7 +128,7 @@ class LedgerTopic:
         claim = ledger.claim
         if claim is None:
             if ledger.written:
-                yield Finding(str(self), "SINK_DAMAGED", "has steps, but nobody has claimed it: restore it")
+                yield Finding(str(self), "SINK_DAMAGED", "has steps, but no owner has claimed it: restore it")
             return
         try:
             now = topics.id_of(topic)
@@ -154,7 +157,7 @@ class LedgerTopic:
         return self._access.admin(self._complaints)
 
     def _done(self, answer: Future[None], *, unless: int) -> bool:
-        """Waits until something is made; tells whether it was, or was there."""
+        """Wait until a topic or its partitions are made; return False if they existed already."""
         from confluent_kafka import KafkaException
 
         try:

@@ -19,7 +19,7 @@ _HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 
 
 def schema_of(*, headers: bool) -> pa.Schema:
-    """Gives the schema of rows; `_position` is a hash of where a row is."""
+    """Return the schema of rows; `_position` is a hash of a row's topic, partition and offset."""
     fields: list[tuple[str, pa.DataType]] = [
         ("key", pa.binary()),
         ("value", pa.binary()),
@@ -33,11 +33,13 @@ def schema_of(*, headers: bool) -> pa.Schema:
 
 
 class Rows:
-    """Gathers what messages of one partition have, a few hundred at a time: so few are still in the processor's cache, and are let go of at once.
+    """Collects the fields of messages of one partition, a few hundred messages at a time.
+
+    So few messages are still in the CPU's cache, and are freed at once.
 
     Args:
-        topic, partition: Of all of them.
-        headers: Whether rows have the headers too.
+        topic, partition: Where the messages are from.
+        headers: Whether rows have headers.
     """
 
     def __init__(self, topic: str, partition: int, *, headers: bool) -> None:
@@ -55,17 +57,17 @@ class Rows:
         return len(self._offsets)
 
     def add(self, messages: Sequence[Message]) -> None:
-        """Takes the next messages in."""
+        """Add the next messages."""
         self._keys += map(Message.key, messages)
         self._values += map(Message.value, messages)
         self._offsets += map(Message.offset, messages)
         self._stamps += map(Message.timestamp, messages)
         if self._with_headers:
-            told = (message.headers() or () for message in messages)
-            self._headers += [[{"key": key, "value": value} for key, value in each] for each in told]
+            headers = (message.headers() or () for message in messages)
+            self._headers += [[{"key": key, "value": value} for key, value in each] for each in headers]
 
     def take(self) -> pa.RecordBatch:
-        """Gives rows of all that was gathered, and begins anew."""
+        """Return the rows of all messages so far, and start over."""
         count = len(self)
         stamps = np.array(self._stamps, np.int64).reshape(count, 2)
         offsets = np.array(self._offsets, np.int64)
@@ -87,7 +89,7 @@ class Rows:
 
 
 def _positions(topic: str, partition: int, offsets: np.ndarray) -> np.ndarray:
-    """Hashes where rows are (the finaliser of SplitMix64): one to one within a partition, and all but surely among all."""
+    """Hash the places of rows by the finaliser of SplitMix64: one to one in a partition, and very likely among all."""
     begin = xxhash.xxh3_64_intdigest(f"{partition}/{topic}".encode())
     mixed = offsets.astype(np.uint64) + np.uint64(begin)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
@@ -99,14 +101,15 @@ def _positions(topic: str, partition: int, offsets: np.ndarray) -> np.ndarray:
 class Digest:
     """Counts and digests the rows of one block of offsets, whatever the batches that they come in.
 
-    Law: two sequences of rows that differ in an offset, a key, a value, a timestamp or a header differ in their digest (but for chance).
+    Law: two sequences of rows that differ in an offset, a key, a value, a timestamp or a header differ in their digest
+    (but for chance).
     """
 
     rows: int = 0
     _streams: dict[str, Any] = field(default_factory=lambda: defaultdict(xxhash.xxh3_64))
 
     def add(self, rows: pa.RecordBatch) -> None:
-        """Takes the next rows in."""
+        """Add the next rows."""
         self.rows += rows.num_rows
         for name in ("key", "value"):
             lengths, data = _contents(rows.column(name))
@@ -115,17 +118,17 @@ class Digest:
         for name in ("offset", "timestamp"):
             self._streams[name].update(np.ascontiguousarray(rows.column(name).cast(pa.int64()).to_numpy()))
         if "headers" in rows.schema.names:
-            told = map(msgspec.msgpack.encode, rows.column("headers").to_pylist())
-            self._streams["headers"].update(b"".join(told))
+            headers = map(msgspec.msgpack.encode, rows.column("headers").to_pylist())
+            self._streams["headers"].update(b"".join(headers))
 
     def value(self) -> int:
-        """Gives the digest of all."""
-        told = [(name, stream.intdigest()) for name, stream in sorted(self._streams.items())]
-        return xxhash.xxh3_64_intdigest(msgspec.msgpack.encode((self.rows, told)))
+        """Return the digest of all rows."""
+        digests = [(name, stream.intdigest()) for name, stream in sorted(self._streams.items())]
+        return xxhash.xxh3_64_intdigest(msgspec.msgpack.encode((self.rows, digests)))
 
 
 def _contents(column: pa.BinaryArray) -> tuple[bytes, memoryview | bytes]:
-    """Gives the lengths of values (-1 for NULL) and their bytes, one after the other."""
+    """Return the lengths of values (-1 for NULL), and their bytes, one after the other."""
     count = len(column)
     ends = np.frombuffer(column.buffers()[1], np.int32, count + 1, column.offset * 4)
     lengths = np.diff(ends)

@@ -1,9 +1,10 @@
 """Positions and cursors of topics: which offsets a step takes. Pure.
 
-A position is `{"ranges": [{"topic", "id", "number", "partition", "start", "end"}, …]}`: end excluded, and in order. `id` tells a topic from
-another of the same name; `number` is the order in which topics were seen. `skipped` beside `start` counts offsets that were lost before it.
-A cursor is `{"topics": {topic: {"id", "number", "next": {partition: offset}}}, "began"}`: whether there was a first step, which tells where partitions
-begin, if not with the first offset that is there.
+A position is `{"ranges": [{"topic", "id", "number", "partition", "start", "end"}, …]}`: end excluded, and in order.
+`id` tells a topic from another of the same name; `number` is the order in which topics were seen. `skipped` beside
+`start` counts offsets that were lost before it. A cursor is `{"topics": {topic: {"id", "number", "next": {partition:
+offset}}}, "began"}`. `began` says whether there was a first step: its position records where partitions begin, unless
+they begin with their first available offset.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from boatlift.errors import DataError
 __all__ = ["BLOCK", "Found", "Range", "advanced", "blocks_of", "ranges_of", "shares", "taken_next"]
 
 BLOCK = 1 << 16
-"""Offsets are digested in blocks that begin at multiples of this, so that a digest does not depend on who reads what."""
+"""Offsets are digested in blocks that begin at multiples of this: digests do not depend on the division into tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +35,14 @@ class Range:
     skipped: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Gives it as the log keeps it."""
-        told = {name: getattr(self, name) for name in ("topic", "id", "number", "partition", "start", "end")}
-        return told | ({"skipped": self.skipped} if self.skipped else {})
+        """Return the range as the log keeps it."""
+        fields = {name: getattr(self, name) for name in ("topic", "id", "number", "partition", "start", "end")}
+        return fields | ({"skipped": self.skipped} if self.skipped else {})
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A partition as it is now: the first offset that is there, and the end of what may be read."""
+    """A partition as it is now: its first available offset, and the end of the readable ones."""
 
     topic: str
     id: str
@@ -51,12 +52,12 @@ class Found:
 
 
 def ranges_of(position: Json) -> list[Range]:
-    """Reads a position."""
+    """Return the ranges of a position."""
     return [Range(**each) for each in position["ranges"]]
 
 
 def advanced(cursor: Json, position: Json) -> dict[str, Any]:
-    """Gives the cursor after a position."""
+    """Return the cursor after a position."""
     topics = {name: {**topic, "next": dict(topic["next"])} for name, topic in cursor["topics"].items()}
     for each in ranges_of(position):
         topic = topics.setdefault(each.topic, {"id": each.id, "number": each.number, "next": {}})
@@ -73,16 +74,16 @@ def taken_next(
     *,
     fail_on_data_loss: bool,
 ) -> dict[str, Any] | None:
-    """Chooses what the next step takes: of each partition a part of what is there, in proportion.
+    """Choose the input of the next step: of each partition a part, in proportion to what is available.
 
     Args:
-        cursor: What was taken.
-        found: All partitions, as they are.
-        first: Where to begin with the partitions that are there at the first step; None, and for those that come later: with the first offset
-            that is there.
+        cursor: The offsets taken so far.
+        found: All partitions, as they are now.
+        first: Where to begin with the partitions that exist at the first step; None, and for later partitions: with the
+            first available offset.
         ends: Where partitions end for good.
-        limit: How many offsets at most; but one of each partition that has any.
-        fail_on_data_loss: Whether offsets that are gone stop the dataflow; else they are counted as skipped.
+        limit: How many offsets at most; but at least one of each partition that has any.
+        fail_on_data_loss: Whether lost offsets stop the dataflow; else they are counted as skipped.
 
     Returns:
         A position; None if there is nothing new.
@@ -95,26 +96,26 @@ def taken_next(
         numbers[name] = max(numbers.values(), default=-1) + 1
     _refuse_lost_topics(cursor, found)
     began = bool(cursor.get("began"))
-    # Where partitions begin is on the record at once, also of those of which nothing is taken yet.
+    # The first position records where all partitions begin, also those of which it takes no offset yet.
     chooses = first is not None and not began
     begins = first or {}
-    there = []
+    available = []
     for each in sorted(found, key=lambda each: (numbers[each.topic], each.partition)):
         key = each.topic, each.partition
         known = cursor["topics"].get(each.topic, {"next": {}})["next"].get(str(each.partition))
         begin = known if known is not None else begins.get(key, each.low) if chooses else each.low
         last = ends.get(key, each.high)
-        start = max(begin, min(each.low, max(last, begin)))  # of what is gone, what comes before the end is missed
+        start = max(begin, min(each.low, max(last, begin)))  # lost offsets before the end are missed
         if known is not None and (start > known or each.high < known):
-            _tell_loss(each, known, fail=fail_on_data_loss)
+            _refuse_loss(each, known, fail=fail_on_data_loss)
         end = max(start, min(each.high, last))
         lost = start - known if known is not None else 0
         if end > start or lost or (chooses and key in begins):
-            there.append(Range(each.topic, each.id, numbers[each.topic], each.partition, start, end, lost))
-    shared = shares([each.end - each.start for each in there], limit)
+            available.append(Range(each.topic, each.id, numbers[each.topic], each.partition, start, end, lost))
+    shared = shares([each.end - each.start for each in available], limit)
     taken = [
         Range(each.topic, each.id, each.number, each.partition, each.start, each.start + share, each.skipped)
-        for each, share in zip(there, shared, strict=True)
+        for each, share in zip(available, shared, strict=True)
         if share or each.end == each.start or chooses
     ]
     return {"ranges": [each.to_json() for each in taken]} if taken or chooses else None
@@ -132,47 +133,49 @@ def _refuse_lost_topics(cursor: Json, found: Sequence[Found]) -> None:
         if ids[name] != topic["id"]:
             raise DataError(
                 "INPUT_CHANGED",
-                f"topic {name} was deleted and made again (its id was {topic['id']} and is {ids[name]}): what it had is gone; begin with a "
-                f"new store",
+                f"topic {name} was deleted and made again (its id was {topic['id']} and is {ids[name]}), so its rows "
+                "are gone: begin with a new store",
             )
         for partition in topic["next"]:
             if (name, partition) not in partitions:
                 raise DataError("INPUT_MISSING", f"partition {partition} of topic {name} is gone: restore it")
 
 
-def _tell_loss(each: Found, following: int, *, fail: bool) -> None:
+def _refuse_loss(each: Found, following: int, *, fail: bool) -> None:
     if fail and each.high < following:
         raise DataError(
             "INPUT_MISSING",
-            f"topic {each.topic}, partition {each.partition}, ends with offset {each.high - 1}, but offsets up to {following - 1} were taken: the cluster has "
-            f"lost some; to go on with what comes, set fail_on_data_loss=False",
+            f"topic {each.topic}, partition {each.partition}, ends with offset {each.high - 1}, but offsets up to "
+            f"{following - 1} were taken, so the cluster has lost some: to go on with new rows, set "
+            "fail_on_data_loss=False",
         )
     if fail:
         raise DataError(
             "INPUT_MISSING",
-            f"offsets {following} to {each.low - 1} of topic {each.topic}, partition {each.partition}, were deleted before they were taken: "
-            f"keep topics longer; to go on without them, and record what was skipped, set fail_on_data_loss=False",
+            f"offsets {following} to {each.low - 1} of topic {each.topic}, partition {each.partition}, were deleted "
+            "before they were taken: keep topics longer; to go on without them, and record how many were skipped, set "
+            "fail_on_data_loss=False",
         )
 
 
-def shares(there: Sequence[int], limit: int) -> list[int]:
-    """Divides a limit in proportion to what is there; whatever has something gets something, as far as the limit reaches."""
-    total = sum(there)
+def shares(available: Sequence[int], limit: int) -> list[int]:
+    """Divide a limit in proportion to available offsets; each partition with any gets one, if the limit suffices."""
+    total = sum(available)
     if total <= limit:
-        return list(there)
-    given = [min(part, max(1, part * limit // total)) if part else 0 for part in there]
-    over = sum(given) - limit
-    for index in sorted(range(len(given)), key=lambda index: -given[index]):
+        return list(available)
+    parts = [min(part, max(1, part * limit // total)) if part else 0 for part in available]
+    over = sum(parts) - limit
+    for index in sorted(range(len(parts)), key=lambda index: -parts[index]):
         if over <= 0:
             break
-        less = max(0, min(over, given[index] - 1))
-        given[index] -= less
+        less = max(0, min(over, parts[index] - 1))
+        parts[index] -= less
         over -= less
-    return given
+    return parts
 
 
 def blocks_of(each: Range) -> Iterator[tuple[int, int]]:
-    """Cuts a range where blocks begin."""
+    """Yield the parts of a range between the beginnings of blocks."""
     start = each.start
     while start < each.end:
         end = min(each.end, (start // BLOCK + 1) * BLOCK)

@@ -1,4 +1,4 @@
-"""Whose a topic is, as its ledger says."""
+"""Which owner a topic belongs to, by its ledger."""
 
 from __future__ import annotations
 
@@ -6,66 +6,64 @@ from collections.abc import Mapping
 from typing import Any
 
 from boatlift.connectors.kafka.ledger import FORMAT, Claimed
+from boatlift.connectors.kit import StepLedger, fenced
 from boatlift.dataflow.contracts import SinkContext
-from boatlift.errors import DataError, FencedError
+from boatlift.errors import DataError
 
-__all__ = ["foreign", "refuse_another", "refuse_newer"]
+__all__ = ["decisions_of", "refuse_another", "refuse_newer"]
+
+
+def decisions_of(context: SinkContext, topic: str) -> StepLedger:
+    """Return the decisions of an owner about the steps of a topic."""
+    return StepLedger(context, f"topic {topic}", "topic", "restore the topic")
 
 
 def refuse_another(claim: Claimed, context: SinkContext, topic: tuple[str, str], shape: Mapping[str, Any]) -> None:
-    """Refuses whoever a claim does not let write.
+    """Raise if the claim on a topic does not let an owner write.
 
     Args:
-        claim: The newest.
-        context: Who wants to write.
-        topic: Where, by name and id.
-        shape: What messages are to be made of rows.
+        claim: The newest claim.
+        context: The owner that wants to write.
+        topic: The topic's name and id.
+        shape: How messages are to be made of rows.
 
     Raises:
         DataError: `[SINK_OF_ANOTHER_DATAFLOW]`, `[SINK_OF_ANOTHER_STORE]`, `[SINK_DAMAGED]`, `[NEWER_FORMAT]`.
         FencedError: the claim is a newer owner's.
     """
     name, topic_id = topic
+    ledger = decisions_of(context, name)
     if claim.format > FORMAT:
         raise DataError(
             "NEWER_FORMAT",
             f"the ledger of topic {name} has format {claim.format}, this version writes {FORMAT}: upgrade Boatlift",
         )
     if (claim.dataflow, claim.sink) != (context.dataflow, context.sink):
-        raise foreign(name, f"belongs to sink {claim.sink!r} of dataflow {claim.dataflow!r}")
+        raise ledger.foreign(f"belongs to sink {claim.sink!r} of dataflow {claim.dataflow!r}")
     if claim.topic[0] != name:
-        raise foreign(name, f"has the ledger of topic {claim.topic[0]}")
+        raise ledger.foreign(f"has the ledger of topic {claim.topic[0]}")
     different = [
-        f"{what} {claim.shape.get(what)!r}, not {now!r}" for what, now in shape.items() if claim.shape.get(what) != now
+        f"{option} {claim.shape.get(option)!r}, not {now!r}"
+        for option, now in shape.items()
+        if claim.shape.get(option) != now
     ]
     if different:
-        raise foreign(name, f"was written with {'; '.join(different)}")
-    if claim.store != context.store:
-        raise DataError(
-            "SINK_OF_ANOTHER_STORE",
-            f"topic {name} was written by another store of dataflow {context.dataflow}, with id {claim.store} as `boatlift status` shows it: run "
-            f"with that store, or give the sink a topic of its own",
-        )
+        raise ledger.foreign(f"was written with {'; '.join(different)}")
+    ledger.refuse_other_store(claim.store)
     if claim.topic[1] != topic_id:
         raise DataError(
             "SINK_DAMAGED",
-            f"topic {name} was deleted and made again after steps were written to it: begin with a new store and another topic",
+            f"topic {name} was deleted and made again after steps were written to it: begin with a new store and "
+            "another topic",
         )
-    refuse_newer(name, context.token, claim)
+    ledger.refuse_newer_owner(claim.token)
 
 
 def refuse_newer(topic: str, token: int, claim: Claimed) -> None:
-    """Refuses an owner if a newer one has claimed a topic.
+    """Raise if a newer owner has claimed a topic, for tasks, which know of their owner only the token.
 
     Raises:
         FencedError: `[FENCED]`.
     """
     if claim.token > token:
-        raise FencedError(
-            "FENCED", f"owner {claim.token} has taken over topic {topic}, and this is owner {token}: stop it"
-        )
-
-
-def foreign(topic: str, why: str) -> DataError:
-    """Says that a topic is not this sink's."""
-    return DataError("SINK_OF_ANOTHER_DATAFLOW", f"topic {topic} {why}: give the sink a topic of its own")
+        raise fenced(f"topic {topic}", claim.token, token)

@@ -1,4 +1,4 @@
-"""What rows are made of messages: the messages themselves, or what their values say as JSON."""
+"""The rows that are made of messages: the messages themselves, or the columns that their values hold as JSON."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from boatlift.connectors.kit.declared_columns import columns_of, struct_of
+from boatlift.connectors.kit import columns_of, struct_of
 from boatlift.dataflow.columns import ORDINAL
 from boatlift.dataflow.contracts import Json
 from boatlift.errors import DataError, InvalidError
@@ -26,7 +26,7 @@ _POSITION = "_position"
 
 @cache
 def _raw(headers: bool, ordinals: bool) -> StructType:
-    """Parsed once: each time it would be asked of the JVM."""
+    """Return the schema of messages; parsed once, because the JVM parses it."""
     return struct_of(
         _RAW + (_HEADERS if headers else "") + f", {_POSITION} BIGINT" + (f", {ORDINAL} INT" if ordinals else "")
     )
@@ -34,39 +34,39 @@ def _raw(headers: bool, ordinals: bool) -> StructType:
 
 @dataclass(frozen=True, slots=True)
 class RawPayload:
-    """Rows are messages, with the columns of Spark's own Kafka source.
+    """Makes rows that are messages, with the columns of Spark's own Kafka source.
 
     Attributes:
-        headers: Whether they have `headers`.
+        headers: Whether rows have `headers`.
     """
 
     headers: bool = False
 
     def describe(self) -> Json:
-        """Tells what rows are, for the program's identity."""
+        """Return the form of rows, for the program's identity."""
         return {"format": "raw", "headers": self.headers}
 
     def raw(self, *, ordinals: bool) -> StructType:
-        """Gives what tasks read, positions included."""
+        """Return the schema that tasks read, positions included."""
         return _raw(self.headers, ordinals)
 
     def schema(self, spark: SparkSession) -> StructType:  # noqa: ARG002
-        """Gives the schema of rows."""
+        """Return the schema of rows."""
         from pyspark.sql.types import StructType
 
         return StructType([field for field in self.raw(ordinals=False) if field.name != _POSITION])
 
     def rows(self, messages: DataFrame, *, ordinals: bool) -> DataFrame:  # noqa: ARG002
-        """Gives rows: the messages as they are."""
+        """Return the messages as they are."""
         return messages
 
-    def explain_failure(self, text: str) -> Exception | None:
-        """Knows of nothing that could fail."""
+    def diagnose(self, text: str) -> Exception | None:
+        """Return None: no message can fail to be a row."""
 
 
 @dataclass(frozen=True, slots=True)
 class JsonPayload:
-    """Rows are what values say.
+    """Makes rows of the JSON objects that messages have as values.
 
     Attributes:
         declared: The columns.
@@ -78,7 +78,7 @@ class JsonPayload:
     headers: bool = False
 
     def describe(self) -> Json:
-        """Tells what rows are, for the program's identity."""
+        """Return the form of rows, for the program's identity."""
         return {
             "format": "json",
             "schema": [list(column) for column in columns_of(self.declared)],
@@ -86,11 +86,11 @@ class JsonPayload:
         }
 
     def raw(self, *, ordinals: bool) -> StructType:
-        """Gives what tasks read, positions included."""
+        """Return the schema that tasks read, positions included."""
         return RawPayload().raw(ordinals=ordinals)
 
     def schema(self, spark: SparkSession) -> StructType:  # noqa: ARG002
-        """Gives the schema of rows."""
+        """Return the schema of rows."""
         from pyspark.sql.types import StringType, StructField, StructType
 
         fields = struct_of(self.declared).fields
@@ -98,14 +98,14 @@ class JsonPayload:
         return StructType([*(StructField(f.name, f.dataType) for f in fields), *kept])
 
     def rows(self, messages: DataFrame, *, ordinals: bool) -> DataFrame:
-        """Gives rows, with their positions."""
+        """Return rows, with their positions."""
         from pyspark.sql import functions as F
         from pyspark.sql.types import StringType, StructField, StructType
 
         fields = struct_of(self.declared).fields
         text = F.col("value").cast("string")
         parsed = StructType([*fields, StructField(DEAD_LETTER, StringType())])
-        # An object that is not whole, or of other types, is a dead letter; so is no value at all.
+        # A dead letter is an incomplete object, one with other types, or a message without a value.
         found = F.from_json(text, parsed, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": DEAD_LETTER})
         rows = messages.withColumn("_found", found)
         dead = F.col(f"_found.{DEAD_LETTER}").isNotNull() | F.col("value").isNull()
@@ -113,10 +113,12 @@ class JsonPayload:
             where = F.concat_ws(
                 " ", F.lit("partition"), "partition", F.lit("of"), "topic", F.lit("has at offset"), "offset"
             )
-            told = F.concat(
+            message = F.concat(
                 F.lit("[BAD_ROW] "), where, F.lit(" a value that does not parse: correct it, or choose dead_letters")
             )
-            rows = rows.withColumn("_found", F.when(dead, F.raise_error(told).cast(parsed)).otherwise(F.col("_found")))
+            rows = rows.withColumn(
+                "_found", F.when(dead, F.raise_error(message).cast(parsed)).otherwise(F.col("_found"))
+            )
         elif self.dead_letters == "drop":
             rows = rows.where(~dead)
         columns = [F.col(f"_found.`{field.name}`").alias(field.name) for field in fields]
@@ -125,8 +127,8 @@ class JsonPayload:
             columns.append(F.when(dead, F.coalesce(text, F.lit(""))).alias(DEAD_LETTER))
         return rows.select(*columns, _POSITION, *([ORDINAL] if ordinals else []))
 
-    def explain_failure(self, text: str) -> Exception | None:
-        """Knows the row that did not parse."""
+    def diagnose(self, text: str) -> Exception | None:
+        """Return the error of a row that does not parse."""
         _, found, rest = text.partition("[BAD_ROW] ")
         return DataError("BAD_ROW", rest.splitlines()[0].split(" SQLSTATE")[0]) if found else None
 
@@ -135,7 +137,7 @@ Payload = RawPayload | JsonPayload
 
 
 def payload_of(name: str, schema: str | StructType | None, dead_letters: str, *, headers: bool) -> Payload:
-    """Checks what rows are to be made of messages.
+    """Check and return the form of rows.
 
     Raises:
         InvalidError: `[BAD_OPTION]`.
@@ -154,7 +156,7 @@ def payload_of(name: str, schema: str | StructType | None, dead_letters: str, *,
         raise InvalidError("BAD_OPTION", "values in JSON need a schema: give schema='NAME TYPE, …'")
     if headers:
         raise InvalidError(
-            "BAD_OPTION", "rows of what values say have no headers: choose format='raw', and F.from_json in a transform"
+            "BAD_OPTION", "rows of format 'json' have no headers: choose format='raw', and F.from_json in a transform"
         )
     columns_of(schema)  # or it is refused
     return JsonPayload(schema, dead_letters)

@@ -1,4 +1,4 @@
-"""What tasks do to read ranges of topics: read them whole, count them, digest them."""
+"""The work of tasks that read ranges of topics: read them whole, count them, digest them."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from boatlift.connectors.kafka.access import Access
 from boatlift.connectors.kafka.fetching import messages_in
 from boatlift.connectors.kafka.messages import Digest, Rows
 from boatlift.connectors.kafka.offsets import BLOCK, Range, blocks_of
+from boatlift.connectors.kit.tasks import guarded, job_parameters
 from boatlift.dataflow.columns import ORDINAL
 from boatlift.dataflow.contracts import Reading
-from boatlift.spark.tasks.parameters import guarded, job_parameters
 
-__all__ = ["ReadRanges", "Share", "divided", "read_notes", "words_for"]
+__all__ = ["ReadRanges", "Share", "divided", "parameters_for", "read_notes"]
 
 ROWS_AT_ONCE = 1 << 14
-"""Rows that are given to Spark at once, more or less."""
+"""About how many rows a batch for Spark has."""
 
 SMALL = 1 << 14
-"""Ranges with no more offsets than this in all are read at once, with one client: what takes time then is to ask."""
+"""Ranges with at most so many offsets in all are read at once, by one client: their requests take most of the time."""
 
 
 class _Note(msgspec.Struct, frozen=True, array_like=True):
@@ -39,9 +39,9 @@ class Share:
     """A part of a step's range that one task reads.
 
     Attributes:
-        range: Which offsets; it begins where a block begins, or where the step does.
+        range: The offsets; they begin where a block or the step begins.
         ordinal: The index of the step, if several are read together; else None.
-        folder: Where it is noted how many rows it had, and their digest; empty: nowhere.
+        folder: Where the task notes the number and digest of its rows; empty: nowhere.
     """
 
     range: Range
@@ -51,14 +51,14 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class ReadRanges:
-    """Reads the ranges of the task of each number that it is handed.
+    """Reads the ranges of each task whose number it gets.
 
     Attributes:
-        source: Where messages come from, for people.
+        source: The topics' names, for errors.
         access: How to reach the cluster.
         committed: Whether rows of transactions that were aborted, or are open, are left out.
         headers: Whether rows have headers.
-        tasks: What each task reads; None: what it is told.
+        tasks: The shares of each task; None: the job's parameters name them.
     """
 
     source: str
@@ -68,20 +68,20 @@ class ReadRanges:
     tasks: tuple[tuple[Share, ...], ...] | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Reads them."""
+        """Read the ranges."""
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                mine = guarded(self.source, _shares_told) if self.tasks is None else self.tasks[number]
+                mine = guarded(self.source, _shares_of_job) if self.tasks is None else self.tasks[number]
                 for shares in _together(mine):
                     rows = self.read(shares)
                     while (made := guarded(self.source, partial(next, rows, None))) is not None:
                         yield made
 
     def read(self, shares: Sequence[Share]) -> Iterator[pa.RecordBatch]:
-        """Reads ranges of several partitions to their ends, and notes what each had.
+        """Read ranges of several partitions to their ends, and note what each had.
 
         Raises:
-            DataError: `[INPUT_MISSING]` offsets of them are gone.
+            DataError: `[INPUT_MISSING]` offsets of the ranges are gone.
             UnavailableError: `[INPUT_UNAVAILABLE]` the cluster does not answer.
         """
         ranges = [share.range for share in shares]
@@ -106,17 +106,17 @@ class ReadRanges:
         return rows if ordinal is None else _with_ordinal(rows, ordinal)
 
 
-def words_for(shares: Sequence[Share]) -> bytes:
-    """Says what a task is to read."""
+def parameters_for(shares: Sequence[Share]) -> bytes:
+    """Return the parameters of a job whose task reads shares."""
     return msgspec.msgpack.encode(shares)
 
 
-def _shares_told() -> list[Share]:
+def _shares_of_job() -> list[Share]:
     return msgspec.msgpack.decode(job_parameters().source, type=list[Share])
 
 
 def _note(share: Share, digests: Collection[Digest]) -> None:
-    """Leaves a note of what a share had, under its own name: another attempt leaves the same."""
+    """Write a note of a share's rows, under the share's own name: another attempt writes the same."""
     each = share.range
     note = _Note(sum(digest.rows for digest in digests), sum(digest.value() for digest in digests) % 2**64)
     path = Path(share.folder) / f"{each.number}-{each.partition}-{each.start}"
@@ -127,7 +127,7 @@ def _note(share: Share, digests: Collection[Digest]) -> None:
 
 
 def _together(shares: Sequence[Share]) -> Iterator[list[Share]]:
-    """Gives shares in order: small ones of different partitions at once, others alone."""
+    """Yield shares in order: small ones of different partitions together, others alone."""
     group: list[Share] = []
     for share in shares:
         places = {(each.range.topic, each.range.partition) for each in group}
@@ -141,11 +141,11 @@ def _together(shares: Sequence[Share]) -> Iterator[list[Share]]:
 
 
 def divided(steps: Sequence[tuple[Sequence[Range], int | None, str]], tasks: int) -> tuple[tuple[Share, ...], ...]:
-    """Divides the ranges of steps among at most so many tasks, of about as many offsets each; cut only where blocks begin.
+    """Divide the ranges of steps among tasks, with about as many offsets each; cut them only where blocks begin.
 
     Args:
-        steps: Ranges, ordinal and folder of each.
-        tasks: How many.
+        steps: The ranges, ordinal and folder of each step.
+        tasks: How many tasks at most.
     """
     total = sum(each.end - each.start for ranges, _, _ in steps for each in ranges)
     share = max(1, -(-total // max(1, tasks)))
@@ -171,7 +171,7 @@ def _with_ordinal(rows: pa.RecordBatch, ordinal: int) -> pa.RecordBatch:
 
 
 def read_notes(folder: str) -> Reading | None:
-    """Adds up what tasks have noted; None if nobody has read anything."""
+    """Return the sum of the tasks' notes; None if no task has read anything."""
     notes = [msgspec.msgpack.decode(path.read_bytes(), type=_Note) for path in Path(folder).glob("[0-9]*")]
     if not notes:
         return None

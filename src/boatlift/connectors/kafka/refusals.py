@@ -1,4 +1,4 @@
-"""What a cluster refuses, as errors that say what to do."""
+"""Errors of a cluster, as errors that say what to do."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ __all__ = ["is_of_fencing", "of_asking", "of_reading"]
 
 
 def of_reading(error: KafkaError | None, source: str, each: Range) -> BoatliftError:
-    """Gives what an error that came while a range was read means."""
+    """Return the error for a failed read of a range."""
     from confluent_kafka import KafkaError
 
     where = f"topic {each.topic}, partition {each.partition}"
     if error is not None and error.code() in (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET):
         return DataError(
             "INPUT_MISSING",
-            f"offsets {each.start} to {each.end - 1} of {where} are not there any more, and a recorded step needs them: keep topics longer than "
-            f"a recovery may need",
+            f"offsets {each.start} to {each.end - 1} of {where} are gone, and a recorded step needs them: keep topics "
+            "longer than a recovery may need",
         )
     return of_asking(error, f"{where} of {source}")
 
 
 def of_asking(error: KafkaError | None, what: str, *, sink: bool = False) -> BoatliftError:
-    """Gives what an error that came while a cluster was asked means.
+    """Return the error for a failed request to a cluster.
 
     Args:
-        error: What it said; None: nothing.
-        what: Was asked, for people.
-        sink: Whether it is written to, not read from.
+        error: The cluster's error; None: no answer came.
+        what: The object of the request, for the message.
+        sink: Whether the request was a sink's, not a source's.
     """
     from confluent_kafka import KafkaError
 
@@ -53,17 +53,17 @@ def of_asking(error: KafkaError | None, what: str, *, sink: bool = False) -> Boa
     ):
         return InvalidError("NOT_PERMITTED", f"{what} may not be used by this client ({said}): have it allowed")
     if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
-        told = f"{what} is not there: make it, or correct its name"
-        return InvalidError("NO_TOPIC", told) if sink else InvalidError("NO_INPUT", told)
+        message = f"{what} is not there: make it, or correct its name"
+        return InvalidError("NO_TOPIC" if sink else "NO_INPUT", message)
     return _unavailable(f"{what} cannot be reached ({said}): run again when it can", sink=sink)
 
 
-def _unavailable(told: str, *, sink: bool) -> UnavailableError:
-    return UnavailableError("SINK_FAILED", told) if sink else UnavailableError("INPUT_UNAVAILABLE", told)
+def _unavailable(message: str, *, sink: bool) -> UnavailableError:
+    return UnavailableError("SINK_FAILED" if sink else "INPUT_UNAVAILABLE", message)
 
 
 def is_of_fencing(error: KafkaError) -> bool:
-    """Tells whether a producer was told that its transactional id is another's now."""
+    """Return whether an error says that another producer has taken the transactional id over."""
     from confluent_kafka import KafkaError
 
     fenced = (KafkaError._FENCED, KafkaError._FATAL, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)

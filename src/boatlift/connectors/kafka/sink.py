@@ -1,12 +1,13 @@
-"""A sink that is a Kafka topic, exactly once: with the user's own keys, and visible as soon as it can no longer come out differently.
+"""A sink that is a Kafka topic, exactly once: with the user's own keys, and visible as soon as a step is final.
 
-A step is written by one or more *writers*, each in a transaction of its own together with its record in the sink's ledger (`ledger`). On
-resume the ledger says what is there: an earlier step is compared and dropped, the next is appended, a gap is refused; of a step that some writers
-have committed, the others write theirs. Which writer has a row is decided by its key, and the number of writers changes only between steps: so the order per
-key is kept.
+One or more *writers* write a step, each in a transaction of its own together with its record in the sink's ledger
+(`ledger`). On resume the ledger says which steps are there. If some writers have committed their parts of a step, the
+others write theirs. A row's key decides its writer, and the number of writers changes only between steps: so the order
+per key is kept.
 
-**Fencing.** `open` takes over every writer's transactional id, which ends what an older owner has under way; then it reads the ledger, and
-refuses if a newer owner's claim is there; then it claims. An owner that is fenced takes the ids over again, and finds the newer claim, or goes on if there is none.
+**Fencing.** `open` takes over every writer's transactional id, which ends the open transactions of an older owner. Then
+it reads the ledger, and stops if a newer owner has claimed the sink. Then it claims the sink. A fenced owner takes the
+ids over again; it finds the newer claim, or goes on if there is none.
 """
 
 from __future__ import annotations
@@ -24,12 +25,21 @@ from boatlift.connectors.kafka.difference import difference
 from boatlift.connectors.kafka.encoding import MessageStager, message_stager
 from boatlift.connectors.kafka.ledger import FORMAT, Claimed, Ledger, Written
 from boatlift.connectors.kafka.ledger_topic import LedgerTopic
-from boatlift.connectors.kafka.ownership import foreign, refuse_another
+from boatlift.connectors.kafka.ownership import decisions_of, refuse_another
 from boatlift.connectors.kafka.topics import Topics
 from boatlift.connectors.kafka.writer import Writer
-from boatlift.dataflow.contracts import Committed, Delivery, Json, Outcome, SinkContext, Staged, Stager
-from boatlift.errors import DataError, DivergedError, Finding, InvalidError, UnavailableError
-from boatlift.spark.tasks.staging import read_pieces
+from boatlift.connectors.kit import Decision, StepLedger, read_pieces
+from boatlift.dataflow.contracts import (
+    Committed,
+    Delivery,
+    Json,
+    Outcome,
+    SinkCapabilities,
+    SinkContext,
+    Staged,
+    Stager,
+)
+from boatlift.errors import DataError, Finding, InvalidError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,21 +62,24 @@ def sink(
     ledger: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> KafkaSink:
-    """Makes a sink that writes a message a row into a topic; who reads it `read_committed` sees each exactly once.
+    """Return a sink that writes a message a row into a topic; a `read_committed` consumer sees each exactly once.
 
     Args:
         servers: `host:port`, several separated by commas.
-        topic: The topic; it must be there, and it is this sink's alone.
-        key: The column that messages have as their key, or several (then the key is a JSON object of them); None: they have none. They land
-            in the partition in which Java's producer would put them.
-        format: `json`: a value is an object of all columns. `raw`: rows have `value` and perhaps `key` and `headers`, which are sent as they are.
-        rows: `append`: only rows that never change. `upsert`: a change of the row with some key replaces the one before, and a deletion is a
-            message without a value (a tombstone), so that a compacted topic holds the newest. `changelog`: every change, with its weight (`1` or `-1`)
-            in the header `weight`.
+        topic: The topic; it must exist, and belongs to this sink alone.
+        key: The column of the messages' keys, or several columns (then the key is a JSON object of them); None:
+            messages have no key. Messages land in the partition in which Java's producer would put them.
+        format: `json`: a value is an object of all columns. `raw`: rows have `value` and perhaps `key` and `headers`,
+            which are sent as they are.
+        rows: `append`: only rows that never change. `upsert`: a row replaces the earlier one of its key, and a deletion
+            is a message without a value (a tombstone), so that a compacted topic holds the newest rows. `changelog`:
+            every change, with its weight (`1` or `-1`) in the header `weight`.
         key_format: `text`: the key column's text, or bytes; `json`.
         writers: How many transactions a step has, at the same time.
-        atomic: What becomes visible at once: `writer`: each writer's part of a step; `step`: all of it, which takes one writer.
-        ledger: The topic in which the sink keeps its record of steps, made if it is not there; None: the topic's name and `.ledger`.
+        atomic: The unit that becomes visible at once: `writer`: each writer's part of a step; `step`: the whole step,
+            which takes one writer.
+        ledger: The topic of the sink's records of steps, made if it does not exist; None: the topic's name and
+            `.ledger`.
         options: Settings of librdkafka, such as `security.protocol`; they are kept in memory only.
 
     Raises:
@@ -86,7 +99,7 @@ def sink(
         )
     if format == "raw" and names:
         raise InvalidError(
-            "BAD_OPTION", f"key is {key!r}, but rows of format 'raw' have theirs in the column key: leave it out"
+            "BAD_OPTION", f"key is {key!r}, but rows of format 'raw' have their key in the column key: leave it out"
         )
     if rows == "upsert" and not names:
         raise InvalidError("BAD_OPTION", "upserts need a key, and format 'json': name the columns that tell rows apart")
@@ -99,7 +112,7 @@ def sink(
     if atomic == "step" and writers > 1:
         raise InvalidError(
             "BAD_OPTION",
-            f"a step that {writers} writers have is not atomic: choose atomic='writer', or leave writers out",
+            f"a step of {writers} writers is not atomic: choose atomic='writer', or leave writers out",
         )
     shape = {"key": list(names), "format": format, "rows": rows, "key_format": key_format}
     return KafkaSink(access, topic, ledger or f"{topic}.ledger", shape, writers)
@@ -114,8 +127,8 @@ class KafkaSink:
     Args:
         access: How to reach the cluster.
         topic, ledger: Names of topics.
-        shape: What messages are made of rows, and how.
-        writers: How many.
+        shape: The options that say how messages are made of rows.
+        writers: How many writers a step has.
     """
 
     delivery = Delivery.EXACTLY_ONCE
@@ -133,33 +146,34 @@ class KafkaSink:
         self._sure = False
         self._at: Callable[[str], None] = lambda _moment: None
 
-    def tell(self, at: Callable[[str], None]) -> None:
-        """Has a function called when a writer's transaction has everything in it (`written`), and when it is over (`committed`)."""
-        self._at = at
-
     @property
-    def parts(self) -> int:
-        """Each writer's part of a step is a transaction."""
-        return self._count
+    def capabilities(self) -> SinkCapabilities:
+        """Each writer's part of a step is a transaction of its own."""
+        return SinkCapabilities(parts=self._count, crash_points=self)
+
+    def announce(self, moment: Callable[[str], None]) -> None:
+        """Call a function when a writer's transaction is complete (`written`), and when it has ended (`committed`)."""
+        self._at = moment
 
     def describe(self) -> Json:
-        """Tells kind, place and options."""
+        """Return kind, place and options."""
         return {"kind": "kafka", "topic": self._topic, "ledger": self._ledger_topic.name, **self._shape}
 
     def open(self, context: SinkContext) -> Committed | None:
-        """Takes the topic over and tells the newest step of which every writer's part is there.
+        """Take the topic over; return the newest step of which every writer's part is there.
 
         Raises:
             DataError: `[SINK_OF_ANOTHER_DATAFLOW]`, `[SINK_OF_ANOTHER_STORE]`, `[SINK_DAMAGED]`, `[NEWER_FORMAT]`.
-            InvalidError: `[BAD_OPTION]` speculation, `[NO_TOPIC]`, `[SCHEMA_MISMATCH]`, `[TYPE_REFUSED]`, `[NOT_ADMITTED]`, `[NOT_PERMITTED]`.
-            FencedError: a newer owner has it.
+            InvalidError: `[BAD_OPTION]` speculation, `[NO_TOPIC]`, `[SCHEMA_MISMATCH]`, `[TYPE_REFUSED]`,
+                `[NOT_ADMITTED]`, `[NOT_PERMITTED]`.
+            FencedError: a newer owner has the topic.
             UnavailableError: `[SINK_FAILED]`.
         """
         if context.changes and self._shape["rows"] == "append":
             raise InvalidError(
                 "SCHEMA_MISMATCH",
-                f"sink {context.sink} is handed changes, and topic {self._topic} is to have rows that never change: choose rows='upsert' with a "
-                f"key, or rows='changelog'",
+                f"sink {context.sink} gets changes, and topic {self._topic} is for rows that never change: choose "
+                "rows='upsert' with a key, or rows='changelog'",
             )
         from boatlift.connectors.kafka.write_task import refuse_speculation
 
@@ -183,52 +197,45 @@ class KafkaSink:
         return None if record is None else Committed(record.step, record.rows, record.digest)
 
     def stager(self) -> Stager:
-        """Gives the part that runs in the tasks."""
+        """Return the part that runs in the tasks."""
         assert self._stager is not None, "open comes first"
         return self._stager
 
     def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
-        """Has every writer write what it has not written of a step yet, or compares the step with what the ledger says."""
-        context = self._opened
+        """Write the missing parts of a step, or compare the step with the ledger."""
+        context, now, decided = self._opened, Committed(step, rows, digest), self._decisions
         if not self._sure:
             self._check_owner()
-            raise UnavailableError("SINK_FAILED", f"{self._place} failed before: mend it, then run again")
-        if step <= self._ledger.whole():
+            raise decided.failed_before()
+        if decided.decide(step, self._ledger.whole()) is Decision.COMPARE:
             self._check_owner()
-            self._compare(step, rows, digest, staged)
-            logger.info("step %s is in %s already: compared and dropped", step, self._place)
+            self._compare(now, staged)
+            logger.info("step %s is in %s already: compared and dropped", step, decided.place)
             return Outcome.DROPPED
-        if step != self._ledger.whole() + 1:
-            held = self._ledger.whole()
-            raise DataError(
-                "SINK_GAP", f"{self._place} holds steps up to {held}, but was handed step {step}: restore the topic"
-            )
-        self._compare(step, rows, digest, staged)  # of which some writers may have theirs
+        self._compare(now, staged)  # of which some writers may have committed their parts
         count = self._ledger.writers_of(step) or self._count
         records = [Written(number, count, step, rows, digest, context.token) for number in range(count)]
         self._write([record for record in records if not self._ledger.holds(record)], rows, staged)
         return Outcome.APPENDED
 
     def verify(self) -> Iterator[Finding]:
-        """Checks the ledger: that it can be read, has no gap, and is of the topic that is there."""
+        """Check that the ledger can be read, has no gap, and belongs to the topic."""
         yield from self._ledger_topic.verify(self._topics, self._topic)
 
     def close(self) -> None:
-        """Lets go of producers and clients."""
+        """Release producers and clients."""
         for writer in self._writers:
             writer.end()
         self._writers, self._sure = [], False
 
-    # -- whose it is --------------------------------------------------------------------------------------------------
-
     def _take_over(self, topic_id: str) -> None:
-        """Takes every writer's id over, then reads what is there; claims the sink, if no newer owner has."""
+        """Take over every writer's id, read the ledger, and claim the sink, unless a newer owner has."""
         context, name = self._opened, self._ledger_topic.name
         before = self._ledger_topic.read(settled=False)
-        self._refuse(before, topic_id)  # before anybody is fenced
+        self._refuse(before, topic_id)  # before any owner is fenced
         place = (self._topic, topic_id)
         refuse = partial(refuse_another, context=context, topic=place, shape=self._shape)
-        # All that there ever were: an older owner may have rows under way with any of them.
+        # All writers that ever were: an older owner may have an open transaction with any of their ids.
         numbers = self._ledger_topic.partitions()
         self._writers = [Writer(self._access, self._topic, name, number, refuse, self._at) for number in numbers]
         found = Ledger()
@@ -238,7 +245,8 @@ class KafkaSink:
         claim = Claimed(FORMAT, context.dataflow, context.sink, context.store, context.token, place, self._shape)
         for writer in self._writers:
             writer.deliver((), lambda: claim)
-        # Not before: an older owner that took an id back meanwhile may have written a step. Now it cannot, for it would find the claim.
+        # Only after the claim: an older owner that took an id back may have written a step until then. Now it would
+        # find the claim.
         self._ledger = self._ledger_topic.read(settled=True)
         self._ledger_ends = {}
         self._sure = True
@@ -252,7 +260,7 @@ class KafkaSink:
             raise writer.heard(error) from error
 
     def _refuse(self, ledger: Ledger, topic_id: str) -> None:
-        """Refuses to write where somebody else writes.
+        """Raise if the topic is another sink's, or has a newer owner.
 
         Raises:
             DataError, FencedError: as `open`.
@@ -260,13 +268,13 @@ class KafkaSink:
         if ledger.claim is not None:
             refuse_another(ledger.claim, self._opened, (self._topic, topic_id), self._shape)
         elif self._topics.has_rows(self._topic):
-            raise foreign(self._topic, "has rows that this sink did not write")
+            raise self._decisions.foreign("has rows that this sink did not write")
 
     def _check_owner(self) -> None:
-        """Makes sure that nobody has claimed the sink since: nothing was written to the ledger but what this one knows of.
+        """Make sure that no other owner has claimed the sink: the ledger has no record but those that this owner knows.
 
         Raises:
-            FencedError: somebody has.
+            FencedError: a newer owner has.
         """
         ends = self._ledger_topic.ends()
         if ends != self._ledger_ends:
@@ -279,52 +287,45 @@ class KafkaSink:
         return self._context
 
     @property
-    def _place(self) -> str:
-        return f"topic {self._topic}"
+    def _decisions(self) -> StepLedger:
+        return decisions_of(self._opened, self._topic)
 
-    # -- a step -------------------------------------------------------------------------------------------------------
-
-    def _compare(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> None:
-        held = self._ledger.of_step(step)
-        if held is None and step <= self._ledger.whole():
-            logger.warning("step %s is too old to be compared with what %s holds", step, self._place)
-        if held is not None and (held.rows, held.digest) != (rows, digest):
-            raise DivergedError(
-                "DIVERGED",
-                f"{self._place} holds step {step} with {held.rows} rows and digest {held.digest}, but now it has {rows} rows and digest {digest}: "
-                f"{self._difference(held, rows, staged)}something before this sink is not deterministic",
-            )
+    def _compare(self, now: Committed, staged: Sequence[Staged]) -> None:
+        """Compare a step with its record, if there is one: the ledger forgets old steps."""
+        record = self._ledger.of_step(now.step)
+        if record is not None:
+            held = Committed(record.step, record.rows, record.digest)
+            self._decisions.compare(now, held, partial(self._difference, record, now.rows, staged))
+        elif now.step <= self._ledger.whole():
+            logger.warning("step %s is too old to be compared with what %s holds", now.step, self._decisions.place)
 
     def _difference(self, held: Written, rows: int, staged: Sequence[Staged]) -> str:
-        """Tells how the newest step differs from the topic; others have some behind them."""
+        """Return how the newest step differs from the topic; empty for others, which have later steps behind them."""
         if held.step != self._ledger.whole():
             return ""
         parts = [steps[held.step] for steps in self._ledger.written.values() if held.step in steps]
         begins = {n: min(part.begins.get(n, 0) for part in parts) for part in parts for n in part.begins}
-        try:
-            return f"{difference(self._topics, self._topic, begins, read_pieces(rows, staged))}; "
-        except Exception as error:  # noqa: BLE001 - that they differ is what is to be told
-            return f"which row differs cannot be told ({error}); "
+        return difference(self._topics, self._topic, begins, read_pieces(rows, staged))
 
     def _write(self, records: Sequence[Written], rows: int, staged: Sequence[Staged]) -> None:
-        """Has each writer of a record write its part, at the same time; a large step in tasks.
+        """Write the part of each record's writer, all at the same time; those of a large step in tasks.
 
         Raises:
             FencedError: the sink has a newer owner.
-            UnavailableError: `[SINK_FAILED]` the cluster did not take it.
+            UnavailableError: `[SINK_FAILED]` the cluster did not take the rows.
         """
         from boatlift.connectors.kafka.division import part_of
         from boatlift.connectors.kafka.write_task import WriteTask, worth_tasks, write_in_tasks
 
-        self._sure = False  # what is there is not known any more, if this does not return
+        self._sure = False  # until this returns, the content of the topic is unknown
         ends = self._topics.ends_asked(self._topic)
         if worth_tasks(rows, len(records)) and (spark := _session()) is not None:
-            told = tuple(_beginning(record, ends) for record in records)
+            begun = tuple(_beginning(record, ends) for record in records)
             upserts = self.key is not None
-            task = WriteTask(self._access, self._topic, self._ledger_topic.name, told, rows, tuple(staged), upserts)
+            task = WriteTask(self._access, self._topic, self._ledger_topic.name, begun, rows, tuple(staged), upserts)
             written = write_in_tasks(spark, task)
             for writer in self._writers:
-                writer.end()  # its id was taken over
+                writer.end()  # a task has taken its id over
         else:
             pieces = read_pieces(rows, staged)
 
@@ -340,7 +341,7 @@ class KafkaSink:
 
 
 def _session() -> SparkSession | None:
-    """Gives the session that there is, also to threads that it is not the active one of."""
+    """Return the Spark session, also in threads without an active one; None: there is none."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 

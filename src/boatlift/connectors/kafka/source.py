@@ -12,7 +12,7 @@ from boatlift.connectors.kafka.group_offsets import GroupOffsets
 from boatlift.connectors.kafka.offsets import Found, advanced, ranges_of, taken_next
 from boatlift.connectors.kafka.payload import Payload, payload_of
 from boatlift.connectors.kafka.topics import Partition, Topics
-from boatlift.dataflow.contracts import Delivery, Json, Reading
+from boatlift.dataflow.contracts import Delivery, Json, Reading, SourceCapabilities
 from boatlift.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 __all__ = ["KafkaSource", "source"]
 
 LARGEST_STEP = 1_000_000
-"""A step takes no more offsets than this, unless it is said."""
+"""How many offsets a step takes at most, unless the user says otherwise."""
 
 TASK_OFFSETS = 10_000
-"""A task reads at least so many, if there are: it takes longer to begin one than to read less."""
+"""A task reads at least so many, if there are: starting a task takes longer than reading fewer."""
 
 MESSAGE_BYTES = 100
 """A guess, for the choice of how many tasks execute a step."""
 
 Offsets = Literal["earliest", "latest"] | datetime | Mapping[str, Mapping[int, int]]
-"""Where partitions begin or end: at what is there, at a time, or at offsets, by topic and partition."""
+"""Where partitions begin or end: at the first or last offset, at a time, or at offsets by topic and partition."""
 
 
 def source(
@@ -53,25 +53,29 @@ def source(
     group: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> KafkaSource:
-    """Makes a source of the messages of topics; partitions that are added are found as they come.
+    """Return a source of the messages of topics; it finds new partitions by itself.
 
-    Rows of format `raw` are those of Spark's Kafka source: `key`, `value`, `topic`, `partition`, `offset`, `timestamp`, `timestampType`.
+    Rows of format `raw` are those of Spark's Kafka source: `key`, `value`, `topic`, `partition`, `offset`, `timestamp`,
+    `timestampType`.
 
     Args:
         servers: `host:port`, several separated by commas.
         topic: The topic, or several.
-        pattern: Instead of topics: what the whole name of a topic has to match; those that come later are found too.
+        pattern: Instead of topics: a regular expression for whole names; topics that are made later are found too.
         format: `raw`, or `json`: each value is an object with the columns of the schema.
         schema: The columns of format `json`.
-        dead_letters: What becomes of a value that does not parse: `refuse` stops, `drop` leaves it out, `keep` keeps it, with NULL in
-            all columns, as the text of a column `_dead_letter` (NULL in all other rows).
-        starting_offsets: Where to begin with the partitions that are there when the dataflow begins; those that come later are taken whole.
-        ending_offsets: Where to end; None: nowhere.
+        dead_letters: The fate of a value that does not parse: `refuse` stops, `drop` leaves it out, `keep` keeps its
+            text in a column `_dead_letter` (NULL in all other rows), with NULL in all other columns.
+        starting_offsets: Where to begin with the partitions that exist when the dataflow begins; later ones are taken
+            whole.
+        ending_offsets: Where to end; None: never.
         max_offsets_per_step: How many offsets a step takes at most.
-        read_committed: Whether rows of transactions that were aborted, or are open, are left out.
+        read_committed: Whether rows of aborted and open transactions are left out.
         include_headers: Whether rows of format `raw` have `headers`.
-        fail_on_data_loss: Whether offsets that were deleted before they were taken stop the dataflow; else they are recorded as skipped.
-        group: A consumer group, at which the offsets are committed that no recovery can need again, so that tools tell the lag.
+        fail_on_data_loss: Whether offsets that were deleted before a step took them stop the dataflow; else they are
+            recorded as skipped.
+        group: A consumer group. The offsets that no recovery can need again are committed there, so that tools show the
+            lag.
         options: Settings of librdkafka, such as `security.protocol`; they are kept in memory only.
 
     Raises:
@@ -96,7 +100,9 @@ def source(
     try:
         matching = None if pattern is None else re.compile(pattern)
     except re.error as error:
-        raise InvalidError("BAD_OPTION", f"pattern is {pattern!r}, which is none ({error}): correct it") from error
+        raise InvalidError(
+            "BAD_OPTION", f"pattern is {pattern!r}, which is no regular expression ({error}): correct it"
+        ) from error
     payload = payload_of(format, schema, dead_letters, headers=include_headers)
     topics = Topics(access, names, matching, committed=read_committed)
     return KafkaSource(
@@ -105,10 +111,10 @@ def source(
 
 
 class KafkaSource:
-    """Topics, read in the tasks. `offsets` says what a position and a cursor are.
+    """Topics, read in the tasks. `offsets` describes positions and cursors.
 
     Args:
-        access, topics, payload: How to reach the cluster; which topics; what rows are made of messages.
+        access, topics, payload: How to reach the cluster; the topics; the form of rows.
         starting, ending, limit, fail_on_data_loss, group: As `source` takes them, checked.
     """
 
@@ -132,26 +138,37 @@ class KafkaSource:
         self._committing = None if group is None else GroupOffsets(access, group)
         self._ends: Mapping[Partition, int] | None = None
 
+    @property
+    def capabilities(self) -> SourceCapabilities:
+        """Messages may be deleted or compacted, so tasks digest them, and there is no reading of everything again."""
+        return SourceCapabilities(
+            reads_many_steps=self,
+            coalesces_backlog=self,
+            digests_on_read=self,
+            parameterized_read=self,
+            names_input=self,
+        )
+
     def describe(self) -> Json:
-        """Tells topics and what rows are made of messages; where the cluster is may change."""
+        """Return the topics and the form of rows; the address of the cluster may change."""
         return {
             "kind": "kafka",
-            "topics": self._topics.told,
+            "topics": self._topics.named,
             "committed": self._topics.committed,
             **self._payload.describe(),
         }
 
     def schema(self, spark: SparkSession) -> StructType:
-        """Gives the schema of rows: Spark's, or the declared one."""
+        """Return the schema of rows: Spark's, or the declared one."""
         return self._payload.schema(spark)
 
     def start(self) -> Json:
-        """Gives the cursor that has taken nothing."""
+        """Return the cursor that has taken nothing."""
         return {"topics": {}, "began": False}
 
     def next(self, cursor: Json) -> Json | None:
-        """Takes of every partition what may be read and was not taken yet, up to the limit of a step."""
-        # What is gone by now would be missed when the step reads it, and cannot be skipped any more.
+        """Take the readable offsets of every partition that were not taken yet, up to the limit of a step."""
+        # Offsets that are lost by now have to be skipped here: once a position names them, its step would miss them.
         found = self._topics.found(anew=not self._fail_on_data_loss)
         first = None if cursor.get("began") else self._first(found)
         return taken_next(
@@ -159,29 +176,29 @@ class KafkaSource:
         )
 
     def is_full(self, position: Json) -> bool:
-        """Tells whether a position reached the limit of a step."""
+        """Return whether a position reached the limit of a step."""
         return sum(each.end - each.start for each in ranges_of(position)) >= self._limit
 
     def advance(self, cursor: Json, position: Json) -> Json:
-        """Gives the cursor after the ends of a position's ranges."""
+        """Return the cursor after the ends of a position's ranges."""
         return advanced(cursor, position)
 
     def verify(self, position: Json) -> None:
-        """Proves that the topics are the same and the offsets still there; that the rows are is proved by who reads them."""
+        """Prove that the topics are the same and the offsets available; the tasks that read the rows prove those."""
         self._topics.verify(ranges_of(position))
 
     def load(self, spark: SparkSession, position: Json) -> DataFrame:
-        """Reads the rows of a position."""
-        return self.load_counted(spark, [position], [""], ordinals=False)
+        """Read the rows of a position."""
+        return self.load_digested(spark, [position], [""], ordinals=False)
 
     def load_together(self, spark: SparkSession, positions: Sequence[Json]) -> DataFrame:
-        """Reads the rows of several positions."""
-        return self.load_counted(spark, positions, [""] * len(positions), ordinals=True)
+        """Read the rows of several positions."""
+        return self.load_digested(spark, positions, [""] * len(positions), ordinals=True)
 
-    def load_counted(
+    def load_digested(
         self, spark: SparkSession, positions: Sequence[Json], folders: Sequence[str], *, ordinals: bool
     ) -> DataFrame:
-        """Reads the rows of positions in tasks of about as many offsets each."""
+        """Read the rows of positions in tasks of about as many offsets each."""
         from boatlift.connectors.kafka.reading import divided
 
         steps = [
@@ -193,37 +210,37 @@ class KafkaSource:
         tasks = divided(steps, max(1, min(most, offsets // TASK_OFFSETS)))
         return self._read(spark, tasks, ordinals=ordinals)
 
-    def load_when_told(self, spark: SparkSession) -> DataFrame:
-        """Reads the ranges that a task is told."""
+    def load_parameterized(self, spark: SparkSession) -> DataFrame:
+        """Read the ranges that the job's parameters name."""
         return self._read(spark, None, ordinals=False)
 
-    def words_for(self, position: Json, folder: str) -> bytes | None:
-        """Tells the ranges of a position, if they are small."""
-        from boatlift.connectors.kafka.reading import Share, words_for
+    def parameters_for(self, position: Json, folder: str) -> bytes | None:
+        """Return the ranges of a position as parameters, if one task reads them best."""
+        from boatlift.connectors.kafka.reading import Share, parameters_for
 
         ranges = ranges_of(position)
         if sum(each.end - each.start for each in ranges) >= 2 * TASK_OFFSETS:
             return None
-        return words_for([Share(each, None, folder) for each in ranges])
+        return parameters_for([Share(each, None, folder) for each in ranges])
 
     def _read(self, spark: SparkSession, tasks: tuple[tuple[Share, ...], ...] | None, *, ordinals: bool) -> DataFrame:
         from boatlift.connectors.kafka.reading import ReadRanges
 
         read = ReadRanges(
-            f"topic {self._topics.told}", self._access, self._topics.committed, self._payload.headers, tasks
+            f"topic {self._topics.named}", self._access, self._topics.committed, self._payload.headers, tasks
         )
         count = 1 if tasks is None else len(tasks)
         messages = spark.range(0, count, 1, max(1, count)).mapInArrow(read, self._payload.raw(ordinals=ordinals))
         return self._payload.rows(messages, ordinals=ordinals)
 
     def reading(self, folder: str) -> Reading | None:
-        """Adds up what the tasks have read."""
+        """Return the sum of the tasks' notes."""
         from boatlift.connectors.kafka.reading import read_notes
 
         return read_notes(folder)
 
-    def weigh(self, position: Json) -> int:
-        """Guesses some bytes an offset."""
+    def size_bytes(self, position: Json) -> int:
+        """Estimate the bytes by the number of offsets."""
         return sum(each.end - each.start for each in ranges_of(position)) * MESSAGE_BYTES
 
     def names(self, position: Json) -> str:
@@ -233,16 +250,14 @@ class KafkaSource:
             for each in ranges_of(position)
         )
 
-    def explain_failure(self, position: Json, text: str) -> Exception | None:  # noqa: ARG002
-        """Knows rows that do not parse; other failures of reading come as errors of ours."""
-        return self._payload.explain_failure(text)
+    def diagnose(self, position: Json, text: str) -> Exception | None:  # noqa: ARG002
+        """Return the error of a row that does not parse; other failed reads raise a `BoatliftError` themselves."""
+        return self._payload.diagnose(text)
 
     def acknowledge(self, position: Json) -> None:
-        """Commits the ends of a position's ranges at the consumer group, if there is one."""
+        """Commit the ends of a position's ranges at the consumer group, if there is one."""
         if self._committing is not None:
             self._committing.add(ranges_of(position))
-
-    # -- where partitions begin and end -------------------------------------------------------------------------------
 
     def _first(self, found: Sequence[Found]) -> dict[Partition, int] | None:
         partitions = {(each.topic, each.partition): each for each in found}
@@ -254,18 +269,21 @@ class KafkaSource:
             case datetime():
                 return self._topics.at(partitions, self._starting)
             case _:
-                given = _flat(self._starting)
-                for (topic, number), offset in given.items():
+                offsets = _flat(self._starting)
+                for (topic, number), offset in offsets.items():
                     here = partitions.get((topic, number))
                     if here is None or not here.low <= offset <= here.high:
-                        there = (
-                            "which is not there" if here is None else f"which has offsets {here.low} to {here.high - 1}"
+                        found_there = (
+                            "which does not exist"
+                            if here is None
+                            else f"which has offsets {here.low} to {here.high - 1}"
                         )
                         raise InvalidError(
                             "BAD_OPTION",
-                            f"starting_offsets has {offset} for topic {topic}, partition {number}, {there}: correct it",
+                            f"starting_offsets has {offset} for topic {topic}, partition {number}, {found_there}: "
+                            "correct it",
                         )
-                return given
+                return offsets
 
     def _ends_of(self, found: Sequence[Found]) -> Mapping[Partition, int]:
         if self._ends is None and isinstance(self._ending, Mapping):

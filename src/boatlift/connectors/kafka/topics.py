@@ -1,4 +1,4 @@
-"""What a cluster tells of topics: which there are, where their partitions begin and end."""
+"""Questions to a cluster about topics: their names and ids, and the ends of their partitions."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 __all__ = ["Partition", "Topics"]
 
 LOOK_AGAIN_SECONDS = 1.0
-"""So many seconds after it was asked which topics and partitions there are, it is not asked again."""
+"""For so many seconds the last answer about topics and partitions is used again."""
 
 PAUSE = 0.05
-"""Seconds after which what could not be answered is asked again."""
+"""Seconds after which an unanswered request is repeated."""
 
 Answer = TypeVar("Answer")
 
@@ -34,12 +34,12 @@ Partition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What was last heard, all of one moment: several threads ask.
+    """The cluster's last answer, all of one moment: several threads ask.
 
     Attributes:
-        at: When.
+        at: The moment of the request, on the monotonic clock.
         ids: Topic to id.
-        lows: Partition to the first offset that is there.
+        lows: Partition to its first available offset.
     """
 
     at: float
@@ -52,13 +52,13 @@ class Topics:
 
     Args:
         access: How to reach the cluster.
-        names: The topics; None: those that match.
-        matching: What whole names match.
-        committed: Whether what may be read ends where the first open transaction begins.
-        written: Whether they are a sink's, which are written to.
+        names: The topics; None: those whose names match.
+        matching: The pattern of whole names.
+        committed: Whether readable offsets end where the first open transaction begins.
+        written: Whether the topics are a sink's.
 
     Attributes:
-        made: Whether they are known to be there: whoever does not know it yet will, soon.
+        made: Whether the topics are known to exist. A broker that does not know them yet soon will.
     """
 
     def __init__(
@@ -77,15 +77,15 @@ class Topics:
         self._known: _Known | None = None
 
     @property
-    def told(self) -> str:
-        """Names the topics, for people and for the program's identity."""
+    def named(self) -> str:
+        """The names of the topics, or their pattern, for errors and for the program's identity."""
         return ", ".join(self._names) if self._names is not None else f"/{getattr(self._matching, 'pattern', '')}/"
 
     def found(self, *, anew: bool = False) -> list[Found]:
-        """Gives all partitions as they are; where they begin, and which there are, may be as it was a moment ago.
+        """Return all partitions. Their ends are current; their number and beginnings may be a second old.
 
         Args:
-            anew: Whether it may not.
+            anew: Whether all of it must be current.
 
         Raises:
             InvalidError: `[NO_INPUT]`, `[NOT_ADMITTED]`, `[NOT_PERMITTED]`.
@@ -98,12 +98,12 @@ class Topics:
         return [Found(topic, known.ids[topic], n, low, highs[topic, n]) for (topic, n), low in known.lows.items()]
 
     def verify(self, ranges: Sequence[Range]) -> None:
-        """Proves that the topics of ranges are those that they were, and that their offsets are still there.
+        """Prove that the topics of ranges are the same, and that their offsets are still available.
 
         Raises:
             DataError: `[INPUT_CHANGED]`, `[INPUT_MISSING]`.
         """
-        now = self._look()  # as it is after the rows were read, not as it was a moment before
+        now = self._look()  # as it is after the rows were read, not a moment before
         for each in ranges:
             known = now.ids.get(each.topic)
             if known is None:
@@ -113,34 +113,35 @@ class Topics:
             if known != each.id:
                 raise DataError(
                     "INPUT_CHANGED",
-                    f"topic {each.topic} was deleted and made again (its id was {each.id} and is {known}), and a recorded step needs what it had: "
-                    f"begin with a new store",
+                    f"topic {each.topic} was deleted and made again (its id was {each.id} and is {known}), and a "
+                    "recorded step needs its rows: begin with a new store",
                 )
             low = now.lows.get((each.topic, each.partition), each.end)
             if each.start < min(low, each.end):
                 raise DataError(
                     "INPUT_MISSING",
-                    f"offsets {each.start} to {min(low, each.end) - 1} of topic {each.topic}, partition {each.partition}, were deleted, and a recorded "
-                    f"step needs them: keep topics longer than a recovery may need",
+                    f"offsets {each.start} to {min(low, each.end) - 1} of topic {each.topic}, partition "
+                    f"{each.partition}, were deleted, and a recorded step needs them: keep topics longer than a "
+                    "recovery may need",
                 )
 
     def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """Tells where what may be read of partitions ends."""
+        """Return the ends of the readable offsets of partitions."""
         from confluent_kafka.admin import OffsetSpec
 
         return self._offsets(partitions, OffsetSpec.latest())
 
     def id_of(self, topic: str) -> str:
-        """Tells the id of a topic: another that is made under the same name has another."""
+        """Return the id of a topic. A later topic of the same name has another id."""
         return self._described([topic])[0][topic]
 
     def has_rows(self, topic: str) -> bool:
-        """Tells whether anything was ever written to a topic."""
+        """Return whether any message was ever written to a topic."""
         _, partitions = self._described([topic])
         return any(self.ends(partitions).values())
 
     def ends_asked(self, topic: str) -> Callable[[], dict[int, int]]:
-        """Asks where the partitions of a topic end; gives what tells it once the answer is there."""
+        """Ask where the partitions of a topic end; return a function that waits for the answer."""
         from confluent_kafka import TopicPartition
         from confluent_kafka.admin import OffsetSpec
 
@@ -152,23 +153,23 @@ class Topics:
         def ends() -> dict[int, int]:
             try:
                 return {each.partition: self._result(end, f"topic {topic}").offset for each, end in answers.items()}
-            except UnavailableError:  # they may have no leader for a moment
+            except UnavailableError:  # a partition may have no leader for a moment
                 return {number: end for (_, number), end in self.ends(here).items()}
 
         return ends
 
     def partitions_of(self, topic: str) -> list[int]:
-        """Tells the partitions of a topic."""
+        """Return the partitions of a topic."""
         return [number for _, number in self._described([topic])[1]]
 
     def begins(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """Tells the first offset of partitions that is there."""
+        """Return the first available offset of each partition."""
         from confluent_kafka.admin import OffsetSpec
 
         return self._offsets(partitions, OffsetSpec.earliest())
 
     def at(self, partitions: Iterable[Partition], when: datetime) -> dict[Partition, int]:
-        """Tells the first offset of each partition whose time is not before a moment; its end if there is none."""
+        """Return the first offset of each partition at or after a moment; without one, the partition's end."""
         from confluent_kafka.admin import OffsetSpec
 
         some = list(partitions)
@@ -227,7 +228,10 @@ class Topics:
         return self._patiently(ask)
 
     def _patiently(self, ask: Callable[[], Answer]) -> Answer:
-        """Asks until there is an answer, for a while: a partition that was just made, or whose broker has just gone, has no leader for a moment."""
+        """Repeat a request for a while, until it is answered.
+
+        A new partition has no leader for a moment, and so has one whose broker has just gone.
+        """
         until = time.monotonic() + PATIENCE
         while True:
             try:
@@ -244,18 +248,17 @@ class Topics:
         from confluent_kafka import KafkaError, KafkaException
 
         try:
-            told = answer.result(PATIENCE + 5)
+            result = answer.result(PATIENCE + 5)
         except KafkaException as error:
             heard = self._complaints.or_else(error, self._admin)
             if heard.code() in (KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH):
-                self.__dict__.pop(
-                    "_admin", None
-                )  # a client keeps what it knows of leaders for minutes, though it is told
+                # A client keeps its knowledge of leaders for minutes, also after this error.
+                self.__dict__.pop("_admin", None)
             raise of_asking(heard, f"{what} of {self._cluster}", sink=self._written) from error
         except TimeoutError as error:
             raise of_asking(self._complaints.last, f"{what} of {self._cluster}", sink=self._written) from error
-        self._complaints.last = None  # what it complained of is over
-        return told
+        self._complaints.last = None  # the reports before this answer are out of date
+        return result
 
     @property
     def _cluster(self) -> str:

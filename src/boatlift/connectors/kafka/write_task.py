@@ -1,4 +1,4 @@
-"""What tasks do to write a large step: each is one of the sink's writers."""
+"""The tasks that write a large step: each is one of the sink's writers."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from boatlift.connectors.kafka.division import part_of
 from boatlift.connectors.kafka.ledger import Written
 from boatlift.connectors.kafka.ownership import refuse_newer
 from boatlift.connectors.kafka.writer import Writer
+from boatlift.connectors.kit import read_pieces
+from boatlift.connectors.kit.tasks import guarded
 from boatlift.dataflow.contracts import Staged
 from boatlift.errors import InvalidError, UnavailableError, from_text
-from boatlift.spark.tasks.parameters import guarded
-from boatlift.spark.tasks.staging import read_pieces
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 __all__ = ["WriteTask", "refuse_speculation", "worth_tasks", "write_in_tasks"]
 
 ROWS_FOR_TASKS = 100_000
-"""A step of fewer rows is written by the driver: a job, and taking the transactional ids over, would take longer."""
+"""The driver writes a step of fewer rows: a job, and the takeover of the transactional ids, would take longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteTask:
-    """Writes, for each number that it is handed, the part of a step of the writer of that number.
+    """Writes a step's part of each writer whose number it gets.
 
     Attributes:
         access: How to reach the cluster.
-        topic, ledger: Where rows and records of them go.
-        records: What is to be recorded, of each writer.
-        rows, staged: Where the step's rows are.
+        topic, ledger: The topics of rows and of their records.
+        records: The record of each writer.
+        rows, staged: How many rows the step has, and the receipts of its pieces.
         upserts: Whether a message without a value deletes its key.
     """
 
@@ -50,7 +50,7 @@ class WriteTask:
     upserts: bool
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Writes them, and returns what was recorded."""
+        """Write the parts; yield the records that were written."""
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 work = partial(self.run, self.records[number])
@@ -58,7 +58,7 @@ class WriteTask:
                 yield pa.record_batch({"receipt": pa.array([msgspec.json.encode(written)], pa.binary())})
 
     def run(self, record: Written) -> Written:
-        """Writes a part, unless an attempt before has; that one is fenced."""
+        """Write a part, unless an earlier attempt has; fence that attempt."""
         writer = Writer(
             self.access, self.topic, self.ledger, record.writer, partial(refuse_newer, self.topic, record.token)
         )
@@ -67,10 +67,10 @@ class WriteTask:
 
 
 def write_in_tasks(spark: SparkSession, task: WriteTask) -> list[Written]:
-    """Writes what is not there of a step, each part in a task of its own.
+    """Write the missing parts of a step, each in a task of its own.
 
     Raises:
-        BoatliftError: what a task raised.
+        BoatliftError: a task raised it.
         UnavailableError: `[SINK_FAILED]` the job failed.
     """
     count = len(task.records)
@@ -85,7 +85,7 @@ def write_in_tasks(spark: SparkSession, task: WriteTask) -> list[Written]:
 
 
 def refuse_speculation(spark: SparkSession) -> None:
-    """Refuses settings under which a task and its double would fence each other.
+    """Raise if Spark runs tasks speculatively: a task and its double would fence each other.
 
     Raises:
         InvalidError: `[BAD_OPTION]`.
@@ -93,10 +93,11 @@ def refuse_speculation(spark: SparkSession) -> None:
     if str(spark.conf.get("spark.speculation", "false")).lower() == "true":
         raise InvalidError(
             "BAD_OPTION",
-            "spark.speculation is true, and tasks that write to Kafka would fence their doubles: set it to false, or writers=1",
+            "spark.speculation is true, and tasks that write to Kafka would fence their doubles: set it to false, or "
+            "writers=1",
         )
 
 
 def worth_tasks(rows: int, writers: int) -> bool:
-    """Tells whether a step is so large that tasks write it faster than the driver."""
+    """Return whether a step is so large that tasks write it faster than the driver."""
     return writers > 1 and rows >= ROWS_FOR_TASKS

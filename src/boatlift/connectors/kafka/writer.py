@@ -1,7 +1,8 @@
-"""One transactional writer of a sink: its rows of a step, and its ledger record of it, are there together or not at all.
+"""One transactional writer of a sink: its rows of a step become visible together with its ledger record, or not at all.
 
-Kafka fences the *earlier initialisation* of a transactional id, not the older owner of a dataflow. So who is fenced has not lost the dataflow yet: it
-initialises again, which ends whatever was under way, and then reads in the ledger whose the sink is, and what is there.
+Kafka fences the *earlier initialisation* of a transactional id, not the older owner of a dataflow. So a fenced writer
+may still own the dataflow. It initialises again, which ends open transactions of its id, and then reads in the ledger
+which owner has claimed the sink, and which steps are there.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, TypeVar
 
 from boatlift.connectors.kafka.access import PATIENCE, Access, Complaints, logger
-from boatlift.connectors.kafka.encoding import HEADERS, KEY, VALUE
+from boatlift.connectors.kafka.columns import HEADERS, KEY, VALUE
 from boatlift.connectors.kafka.ledger import Claimed, Ledger, Written, encoded
 from boatlift.connectors.kafka.ledger_topic import LedgerTopic
 from boatlift.connectors.kafka.refusals import is_of_fencing, of_asking
@@ -31,22 +32,22 @@ Record = TypeVar("Record", Claimed, Written)
 ROWS_AT_ONCE = 1 << 14
 
 TRIES = 5
-"""So often is written what the cluster has aborted, or of which it is not known whether it is there."""
+"""How often a writer tries a transaction that the cluster aborted, or whose outcome is unknown."""
 
 WEIGHT_HEADER = "weight"
-"""Where the weight of a change is, if rows are kept as changes."""
+"""The header with the weight of a change, if rows are kept as changes."""
 
 QUEUE = 200_000
-"""So many messages may wait in a producer."""
+"""How many messages may wait in a producer."""
 
 _TUNED = {
-    "delivery.report.only.error": True,  # the commit tells that all were delivered
+    "delivery.report.only.error": True,  # the commit reports that all were delivered
     "linger.ms": 5,
     "batch.num.messages": 100_000,
     "batch.size": 1_000_000,
     "queue.buffering.max.messages": QUEUE,
     "queue.buffering.max.kbytes": 1 << 18,
-    # Else an initialisation that finds the coordinator busy waits half a second.
+    # By default an initialisation that finds the coordinator busy waits half a second.
     "retry.backoff.ms": 5,
     "topic.metadata.refresh.fast.interval.ms": 10,
 }
@@ -57,11 +58,12 @@ class Writer:
 
     Args:
         access: How to reach the cluster.
-        topic: Where rows go.
-        ledger: Where records of them go.
-        number: Which partition of that is its own.
-        refuse: Raises if a claim does not let this one write.
-        at: Is called where a crash would find a transaction with everything in it (`written`), or one that is over (`committed`).
+        topic: The topic of the rows.
+        ledger: The topic of the records.
+        number: The writer's partition of the ledger.
+        refuse: Raises if a claim does not let this owner write.
+        at: Called at the moments at which a crash would find a complete transaction (`written`), or an ended one
+            (`committed`).
     """
 
     def __init__(
@@ -81,16 +83,16 @@ class Writer:
         self._id = f"{ledger}.{number}"
 
     def begin(self) -> Ledger:
-        """Takes the id over: earlier producers are fenced, and what they left open is ended, when this returns.
+        """Take the id over. When this returns, earlier producers are fenced, and their open transactions ended.
 
         Returns:
             This writer's part of the ledger.
 
         Raises:
             FencedError: a newer owner has claimed the sink.
-            KafkaException: it cannot be taken over.
+            KafkaException: the id cannot be taken over.
         """
-        self._check(self._records.read(settled=False, writers=[self._number]))  # who is not fenced then
+        self._check(self._records.read(settled=False, writers=[self._number]))  # a refused owner has fenced no other
         producer = self._access.producer({**_TUNED, "transactional.id": self._id, "error_cb": self._complaints})
         producer.init_transactions(PATIENCE)
         part = self._records.read(settled=True, writers=[self._number])
@@ -98,17 +100,17 @@ class Writer:
         self._producer = producer
         return part
 
-    def deliver(self, rows: Sequence[pa.Table], told: Callable[[], Record]) -> Record:
-        """Writes rows and a record, unless the record is there; whatever comes in between, a bounded number of times.
+    def deliver(self, rows: Sequence[pa.Table], make_record: Callable[[], Record]) -> Record:
+        """Write rows and a record, unless the ledger has the record; retry a bounded number of times.
 
         Args:
-            rows: Messages.
-            told: Gives the record, once the rows are on their way.
+            rows: The messages.
+            make_record: Makes the record, once the rows are on their way.
 
         Raises:
             DataError: `[MESSAGE_TOO_LARGE]`.
             FencedError: a newer owner has claimed the sink.
-            UnavailableError: `[SINK_FAILED]` the cluster did not take them.
+            UnavailableError: `[SINK_FAILED]` the cluster did not take the rows.
             InvalidError: `[NOT_ADMITTED]`, `[NOT_PERMITTED]`, `[NO_TOPIC]`.
         """
         from confluent_kafka import KafkaError, KafkaException
@@ -116,30 +118,30 @@ class Writer:
         for tries_left in reversed(range(TRIES)):
             try:
                 if self._producer is None:
-                    record = told()
+                    record = make_record()
                     if self.begin().holds(record):
                         return record
-                return self.write(rows, told)
+                return self.write(rows, make_record)
             except (KafkaException, SystemError) as raised:
                 error = raised if isinstance(raised, KafkaException) else _fatal(raised)
                 cause = error.args[0]
-                if cause.code() == KafkaError.MSG_SIZE_TOO_LARGE:  # which one the cluster does not tell
+                if cause.code() == KafkaError.MSG_SIZE_TOO_LARGE:  # the cluster does not say which
                     raise too_large(self._topic, "one of the messages") from error
                 if not tries_left:
                     raise self.heard(error) from error
                 self._producer = None
                 logger.warning(
-                    "writer %s of topic %s begins again, and looks what is there: %s", self._number, self._topic, cause
+                    "writer %s of topic %s begins again, after reading its ledger: %s", self._number, self._topic, cause
                 )
         raise AssertionError
 
     def heard(self, error: KafkaException) -> BoatliftError:
-        """Gives what an error means, by all that was heard."""
+        """Return the error for a failed transaction, by all reports of the client."""
         if is_of_fencing(error.args[0]):
             return UnavailableError(
                 "SINK_FAILED",
-                f"the transactional id {self._id} of topic {self._topic} is taken over again and again, and not by this dataflow: find out who else "
-                f"uses it, or give the sink another ledger",
+                f"the transactional id {self._id} of topic {self._topic} is taken over again and again, and not by "
+                "this dataflow: find the program that uses it, or give the sink another ledger",
             )
         return of_asking(self._complaints.or_else(error, self._producer), f"topic {self._topic}", sink=True)
 
@@ -147,16 +149,16 @@ class Writer:
         if part.claim is not None:
             self._refuse(part.claim)
 
-    def write(self, rows: Sequence[pa.Table], told: Callable[[], Record]) -> Record:
-        """Writes rows and a record in one transaction.
+    def write(self, rows: Sequence[pa.Table], make_record: Callable[[], Record]) -> Record:
+        """Write rows and a record in one transaction.
 
         Args:
-            rows: Messages.
-            told: Gives the record, once the rows are on their way.
+            rows: The messages.
+            make_record: Makes the record, once the rows are on their way.
 
         Raises:
-            DataError: `[MESSAGE_TOO_LARGE]`; nothing was written.
-            KafkaException: it was not written, or it is not known whether it was.
+            DataError: `[MESSAGE_TOO_LARGE]`; no row was written.
+            KafkaException: the transaction failed, or its outcome is unknown.
         """
         producer = self._producer
         assert producer is not None, "begin comes first"
@@ -165,12 +167,12 @@ class Writer:
             for piece in rows:
                 for batch in piece.to_batches(ROWS_AT_ONCE):
                     self._produce(producer, batch)
-            record = told()
+            record = make_record()
             producer.produce(self._ledger, encoded(record), record.key, partition=self._number)
         except BaseException:
             self._abort(producer)
             raise
-        with suppress(SystemError):  # a fatal error that a callback meets comes so; what follows tells it
+        with suppress(SystemError):  # a fatal error inside a callback; the commit reports it too
             producer.flush(PATIENCE)
         self._at("written")
         producer.commit_transaction(PATIENCE)
@@ -183,15 +185,15 @@ class Writer:
         keys, values = batch.column(KEY).to_pylist(), batch.column(VALUE).to_pylist()
         headers = _headers(batch)
         with suppress(SystemError):  # as at the flush
-            while len(producer) > QUEUE - len(batch):  # so that none of them finds it full
+            while len(producer) > QUEUE - len(batch):  # so that no message finds the queue full
                 producer.poll(0.005)
         try:
             # A loop in C: one in Python takes a third longer.
             if headers is None:
                 deque(map(producer.produce, repeat(self._topic), values, keys), maxlen=0)
             else:
-                for value, key, told in zip(values, keys, headers, strict=True):
-                    producer.produce(self._topic, value, key, headers=told)
+                for value, key, header in zip(values, keys, headers, strict=True):
+                    producer.produce(self._topic, value, key, headers=header)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:
                 raise
@@ -202,37 +204,38 @@ class Writer:
     def _abort(producer: Producer) -> None:
         from confluent_kafka import KafkaException
 
-        with suppress(KafkaException):  # the next initialisation ends it
+        with suppress(KafkaException):  # the next initialisation aborts it
             producer.abort_transaction(PATIENCE)
 
     def end(self) -> None:
-        """Lets go of the producer."""
+        """Release the producer."""
         self._producer = None
 
 
 def _fatal(error: SystemError) -> KafkaException:
-    """Gives a fatal error that came out of a callback as what it is."""
+    """Return a fatal error that came out of a callback as a Kafka error."""
     from confluent_kafka import KafkaError, KafkaException
 
     return KafkaException(KafkaError(KafkaError._FATAL, str(error.__cause__ or error)))
 
 
 def too_large(topic: str, which: str) -> DataError:
-    """Says that a message is larger than the client sends or the cluster takes."""
+    """Return the error for a message that is larger than the client sends or the cluster takes."""
     return DataError(
         "MESSAGE_TOO_LARGE",
-        f"{which} is too large for topic {topic}: raise message.max.bytes of the client (options) and of the cluster or topic, or make rows smaller",
+        f"{which} is too large for topic {topic}: raise message.max.bytes of the client (options) and of the cluster "
+        "or topic, or make rows smaller",
     )
 
 
 def _headers(batch: pa.RecordBatch) -> list[list[tuple[str, bytes | None]]] | None:
-    """Gives the headers of each row: the user's, then the weight; None if there are none."""
+    """Return the headers of each row: the user's, then the weight; None if there are none."""
     names = batch.schema.names
-    told: list[list[tuple[str, bytes | None]]] | None = None
+    headers: list[list[tuple[str, bytes | None]]] | None = None
     if HEADERS in names:
-        told = [[(each["key"], each["value"]) for each in row or ()] for row in batch.column(HEADERS).to_pylist()]
+        headers = [[(each["key"], each["value"]) for each in row or ()] for row in batch.column(HEADERS).to_pylist()]
     if WEIGHT in names:
         weights = batch.column(WEIGHT).to_pylist()
-        before = told or [[] for _ in weights]
-        told = [[*row, (WEIGHT_HEADER, b"%d" % weight)] for row, weight in zip(before, weights, strict=True)]
-    return told
+        before = headers or [[] for _ in weights]
+        headers = [[*row, (WEIGHT_HEADER, b"%d" % weight)] for row, weight in zip(before, weights, strict=True)]
+    return headers

@@ -1,1 +1,42 @@
-"""What connectors share: columns, text, differences."""
+"""The kit for authors of connectors: all that a connector needs besides the contracts and the errors.
+
+Connectors import nothing of `boatlift.spark`: what they need of it comes through this kit, and `make check` says so.
+`docs/connectors.md` shows each part in use.
+
+| part | for |
+|---|---|
+| `ArrowStager`, `read_pieces` | sinks: rows on their way from the tasks to `commit` |
+| `StepLedger`, `Decision`, `fenced`, `of_another_store` | sinks: what to do with a step, and the words of errors |
+| `user_columns`, `first_difference`, `difference_of_rows` | sinks: the user's columns; where two versions of a step differ |
+| `columns_of`, `struct_of`, `Columns` | sources: a declared schema |
+| `SinkWrapper`, `SourceWrapper` | connectors around connectors |
+| `kit.tasks`: `guarded`, `job_parameters` | code that runs in Spark's tasks; imports PySpark |
+| `kit.arrow_text`: `is_string`, `timestamps_as_text` | values as text; imports PyArrow |
+
+Importing `boatlift.connectors` is quick, so this module imports neither PySpark nor PyArrow. A connector imports the last
+two inside functions, or in modules that only tasks load.
+"""
+
+from boatlift.connectors.kit.declared_columns import Columns, columns_of, struct_of
+from boatlift.connectors.kit.differences import difference_of_rows, first_difference
+from boatlift.connectors.kit.step_ledger import Decision, StepLedger, fenced, of_another_store
+from boatlift.connectors.kit.user_columns import user_columns
+from boatlift.connectors.kit.wrapping import SinkWrapper, SourceWrapper
+from boatlift.spark.tasks.staging import ArrowStager, read_pieces
+
+__all__ = [
+    "ArrowStager",
+    "Columns",
+    "Decision",
+    "SinkWrapper",
+    "SourceWrapper",
+    "StepLedger",
+    "columns_of",
+    "difference_of_rows",
+    "fenced",
+    "first_difference",
+    "of_another_store",
+    "read_pieces",
+    "struct_of",
+    "user_columns",
+]

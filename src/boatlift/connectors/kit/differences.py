@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["first_difference", "told"]
+__all__ = ["difference_of_rows", "first_difference"]
 
 _AT_ONCE = 10_000
 
@@ -29,11 +29,11 @@ def first_difference(held: pa.Table, now: Sequence[pa.Table]) -> str:
     again = pa.concat_tables(now) if now else held.slice(0, 0)
     for before, after in zip_longest(_in_order(held), _in_order(again)):
         if repr(before) != repr(after):  # NaN is like NaN
-            return told(before, after)
+            return difference_of_rows(before, after)
     return "all rows are the same"
 
 
-def told(held: Any, now: Any) -> str:
+def difference_of_rows(held: Any, now: Any) -> str:
     """Tells a row that differs; None: there is none."""
     return f"the first row that differs was {held or 'not there'} and is {now or 'not there'}"
 

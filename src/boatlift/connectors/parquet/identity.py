@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from boatlift.connectors.kit import of_another_store
 from boatlift.errors import DataError
 
 __all__ = ["FORMAT", "FolderIdentity"]
@@ -59,11 +60,7 @@ class FolderIdentity:
         """
         self.refuse_stranger(found.dataflow, found.sink, path)
         if found.store != self.store:
-            raise DataError(
-                "SINK_OF_ANOTHER_STORE",
-                f"{path.parent.parent} was written by another store of dataflow {self.dataflow}, with id {found.store} as "
-                "`boatlift status` shows it: run with that store, or give the sink a folder of its own",
-            )
+            raise of_another_store(str(path.parent.parent), "folder", self.dataflow, found.store)
         if found.key != self.key:
             raise DataError(
                 "SINK_OF_ANOTHER_DATAFLOW",

@@ -20,6 +20,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
+from boatlift.connectors.kit import fenced
 from boatlift.connectors.parquet.folder import StepFolder
 from boatlift.connectors.parquet.identity import FolderIdentity
 from boatlift.errors import FencedError
@@ -111,11 +112,12 @@ class OwnedFolder(StepFolder):
             raise self._fenced(max(self._owners(), default=None))
 
     def _fenced(self, newest: int | None) -> FencedError:
-        by = f"owner {newest} has taken over" if newest is not None else "someone has removed the owner folder in"
-        return FencedError(
-            "FENCED",
-            f"{by} {self.path}, and this process is owner {self._token}: stop it",
+        if newest is not None:
+            return fenced(str(self.path), newest, self._token)
+        message = (
+            f"the folder of owner {self._token} in {self.path} was removed, and this process is that owner: stop it"
         )
+        return FencedError("FENCED", message)
 
     def _owners(self) -> list[int]:
         matches = (_OWNER.fullmatch(name) for name, _ in self._files.list_folder(self.hidden))

@@ -10,15 +10,23 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from boatlift.connectors.kit.user_columns import user_columns
+from boatlift.connectors.kit import ArrowStager, Decision, StepLedger, read_pieces, user_columns
 from boatlift.connectors.parquet.folder import StepFolder, io_errors
 from boatlift.connectors.parquet.identity import FolderIdentity
 from boatlift.connectors.parquet.owner import OwnedFolder
 from boatlift.dataflow.columns import WEIGHT
-from boatlift.dataflow.contracts import Committed, Delivery, Json, Outcome, SinkContext, Staged, Stager
-from boatlift.errors import DataError, DivergedError, FencedError, Finding, InvalidError, UnavailableError
+from boatlift.dataflow.contracts import (
+    Committed,
+    Delivery,
+    Json,
+    Outcome,
+    SinkCapabilities,
+    SinkContext,
+    Staged,
+    Stager,
+)
+from boatlift.errors import DataError, Finding, InvalidError, UnavailableError
 from boatlift.paths import refuse_url
-from boatlift.spark.tasks.staging import ArrowStager, read_pieces
 from boatlift.storage.filesystem import FileSystem, RealFileSystem
 
 if TYPE_CHECKING:
@@ -73,6 +81,11 @@ class ParquetSink:
         self._held = -1
         self._failed: str | None = None
 
+    @property
+    def capabilities(self) -> SinkCapabilities:
+        """A step is one link of one file."""
+        return SinkCapabilities()
+
     def describe(self) -> Json:
         """Tells kind, place and options."""
         return {
@@ -113,18 +126,13 @@ class ParquetSink:
         """Makes a step's file appear, or compares the step with the file that is there."""
         from boatlift.connectors.parquet.step_file import StepRecord, write_step
 
-        context, folder = self._opened, self._folder
+        context, folder, ledger = self._opened, self._folder, self._ledger
         if self._failed is not None:
-            # After a failed write nobody knows what is on the disk: only `open` can tell.
-            raise UnavailableError("SINK_FAILED", f"{self._path} failed before ({self._failed}): mend it, run again")
+            raise ledger.failed_before(self._failed)
         with io_errors(self._path):
             folder.check_owner()
-            if step <= self._held:
-                return self._compare(step, rows, digest, staged)
-        if step != self._held + 1:
-            raise DataError(
-                "SINK_GAP", f"{self._path} holds steps up to {self._held}, but was handed step {step}: restore the sink"
-            )
+            if ledger.decide(step, self._held) is Decision.COMPARE:
+                return self._compare(Committed(step, rows, digest), staged)
         record = StepRecord(context.dataflow, context.sink, step, rows, digest, context.token)
         pieces = read_pieces(rows, staged)
         try:
@@ -140,7 +148,7 @@ class ParquetSink:
         except OSError as error:
             self._failed = str(error)
             raise UnavailableError("SINK_FAILED", f"{self._path}: {error}; mend that, then run again") from error
-        outcome = Outcome.APPENDED if mine else self._compare(step, rows, digest, staged)
+        outcome = Outcome.APPENDED if mine else self._compare(Committed(step, rows, digest), staged)
         self._held = step
         return outcome
 
@@ -166,6 +174,10 @@ class ParquetSink:
         return OwnedFolder(self._path, self._files, self._identity, self._opened.token)
 
     @property
+    def _ledger(self) -> StepLedger:
+        return StepLedger(self._opened, str(self._path), "folder", "restore the sink")
+
+    @property
     def _identity(self) -> FolderIdentity:
         context = self._opened
         return FolderIdentity(
@@ -180,28 +192,16 @@ class ParquetSink:
         self._identity.refuse_stranger(record.dataflow, record.sink, path)
         return record
 
-    def _compare(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
-        held = self._read(step)
-        if held.token > self._opened.token:
-            raise FencedError(
-                "FENCED", f"owner {held.token} has written step {step} in {self._path}: stop this process"
-            )
-        if (held.rows, held.digest) != (rows, digest):
-            raise DivergedError(
-                "DIVERGED",
-                f"{self._path} holds step {step} with {held.rows} rows and digest {held.digest}, but now it has {rows} "
-                f"rows and digest {digest}: {self._difference(step, rows, staged)}; something before this sink is not deterministic",
-            )
-        return Outcome.DROPPED
-
-    def _difference(self, step: int, rows: int, staged: Sequence[Staged]) -> str:
-        from boatlift.connectors.kit.differences import first_difference
+    def _compare(self, now: Committed, staged: Sequence[Staged]) -> Outcome:
+        from boatlift.connectors.kit import first_difference
         from boatlift.connectors.parquet.step_file import read_rows
 
-        try:
-            return first_difference(read_rows(self._folder.step_path(step)), read_pieces(rows, staged))
-        except Exception as error:  # noqa: BLE001 - that they differ is what is to be told
-            return f"which row differs cannot be told ({error})"
+        def difference() -> str:
+            return first_difference(read_rows(self._folder.step_path(now.step)), read_pieces(now.rows, staged))
+
+        held = self._read(now.step)
+        self._ledger.refuse_newer_owner(held.token)
+        return self._ledger.compare(now, Committed(held.step, held.rows, held.digest), difference)
 
     def _check_columns(self, newest: StepRecord) -> None:
         from boatlift.connectors.parquet.step_file import read_columns

@@ -11,10 +11,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from boatlift.spark.tasks.parameters import guarded, job_parameters
+from boatlift.connectors.kit.tasks import guarded, job_parameters
 from boatlift.storage.input_log import rows_in
 
-__all__ = ["Piece", "ReadPushes", "divided", "words_for"]
+__all__ = ["Piece", "ReadPushes", "divided", "parameters_for"]
 
 TASK_BYTES = 1 << 20
 """A task reads about so much at least: it takes longer to begin one than to read less."""
@@ -39,7 +39,7 @@ def divided(pieces: Sequence[Piece], size: int, slots: int) -> tuple[tuple[Piece
     return tuple(tuple(pieces[len(pieces) * i // count : len(pieces) * (i + 1) // count]) for i in range(count))
 
 
-def words_for(paths: Sequence[str]) -> bytes:
+def parameters_for(paths: Sequence[str]) -> bytes:
     """Says which objects a task is to read."""
     return msgspec.msgpack.encode(paths)
 

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from boatlift.connectors.push.rows import PushedRows
-from boatlift.dataflow.pushes import Receipt
+from boatlift.dataflow.contracts import Receipt
 from boatlift.errors import BoatliftError, InternalError, InvalidError, UnavailableError
 from boatlift.storage.input_log import InputLog
 from boatlift.storage.records.codec import Push

@@ -26,7 +26,7 @@ from boatlift.connectors.push.connections import Connection, Connections
 from boatlift.connectors.push.limits import Limits
 from boatlift.connectors.push.push_token import PushToken
 from boatlift.connectors.push.refusals import refusal_of
-from boatlift.dataflow.pushes import Receipt
+from boatlift.dataflow.contracts import Receipt
 from boatlift.errors import InvalidError, UnavailableError
 
 __all__ = ["Server"]

@@ -12,11 +12,10 @@ from concurrent.futures import Future
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
-from boatlift.connectors.kit.declared_columns import columns_of, struct_of
+from boatlift.connectors.kit import columns_of, struct_of
 from boatlift.connectors.push.push_token import PushToken, token_of
 from boatlift.connectors.push.steps import PushedSteps
-from boatlift.dataflow.contracts import Json
-from boatlift.dataflow.pushes import Receipt
+from boatlift.dataflow.contracts import Json, Receipt, SourceCapabilities
 from boatlift.errors import InvalidError, UnavailableError
 from boatlift.storage.unlogged_input import UnloggedInput
 
@@ -120,6 +119,19 @@ class PushSource(PushedSteps):
         self._open = threading.Event()
         self._reserved = False
         self.listens_at: tuple[str, int] | None = None
+
+    @property
+    def capabilities(self) -> SourceCapabilities:
+        """Rows are pushed, and in the store; all are read again as those of files are."""
+        return SourceCapabilities(
+            reads_many_steps=self,
+            coalesces_backlog=self,
+            rescannable=self,
+            parameterized_read=self,
+            names_input=self,
+            store_backed=self,
+            pushable=self,
+        )
 
     @property
     def answers_when_stable(self) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from boatlift.connectors.kit.declared_columns import columns_of, struct_of
+from boatlift.connectors.kit import columns_of, struct_of
 from boatlift.dataflow.contracts import Delivery, Json
 from boatlift.errors import DataError, InvalidError
 from boatlift.storage.input_log import InputLog
@@ -110,7 +110,7 @@ class PushedSteps:
         """Proves by their checksums that objects are what they were; that their content is what its checksum says is proved by who reads it."""
         self._verify(position["first"], position["last"], position["digest"])
 
-    def weigh(self, position: Json) -> int:
+    def size_bytes(self, position: Json) -> int:
         """Tells the bytes of the objects."""
         return int(position["bytes"])
 
@@ -134,7 +134,7 @@ class PushedSteps:
         """Return the numbers of a position's objects."""
         return f"objects {position['first']} to {position['last']} of what was pushed"
 
-    def explain_failure(self, position: Json, text: str) -> Exception | None:
+    def diagnose(self, position: Json, text: str) -> Exception | None:
         """Knows of none: what tasks raise are errors of ours."""
 
     # -- reading ------------------------------------------------------------------------------------------------------
@@ -164,17 +164,17 @@ class PushedSteps:
         tasks = divided(pieces, size, spark.sparkContext.defaultParallelism)
         return self._read(spark, tasks, ordinals=objects[0][1] is not None)
 
-    def load_when_told(self, spark: SparkSession) -> DataFrame:
+    def load_parameterized(self, spark: SparkSession) -> DataFrame:
         """Reads the objects that a task is told."""
         return self._read(spark, None, ordinals=False)
 
-    def words_for(self, position: Json, folder: str) -> bytes | None:  # noqa: ARG002
+    def parameters_for(self, position: Json, folder: str) -> bytes | None:  # noqa: ARG002
         """Tells the objects of a position, if they are small."""
-        from boatlift.connectors.push.reading import TASK_BYTES, words_for
+        from boatlift.connectors.push.reading import TASK_BYTES, parameters_for
 
         if position["bytes"] >= 2 * TASK_BYTES:
             return None
-        return words_for(
+        return parameters_for(
             [str(self._attached.path(number)) for number in self._numbers(position["first"], position["last"])]
         )
 

@@ -15,21 +15,33 @@ from __future__ import annotations
 
 import sqlite3 as driver
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from boatlift.connectors.kit.user_columns import user_columns
+from boatlift.connectors.kit import ArrowStager, Decision, StepLedger, read_pieces, user_columns
 from boatlift.connectors.sqlite.database import Database
-from boatlift.dataflow.contracts import Committed, Delivery, Json, Outcome, SinkContext, Staged, Stager
-from boatlift.errors import DataError, DivergedError, FencedError, Finding, InvalidError, UnavailableError
+from boatlift.dataflow.contracts import (
+    Committed,
+    Delivery,
+    Json,
+    Outcome,
+    SinkCapabilities,
+    SinkContext,
+    Staged,
+    Stager,
+)
+from boatlift.errors import DataError, Finding, InvalidError
 from boatlift.paths import refuse_url
-from boatlift.spark.tasks.staging import ArrowStager, read_pieces
 from boatlift.storage.filesystem import FileSystem, RealFileSystem
 
 if TYPE_CHECKING:
     from boatlift.connectors.sqlite.table import KeyedTable
 
 __all__ = ["SqliteSink", "sqlite"]
+
+_NEWEST = 2**63 - 1
+"""No step has a larger number: SQLite has no larger integer."""
 
 
 def sqlite(
@@ -92,6 +104,11 @@ class SqliteSink:
         self._context: SinkContext | None = None
         self._table: KeyedTable | None = None
 
+    @property
+    def capabilities(self) -> SinkCapabilities:
+        """A step is one transaction."""
+        return SinkCapabilities()
+
     def describe(self) -> Json:
         """Tells kind, place and options."""
         nan = "text" if self._nan_as_text else "refuse"
@@ -122,8 +139,8 @@ class SqliteSink:
             with self._database.errors():
                 self._database.connect()
                 with self._database.transaction():
-                    self._claim(context)
-                    return self._newest(context)
+                    self._claim(self._ledger(context), self._table)
+                    return self._step(context)
         except BaseException:
             self.close()
             raise
@@ -138,22 +155,26 @@ class SqliteSink:
         context, table = self._context, self._table
         assert context is not None, "open comes first"
         assert table is not None, "open comes first"
+        ledger = self._ledger(context)
         if not self._database.is_connected:
-            raise UnavailableError("SINK_FAILED", f"{self._path} failed before: mend it, then run again")
-        name = (context.dataflow, context.sink)
+            raise ledger.failed_before()
         with self._database.errors(), self._database.transaction():
-            self._check_owner(context)
-            newest = self._newest(context)
+            self._check_owner(ledger)
+            newest = self._step(context)
             held = -1 if newest is None else newest.step
-            if step <= held:
-                return self._compare(name, Committed(step, rows, digest), staged, newest=held)
-            if step != held + 1:
-                message = f"{self._place} holds steps up to {held}, but was handed step {step}: restore the database"
-                raise DataError("SINK_GAP", message)
+            if ledger.decide(step, held) is Decision.COMPARE:
+                record = self._step(context, step)
+                if record is None:
+                    raise ledger.lacks(step)
+                now = Committed(step, rows, digest)
+                # The rows of steps before the newest have been written over, so only the newest can be looked at.
+                return ledger.compare(
+                    now, record, partial(self._difference, table, rows, staged if step == held else ())
+                )
             table.apply(self._db, read_pieces(rows, staged))
             self._db.execute(
                 "INSERT INTO _boatlift_ledger (dataflow, sink, step, rows, digest, token) VALUES (?, ?, ?, ?, ?, ?)",
-                (*name, step, rows, digest, context.token),
+                (context.dataflow, context.sink, step, rows, digest, context.token),
             )
         return Outcome.APPENDED
 
@@ -169,11 +190,10 @@ class SqliteSink:
 
     # -- inside a transaction -----------------------------------------------------------------------------------------
 
-    def _claim(self, context: SinkContext) -> None:
+    def _claim(self, ledger: StepLedger, table: KeyedTable) -> None:
         from boatlift.connectors.sqlite.table import FORMAT, LEDGER
 
-        table = self._table
-        assert table is not None
+        context = ledger.context
         for statement in LEDGER:
             self._db.execute(statement)
         name = (context.dataflow, context.sink)
@@ -183,10 +203,10 @@ class SqliteSink:
         found = table.found(self._db)
         if owner is None:
             if found:
-                raise self._foreign("was not made by a sink")
+                raise ledger.foreign("was not made by a sink")
             held = self._db.execute('SELECT "table" FROM _boatlift_sinks WHERE dataflow = ? AND sink = ?', name)
             for (other,) in held:
-                raise self._foreign(
+                raise ledger.foreign(
                     f"is not where sink {context.sink!r} of {context.dataflow!r} wrote: that is {other}"
                 )
             table.create(self._db)
@@ -196,77 +216,45 @@ class SqliteSink:
             )
             return
         if owner[2] > FORMAT:
-            message = f"{self._place} has format {owner[2]}, this version writes {FORMAT}: upgrade Boatlift"
+            message = f"{ledger.place} has format {owner[2]}, this version writes {FORMAT}: upgrade Boatlift"
             raise DataError("NEWER_FORMAT", message)
         if owner[:2] != name:
-            raise self._foreign(f"belongs to sink {owner[1]!r} of dataflow {owner[0]!r}")
-        self._check_owner(context)
+            raise ledger.foreign(f"belongs to sink {owner[1]!r} of dataflow {owner[0]!r}")
+        self._check_owner(ledger)
         if not found:
-            raise DataError("SINK_DAMAGED", f"{self._place} is gone but its ledger is there: restore the database")
+            raise DataError("SINK_DAMAGED", f"{ledger.place} is gone but its ledger is there: restore the database")
         if found != table.columns or not table.same_key(table.keyed_by(self._db)):
-            raise self._foreign(f"has columns {found} and key {table.keyed_by(self._db)}, not {table.columns}")
+            raise ledger.foreign(f"has columns {found} and key {table.keyed_by(self._db)}, not {table.columns}")
         self._db.execute("UPDATE _boatlift_sinks SET token = ? WHERE dataflow = ? AND sink = ?", (context.token, *name))
 
-    def _check_owner(self, context: SinkContext) -> None:
+    def _check_owner(self, ledger: StepLedger) -> None:
         found = self._db.execute(
-            "SELECT store, token FROM _boatlift_sinks WHERE dataflow = ? AND sink = ?", (context.dataflow, context.sink)
+            "SELECT store, token FROM _boatlift_sinks WHERE dataflow = ? AND sink = ?",
+            (ledger.context.dataflow, ledger.context.sink),
         ).fetchone()
         if found is None:
             raise DataError(
-                "SINK_DAMAGED", f"{self._place} has lost its entry in _boatlift_sinks: restore the database"
+                "SINK_DAMAGED", f"{ledger.place} has lost its entry in _boatlift_sinks: restore the database"
             )
         store, token = found
-        if store != context.store:
-            raise DataError(
-                "SINK_OF_ANOTHER_STORE",
-                f"{self._place} was written by another store of dataflow {context.dataflow}, with id {store} as `boatlift "
-                "status` shows it: run with that store, or give the sink a table of its own",
-            )
-        if token > context.token:
-            raise FencedError(
-                "FENCED", f"owner {token} has taken over {self._place}, and this is owner {context.token}: stop it"
-            )
+        ledger.refuse_other_store(store)
+        ledger.refuse_newer_owner(token)
 
-    def _newest(self, context: SinkContext) -> Committed | None:
+    def _difference(self, table: KeyedTable, rows: int, staged: Sequence[Staged]) -> str:
+        return table.difference(self._db, read_pieces(rows, staged)) if staged else ""
+
+    def _step(self, context: SinkContext, step: int | None = None) -> Committed | None:
+        """Return the ledger's record of a step, or of the newest."""
         row = self._db.execute(
-            "SELECT step, rows, digest FROM _boatlift_ledger WHERE dataflow = ? AND sink = ? ORDER BY step DESC LIMIT 1",
-            (context.dataflow, context.sink),
+            "SELECT step, rows, digest FROM _boatlift_ledger WHERE dataflow = ? AND sink = ? AND step <= ? "
+            "ORDER BY step DESC LIMIT 1",
+            (context.dataflow, context.sink, _NEWEST if step is None else step),
         ).fetchone()
-        return None if row is None else Committed(*row)
+        return None if row is None or step not in (None, row[0]) else Committed(*row)
 
-    def _compare(self, name: tuple[str, str], now: Committed, staged: Sequence[Staged], *, newest: int) -> Outcome:
-        row = self._db.execute(
-            "SELECT step, rows, digest FROM _boatlift_ledger WHERE dataflow = ? AND sink = ? AND step = ?",
-            (*name, now.step),
-        ).fetchone()
-        if row is None:
-            raise DataError("SINK_GAP", f"{self._place} lacks step {now.step} in its ledger: restore the database")
-        if Committed(*row) != now:
-            # Of steps before the newest, rows have been written over.
-            difference = self._difference(now.rows, staged) if now.step == newest else ""
-            raise DivergedError(
-                "DIVERGED",
-                f"{self._place} holds step {now.step} with {row[1]} rows and digest {row[2]}, but now it has {now.rows} "
-                f"rows and digest {now.digest}: {difference}something before this sink is not deterministic",
-            )
-        return Outcome.DROPPED
-
-    def _difference(self, rows: int, staged: Sequence[Staged]) -> str:
-        """Tells how the newest step differs from the table."""
-        assert self._table is not None, "open comes first"
-        try:
-            found = self._table.difference(self._db, read_pieces(rows, staged))
-        except Exception as error:  # noqa: BLE001 - that they differ is what is to be told
-            found = f"which row differs cannot be told ({error})"
-        return f"{found}; " if found else ""
+    def _ledger(self, context: SinkContext) -> StepLedger:
+        return StepLedger(context, f"table {self._table_name} of {self._path}", "table", "restore the database")
 
     @property
     def _db(self) -> driver.Connection:
         return self._database.connection
-
-    @property
-    def _place(self) -> str:
-        return f"table {self._table_name} of {self._path}"
-
-    def _foreign(self, why: str) -> DataError:
-        return DataError("SINK_OF_ANOTHER_DATAFLOW", f"{self._place} {why}: give the sink a table of its own")

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from boatlift.connectors.kit.differences import told
+from boatlift.connectors.kit import difference_of_rows
 from boatlift.connectors.sqlite.values import column_type, column_values
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.errors import InvalidError
@@ -127,7 +127,7 @@ class KeyedTable:
                 found = connection.execute(query, key).fetchone()
                 if found != row:
                     held = None if found is None else dict(zip(names, found, strict=True))
-                    return told(held, dict(zip(names, row, strict=True)))
+                    return difference_of_rows(held, dict(zip(names, row, strict=True)))
         return ""
 
     def _delete(self, connection: sqlite3.Connection, rows: pa.Table) -> None:

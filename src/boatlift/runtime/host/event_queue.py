@@ -1,4 +1,4 @@
-"""What comes back to a host: from its threads at once, from its clock later."""
+"""What a host reacts to: answers from its threads at once, and its own alarms later."""
 
 from __future__ import annotations
 
@@ -13,40 +13,40 @@ from boatlift.runtime.machine import events
 __all__ = ["Answer", "EventQueue"]
 
 Answer = Callable[[], Iterable[events.Event]]
-"""What became of an instruction: called on the host's own thread, it gives the machine's next events."""
+"""The outcome of an instruction: called on the host's own thread, it returns the machine's next events."""
 
 
 class EventQueue:
-    """A queue of answers that any thread fills and the host's own thread empties, which alone asks for some later."""
+    """A queue of answers. Any thread puts answers in; the host's own thread takes them out, and sets alarms."""
 
     def __init__(self) -> None:
-        self._here: queue.SimpleQueue[Answer | BaseException] = queue.SimpleQueue()
-        self._later: list[tuple[float, int, Answer]] = []
+        self._ready: queue.SimpleQueue[Answer | BaseException] = queue.SimpleQueue()
+        self._alarms: list[tuple[float, int, Answer]] = []
         self._numbers = count()
 
     def put(self, answer: Answer) -> None:
-        """Hands an answer over."""
-        self._here.put(answer)
+        """Append an answer."""
+        self._ready.put(answer)
 
     def fail(self, error: BaseException) -> None:
-        """Has `next` raise an error when its turn comes."""
-        self._here.put(error)
+        """Append an error, which `next` raises at its place in the queue."""
+        self._ready.put(error)
 
     def put_or_fail(self, answer: Answer, error: BaseException | None) -> None:
-        """Hands an answer over, unless something went wrong."""
-        self._here.put(answer if error is None else error)
+        """Append an answer, or the error if there is one."""
+        self._ready.put(answer if error is None else error)
 
     def after(self, seconds: float, answer: Answer) -> None:
-        """Lets something happen later, unless the run has ended by then."""
-        heappush(self._later, (time.monotonic() + seconds, next(self._numbers), answer))
+        """Append an answer some seconds from now, unless the run has ended by then."""
+        heappush(self._alarms, (time.monotonic() + seconds, next(self._numbers), answer))
 
     def next(self) -> Answer:
-        """Waits for the next answer; raises what failed."""
-        wait = max(0.0, self._later[0][0] - time.monotonic()) if self._later else None
+        """Wait for the next answer and return it; raise the next error."""
+        wait = max(0.0, self._alarms[0][0] - time.monotonic()) if self._alarms else None
         try:
-            answer = self._here.get(timeout=wait)
+            answer = self._ready.get(timeout=wait)
         except queue.Empty:
-            return heappop(self._later)[2]
+            return heappop(self._alarms)[2]
         if isinstance(answer, BaseException):
             raise answer
         return answer

@@ -1,4 +1,4 @@
-"""Which runs are durable, and which of them nobody can ask for."""
+"""Which runs are durable, and which of those are garbage."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["KeptRuns"]
 
 
 class KeptRuns:
-    """Makes runs durable, each once; may be used from several threads.
+    """Makes runs durable, each once; several threads may use it.
 
     Args:
-        store: Where to.
-        engine: Who knows where they are.
+        store: Keeps the runs.
+        engine: Has their files.
     """
 
     def __init__(self, store: Store, engine: Engine) -> None:
@@ -30,11 +30,11 @@ class KeptRuns:
         self._changed = threading.Condition()
 
     def begin(self, live: AbstractSet[str], token: int) -> None:
-        """Learns which runs there are, and deletes those that dead owners left and no fact names.
+        """List the durable runs, and delete those that earlier owners left and no fact names.
 
         Args:
             live: The runs that facts name.
-            token: Of this owner; a newer one's names have a larger token.
+            token: Of this owner; the names of a newer owner's runs have a larger token.
         """
         for name in self._store.list("runs/"):
             if name in live:
@@ -43,9 +43,9 @@ class KeptRuns:
                 self._store.delete(name)
 
     def keep(self, processor: str, runs: Sequence[RunRef]) -> None:
-        """Makes a processor's runs durable; another's state may name them too, at the same moment."""
+        """Make a processor's runs durable; the state of another processor may name them too, at the same moment."""
         for run in runs:
-            if self._mine_to_keep(run.name):
+            if self._begin_to_keep(run.name):
                 try:
                     self._store.create(run.name, self._engine.path(run))
                     self._durable.add(run.name)
@@ -55,8 +55,8 @@ class KeptRuns:
                         self._changed.notify_all()
         self._engine.kept(processor, runs)
 
-    def _mine_to_keep(self, name: str) -> bool:
-        """Whether a run is still to be made durable, once no other thread is about to do that."""
+    def _begin_to_keep(self, name: str) -> bool:
+        """Return whether a run is still to be made durable, once no other thread is about to do that."""
         with self._changed:
             self._changed.wait_for(lambda: name not in self._under_way)
             if self._over or name in self._durable:
@@ -65,10 +65,10 @@ class KeptRuns:
             return True
 
     def garbage(self, live: AbstractSet[str]) -> list[str]:
-        """Names the durable runs that are not among these; from now on they count as gone.
+        """Return the durable runs that are not among these; from now on they count as gone.
 
         Args:
-            live: All that somebody may ask for, those that are being kept among them.
+            live: All runs that may be needed, those that are being kept among them.
         """
         gone = sorted(self._durable.copy() - live)
         self._durable.difference_update(gone)
@@ -77,7 +77,7 @@ class KeptRuns:
     def finish(self, named: AbstractSet[str]) -> list[str]:
         """Let no more runs become durable, and return those that are and that no fact names.
 
-        Memory may name more than facts do: states to go back to, which no processor does after the last step.
+        Memory may name more runs than facts do: states to go back to. No processor goes back after the last step.
 
         Args:
             named: The runs that facts name.
@@ -88,6 +88,6 @@ class KeptRuns:
         return self.garbage(named)
 
     def delete(self, names: Iterable[str]) -> None:
-        """Deletes runs, once a manifest is durable that does not name them."""
+        """Delete runs, once a manifest is durable that does not name them."""
         for name in names:
             self._store.delete(name)

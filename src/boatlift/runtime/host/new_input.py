@@ -1,4 +1,4 @@
-"""How many rows of sources were taken for the first time in a run: neither again by a second reader, nor after a failure."""
+"""How many rows of sources a run has taken for the first time: not again by a second reader, nor after a failure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class NewInput:
         self._edges: set[str] = set()
         for source in plan.sources:
             readers = [unit for unit in plan.units.values() if source in unit.reads and _countable(unit, plan)]
-            if readers:  # one that unites sources before others: what it takes is known as a sum only
+            if readers:  # a union of sources before others: of its input only the sum is known
                 self._edges.add(edge_name(source, max(readers, key=lambda unit: len(unit.reads)).name))
 
     def rows(self, unit: str, take: StepInput, rows: int) -> int:
@@ -32,7 +32,7 @@ class NewInput:
 
         Args:
             unit, take: The step.
-            rows: How many it took; nothing is known of where they came from, so they are a source's if all of its messages are.
+            rows: The number of rows that the step took. They count as a source's if all messages of the step are.
         """
         if take.number <= self._counted[unit]:
             return 0
@@ -41,6 +41,6 @@ class NewInput:
 
 
 def _countable(unit: Unit, plan: Plan) -> bool:
-    """Tell whether the rows of a unit's steps are rows of sources alone, or of one message each; and none taken again by design."""
+    """Return whether a unit's steps have rows of sources alone, or one message each, and take no row twice."""
     over_everything = unit.recomputation is not None and unit.recomputation.everything
     return not over_everything and (unit.in_turn or all(name in plan.sources for name in unit.reads))

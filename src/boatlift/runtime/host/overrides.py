@@ -1,4 +1,7 @@
-"""What a user decides about single steps, on the record: to let stand what was released though a replay differs, or to skip one."""
+"""A user's decisions about single steps, on the record.
+
+To let a released step stand though a replay differs, or to skip a step.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import Any
 
 from boatlift.dataflow import Plan
 from boatlift.errors import BoatliftError, DataError, DivergedError, InvalidError
+from boatlift.recovery import RecoveryGraph
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.storage.records.facts import StepDigest, Time
 from boatlift.storage.records.history import LogHistory
@@ -24,17 +28,19 @@ ACCEPTED, SKIPPED, FAILED = "accepted", "skipped", "failed"
 
 
 class Overrides:
-    """Knows what was decided before, takes what is decided now, and puts it on the record.
+    """The decisions of earlier runs and of this one; those of this run are put on the record.
 
     Args:
-        history: What was recorded before this process began.
-        accept: Whether the user lets stand whatever was released, where a replay differs.
-        skip: Processors and their steps that give nothing, whatever they take.
-        recorded: Units to the last step whose input is recorded; of those that choose what they take it is, once a step has failed.
+        history: The log before this process began.
+        accept: Let every released step stand where a replay differs.
+        skip: Steps that yield nothing, whatever they take, each with its unit.
+        recorded: Unit to the last step whose input is recorded. A unit that chooses its input records a step only once
+            the step has failed.
         plan: The dataflow.
+        graph: The senders of messages.
 
     Raises:
-        DataError: `[PROGRAM_CHANGED]` a step was skipped of a unit that the program has not.
+        DataError: `[PROGRAM_CHANGED]` a skipped step is of a unit that the program does not have.
         InvalidError: `[BAD_OPTION]` a step that cannot be skipped.
     """
 
@@ -46,75 +52,79 @@ class Overrides:
         skip: Collection[tuple[str, int]],
         recorded: Mapping[str, int],
         plan: Plan,
+        graph: RecoveryGraph,
     ) -> None:
-        # A step that failed may have been of a unit that other policies make; only a skip must be heeded for ever.
-        strange = sorted((who, time) for who, time in history.decided(SKIPPED) if who not in plan.units)
+        # A step that failed may belong to a unit that only other policies make; a skip must be heeded for ever.
+        strange = sorted((unit, step) for unit, step in history.decided(SKIPPED) if unit not in plan.units)
         if strange:
-            who, time = strange[0]
+            unit, step = strange[0]
             raise DataError(
                 "PROGRAM_CHANGED",
-                f"step {time} of {who} was skipped, and {who} executes no steps of its own under the policies of this program: run it "
+                f"step {step} of {unit} was skipped, and {unit} executes no steps of its own under the policies of "
+                f"this program: run it "
                 f"with those under which that step was skipped, or begin with a new store and new sinks",
             )
         self._accept = accept
-        self._standing = history.standing
+        self._records = history.standing
         self._accepted = history.decided(ACCEPTED)
         self._skipped = history.decided(SKIPPED)
-        self._plan = plan
-        self._of_failed = {(who, n): it.messages for (what, who, n), it in history.decisions.items() if what == FAILED}
+        self._plan, self._graph = plan, graph
+        self._of_failed = {
+            (unit, n): it.messages for (what, unit, n), it in history.decisions.items() if what == FAILED
+        }
         self._passed_over = {
-            (who, *message)
-            for (what, who, _), decided in history.decisions.items()
+            (unit, *message)
+            for (what, unit, _), decided in history.decisions.items()
             if what == SKIPPED
             for message in decided.messages
         }
         self._memos: SimpleQueue[Record] = SimpleQueue()
-        for who, time in sorted(set(skip) - self._skipped):
-            self._skip(who, time, history.last_executed(who), recorded)
+        for name, number in sorted(set(skip) - self._skipped):
+            self._skip(name, number, history.last_executed(name), recorded)
 
     @property
     def skipped(self) -> AbstractSet[tuple[str, int]]:
-        """All steps that are skipped, each with its processor; but those of processors that choose what they take."""
-        return {(who, n) for who, n in self._skipped if not self._plan.units[who].takes_by_choice}
+        """The steps that are skipped, each with its unit, without those of units that choose their input."""
+        return {(unit, n) for unit, n in self._skipped if not self._plan.units[unit].takes_by_choice}
 
     @property
     def passed_over(self) -> AbstractSet[tuple[str, str, Any]]:
-        """All messages that are skipped by those that choose: processor, edge, and sender's time."""
+        """The messages that are skipped by units that choose their input: unit, edge, and sender's time."""
         return self._passed_over
 
     def failed(self, processor: str, take: StepInput, error: BoatliftError) -> list[Record]:
-        """Gives what is to be on the record of a step that always fails: what it takes, if that is the processor's choice."""
+        """Return the record of a step that always fails: its input, if that is the unit's choice."""
         unit = self._plan.units[processor]
         if not unit.takes_by_choice:
             return []
         messages = tuple((message.edge, message.time) for message in take.inputs)
-        senders = ", ".join(f"step {time} of {edge.partition('->')[0]}" for edge, time in messages[:3])
+        senders = ", ".join(f"step {time} of {self._graph.edges[edge].source}" for edge, time in messages[:3])
         more = f" and {len(messages) - 3} more" if len(messages) > 3 else ""
         logger.warning("on the record: step %s of %s, which fails, takes %s%s", take.number, processor, senders, more)
         return [Override(FAILED, processor, take.number, error.message, messages)]
 
-    def standing(self) -> LiveRecords:
-        """Gives the facts that replays are held to: where differences are accepted, those that are no results."""
-        facts = self._standing.facts()
+    def live_records(self) -> LiveRecords:
+        """Return the facts that replays are compared with: without recorded results, if differences are accepted."""
+        facts = self._records.facts()
         return LiveRecords.of(fact for fact in facts if not (self._accept and isinstance(fact, StepDigest)))
 
     def note(self, processor: str, number: int, digest: str) -> None:
-        """Puts on the record that a result is not the recorded one, if it is not and that is accepted."""
-        recorded = self._standing.results.get(processor, {}).get(number)
+        """Put on the record that a result differs from the recorded one, if it does and that is accepted."""
+        recorded = self._records.results.get(processor, {}).get(number)
         if self._accept and recorded is not None and recorded.digest != digest:
             said = f"{processor} gave digest {digest} at time {number} on replay, where {recorded.digest} was recorded"
             self._put_on_record(ACCEPTED, processor, number, said)
 
     def compare(self, sink: str, step: int, with_held: Callable[[], object]) -> None:
-        """Compares a step with what a sink holds, unless it was accepted before that they differ.
+        """Compare a step with the one that a sink holds, unless their difference was accepted before.
 
         Args:
-            sink: Which.
-            step: As the sink counts.
-            with_held: Compares.
+            sink: The sink.
+            step: The sink's number of the step.
+            with_held: Compares the two.
 
         Raises:
-            DivergedError: `[DIVERGED]` they differ, and nobody has accepted it.
+            DivergedError: `[DIVERGED]` the steps differ, and the user has not accepted that.
         """
         if (sink, step) in self._accepted:
             return
@@ -127,59 +137,63 @@ class Overrides:
             self._put_on_record(ACCEPTED, sink, step, error.message)
 
     def take(self) -> list[Record]:
-        """Gives what is to be put on the record."""
-        return [self._memos.get() for _ in range(self._memos.qsize())]  # nobody else takes any
+        """Return the records that are still to be written."""
+        return [self._memos.get() for _ in range(self._memos.qsize())]  # no other thread takes any
 
-    def _skip(self, who: str, time: int, executed: int, recorded: Mapping[str, int]) -> None:
-        refuse_skip(self._plan, who, time, executed)
-        if self._plan.units[who].takes_by_choice:
-            if (who, time) not in self._of_failed:
+    def _skip(self, unit: str, step: int, executed: int, recorded: Mapping[str, int]) -> None:
+        refuse_skip(self._plan, unit, step, executed)
+        if self._plan.units[unit].takes_by_choice:
+            if (unit, step) not in self._of_failed:
                 raise InvalidError(
                     "BAD_OPTION",
-                    f"step {time} of {who} has not failed: what it takes is a choice, which is on the record only of a step that has run",
+                    f"step {step} of {unit} has not failed: what it takes is a choice, which is on the record only of "
+                    f"a step that has run",
                 )
-        elif time > recorded[who]:
-            raise InvalidError("BAD_OPTION", f"step {time} of {who} has not come yet: the last is {recorded[who]}")
-        self._skipped.add((who, time))
-        messages = self._of_failed.get((who, time), ())
-        self._passed_over.update((who, *message) for message in messages)
-        self._put_on_record(SKIPPED, who, time, f"step {time} of {who} gives nothing", messages)
+        elif step > recorded[unit]:
+            raise InvalidError("BAD_OPTION", f"step {step} of {unit} has not come yet: the last is {recorded[unit]}")
+        self._skipped.add((unit, step))
+        messages = self._of_failed.get((unit, step), ())
+        self._passed_over.update((unit, *message) for message in messages)
+        self._put_on_record(SKIPPED, unit, step, f"step {step} of {unit} gives nothing", messages)
 
     def _put_on_record(
-        self, what: str, who: str, time: int, said: str, messages: tuple[tuple[str, Time], ...] = ()
+        self, what: str, unit: str, step: int, said: str, messages: tuple[tuple[str, Time], ...] = ()
     ) -> None:
         logger.warning("%s, and on the record: %s", what, said)
-        self._memos.put(Override(what, who, time, said, messages))
+        self._memos.put(Override(what, unit, step, said, messages))
 
 
-def refuse_skip(plan: Plan, who: str, time: int, executed: int) -> None:
-    """Refuse to skip a step, as far as the program and what was executed tell it.
+def refuse_skip(plan: Plan, unit: str, step: int, executed: int) -> None:
+    """Refuse to skip a step if the program, or an execution of the step, forbids that.
 
     Args:
         plan: The dataflow.
-        who, time: Which step.
+        unit, step: The step.
         executed: The last step of that unit that was executed.
 
     Raises:
         InvalidError: `[BAD_OPTION]`.
     """
-    unit = plan.units.get(who)
-    if unit is None:
+    refused = plan.units.get(unit)
+    if refused is None:
         units = ", ".join(plan.units)
-        raise InvalidError("BAD_OPTION", f"{who} executes no steps that could be skipped: {units} do")
-    if unit.recomputation is not None and unit.recomputation.everything:
+        raise InvalidError("BAD_OPTION", f"{unit} executes no steps that could be skipped: {units} do")
+    if refused.recomputation is not None and refused.recomputation.everything:
         raise InvalidError(
             "BAD_OPTION",
-            f"{who} takes everything at every step, so that the rows at which a step fails come again with the next step: let its function pass over it",
+            f"{unit} takes everything at every step, so that the rows at which a step fails come again with the "
+            f"next step: let its function pass over it",
         )
-    forgets = [source for source in sorted(plan.sources_of(who)) if plan.forgets(source)]
+    forgets = [source for source in sorted(plan.sources_of(unit)) if plan.forgets(source)]
     if forgets:
         raise InvalidError(
             "BAD_OPTION",
-            f"{forgets[0]} keeps no rows, so that a step of {who} would be of others now: let its function pass over bad ones, or choose ack='recorded'",
+            f"{forgets[0]} keeps no rows, so that a step of {unit} would be of others now: let its function pass "
+            f"over bad ones, or choose ack='recorded'",
         )
-    if time <= executed:
+    if step <= executed:
         raise InvalidError(
             "BAD_OPTION",
-            f"step {time} of {who} was executed, and other processors may have taken its rows: only a step that fails can be skipped",
+            f"step {step} of {unit} was executed, and other processors may have taken its rows: only a step that "
+            f"fails can be skipped",
         )

@@ -18,7 +18,7 @@ from boatlift.storage.records.records import Claim
 __all__ = ["LOOK_SECONDS", "Ownership"]
 
 LOOK_SECONDS = 2.0
-"""After so many seconds without a write of its own an owner looks whether another process has taken the dataflow over."""
+"""After so many seconds without a write of its own, an owner looks for a newer owner."""
 
 
 class Ownership:
@@ -55,12 +55,17 @@ class Ownership:
             case Life.RUNNING:
                 how = "which still lives: if it runs the dataflow, it ends by itself within seconds, with [FENCED]"
             case Life.UNKNOWN:
-                how = "which has not stopped in good order: if it still runs, it ends by itself within seconds, with [FENCED]"
+                how = (
+                    "which has not stopped in good order: if it still runs, it ends by itself within seconds, "
+                    "with [FENCED]"
+                )
         said = f"taken over from {whom}, owner since {since:%Y-%m-%d %H:%M:%S} UTC, {how}"
         yield Progress("takeover", self._log.dataflow, -1, said=said)
 
     def look(self) -> None:
-        """Raise if another process has taken over; do no more than remember it if this one has written since the last look.
+        """Raise if another process has taken over.
+
+        Do no more than remember it if this one has written since the last look.
 
         A write would have been refused.
 
@@ -74,7 +79,10 @@ class Ownership:
             raise newer
 
     def newer_after_an_error(self) -> FencedError | None:
-        """Return the error that names a newer owner; None if there is none, or the log cannot be read: then the first error is told."""
+        """Return the error that names a newer owner.
+
+        None if there is none, or the log cannot be read: then the first error is told.
+        """
         with suppress(BoatliftError):
             return self._log.newer_owner()
         return None

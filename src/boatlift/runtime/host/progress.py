@@ -1,29 +1,33 @@
-"""What a host tells those who watch."""
+"""What a host reports to people and programs that watch it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-__all__ = ["Progress"]
+from boatlift.dataflow import Plan
+from boatlift.runtime.machine.progress import MachineProgress
+
+__all__ = ["Progress", "beginnings"]
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One thing that was done, for people and programs that watch.
+    """One report.
 
     Attributes:
-        what: `compile`, `recover`, `takeover`, `restore`, `replay`, `step`, `commit`, `checkpoint`, `failure`, `idle`, `listening`, `stopping`,
-            or `take`: a source has closed a time.
-        processor: Whose; the dataflow's name when it is compiled, recovers, is stopping, or was taken over.
-        time: At which logical time; of a `replay` the last that is executed again.
+        what: `compile`, `recover`, `takeover`, `restore`, `replay`, `step`, `commit`, `checkpoint`, `failure`, `idle`,
+            `listening`, `stopping`, or `take`: a source has closed an epoch.
+        processor: The processor; of `compile`, `recover`, `stopping` and `takeover` the dataflow.
+        time: The logical time; of a `replay` the last that is executed again.
         numInputRows, numOutputRows: Rows in and out of a step.
-        durationMs: How long it took, in milliseconds.
-        replay: Whether it repeats what was done before a crash.
-        behind: How many closed times the processor has still to run; of `idle`, how many steps some processor can execute without more input; of `replay`, how
-            many steps are executed again.
-        newInputRows: Of its input rows, those that sources gave for the first time; each source counts at one of its readers.
-        said: Of a takeover: from which process, in words.
-        where: The URL that a source listens on.
+        durationMs: The duration of a step, in milliseconds.
+        replay: The step repeats one that was executed before a crash.
+        behind: How many closed times the processor has still to execute; of `idle`, how many steps some processor can
+            execute without further input; of `replay`, how many steps are executed again.
+        newInputRows: The input rows that sources gave for the first time; each source counts at one of its readers.
+        said: Of a `takeover`: the process that owned the dataflow before, in words.
+        where: Of `listening`: the URL.
     """
 
     what: str
@@ -37,3 +41,19 @@ class Progress:
     newInputRows: int = 0  # noqa: N815
     said: str = ""
     where: str = ""
+
+
+def beginnings(plan: Plan, progress: MachineProgress, replayed: Mapping[str, int]) -> Iterator[Progress]:
+    """Return a `restore` for each unit with a state, and a `replay` for each unit that is behind its recorded steps.
+
+    Args:
+        plan: The dataflow.
+        progress: Where processors have recovered to.
+        replayed: Unit to the last step that an earlier run executed; a unit that is left out replays nothing.
+    """
+    for name in plan.units:
+        done = progress.done(name)
+        if progress.has_state(name):
+            yield Progress("restore", name, done)
+        if (last := replayed.get(name, -1)) > done:
+            yield Progress("replay", name, last, behind=last - done)

@@ -1,4 +1,4 @@
-"""What was recorded of each unit before a process began."""
+"""The steps that were recorded before a process began."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ __all__ = ["readings", "recorded_steps"]
 
 
 def recorded_steps(plan: Plan, closed: Mapping[str, int], history: LogHistory) -> dict[str, int]:
-    """Gives for each source and unit the last of its steps that was recorded, -1 for none.
+    """Return, for each source and unit, the last of its steps that was recorded, -1 for none.
 
     Args:
         plan: The dataflow.
         closed: Source to the last time that was closed.
-        history: What was recorded.
+        history: The log.
     """
     recorded = dict(closed)
-    sent = dict(closed)  # in the times of whoever takes it: of a batch, those with which its epochs ended
+    sent = dict(closed)  # in the times of the receivers: of a batch, those with which its epochs ended
     for name, unit in plan.units.items():
         if unit.takes_by_choice:
             chosen = history.standing.chosen.get(name, {})
@@ -33,7 +33,7 @@ def recorded_steps(plan: Plan, closed: Mapping[str, int], history: LogHistory) -
 
 
 def readings(plan: Plan, history: LogHistory) -> dict[tuple[str, int], Reading]:
-    """Gives what was read of sources' steps, where it was noted."""
+    """Return the number and the digest of the rows of sources' steps, where they are recorded."""
     results = history.standing.results
     return {
         (name, time): Reading(result.rows, result.digest)

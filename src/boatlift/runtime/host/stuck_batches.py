@@ -1,25 +1,26 @@
-"""Batches whose epoch takes in ever more and does not end: nothing is lost, but nothing comes of it either, so somebody is told."""
+"""Batches whose epoch does not end, however many steps wait for it: nothing is lost, but the user is warned."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 
 from boatlift.dataflow import Plan
 from boatlift.dataflow.processors import describe_policy
-from boatlift.runtime.machine.kinds.processor import Processor
+from boatlift.runtime.machine.progress import MachineProgress
 
 __all__ = ["StuckBatches"]
 
-TELL_AFTER = 1000
-"""With so many steps that wait for the end of an epoch one is told, but not before ten times as many as it wants; again with ten times as
-many, and so on."""
+WARN_AFTER = 1000
+"""The first warning comes with so many waiting steps, but not before ten times as many as the policy wants.
+
+The next with ten times as many.
+"""
 
 logger = logging.getLogger(__name__)
 
 
 class StuckBatches:
-    """Warns of them, each time that ten times as much waits as ever before.
+    """Warns of a batch each time that ten times as many steps wait as ever before.
 
     Args:
         plan: The dataflow.
@@ -27,20 +28,20 @@ class StuckBatches:
 
     def __init__(self, plan: Plan) -> None:
         self._policies = {name: again.policy for name, unit in plan.units.items() if (again := unit.recomputation)}
-        self._tell_at = {name: max(TELL_AFTER, 10 * (policy.epochs or 1)) for name, policy in self._policies.items()}
+        self._warn_at = {name: max(WARN_AFTER, 10 * (policy.epochs or 1)) for name, policy in self._policies.items()}
 
-    def look(self, processors: Mapping[str, Processor]) -> None:
-        """Finds out how much waits; a batch that is being executed has ended its epoch, however long it takes."""
+    def look(self, progress: MachineProgress) -> None:
+        """Warn of the batches at which too many steps wait."""
         for name, policy in self._policies.items():
-            p = processors[name]
-            waits = 0 if p.running else sum(map(len, p.waiting.values()))
-            if waits >= self._tell_at[name]:
-                while waits >= self._tell_at[name]:
-                    self._tell_at[name] *= 10
+            waiting = progress.open_epoch(name)
+            if waiting >= self._warn_at[name]:
+                while waiting >= self._warn_at[name]:
+                    self._warn_at[name] *= 10
                 logger.warning(
-                    "%s waits for the end of its epoch, which %d steps have not brought: %s asks for more; what it gave stays what it was "
+                    "%s waits for the end of its epoch, which %d steps have not brought: %s asks for more; its result "
+                    "stays as it was "
                     "until then",
                     name,
-                    waits,
+                    waiting,
                     describe_policy(policy),
                 )

@@ -1,11 +1,13 @@
-"""The state machine over any processors: every time domain, every policy, partial failure (design, sections 3, 4 and 6). Pure.
+"""The state machine: every time domain, every policy, partial failure (design, sections 3, 4 and 6). Pure.
 
-In reading order: `regime` (a policy as the machine takes it), `program` (what is driven), `acts` (events and instructions), `processor`
-(where one is, and what it can do next: `structured`, `ordered`, `coarse`, `ends` are the kinds), `durable` (what is and is to be durable),
-`machine`, `invariants`.
+In reading order: `instructions` and `events` (the language between machine and shell), `durability` (a policy as the
+machine takes it), `program` (graph and durabilities), `kinds` (processors: first `processor`, then one kind),
+`durable_facts` and `step_facts` (what becomes durable), `machine`, and its collaborators: `step_orders`,
+`release_gate`, `backpressure`, `liveness`, `garbage`, `recover`; at last `invariants`. `progress` is the view for
+people.
 """
 
-from boatlift.runtime.machine.building import monitor_of
+from boatlift.runtime.machine.build import monitor_of
 from boatlift.runtime.machine.durability import Durability
 from boatlift.runtime.machine.events import Event
 from boatlift.runtime.machine.instructions import Instruction

@@ -1,24 +1,26 @@
-"""When sources wait: what they sent waits behind them (design, section 6: queues press back at a bound)."""
+"""Backpressure: a source waits while too many of its messages wait behind it (design, section 6)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
 from boatlift.runtime.machine.kinds.batch import BatchEpochs
-from boatlift.runtime.machine.kinds.ends import SinkEnd, SourceEnd
 from boatlift.runtime.machine.kinds.processor import Processor
+from boatlift.runtime.machine.kinds.sink import SinkEnd
+from boatlift.runtime.machine.kinds.source import SourceEnd
 
 __all__ = ["Backpressure"]
 
 
 class Backpressure:
-    """How much waits behind each source, and which sources something waits for.
+    """Counts the messages behind each source, and finds the sources that a processor waits for.
 
-    Each source is held to what waits behind it, so that one whose rows nobody can take yet does not stop the others.
+    A source answers for its own messages alone: so one source whose rows no processor can take yet does not stop the
+    others.
 
     Args:
-        processors: All of them, with their neighbours.
-        most: So many messages may wait behind a source before it is asked for more.
+        processors: All processors, with their neighbours.
+        most: A source with so many messages behind it is crowded.
     """
 
     def __init__(self, processors: Mapping[str, Processor], most: int) -> None:
@@ -31,23 +33,26 @@ class Backpressure:
         }
 
     def above(self, processor: str) -> set[str]:
-        """Gives the sources from which anything comes to a processor."""
+        """Return the sources upstream of a processor."""
         return {source for source, behind in self._behind.items() if processor in behind}
 
     def crowded(self, source: str) -> bool:
-        """Whether as much waits behind a source as may."""
+        """Return whether as many messages wait behind a source as may."""
         queued = sum(len(p.waiting[edge]) for p, edge in self._queues[source])
         return queued + sum(len(sink.staged) for sink in self._sinks[source]) >= self._most
 
     def wanted(self) -> set[str]:
-        """Gives the sources without which something that waits can never be taken, however much waits behind them."""
+        """Return the sources without whose input some waiting message can never be taken, however crowded they are."""
         wanted: set[str] = set()
         for sender in (sender for p in self._processors.values() for sender in p.lacks()):
             wanted |= {sender.name} if isinstance(sender, SourceEnd) else self.above(sender.name)
         return wanted
 
     def _edges(self, source: str) -> Iterator[tuple[Processor, str]]:
-        """Gives the queues behind a source, of what came from it, with who takes from them; a batch lets wait what it wants."""
+        """Return the queues of a source's messages, each with its processor.
+
+        A batch does not count: its open epoch may wait for long.
+        """
         behind = self._behind[source]
         for p in map(self._processors.__getitem__, behind):
             if isinstance(p, BatchEpochs):

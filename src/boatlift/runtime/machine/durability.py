@@ -1,4 +1,4 @@
-"""What a processor makes durable, and when, as the machine asks it (design, section 2)."""
+"""What a processor makes durable, and when (design, section 2)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["Durability"]
 
 @dataclass(frozen=True, slots=True)
 class Durability:
-    """A policy, and whether choices are kept: the two are independent.
+    """A policy, and whether determinants are recorded: the two are independent.
 
     Attributes:
-        policy: What the processor makes durable.
-        recorded: Whether its determinants are. Where a source goes on from always is; where the epochs of a batch end counts, if they are not, once what
-            it sent is durable.
-        messages: Whether what it sends is made durable, whatever the policy.
-        with_state: Whether what it sends is made durable whenever its state is.
+        policy: The processor's policy.
+        recorded: The processor's determinants become durable. Those of a source always do. The end of a batch's epoch
+            that is not recorded ahead counts once the messages of the epoch are durable.
+        messages: The processor's messages become durable, whatever the policy.
+        with_state: The processor's messages become durable together with each checkpoint.
     """
 
     policy: Policy = Ephemeral()  # noqa: RUF009 - immutable
@@ -31,7 +31,7 @@ class Durability:
 
     @property
     def state_every(self) -> int | None:
-        """After how many steps its state is made durable; None: never."""
+        """The number of steps from one checkpoint to the next; None: there are none."""
         match self.policy:
             case Lazy(every):
                 return every
@@ -42,16 +42,16 @@ class Durability:
 
     @property
     def keeps_messages(self) -> bool:
-        """Whether what it sends is made durable."""
+        """Return whether messages become durable."""
         return self.messages or isinstance(self.policy, Batch | Eager)
 
     @property
     def keeps_inputs(self) -> bool:
-        """Whether what it takes is made durable, in place of its state."""
+        """Return whether inputs become durable, in place of the state."""
         return isinstance(self.policy, History)
 
     def check(self, vertex: Vertex, *, coarse: bool) -> None:
-        """Refuses what cannot be.
+        """Refuse a durability that a processor cannot have.
 
         Raises:
             InvalidError: `[BAD_POLICY]`.
@@ -66,7 +66,8 @@ class Durability:
         if self.keeps_inputs and vertex.chooses and not self.recorded:
             raise InvalidError(
                 "BAD_POLICY",
-                f"{name} makes choices that are not recorded: replaying what it took would give another state; record them, or use "
+                f"{name} makes choices that are not recorded: replaying what it took would give another state; record "
+                f"them, or use "
                 "Lazy or Eager",
             )
         if coarse and not isinstance(self.policy, Batch):

@@ -1,4 +1,9 @@
-"""Events: what the shell tells the machine that happened."""
+"""Events: everything that a shell reports to the machine.
+
+An event that answers an instruction carries the incarnation of that instruction. The machine drops an event of an
+earlier incarnation, and an event that answers nothing that the machine waits for: so a shell may report late, and
+twice.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +21,7 @@ __all__ = [
     "Event",
     "LogDurable",
     "Persisted",
+    "ProbeFailed",
     "ProcessorsFailed",
     "RowsProbed",
     "SinkCommitted",
@@ -30,11 +36,13 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class EpochClosed:
-    """A source has closed a time.
+    """A source has closed an epoch: an answer to `PollSource`.
 
     Attributes:
-        positions: What it takes: its determinants, and what is sent on.
-        gathers: It took all that there was, and what comes meanwhile is gathered for the next: which is not closed before its turn, then.
+        source, incarnation, time: As in the `PollSource`.
+        positions: The source's determinants of this epoch; also the payload of its messages.
+        gathers: The source gave its whole backlog, and gathers new input for the next epoch. The machine then polls the
+            next epoch no earlier than its turn.
     """
 
     source: str
@@ -46,7 +54,12 @@ class EpochClosed:
 
 @dataclass(frozen=True, slots=True)
 class SourceIdle:
-    """A source has nothing for the time that it was asked to close; if it has ended, it never will."""
+    """A source has no input for the epoch that it was polled for: an answer to `PollSource`.
+
+    Attributes:
+        source, incarnation, time: As in the `PollSource`.
+        ended: The source will never have more input. Without it the source is polled again after a `SourceWoken`.
+    """
 
     source: str
     incarnation: int
@@ -56,26 +69,34 @@ class SourceIdle:
 
 @dataclass(frozen=True, slots=True)
 class SourceWoken:
-    """A source that had nothing, or is about to say so, may be asked again."""
+    """An idle source may have new input. The event may come before the `SourceIdle` that it ends."""
 
     source: str
 
 
 @dataclass(frozen=True, slots=True)
 class TimerFired:
-    """The epoch that a batch waits for has lasted as long as it is to, by the clock of whoever executes it, though no source says so."""
+    """The clock has reached a deadline: an answer to `SetTimer`.
+
+    A late one is as good; an early one is a fault of the shell.
+
+    Attributes:
+        processor, incarnation, deadline: As in the `SetTimer`.
+    """
 
     processor: str
     incarnation: int
+    deadline: int
 
 
 @dataclass(frozen=True, slots=True)
 class RowsProbed:
-    """What the rows of a message say that waits for a batch.
+    """The rows of a message have been probed: an answer to `ProbeRows`.
 
     Attributes:
-        message: Which; another may wait in its place by now.
-        mark: `period` and `ends`, as `Engine.mark` gives them.
+        processor, incarnation, message: As in the `ProbeRows`. Another message may wait at the same time by now; the
+            answer is void then.
+        mark: The result of the probe: `period` and `ends`, as `Engine.mark` returns them.
     """
 
     processor: str
@@ -85,16 +106,34 @@ class RowsProbed:
 
 
 @dataclass(frozen=True, slots=True)
-class StepDone:
-    """A processor has executed a time.
+class ProbeFailed:
+    """The rows of a message could not be probed: an answer to `ProbeRows`.
+
+    The machine gives the same `ProbeRows` again if it still needs the result. So the shell counts a failure, and rests,
+    only then.
 
     Attributes:
-        outcome: What it chose; None if it chooses nothing.
-        sent: Output edge to the message sent on it; an edge without one is left out.
-        state: What it keeps for the times to come.
-        digest: Of all that it sent, to be compared on replay; None if nobody asks.
-        over: The run ends here: what else it was to take is ordered again.
-        rows, milliseconds: What it cost: rows taken, and time; for who asks what a failure would.
+        processor, incarnation, message: As in the `ProbeRows`.
+    """
+
+    processor: str
+    incarnation: int
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class StepDone:
+    """A processor has executed a step: an answer to `Execute`, one for each of its steps, in order.
+
+    Attributes:
+        processor, incarnation: As in the `Execute`.
+        time: The time of the step.
+        outcome: The choice of the step; None if the step chose nothing.
+        sent: Output edge to the payload sent on it; an edge without a message is left out.
+        state: The processor's state after the step; None if the processor keeps no state.
+        digest: The digest of all rows sent, to be compared on replay; None if results are not compared.
+        over: The shell executes no further step of this `Execute`. The machine orders the others again.
+        rows, milliseconds: The cost of the step, for estimates of a failure's cost: rows taken, and duration.
     """
 
     processor: str
@@ -111,21 +150,33 @@ class StepDone:
 
 @dataclass(frozen=True, slots=True)
 class Persisted:
-    """What was to be kept under this number survives any crash now."""
+    """Payloads are durable: an answer to `Persist`.
+
+    Attributes:
+        number: As in the `Persist`.
+    """
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class LogDurable:
-    """What was to be written under this number survives any crash now, and all before it."""
+    """Facts are durable in the log, and so are the facts of every earlier number: an answer to `AppendLog`.
+
+    Attributes:
+        number: As in the `AppendLog`.
+    """
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class SinkCommitted:
-    """A sink holds what it was handed."""
+    """A sink holds the steps that it was handed: an answer to `CommitSink`.
+
+    Attributes:
+        sink, incarnation, frontier: As in the `CommitSink`.
+    """
 
     sink: str
     incarnation: int
@@ -134,7 +185,13 @@ class SinkCommitted:
 
 @dataclass(frozen=True, slots=True)
 class CommitUnknown:
-    """Whether a sink holds what it was handed is not known: it did not answer."""
+    """A sink did not answer: it may hold all, some or none of the steps that it was handed. An answer to `CommitSink`.
+
+    The machine asks the sink for its position, by `ReopenSink`, before it hands over anything else.
+
+    Attributes:
+        sink, incarnation, frontier: As in the `CommitSink`.
+    """
 
     sink: str
     incarnation: int
@@ -143,7 +200,14 @@ class CommitUnknown:
 
 @dataclass(frozen=True, slots=True)
 class SinkPosition:
-    """A sink holds this, and nothing of an earlier incarnation can change it any more."""
+    """A sink holds exactly this, and no commit of an earlier incarnation can reach it any more.
+
+    An answer to `ReopenSink`.
+
+    Attributes:
+        sink, incarnation: As in the `ReopenSink`.
+        frontier: The times that the sink holds.
+    """
 
     sink: str
     incarnation: int
@@ -152,17 +216,22 @@ class SinkPosition:
 
 @dataclass(frozen=True, slots=True)
 class ProcessorsFailed:
-    """Processors have lost their memory."""
+    """Processors have lost their memory: their states, and the messages that they sent or took.
+
+    What is durable remains.
+    """
 
     processors: AbstractSet[str]
 
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """Sources are asked for nothing more: what was taken is finished and made durable, and then nothing is left to do.
+    """A clean stop is requested.
+
+    No source is polled any more, steps under way end and become durable, then the machine finishes.
 
     Attributes:
-        drain: Whether what they have closed is taken as well; else it is there when the dataflow is begun again.
+        drain: The epochs that sources have closed are executed too. Without it they are executed after the next start.
     """
 
     drain: bool = False
@@ -174,6 +243,7 @@ Event = (
     | SourceWoken
     | TimerFired
     | RowsProbed
+    | ProbeFailed
     | StepDone
     | Persisted
     | LogDurable

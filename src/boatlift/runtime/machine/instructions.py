@@ -1,7 +1,12 @@
-"""Instructions: what the machine tells its shell to do.
+"""Instructions: everything that the machine orders its shell to do.
 
-A processor has *incarnations*: it begins another one whenever it is taken back, or what it does is called off. Instructions carry the
-incarnation, and answers to an earlier one count for nothing.
+A processor has *incarnations*: a new one begins whenever the processor is taken back, or its steps under way are
+cancelled. An instruction carries the incarnation, its answer carries it back, and the machine drops an answer to an
+earlier incarnation. A shell need not compare incarnations: an answer that comes late costs nothing, and steps under way
+that are void are named by `Cancel`.
+
+The instructions of one transition are in the order in which a shell begins them. It may finish them in any order,
+except `AppendLog`.
 """
 
 from __future__ import annotations
@@ -25,26 +30,62 @@ __all__ = [
     "Persist",
     "PollSource",
     "Prepare",
+    "ProbeRows",
     "ReopenSink",
+    "Restore",
+    "SetTimer",
     "StepInput",
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What an edge's sender sent at a time of its own: a run. None in a sequence, where nothing has its place too."""
+    """The rows that a processor sent on an edge at one time.
+
+    Attributes:
+        edge: The edge.
+        time: The sender's time.
+        payload: What names the rows; opaque to the machine. None in a sequence domain if the sender sent nothing: a
+            time without a message has its place in the order, too.
+    """
 
     edge: str
     time: Any
-    content: Any
+    payload: Any
+
+
+@dataclass(frozen=True, slots=True)
+class StepInput:
+    """The input of one step.
+
+    Attributes:
+        time: The time of the step, in the processor's domain.
+        inputs: The messages.
+        outcome: The recorded choice of the step; None if the step has to choose.
+        event: In a sequence domain, the number of messages taken before; None in other domains.
+        cursor: The source's cursor after the last of these messages, if the step is computed from everything that the
+            source ever gave; else None. The machine leaves it None; the shell fills it in.
+    """
+
+    time: Any
+    inputs: tuple[Message, ...]
+    outcome: Any = None
+    event: int | None = None
+    cursor: Any = None
+
+    @property
+    def number(self) -> Any:
+        """The step's number outside of the machine: its time; in a sequence domain the number of the event."""
+        return self.time if self.event is None else self.event
 
 
 @dataclass(frozen=True, slots=True)
 class PollSource:
-    """Ask a source to close a time. Answer: `EpochClosed` or `SourceIdle`.
+    """Poll a source for the input of an epoch. Answer: `EpochClosed` or `SourceIdle`.
 
     Attributes:
-        after: The positions of the time before; None at the start.
+        time: The epoch.
+        after: The positions of the epoch before; None at the start.
     """
 
     source: str
@@ -54,34 +95,64 @@ class PollSource:
 
 
 @dataclass(frozen=True, slots=True)
-class StepInput:
-    """What a processor is to take at a time.
+class SetTimer:
+    """Wait until the clock reaches a deadline: the open epoch of a batch has lasted long enough then.
+
+    Answer: `TimerFired`.
+
+    A later `SetTimer` for the same processor replaces this one: the shell may forget the earlier deadline, or answer it
+    too.
 
     Attributes:
-        inputs: The messages.
-        outcome: What it chose when it ran before; None if it is to choose.
-        event: In a sequence domain, how many it has taken before.
+        deadline: Milliseconds, by the clock that payloads carry.
     """
 
-    time: Any
-    inputs: tuple[Message, ...]
-    outcome: Any = None
-    event: int | None = None
+    processor: str
+    incarnation: int
+    deadline: int
 
-    @property
-    def number(self) -> Any:
-        """By what the time goes outside of the processor: itself, or that of the event."""
-        return self.time if self.event is None else self.event
+
+@dataclass(frozen=True, slots=True)
+class ProbeRows:
+    """Evaluate the condition of a batch's policy over the rows of one message. Answer: `RowsProbed` or `ProbeFailed`.
+
+    The machine orders one probe at a time for each batch, also while the batch executes a step.
+    """
+
+    processor: str
+    incarnation: int
+    message: Message
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """A processor goes back to a durable state. No answer; the state comes again with the processor's next `Execute`.
+
+    Attributes:
+        frontier: The times that the state has in it.
+        state: The state; its payload is durable.
+    """
+
+    processor: str
+    incarnation: int
+    frontier: AnyFrontier
+    state: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Execute:
-    """Execute a processor at one time, or several, one after the other. Answer: a `StepDone` for each, in order; the last may come early.
+    """Execute a processor's steps, one after the other.
+
+    Answer: a `StepDone` for each, in order; or fewer, the last with `over`.
+
+    A processor has one `Execute` under way at a time. The shell answers a failure of the processor by
+    `ProcessorsFailed`.
 
     Attributes:
-        takes: What it takes at each.
-        state: What it kept from the time before; None at the start.
-        again: Only its state is asked for: it is to be what it was, from inputs that were kept. What it sends is there already.
+        takes: The input of each step.
+        state: The processor's state before the first step; None at the start.
+        again: Only the state is wanted: the steps repeat logged inputs, and the messages that they send have been sent
+            before.
     """
 
     processor: str
@@ -92,13 +163,16 @@ class Execute:
 
     @property
     def time(self) -> Any:
-        """The first of its times."""
+        """The time of the first step."""
         return self.takes[0].time
 
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Get ready for what a processor is to execute next, beside what it executes now; it may be called off. No answer."""
+    """Get ready for the steps that a processor will execute next, beside the steps under way.
+
+    No answer; the steps may never be ordered.
+    """
 
     processor: str
     incarnation: int
@@ -106,13 +180,19 @@ class Prepare:
 
     @property
     def time(self) -> Any:
-        """The first of its times."""
+        """The time of the first step."""
         return self.takes[0].time
 
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Call off what a processor runs. No answer; one that is on its way is void."""
+    """Cancel the steps that a processor executes. No answer; an answer on its way is void.
+
+    Law: every `Execute` whose answers become void before the last one has come is cancelled.
+
+    Attributes:
+        incarnation: That of the `Execute`.
+    """
 
     processor: str
     incarnation: int
@@ -120,16 +200,26 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Persist:
-    """Make what is named durable: states, messages. Answer: `Persisted`, unless the processor fails, which loses them. Nothing waits in between."""
+    """Make payloads durable: states and messages of a processor.
+
+    Answer: `Persisted`, unless the processor fails, which loses them.
+
+    Attributes:
+        number: Counts these instructions.
+    """
 
     number: int
     processor: str
-    contents: tuple[Any, ...]
+    payloads: tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AppendLog:
-    """Make facts durable, together, after all that were to be written before. Answer: `LogDurable`."""
+    """Make facts durable in the log, all or none, after those of every earlier `AppendLog`. Answer: `LogDurable`.
+
+    Attributes:
+        number: Counts these instructions.
+    """
 
     number: int
     facts: tuple[Fact, ...]
@@ -137,11 +227,11 @@ class AppendLog:
 
 @dataclass(frozen=True, slots=True)
 class CommitSink:
-    """Make times visible at a sink, in one act. Answer: `SinkCommitted` or `CommitUnknown`.
+    """Make times visible at a sink. Answer: `SinkCommitted` or `CommitUnknown`.
 
     Attributes:
-        frontier: What the sink holds then.
-        steps: Each time beyond what it holds now at which something came, with what came.
+        frontier: The times that the sink holds afterwards.
+        steps: Each time beyond the sink's present frontier that has messages, with these, in rising order.
     """
 
     sink: str
@@ -152,7 +242,12 @@ class CommitSink:
 
 @dataclass(frozen=True, slots=True)
 class ReopenSink:
-    """Ask a sink what it holds, once nothing of an earlier incarnation can reach it any more. Answer: `SinkPosition`."""
+    """Ask a sink for its position, once no commit of an earlier incarnation can reach it any more.
+
+    Answer: `SinkPosition`.
+
+    A later `ReopenSink` for the same sink replaces this one.
+    """
 
     sink: str
     incarnation: int
@@ -160,12 +255,12 @@ class ReopenSink:
 
 @dataclass(frozen=True, slots=True)
 class CollectGarbage:
-    """Write a manifest, and delete what it makes garbage. No answer."""
+    """Write a manifest, then delete every payload that `StateMachine.payloads` does not name. No answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Acknowledge:
-    """Tell a source that it will never be asked for these times again. No answer."""
+    """Inform a source that no recovery will ask it for these times again. No answer."""
 
     source: str
     frontier: AnyFrontier
@@ -173,11 +268,20 @@ class Acknowledge:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Nothing is left to do. No answer."""
+    """End the run: everything is durable, and nothing is left to do. No answer.
+
+    Attributes:
+        payloads: The payloads that durable facts name; no other is needed any more.
+    """
+
+    payloads: tuple[Any, ...] = ()
 
 
 Instruction = (
     PollSource
+    | SetTimer
+    | ProbeRows
+    | Restore
     | Execute
     | Prepare
     | Cancel

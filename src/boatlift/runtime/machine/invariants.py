@@ -1,4 +1,4 @@
-"""What is always true of the machine between two events; checked in tests, and in production by those who ask."""
+"""Invariants of the machine between two events; checked in tests, and in production on request."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from boatlift.errors import InternalError
 from boatlift.recovery import Kind
 from boatlift.runtime.machine.kinds.arrival import ArrivalOrdered
 from boatlift.runtime.machine.kinds.batch import BatchEpochs
-from boatlift.runtime.machine.kinds.ends import SinkEnd
 from boatlift.runtime.machine.kinds.processor import Processor
+from boatlift.runtime.machine.kinds.sink import SinkEnd
 
 if TYPE_CHECKING:
     from boatlift.runtime.machine.machine import StateMachine
@@ -19,14 +19,14 @@ __all__ = ["check"]
 
 
 def check(machine: StateMachine, touched: Iterable[str]) -> None:
-    """Checks all of them.
+    """Check all invariants.
 
     Args:
-        machine: Whose.
-        touched: The processors that may have changed since the last time.
+        machine: The machine.
+        touched: The processors that may have changed since the last check.
 
     Raises:
-        InternalError: one is broken: which, of whom, and the last transitions.
+        InternalError: an invariant is broken; the message names it, the processor and the last transitions.
     """
     for p in map(machine.processors.__getitem__, touched):
         for holds, what in _of(p):

@@ -1,4 +1,7 @@
-"""What a machine drives: the graph, each processor's regime, and the records of choices that projections look up."""
+"""What a machine drives.
+
+The graph, the durability of each processor, and the records of choices that projections look up.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,17 @@ __all__ = ["Program"]
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Processors as they are to be driven, once: the records of choices grow with the machine that drives it.
+    """A program for one machine: the records of choices grow with the machine that drives it.
 
     Attributes:
         graph: Processors and edges.
-        regimes: Processor to regime; `Ephemeral` for one that is left out.
-        orders: Each processor of a sequence domain to its order, empty yet.
-        cuts: Each processor of coarse epochs to where they end, empty yet.
+        durabilities: Processor to durability; a processor that is left out is `Ephemeral`.
+        orders: Each processor of a sequence domain to its arrival order, empty yet.
+        cuts: Each batch to the ends of its epochs, empty yet.
 
     Raises:
-        InvalidError: `[BAD_POLICY]` a processor cannot have its regime, or a source keeps no rows though a batch comes after it;
-            `[BAD_PROJECTION]` a batch is over what are no epochs.
+        InvalidError: `[BAD_POLICY]` a processor cannot have its durability, or a source before a batch keeps no rows;
+            `[BAD_PROJECTION]` a batch takes from a processor whose times are no epochs.
     """
 
     graph: RecoveryGraph
@@ -45,16 +48,17 @@ class Program:
                 if epochs_cut(edge.projection) is None:
                     raise InvalidError(
                         "BAD_PROJECTION",
-                        f"{name} counts epochs, but {edge.source} sends at other times ({edge.projection}): batch epochs",
+                        f"{name} counts epochs, but {edge.source} sends at other times ({edge.projection}): batch "
+                        f"epochs",
                     )
 
         self._check_sources()
 
     def _check_sources(self) -> None:
-        """Refuse a source that forgets before a batch.
+        """Refuse a source that keeps no rows before a batch.
 
-        Its other readers would go on, and could not go back to where the open epoch of the batch begins: nothing newer than that could
-        leave until the epoch ends, and nothing says that it does.
+        Other readers of the source would go on, and could not go back to the beginning of the batch's open epoch. So
+        nothing newer than that could leave until the epoch ends, which it may never do.
         """
         above: dict[str, set[str]] = {}
         for name in self.graph.order:  # a batch is in no loop, so everything above it comes before it
@@ -66,16 +70,17 @@ class Program:
                 if self.graph.vertices[source].forgets:
                     raise InvalidError(
                         "BAD_POLICY",
-                        f"source {source} keeps no rows, and batch {name} would hold them back: let the source record them",
+                        f"source {source} keeps no rows, and batch {name} would hold them back: let the source record "
+                        f"them",
                     )
 
     def forget(self, garbage: GarbageCollection) -> None:
-        """Forget the choices that are garbage: in which order was taken, and where coarse epochs ended."""
+        """Forget the choices that are garbage: arrival orders, and ends of epochs."""
         for name, order in self.orders.items():
             order.forget(order.within(frontier_of(order.domain, garbage.choices[name])))
         for name, cuts in self.cuts.items():
             cuts.forget(last_epoch(garbage.choices[name]) + 1)
 
     def durability(self, processor: str) -> Durability:
-        """Gives a processor's regime."""
+        """Return a processor's durability."""
         return self.durabilities.get(processor, Durability())

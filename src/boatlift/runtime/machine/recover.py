@@ -1,4 +1,7 @@
-"""Carries out a recovery plan (seed 002, section 3.6): S'(p) = S(p, f(p)), and each queue is what its sender still has of it."""
+"""Carries out a recovery plan (seed 002, section 3.6).
+
+S'(p) = S(p, f(p)), and each queue is what its sender still has of it.
+"""
 
 from __future__ import annotations
 
@@ -6,58 +9,47 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 
 from boatlift.recovery import RecoveryPlan
-from boatlift.runtime.machine.instructions import Cancel, Instruction
+from boatlift.runtime.machine.instructions import Cancel, Instruction, Restore
 from boatlift.runtime.machine.kinds.batch import BatchEpochs
-from boatlift.runtime.machine.kinds.ends import SourceEnd
 from boatlift.runtime.machine.kinds.processor import Processor
+from boatlift.runtime.machine.kinds.source import SourceEnd
 from boatlift.storage.records.facts import largest_within, maximal_of, within
 from boatlift.storage.records.live import LiveRecords
-from boatlift.times import AnyFrontier, last_of
+from boatlift.times import AnyFrontier, frontier_of, last_of
 
 __all__ = ["carry_out"]
 
 
-def carry_out(plan: RecoveryPlan, processors: Mapping[str, Processor], standing: LiveRecords) -> list[Instruction]:
-    """Takes every processor to where the plan says, and puts back on each edge what its sender still has.
+def carry_out(plan: RecoveryPlan, processors: Mapping[str, Processor], records: LiveRecords) -> list[Instruction]:
+    """Take every processor to its frontier in the plan, and put back on each edge the messages that its sender has.
 
     Args:
         plan: Frontiers and queues.
-        processors: All of them.
-        standing: What is durable, without what the plan cuts.
+        processors: All processors.
+        records: The durable facts, without those that the plan truncates.
 
     Returns:
-        What is to be called off.
+        The steps to cancel, and the states that are restored.
     """
-    given = [instruction for p in processors.values() for instruction in _take_back(plan, p, standing)]
+    ordered = [instruction for p in processors.values() for instruction in _take_back(plan, p, records)]
     for p in processors.values():
         p.clear()
         for edge, sender in p.senders:
-            durable = standing.sent.get(edge.name, {})
+            durable = records.sent.get(edge.name, {})
             for time in plan.queues[edge.name]:
-                at_hand = sender.sent[edge.name]
-                known = durable.get(time)  # a round after the last of its loop: nothing was sent
-                content = at_hand.get(time, None if known is None else known.message)
-                p.put(edge, time, content)
+                in_memory = sender.sent[edge.name]
+                logged = durable.get(time)  # None for a round after the last of its loop: no message was sent
+                payload = in_memory.get(time, None if logged is None else logged.message)
+                p.put(edge, time, payload)
         if not all(p.has(message) for step in p.prepared for message in step.inputs):
-            p.prepared = ()  # it may come out the same, but is not there yet
-    return given
+            p.prepared = ()  # the message may come again the same, but has not come yet
+    return ordered
 
 
-def _restore(p: Processor, frontier: AnyFrontier, standing: LiveRecords) -> None:
-    """Gives a processor its state: the last that was kept, and what it took since, to be taken again. Its policy may have changed."""
-    goal = maximal_of(frontier)
-    at = largest_within(standing.states.get(p.name, {}), goal)
-    state = None if at is None else standing.states[p.name][at]
-    p.state = None if state is None else state.content
-    before = () if state is None else state.frontier
-    taken = standing.taken.get(p.name, {}).values()
-    p.rebuild = deque(t for t in taken if t.messages and within(t.time, goal) and not within(t.time, before))
-
-
-def _take_back(plan: RecoveryPlan, p: Processor, standing: LiveRecords) -> Iterator[Instruction]:
+def _take_back(plan: RecoveryPlan, p: Processor, records: LiveRecords) -> Iterator[Instruction]:
     fixed = {edge.name: plan.fixed(edge.source) for edge in p.inputs}
     part = plan.processors[p.name]
-    restored = part.restore
+    frontier = part.restore
     if isinstance(p, BatchEpochs):
         p.cuts.cut(last_of(part.fixed) + 1)
     if part.stays:
@@ -69,13 +61,31 @@ def _take_back(plan: RecoveryPlan, p: Processor, standing: LiveRecords) -> Itera
         return
     if p.running:
         yield Cancel(p.name, p.incarnation)
-    p.go_back(restored)
+    p.go_back(frontier)
     for edge, sent in p.sent.items():
-        p.sent[edge] = {} if p.name in plan.failed else {t: m for t, m in sent.items() if restored.contains(t)}
+        p.sent[edge] = {} if p.name in plan.failed else {t: m for t, m in sent.items() if frontier.contains(t)}
     if p.name in plan.failed:
         p.states.clear()
-    if not p.drop_back(restored):
-        _restore(p, restored, standing)
+    if not p.drop_back(frontier):
+        yield from _restore(p, frontier, records)
     if isinstance(p, SourceEnd):
-        last = standing.chosen.get(p.name, {}).get(last_of(restored))
+        last = records.chosen.get(p.name, {}).get(last_of(frontier))
         p.positions = None if last is None else last.outcome
+
+
+def _restore(p: Processor, frontier: AnyFrontier, records: LiveRecords) -> Iterator[Restore]:
+    """Restore the last checkpoint within a frontier, and queue the logged inputs after it.
+
+    Both may exist: the policy may have changed.
+    """
+    goal = maximal_of(frontier)
+    at = largest_within(records.states.get(p.name, {}), goal)
+    checkpoint = None if at is None else records.states[p.name][at]
+    p.state = None if checkpoint is None else checkpoint.content
+    before = () if checkpoint is None else checkpoint.frontier
+    logged = records.taken.get(p.name, {}).values()
+    p.rebuild = deque(
+        taken for taken in logged if taken.messages and within(taken.time, goal) and not within(taken.time, before)
+    )
+    if p.state is not None:
+        yield Restore(p.name, p.incarnation, frontier_of(p.vertex.domain, before), p.state)

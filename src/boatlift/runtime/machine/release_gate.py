@@ -1,7 +1,9 @@
-"""What may leave as far as eager processors go: their own messages and states must be durable before anything of them is seen (design, section 2).
+"""The release gate.
 
-A step of an eager processor is never executed again once it has been seen. The release rule alone would let a deterministic step go: the
-step could be repeated.
+Messages and states of eager processors are durable before a sink shows anything of them (design, section 2).
+
+So a step of an eager processor is never executed again once it has been seen. The release rule alone would let a
+deterministic step go: the step could be repeated.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import Any
 
 from boatlift.dataflow import Eager
 from boatlift.recovery import Kind, RecoveryGraph
-from boatlift.runtime.machine.durable import DurableFacts
+from boatlift.runtime.machine.durable_facts import DurableFacts
 from boatlift.runtime.machine.kinds.processor import Processor
 from boatlift.times import AnyFrontier, all_times
 
@@ -21,12 +23,12 @@ __all__ = ["ReleaseGate"]
 
 
 class ReleaseGate:
-    """The times of each sink that rest on nothing eager that is still on its way to the store.
+    """The times of each sink without those that rest on an eager processor's message or state on its way to the store.
 
     Args:
         graph: Processors and edges.
-        processors: Where they are.
-        durable: What is on its way.
+        processors: All processors.
+        durable: The facts on their way.
     """
 
     def __init__(self, graph: RecoveryGraph, processors: Mapping[str, Processor], durable: DurableFacts) -> None:
@@ -36,7 +38,7 @@ class ReleaseGate:
         self._known: tuple[Any, ...] = ()
 
     def limit(self, sink: str) -> AnyFrontier | None:
-        """Gives the times that a sink may be given; None if nothing forbids any."""
+        """Return the times that may leave to a sink; None if the program has no eager processor."""
         if not self._eager:
             return None
         now = (self._durable.version, *(p.done for p in self._eager))
@@ -46,7 +48,10 @@ class ReleaseGate:
         return self._found[sink]
 
     def _reached(self) -> Mapping[str, AnyFrontier]:
-        """The greatest fixed point: a time of a processor stands if what it takes does, and of an eager one its own things."""
+        """Return the greatest fixed point.
+
+        A time passes if its inputs do and, of an eager processor, its own messages and state are durable.
+        """
         vertices = self._graph.vertices
         secured = self._durable.secured(p.name for p in self._eager)
         own = {p.name: p.done & secured[p.name] for p in self._eager}

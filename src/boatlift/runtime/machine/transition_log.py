@@ -1,4 +1,4 @@
-"""What a state machine did last, to be told when an invariant breaks."""
+"""The last transitions of a state machine, for the message of a broken invariant."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ __all__ = ["TransitionLog"]
 
 
 class TransitionLog:
-    """The last transitions, told when an invariant breaks."""
+    """A bounded list of transitions.
+
+    Args:
+        length: The number of transitions that are kept.
+    """
 
     def __init__(self, length: int = 40) -> None:
         self._lines: deque[tuple[str, object]] = deque(maxlen=length)
 
-    def tell(self, kind: str, what: object) -> None:
-        """Adds a transition."""
+    def add(self, kind: str, what: object) -> None:
+        """Append a transition."""
         self._lines.append((kind, what))
 
     def __str__(self) -> str:

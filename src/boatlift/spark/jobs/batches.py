@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 
 from pyspark.sql import SparkSession
 
-from boatlift.dataflow import Json, LoadsEverything
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.jobs.inputs import Inputs
 from boatlift.spark.jobs.planner import StepPlanner
@@ -45,19 +44,20 @@ class Batches:
         self._making = threading.Lock()
         self.one_at_a_time = threading.Lock()
 
-    def recompute(self, unit: str, take: StepInput, cursor: Json | None) -> Sequence[TaskReceipt]:
+    def recompute(self, unit: str, take: StepInput) -> Sequence[TaskReceipt]:
         """Runs a batch.
 
         Args:
             unit: Which.
-            take: The messages of its epoch.
-            cursor: What everything is, if it is given all that there ever was; else None.
+            take: The messages of its epoch, or the cursor of everything that its source ever gave.
         """
-        source, last = self._inputs.source_of(unit), take.inputs[-1].content
+        cursor = take.cursor
+        source, last = self._inputs.source_of(unit), take.inputs[-1].payload
+        everything = None if source is None or cursor is None else source.capabilities.rescannable
         if cursor is not None:
-            assert isinstance(source, LoadsEverything)
-            source.verify_everything(cursor)
-            rows = source.load_everything(self._spark, cursor)
+            assert everything is not None
+            everything.verify_everything(cursor)
+            rows = everything.load_everything(self._spark, cursor)
         else:
             self._inputs.verify_recorded((take,))
             rows, _ = self._inputs.rows(self._spark, unit, take)
@@ -66,8 +66,8 @@ class Batches:
             plan = self._planner.plan(self._units[unit], rows, 0, take.number, last["clock"], last["seed"])
         (receipts,) = plan.run(())
         if cursor is not None:
-            assert isinstance(source, LoadsEverything)
-            source.verify_everything(cursor)
+            assert everything is not None
+            everything.verify_everything(cursor)
         else:
             self._inputs.verify(unit, (take,))
         return receipts

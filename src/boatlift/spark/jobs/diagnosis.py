@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from boatlift.dataflow import Json, NamesInput, Plan, Source
+from boatlift.dataflow import Json, Plan, Source
 from boatlift.errors import FLOW_AND_STORE, BoatliftError, UnavailableError, UserCodeError, from_text
 from boatlift.spark.session.jvm import death_of_jvm
 from boatlift.spark.session.worker_tracebacks import WorkerTraceback
@@ -50,7 +50,7 @@ def explain(
     if ours is not None:
         return ours
     for source, position in inputs:
-        explained = source.explain_failure(position, text)
+        explained = source.diagnose(position, text)
         if isinstance(explained, BoatliftError):
             return explained
     end = f"; {taken}" if (taken := _taken(inputs)) else ""
@@ -108,5 +108,5 @@ def tries_of_a_task(master: str, max_failures: str | None) -> int:
 
 
 def _taken(inputs: Sequence[tuple[Source, Json]]) -> str:
-    named = [source.names(position) for source, position in inputs if isinstance(source, NamesInput)]
+    named = [to.names(position) for source, position in inputs if (to := source.capabilities.names_input) is not None]
     return f"the step takes {' and '.join(named)}" if named else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from boatlift.dataflow import KeptInStore, Lazy, Plan
+from boatlift.dataflow import Lazy, Plan, StoreBacked
 from boatlift.errors import InvalidError
 from boatlift.runtime.engine import Beginning
 from boatlift.storage.input_log import InputLog
@@ -24,9 +24,11 @@ class InputLogs:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._sources = {
-            name: each.source for name, each in plan.sources.items() if isinstance(each.source, KeptInStore)
+            name: backed
+            for name, each in plan.sources.items()
+            if (backed := each.source.capabilities.store_backed) is not None
         }
-        self._reserved: list[KeptInStore] = []
+        self._reserved: list[StoreBacked] = []
         never = [unit.name for unit in plan.units.values() if unit.policy == Lazy(every=None)]
         for name, source in self._sources.items():
             if never and source.answers_when_stable:
@@ -57,7 +59,8 @@ class InputLogs:
         for name, source in self._sources.items():
             log = InputLog(beginning.store, beginning.store_id, name, keeps_all=self._plan.read_whole(name))
             source.attach(UnloggedInput(log, beginning.scratch) if self._plan.forgets(name) else log)
-            source.open(beginning.token, *beginning.cursors.get(name, (source.start(), source.start())))
+            start = self._plan.sources[name].source.start()
+            source.open(beginning.token, *beginning.cursors.get(name, (start, start)))
 
     def listening(self) -> dict[str, str]:
         """Return the URL of each source that takes rows over HTTP now."""

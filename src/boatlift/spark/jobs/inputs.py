@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
-from boatlift.dataflow import CountsInTasks, Json, LoadsTogether, LoadsWhenTold, Plan, Source
+from boatlift.dataflow import Json, Plan, Source
 from boatlift.dataflow.columns import ORDINAL, WEIGHT, quoted
 from boatlift.errors import InvalidError
 from boatlift.runtime.graph import edge_name
@@ -72,7 +72,7 @@ class Inputs:
     def positions(self, take: StepInput) -> list[tuple[Source, Json]]:
         """Gives what a step reads from outside, if anything."""
         return [
-            (self._plan.sources[source].source, message.content["position"])
+            (self._plan.sources[source].source, message.payload["position"])
             for source, message in self._from_sources((take,))
         ]
 
@@ -100,7 +100,7 @@ class Inputs:
         if sender in self._plan.sources:
             return self._rows_of_source(spark, sender, messages, reader)
         root = self._units[sender]
-        runs = [run for message in messages for run in runs_of(message.content)]
+        runs = [run for message in messages for run in runs_of(message.payload)]
         files = tuple(str(self.path(run)) for run in runs)
         slots = spark.range(0, max(1, len(files)), 1, max(1, min(len(files), self._slots)))
         weight_field = [StructField(WEIGHT, LongType())] if root.unit.changes_out else []
@@ -111,39 +111,41 @@ class Inputs:
         self, spark: SparkSession, name: str, messages: Sequence[Message], reader: str
     ) -> tuple[DataFrame, int]:
         source = self._plan.sources[name].source
-        positions = [message.content["position"] for message in messages]
-        weight = sum(map(source.weigh, positions))
-        if isinstance(source, CountsInTasks):
+        positions = [message.payload["position"] for message in messages]
+        weight = sum(map(source.size_bytes, positions))
+        if source.capabilities.digests_on_read is not None:
             return self._counted(spark, name, messages, reader, ordinals=False), weight
-        if len(positions) > 1 and isinstance(source, LoadsTogether):
-            return source.load_together(spark, positions).drop(ORDINAL), weight
+        if len(positions) > 1 and (many := source.capabilities.reads_many_steps) is not None:
+            return many.load_together(spark, positions).drop(ORDINAL), weight
         return reduce(DataFrame.unionAll, [source.load(spark, position) for position in positions]), weight
 
     def rows_together(self, spark: SparkSession, unit: str, takes: Sequence[StepInput]) -> DataFrame:
         """Gives the rows of several steps, with `_ordinal`."""
         source = self.source_of(unit)
-        assert isinstance(source, LoadsTogether)
-        if isinstance(source, CountsInTasks):
+        assert source is not None
+        if source.capabilities.digests_on_read is not None:
             messages = [message for take in takes for message in take.inputs]
             return self._counted(spark, self._plan.units[unit].roots[0], messages, unit, ordinals=True)
-        return source.load_together(spark, [content_of(take)["position"] for take in takes])
+        many = source.capabilities.reads_many_steps
+        assert many is not None
+        return many.load_together(spark, [content_of(take)["position"] for take in takes])
 
     def _counted(
         self, spark: SparkSession, name: str, messages: Sequence[Message], reader: str, *, ordinals: bool
     ) -> DataFrame:
-        source = self._plan.sources[name].source
-        assert isinstance(source, CountsInTasks)
-        positions = [message.content["position"] for message in messages]
+        digests = self._plan.sources[name].source.capabilities.digests_on_read
+        assert digests is not None
+        positions = [message.payload["position"] for message in messages]
         folders = [self._readings.folder(reader, name, message.time) for message in messages]
-        return source.load_counted(spark, positions, folders, ordinals=ordinals)
+        return digests.load_digested(spark, positions, folders, ordinals=ordinals)
 
-    def words_for(self, unit: str, take: StepInput) -> bytes | None:
+    def parameters_for(self, unit: str, take: StepInput) -> bytes | None:
         """Gives what to tell the task that reads a step, of a unit whose one source tells; None if it is not one task's."""
         (name,), (message,) = self._plan.units[unit].roots, take.inputs
-        source = self._plan.sources[name].source
-        assert isinstance(source, LoadsWhenTold)
-        folder = self._readings.folder(unit, name, message.time) if isinstance(source, CountsInTasks) else ""
-        return source.words_for(message.content["position"], folder)
+        capabilities = self._plan.sources[name].source.capabilities
+        assert capabilities.parameterized_read is not None
+        folder = self._readings.folder(unit, name, message.time) if capabilities.digests_on_read is not None else ""
+        return capabilities.parameterized_read.parameters_for(message.payload["position"], folder)
 
     def verify_recorded(self, takes: Sequence[StepInput]) -> None:
         """Proves that what recorded steps read is what it was.
@@ -153,7 +155,7 @@ class Inputs:
         """
         for source, message in self._from_sources(takes):
             if message.time <= self._recorded[source]:
-                self._plan.sources[source].source.verify(message.content["position"])
+                self._plan.sources[source].source.verify(message.payload["position"])
 
     def verify(self, reader: str, takes: Sequence[StepInput]) -> None:
         """Proves that what was read is what the positions name: only if files are the same after the job did Spark read those.
@@ -163,9 +165,9 @@ class Inputs:
         """
         for name, message in self._from_sources(takes):
             source = self._plan.sources[name].source
-            source.verify(message.content["position"])
-            if isinstance(source, CountsInTasks):
-                self._readings.compare(reader, name, message.time, source)
+            source.verify(message.payload["position"])
+            if (digests := source.capabilities.digests_on_read) is not None:
+                self._readings.compare(reader, name, message.time, digests)
 
     def _from_sources(self, takes: Sequence[StepInput]) -> Iterator[tuple[str, Message]]:
         for message in (message for take in takes for message in take.inputs):
@@ -182,4 +184,4 @@ class Inputs:
 def content_of(take: StepInput) -> Any:
     """Gives the content of a step that takes one message."""
     (message,) = take.inputs
-    return message.content
+    return message.payload

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 
-from boatlift.dataflow import LoadsWhenTold
+from boatlift.dataflow import ParameterizedRead
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.jobs.inputs import Inputs, content_of
 from boatlift.spark.jobs.planner import StepPlan, StepPlanner
@@ -46,12 +46,12 @@ class PlanCache:
         compiled, source = self._units[unit], self._inputs.source_of(unit)
         if compiled.apart or not compiled.unit.repeats or compiled.unit.end is not compiled.unit.aggregate:
             return None
-        if not isinstance(source, LoadsWhenTold):
+        if source is None or (read := source.capabilities.parameterized_read) is None:
             return None
-        if not self._planner.fits_one_task(source.weigh(content_of(take)["position"])):
+        if not self._planner.fits_one_task(source.size_bytes(content_of(take)["position"])):
             return None
-        frame = self._frame(compiled, source)
-        words = None if frame is None else self._inputs.words_for(unit, take)
+        frame = self._frame(compiled, read)
+        words = None if frame is None else self._inputs.parameters_for(unit, take)
         if frame is None or words is None or len(words) > MOST_TOLD:
             return None
         return StepPlan(frame, self._planner.told(compiled, take.number, words))
@@ -61,10 +61,10 @@ class PlanCache:
         with self._making:
             self._frames.pop(unit, None)
 
-    def _frame(self, compiled: CompiledUnit, source: LoadsWhenTold) -> DataFrame | None:
+    def _frame(self, compiled: CompiledUnit, read: ParameterizedRead) -> DataFrame | None:
         name = compiled.unit.name
         with self._making:
             if name not in self._frames:
-                made = self._planner.frame(compiled, source.load_when_told(self._spark), 0, 0)
+                made = self._planner.frame(compiled, read.load_parameterized(self._spark), 0, 0)
                 self._frames[name] = made if has_one_stage(made) else None
             return self._frames[name]

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
-from boatlift.dataflow import CountsInTasks, Reading
+from boatlift.dataflow import DigestsOnRead, Reading
 from boatlift.errors import DataError
 
 __all__ = ["Readings"]
@@ -36,7 +36,7 @@ class Readings:
             self._folders[reader, source, time] = folder
         return str(folder)
 
-    def compare(self, reader: str, source: str, time: int, counts: CountsInTasks) -> None:
+    def compare(self, reader: str, source: str, time: int, counts: DigestsOnRead) -> None:
         """Compares what the tasks of a plan have read, once they have.
 
         Raises:

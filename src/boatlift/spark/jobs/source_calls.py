@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from boatlift.dataflow import Gathers, Json, KeptInStore, Plan, Reading
+from boatlift.dataflow import Json, Plan, Reading
 from boatlift.spark.jobs.input_logs import InputLogs
 from boatlift.spark.jobs.readings import Readings
 
@@ -40,8 +40,8 @@ class SourceCalls:
 
     def gathers(self, source: str, position: Json) -> bool:
         """Asks a source that may."""
-        asked = self.plan.sources[source].source
-        return isinstance(asked, Gathers) and not asked.is_full(position)
+        backlog = self.plan.sources[source].source.capabilities.coalesces_backlog
+        return backlog is not None and not backlog.is_full(position)
 
     def advance(self, source: str, cursor: Json, position: Json) -> Json:
         """Gives the cursor after a position."""
@@ -54,6 +54,6 @@ class SourceCalls:
     def acknowledge(self, source: str, time: int, position: Json) -> None:
         """Tells a source that nobody will ask for a position again; one that is read in the whole only if it keeps its rows itself."""
         told = self.plan.sources[source].source
-        if not self.plan.read_whole(source) or isinstance(told, KeptInStore):
+        if not self.plan.read_whole(source) or told.capabilities.store_backed is not None:
             self._readings.forget(source, time)
             told.acknowledge(position)

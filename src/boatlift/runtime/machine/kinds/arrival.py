@@ -1,4 +1,4 @@
-"""Processors that take their inputs as they come: which is next is a choice (`ArrivalOrder`)."""
+"""Processors that take their inputs in arrival order: the next message is a choice (`ArrivalOrder`)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["ArrivalOrdered"]
 
 
 class ArrivalOrdered(Processor):
-    """Takes one message at a time: as recorded, else whichever came first.
+    """Takes one message at a time: in the recorded order, then in the order of arrival.
 
     Attributes:
-        order: What it has taken, and is to take again.
-        count: How many messages it has taken.
+        order: The edges it has taken from, and those it is to take from again.
+        count: The number of messages it has taken.
     """
 
     def __init__(
@@ -37,22 +37,25 @@ class ArrivalOrdered(Processor):
         self.count = 0
         self._coming: dict[SequenceTime, Message] = {}
 
-    def put(self, edge: Edge, time: Any, content: Any) -> None:
-        """Notes that it came after all that wait; that nothing was sent takes its place in the order like a message."""
+    def put(self, edge: Edge, time: Any, payload: Any) -> None:
+        """Append a message to those that wait; a time without a message has its place in the order, too."""
         if self.came_before(edge, time):
             return
-        self.waiting[edge.name].setdefault(time, content)
+        self.waiting[edge.name].setdefault(time, payload)
         arrival: SequenceTime | None = edge.projection.arrives(time)
         assert arrival is not None, "in a sequence every message has a place"
-        self._coming.setdefault(arrival, Message(edge.name, time, content))
+        self._coming.setdefault(arrival, Message(edge.name, time, payload))
 
     def clear(self) -> None:
-        """Also forgets in which order they came."""
+        """Drop all messages that wait, and their order."""
         super().clear()
         self._coming.clear()
 
     def upcoming(self, chosen: Mapping[Any, Determinant], *, hasten: bool) -> Iterator[Step]:  # noqa: ARG002
-        """Gives the messages that were taken before, as they were; then those that came, of each edge in its order."""
+        """Return the messages in the recorded order, then those that wait in arrival order.
+
+        Those of one edge stay in order.
+        """
         following = dict.fromkeys((edge.name for edge in self.inputs), 0)
         following.update((edge, n + 1) for edge, n in self.done.maximal)
         coming = dict(self._coming)
@@ -66,7 +69,7 @@ class ArrivalOrdered(Processor):
             following[edge] += 1
 
     def take(self, step: Step) -> None:
-        """Notes what was taken."""
+        """Record which message was taken."""
         self.forget(step)
         self._coming.pop(step.time, None)
         if self.count == len(self.order):
@@ -75,6 +78,6 @@ class ArrivalOrdered(Processor):
         self.done = self.order.prefix(self.count)
 
     def go_back(self, frontier: AnyFrontier) -> None:
-        """Begins another life after the events of a prefix."""
+        """Begin another incarnation after the events of a prefix."""
         super().go_back(frontier)
         self.count = self.order.within(frontier)

@@ -1,16 +1,16 @@
-"""Batches: an epoch of theirs covers many of their input's, and where it ends is a choice (`EpochBoundaries`)."""
+"""Batches: an epoch of a batch covers many epochs of its input, and its end is a choice (`EpochBoundaries`)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from boatlift.dataflow import Batch
 from boatlift.recovery import Edge, Vertex
 from boatlift.runtime.machine.durability import Durability
-from boatlift.runtime.machine.events import RowsProbed, TimerFired
-from boatlift.runtime.machine.instructions import Message
+from boatlift.runtime.machine.events import ProbeFailed, RowsProbed, TimerFired
+from boatlift.runtime.machine.instructions import Message, ProbeRows, SetTimer
+from boatlift.runtime.machine.kinds.open_epoch import OpenEpoch
 from boatlift.runtime.machine.kinds.processor import Processor, Step
 from boatlift.storage.records.facts import Determinant
 from boatlift.times import IDENTITY, LAST, AnyFrontier, EpochBoundaries, Frontier, Projection, epochs_cut, last_of
@@ -18,61 +18,21 @@ from boatlift.times import IDENTITY, LAST, AnyFrontier, EpochBoundaries, Frontie
 __all__ = ["BatchEpochs"]
 
 
-@dataclass(slots=True)
-class _Known:
-    """What is known of messages that wait, in their order.
-
-    Attributes:
-        steps: How many.
-        began, until: Their first and last clock, in milliseconds; None and 0 if they have none.
-        first, last: The period in which the first of them that have any end, and the last period.
-        ends: Whether the condition holds for one.
-    """
-
-    steps: int = 0
-    began: int | None = None
-    until: int = 0
-    first: int | None = None
-    last: int | None = None
-    ends: bool = False
-
-    def note(self, content: Any, mark: Mapping[str, Any] | None = None) -> None:
-        """Takes the next message in, and what its rows say."""
-        self.steps += 1
-        if isinstance(content, Mapping) and "clock" in content:
-            clock = int(content["clock"])
-            self.began = clock if self.began is None else min(clock, self.began)
-            self.until = max(clock, self.until)
-        if mark is not None:
-            self._say(mark)
-
-    def _say(self, mark: Mapping[str, Any]) -> None:
-        self.ends = self.ends or bool(mark["ends"])
-        if mark["period"] is not None:
-            period = int(mark["period"])
-            self.first = period if self.first is None else self.first
-            self.last = period if self.last is None else max(period, self.last)
-
-    def is_enough(self, policy: Batch, *, lasted: bool) -> bool:
-        """Whether there are as many as wanted, over as long a time, and the rows say so."""
-        milliseconds = 0 if self.began is None else self.until - self.began
-        return (
-            self.steps >= (policy.epochs or 1)
-            and (lasted or milliseconds >= 1000 * policy.seconds)
-            and (policy.event_time is None or (self.first is not None and (self.last or 0) > self.first))
-            and (policy.when is None or self.ends)
-        )
-
-
 class BatchEpochs(Processor):
-    """Takes all epochs that are complete, once there are enough of them; all at once, as one epoch of its own.
+    """Takes all input epochs that are complete, once the policy is satisfied, as one epoch of its own.
 
-    What it knows of the open epoch is in memory only, and is found out anew by who comes after it: only where an epoch ended is recorded.
+    Facts about the open epoch are in memory only, and a later incarnation finds them out anew. Only the ends of epochs
+    are recorded.
+
+    Args:
+        vertex, durability, inputs, outputs: As `Processor`.
+        boundaries: The recorded ends of its epochs.
+        clock_of: A payload to its clock in milliseconds; None if it has none.
 
     Attributes:
-        cuts: Where its epochs ended, and are to end again.
-        lasted: The open epoch has lasted as long as it is to.
-        unmarked: What waits and was not asked what its rows say, in the order in which it came; empty if rows are not asked.
+        cuts: The ends of its epochs: those of earlier epochs, and those that are to be repeated.
+        lasted: The open epoch has lasted as long as the policy wants.
+        unprobed: The messages that wait and were not probed, in arrival order; empty if the policy probes no rows.
     """
 
     def __init__(
@@ -81,139 +41,165 @@ class BatchEpochs(Processor):
         durability: Durability,
         inputs: tuple[Edge, ...],
         outputs: tuple[Edge, ...],
-        cuts: EpochBoundaries,
+        boundaries: EpochBoundaries,
+        clock_of: Callable[[Any], int | None],
     ) -> None:
         super().__init__(vertex, durability, inputs, outputs)
-        self.cuts = cuts
-        # `Program` has seen to it that there are epochs to cut.
+        self.cuts, self._clock_of = boundaries, clock_of
+        # `Program` has checked that the sender's times are epochs.
         self._epochs: dict[str, Projection] = {edge.name: epochs_cut(edge.projection) or IDENTITY for edge in inputs}
         self._marks: dict[tuple[str, Any], Mapping[str, Any]] = {}
-        self.unmarked: dict[tuple[str, Any], Message] = {}
-        self.lasted, self._open = False, _Known()
-
-    @property
-    def began(self) -> int | None:
-        """The earliest clock of all that waits, in milliseconds; None if nothing does, or has one."""
-        return self._open.began
+        self.unprobed: dict[tuple[str, Any], Message] = {}
+        self._probing: Message | None = None
+        self._timer: int | None = None
+        self.lasted, self._open = False, OpenEpoch()
 
     @property
     def _policy(self) -> Batch:
         policy = self.durability.policy
-        assert isinstance(policy, Batch)  # or `Regime.check` refuses it
+        assert isinstance(policy, Batch)  # or `Durability.check` refuses it
         return policy
 
     @property
     def stops_at_once(self) -> bool:
-        """It begins no epoch then, whoever it takes from: that may take long."""
+        """Return True: an epoch of a batch may take long, so none begins after a stop was requested."""
         return True
 
     @property
     def expects(self) -> bool:
-        """Also what rows say."""
-        return bool(self.unmarked)
+        """Return whether a probe is still to be answered."""
+        return bool(self.unprobed)
 
-    # -- what is known of the open epoch ------------------------------------------------------------------------------
-
-    def put(self, edge: Edge, time: Any, content: Any) -> None:
-        """Lets a message wait; if rows are asked, it counts once its own have answered."""
-        if content is None or time in self.waiting[edge.name] or self.came_before(edge, time):
+    def put(self, edge: Edge, time: Any, payload: Any) -> None:
+        """Let a message wait. If the policy probes rows, the message counts once its rows were probed."""
+        if payload is None or time in self.waiting[edge.name] or self.came_before(edge, time):
             return
-        self.waiting[edge.name][time] = content
+        self.waiting[edge.name][time] = payload
         if self._policy.asks_rows:
-            self.unmarked[edge.name, time] = Message(edge.name, time, content)
+            self.unprobed[edge.name, time] = Message(edge.name, time, payload)
         else:
-            self._open.note(content)
+            self._open.note(self._clock_of(payload))
 
-    def learn(self, event: TimerFired | RowsProbed) -> None:
-        """Notes that the open epoch has lasted long enough, or what the rows of a message say; unless it is over meanwhile."""
+    def questions(self) -> Iterator[SetTimer | ProbeRows]:
+        """Return the instructions that find out when the open epoch ends, each once: a timer, and the next probe."""
+        deadline = self._deadline
+        if deadline is not None and deadline != self._timer:
+            self._timer = deadline
+            yield SetTimer(self.name, self.incarnation, deadline)
+        following = next(iter(self.unprobed.values()), None)
+        if following is not None and following != self._probing:
+            self._probing = following
+            yield ProbeRows(self.name, self.incarnation, following)
+
+    def learn(self, event: TimerFired | RowsProbed | ProbeFailed) -> None:
+        """Record an answer, unless the epoch or the message that it is about is gone."""
         match event:
-            case TimerFired():
-                self.lasted = not self.running
-            case RowsProbed(_, _, message, mark):
+            case TimerFired(deadline=deadline):
+                self.lasted = self.lasted or (self._deadline is not None and self._deadline <= deadline)
+            case RowsProbed(message=message, mark=mark):
+                if message == self._probing:
+                    self._probing = None
                 key = message.edge, message.time
-                if self.unmarked.get(key) == message:
-                    del self.unmarked[key]
+                if self.unprobed.get(key) == message:
+                    del self.unprobed[key]
                     self._marks[key] = mark
-                    self._open.note(message.content, mark)
+                    self._open.note(self._clock_of(message.payload), mark)
+            case ProbeFailed(message=message):
+                if message == self._probing:
+                    self._probing = None
+
+    @property
+    def _deadline(self) -> int | None:
+        """When the open epoch has lasted long enough; None if no clock has to tell."""
+        if self.running or self.lasted or self._open.began is None or not self._policy.seconds:
+            return None
+        return self._open.began + round(1000 * self._policy.seconds)
 
     def clear(self) -> None:
-        """Also forgets what is known of what waited: it may come again as something else."""
+        """Drop all messages that wait, and all that is known of them: other messages may come in their place."""
         super().clear()
         self._marks.clear()
-        self.unmarked.clear()
-        self.lasted, self._open = False, _Known()
+        self.unprobed.clear()
+        self._begin_epoch()
 
-    # -- what it does next --------------------------------------------------------------------------------------------
+    def _begin_epoch(self) -> None:
+        self.lasted, self._open, self._timer = False, OpenEpoch(), None
 
     def upcoming(self, chosen: Mapping[Any, Determinant], *, hasten: bool) -> Iterator[Step]:
-        """Gives the epoch that ends where it ended before; else with what is complete, if that is enough."""
+        """Return the next epoch: with its recorded end; else with all complete input, if the policy is satisfied."""
         number = last_of(self.done) + 1
         begin = self.cuts.end(number - 1)
-        there = min(last_of(self._epochs[edge.name](sender.done)) for edge, sender in self.senders)
+        complete = min(last_of(self._epochs[edge.name](sender.done)) for edge, sender in self.senders)
         if number in chosen:
             end = int(chosen[number].taken or 0)
-            if there < end:
+            if complete < end:
                 return
         else:
-            end = min(there, self._answered_up_to(there))
-            enough = self._open.is_enough(self._policy, lasted=self.lasted)
+            end = min(complete, self._probed_up_to(complete))
+            enough = self._open.satisfies(self._policy, lasted=self.lasted)
             if end <= begin or not (hasten or enough):
                 return
             if enough and self._policy.asks_rows:
                 end = self._first_end(end)
         yield Step(number, tuple(message for _, message in self._waiting_up_to(end)), number, end)
 
-    def _answered_up_to(self, there: int) -> int:
-        """Gives the epoch before the first whose rows have not answered: an epoch ends no later than with what ends it."""
-        first = next(iter(self.unmarked), None)
+    def _probed_up_to(self, complete: int) -> int:
+        """Return the input epoch before the first that was not probed.
+
+        An epoch ends no later than with the step that ends it.
+        """
+        first = next(iter(self.unprobed), None)
         if first is None:
-            return there
+            return complete
         edge, time = first
         return int(self._epochs[edge].arrives(time) or 0) - 1
 
     def _first_end(self, end: int) -> int:
-        """Gives the first epoch, up to one, with which all that is asked holds: what came since then is of the next."""
-        known = _Known()
+        """Return the first input epoch, up to one, that satisfies the policy: later ones belong to the next epoch."""
+        taken = OpenEpoch()
         for epoch, message in self._waiting_up_to(end):
-            known.note(message.content, self._marks[message.edge, message.time])
-            if known.is_enough(self._policy, lasted=self.lasted):
+            taken.note(self._clock_of(message.payload), self._marks[message.edge, message.time])
+            if taken.satisfies(self._policy, lasted=self.lasted):
                 return epoch
         return end
 
     def _waiting_up_to(self, end: int) -> list[tuple[int, Message]]:
-        """Gives the messages that wait, of epochs up to one, in their order."""
-        taken = [
-            (edge, epoch, Message(edge, time, content))
-            for edge, messages in self.waiting.items()
-            for time, content in messages.items()
+        """Return the messages that wait, of input epochs up to one, in order."""
+        messages = [
+            (edge, epoch, Message(edge, time, payload))
+            for edge, waiting in self.waiting.items()
+            for time, payload in waiting.items()
             if (epoch := self._epochs[edge].arrives(time)) is not None and epoch <= end
         ]
-        return [(epoch, message) for _, epoch, message in sorted(taken, key=lambda each: each[:2])]
+        return [(epoch, message) for _, epoch, message in sorted(messages, key=lambda each: each[:2])]
 
     def lacks(self) -> list[Processor]:
-        """Gives nobody: what it waits for comes when it comes; who waits for it has it lack what it does."""
+        """Return no sender: an open epoch waits for input as long as it takes.
+
+        Receivers of the batch name its senders.
+        """
         return []
 
     def take(self, step: Step) -> None:
-        """Notes that an epoch is done, and where it ended; what came meanwhile is of the next."""
+        """Record that an epoch is done, and its end; messages that came meanwhile belong to the next epoch."""
         self.forget(step)
         for message in step.inputs:
             self._marks.pop((message.edge, message.time), None)
-            self.unmarked.pop((message.edge, message.time), None)
-        self.lasted, self._open = False, _Known()
+            self.unprobed.pop((message.edge, message.time), None)
+        self._begin_epoch()
         for _, message in self._waiting_up_to(LAST):
             key = message.edge, message.time
-            if key not in self.unmarked:
-                self._open.note(message.content, self._marks.get(key))
+            if key not in self.unprobed:
+                self._open.note(self._clock_of(message.payload), self._marks.get(key))
         if step.time == len(self.cuts):
             self.cuts.add(step.taken)
         self.done = Frontier.up_to(step.time)
 
     def call_off(self) -> None:
-        """Begins another life: how long it has lasted is found out anew."""
+        """Begin another incarnation, which asks its questions anew."""
         super().call_off()
-        self.lasted = False
+        self.lasted, self._timer, self._probing = False, None, None
 
     def stands(self, step: Step, fixed: Mapping[str, AnyFrontier]) -> bool:
-        """Also that all of its input's epochs are complete must be fixed."""
+        """Return whether all input epochs up to the step's end are fixed."""
         return all(self._epochs[edge.name](fixed[edge.name]).contains(step.taken) for edge in self.inputs)

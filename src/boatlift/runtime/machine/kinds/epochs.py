@@ -1,4 +1,4 @@
-"""Processors of epochs and loops: a time runs once all of its messages are there."""
+"""Processors of epochs and loops: a time is executed once it is complete."""
 
 from __future__ import annotations
 
@@ -16,60 +16,61 @@ __all__ = ["Head", "Structured"]
 
 
 def first_waiting(processor: Processor) -> Any | None:
-    """Gives the first time at which messages wait for one of epochs or loops; None if none do."""
+    """Return the first time at which a message waits; None if none does."""
     arrivals: list[Any] = [e.projection.arrives(t) for e, _ in processor.senders for t in processor.waiting[e.name]]
     return min(arrivals, default=None)
 
 
 class Structured(Processor):
-    """Takes all messages of a time together, once no more can come."""
+    """Takes all messages of a time together, once the time is complete: no further message can come."""
 
     def complete(self) -> AnyFrontier:
-        """Gives the times at which no message comes any more, as its senders stand."""
+        """Return the times that are complete, as the senders stand."""
         return reduce(and_, (edge.projection(sender.done) for edge, sender in self.senders))
 
     def lacks(self) -> list[Processor]:
-        """Gives those that may still send at the first time at which something waits."""
+        """Return the senders that may still send at the first time at which a message waits."""
         first = first_waiting(self)
         if first is None:
             return []
         return [sender for edge, sender in self.senders if not edge.projection(sender.done).contains(first)]
 
     def upcoming(self, chosen: Mapping[Any, Determinant], *, hasten: bool) -> Iterator[Step]:  # noqa: ARG002
-        """Gives the times that are complete and have messages."""
+        """Return the times that are complete and have messages."""
         complete = self.complete()
         arrived: dict[Any, list[Message]] = {}
         for edge, _ in self.senders:
-            for time, content in self.waiting[edge.name].items():
-                arrived.setdefault(edge.projection.arrives(time), []).append(Message(edge.name, time, content))
+            for time, payload in self.waiting[edge.name].items():
+                arrived.setdefault(edge.projection.arrives(time), []).append(Message(edge.name, time, payload))
         for time in sorted(arrived):
             if not complete.contains(time):
                 return
             yield Step(time, tuple(sorted(arrived[time], key=lambda message: (message.edge, message.time))), time)
 
     def take(self, step: Step) -> None:
-        """Notes that a time, and all before it, are done."""
+        """Record that a time, and all before it, are done."""
         self.forget(step)
         self.done = self.done | frontier_of(self.vertex.domain, (step.time,))
 
     def stands(self, step: Step, fixed: Mapping[str, AnyFrontier]) -> bool:
-        """Also that its time is complete must be fixed."""
+        """Return whether all messages at the time of a step are fixed, and that there are no others."""
         return all(edge.projection(fixed[edge.name]).contains(step.time) for edge in self.inputs)
 
     def over(self) -> AnyFrontier:
-        """Gives everything that is complete."""
+        """Return all times that are complete."""
         complete = self.complete()
         return self.done if complete <= self.done else self.done | complete
 
 
 class Head(Structured):
-    """Where a loop begins: it takes what enters, and what comes round again.
+    """The first processor of a loop: it takes messages that enter the loop, and messages that come round again.
 
-    A round that is complete and has no message is the end of its loop: nothing goes round any more, until something enters.
+    A round that is complete and has no message ends the loop: nothing goes round any more, until another message
+    enters.
     """
 
     def over(self) -> AnyFrontier:
-        """Gives everything before what enters next, if nothing goes round."""
+        """Return all times before the next message that enters, if nothing goes round."""
         domain = self.vertex.domain
         assert isinstance(domain, Loop)
         (following,) = Feedback(domain)(self.done).maximal

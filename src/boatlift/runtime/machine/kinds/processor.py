@@ -1,4 +1,4 @@
-"""Where a processor is, what waits for it, and what it can do next."""
+"""A processor as the machine knows it: where it is, which messages wait, and which steps come next."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from boatlift.times import LAST, NO_ROUND, AnyFrontier, EpochFrontier, Loop, Loo
 __all__ = ["Held", "Processor", "Step"]
 
 HELD_STATES = 8
-"""A processor that has not failed can go back so many steps without restoring anything."""
+"""A processor that has not failed can go back so many steps without a restore."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a processor is to do next.
+    """One step of a processor.
 
     Attributes:
-        time: When, in its domain.
-        inputs: The messages that it takes.
-        key: By what its choices are known: the time; in a sequence domain the number of the event.
-        taken: What was chosen for it: the edge that is next, or where a coarse epoch ends.
+        time: Its time, in the processor's domain.
+        inputs: Its messages.
+        key: The key of its recorded choices: the time; in a sequence domain the number of the event.
+        taken: The choice of its input: in a sequence domain the edge, of a batch the last input epoch; else None.
     """
 
     time: Any
@@ -39,11 +39,13 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A state in memory that a processor can go back to, if it does not fail: immutable, so it costs nothing to keep.
+    """A state in memory that a processor can go back to, unless it has failed.
+
+    States are immutable, so this costs nothing.
 
     Attributes:
-        frontier: What it had done.
-        state, unsaved, unrecorded: As `Processor` has them, then.
+        frontier: The times that the processor had done.
+        state, unsaved, unrecorded: As in `Processor`, at that time.
     """
 
     frontier: AnyFrontier
@@ -53,25 +55,26 @@ class Held:
 
 
 class Processor(ABC):
-    """One processor, as the machine knows it; all of it is in memory.
+    """One processor; all of this is in memory.
 
     Laws:
-        * Every message that waits has a time outside `done`, and one that comes with a time inside is dropped: it came before.
-        * `done` grows only within what is complete: no message comes any more.
+        * Every message that waits has a time outside `done`. A message that arrives with a time inside is dropped: it
+          came before.
+        * `done` grows only within times that are complete.
 
     Attributes:
-        life: Counts how often it was taken back, or called off.
-        done: The times that it has executed, or that are over without anything to execute.
-        running: What it executes, one after the other.
-        prepared: What it executes next, if it was told already.
-        waiting: Input edge to sender's time to message.
-        sent: Output edge to its own time to message, of what its receiver may ask for again; None where it sent nothing: that is known,
-            too, and as good as a message that is kept.
-        state: What it keeps for the times to come.
-        unsaved: How many steps it has made since its state was made durable.
-        unrecorded: The choices since then, where they are not recorded step by step.
-        rebuild: What it took, to be taken again until its state is what it was.
-        states: The last of them, in rising order; the present one is the last.
+        incarnation: Counts how often the processor was taken back, or its steps were cancelled.
+        done: The times that were executed, or were over with nothing to execute.
+        running: The steps under way, in order.
+        prepared: The steps announced by `Prepare`.
+        waiting: Input edge to sender's time to payload.
+        sent: Output edge to own time to payload, of all messages that a receiver may need again. None stands for a time
+            without a message: that is known, and is as good as a message.
+        state: The state after all times done.
+        unsaved: The number of steps since the last checkpoint.
+        unrecorded: The choices since then, if they are not recorded step by step.
+        rebuild: Logged inputs that are still to be executed again to rebuild the state.
+        states: The last states, in rising order; the present one is the last.
     """
 
     def __init__(
@@ -93,95 +96,98 @@ class Processor(ABC):
         self.senders: list[tuple[Edge, Processor]] = []
         self.receivers: list[tuple[Edge, Processor]] = []
 
-    def contents(self) -> Iterator[Any]:
-        """Gives all states and messages that it may still need, or be asked for."""
+    def payloads(self) -> Iterator[Any]:
+        """Return the payloads of all states and messages that the processor, or a receiver, may still need."""
         yield self.state
         yield from (held.state for held in self.states)
         for messages in (*self.sent.values(), *self.waiting.values()):
             yield from messages.values()
-        yield from (message.content for step in (*self.running, *self.prepared) for message in step.inputs)
-        yield from (content for taken in self.rebuild for _, _, content in taken.messages)
+        yield from (message.payload for step in (*self.running, *self.prepared) for message in step.inputs)
+        yield from (payload for taken in self.rebuild for _, _, payload in taken.messages)
 
     @property
     def stateless(self) -> bool:
-        """Whether it keeps nothing between times."""
+        """Return whether the processor keeps no state."""
         return self.vertex.kind is Kind.STATELESS
 
     @property
     def busy(self) -> bool:
-        """Whether it was told to do something that it has not answered."""
+        """Return whether an answer is still to come."""
         return bool(self.running)
 
     def is_taking(self, edge: Edge) -> bool:
-        """Whether it executes something that came along an edge."""
+        """Return whether a step under way takes a message of an edge."""
         return any(message.edge == edge.name for step in self.running for message in step.inputs)
 
     @property
     def expects(self) -> bool:
-        """Whether it is to learn something that it was not told to find out."""
+        """Return whether an answer is still to come that does not count as busy: of a probe."""
         return False
 
     @property
     def stops_at_once(self) -> bool:
-        """Whether it begins nothing more once a stop was asked for: it is one of those who take what is new."""
+        """Return whether no further step begins once a stop was requested: the processor takes from a source."""
         return (
             any(sender.vertex.kind is Kind.SOURCE for _, sender in self.senders) and self.vertex.kind is not Kind.SINK
         )
 
     def came_before(self, edge: Edge, time: Any) -> bool:
-        """Whether a message was taken already."""
+        """Return whether a message was taken already."""
         arrival = edge.projection.arrives(time)
         return arrival is not None and self.done.contains(arrival)
 
     def has(self, message: Message) -> bool:
-        """Return whether a message waits, with this content."""
+        """Return whether a message waits, with this payload."""
         waiting = self.waiting[message.edge]
-        return message.time in waiting and bool(waiting[message.time] == message.content)
+        return message.time in waiting and bool(waiting[message.time] == message.payload)
 
-    def put(self, edge: Edge, time: Any, content: Any) -> None:
-        """Lets a message wait that was not taken before; None: nothing was sent, which only a sequence has a place for."""
-        if content is not None and not self.came_before(edge, time):
-            self.waiting[edge.name].setdefault(time, content)
+    def put(self, edge: Edge, time: Any, payload: Any) -> None:
+        """Let a message wait, unless it was taken before.
+
+        A payload of None, no message, has a place only in a sequence.
+        """
+        if payload is not None and not self.came_before(edge, time):
+            self.waiting[edge.name].setdefault(time, payload)
 
     def clear(self) -> None:
-        """Lets nothing wait."""
+        """Drop all messages that wait."""
         for waiting in self.waiting.values():
             waiting.clear()
 
     @abstractmethod
     def upcoming(self, chosen: Mapping[Any, Determinant], *, hasten: bool) -> Iterator[Step]:
-        """Gives what it can do as things stand, one after the other; nothing if it has to wait.
+        """Return the steps that the processor could execute now, one after the other.
 
         Args:
-            chosen: Its recorded choices, which are not made again.
-            hasten: Nothing more will come: make do with what there is.
+            chosen: The recorded choices, which are repeated.
+            hasten: No further input will come: a batch takes what there is.
         """
 
     @abstractmethod
     def take(self, step: Step) -> None:
-        """Notes that a step is done."""
+        """Record that a step is done."""
 
     def stands(self, step: Step, fixed: Mapping[str, AnyFrontier]) -> bool:
-        """Tells whether a step would come again as it is: what it takes, and that nothing else comes at its time.
+        """Return whether a step would come again as it is: with the same messages, and no others.
 
         Args:
-            step: What it executes.
-            fixed: By input edge, what is fixed at the sender.
+            step: A step under way.
+            fixed: Input edge to the times that are fixed at the sender.
         """
         return all(fixed[message.edge].contains(message.time) for message in step.inputs)
 
     def lacks(self) -> list[Processor]:
-        """Gives the senders that must go on before what waits can be taken; asked when nothing moves."""
+        """Return the senders that must go on before the waiting messages can be taken, if nothing is under way."""
         return [sender for _, sender in self.senders] if any(self.waiting.values()) else []
 
     def over(self) -> AnyFrontier:
-        """Gives what is done once the times are counted that are over with nothing to do; asked when nothing is to be done next."""
+        """Return the times done, with those that are over with nothing to do, if no step comes next."""
         return self.done
 
     def rounds_ended(self, done: AnyFrontier) -> list[LoopTime]:
-        """Gives the last rounds of the loops that end when it has done this: (e, i), and of nested loops (e, i, j) likewise.
+        """Return the last round of each loop that ends with these times: (e, i), and (e, i, j) of a nested loop.
 
-        Of a loop that nothing entered, (e, NO_ROUND).
+        The last round of a loop that no message entered is (e, NO_ROUND).
         """
         domain, last = self.vertex.domain, next(iter(done.maximal), None)
         if not isinstance(domain, Loop) or last is None:
@@ -200,9 +206,11 @@ class Processor(ABC):
         return ended
 
     def empty_times(self, done: AnyFrontier) -> list[Any]:
-        """Gives the times at which it has nothing to send when it has done this: epochs, and rounds up to one that is known.
+        """Return the times among these at which the processor sends nothing.
 
-        Where the rounds of a loop end is told by `rounds_ended`.
+        Epochs, and rounds up to one that is known.
+
+        `rounds_ended` has the last round of a loop.
         """
         if isinstance(done, EpochFrontier) and isinstance(self.done, EpochFrontier):
             return list(range(self.done.last + 1, done.last + 1))
@@ -214,18 +222,22 @@ class Processor(ABC):
         return [(*outer, round_) for round_ in range(first, n + 1)]
 
     def hold_state(self) -> None:
-        """Remembers its state as it is now."""
+        """Keep the present state in memory."""
         self.states.append(Held(self.done, self.state, self.unsaved, tuple(self.unrecorded)))
 
     def go_back(self, frontier: AnyFrontier) -> None:
-        """Begins another life at a frontier, with nothing waiting and no state."""
+        """Begin another incarnation at a frontier, without a state."""
         self.call_off()
         self.done, self.state, self.unsaved = frontier, None, 0
         self.unrecorded.clear()
         self.rebuild.clear()
 
     def drop_back(self, frontier: AnyFrontier) -> bool:
-        """Takes up the state that it holds of a frontier that it has just gone back to; tells whether it does."""
+        """Take up the state in memory of the frontier that the processor has just gone back to.
+
+        Returns:
+            Whether there is one.
+        """
         while self.states and not self.states[-1].frontier <= frontier:
             self.states.pop()
         if not self.states or self.states[-1].frontier != frontier:
@@ -235,12 +247,12 @@ class Processor(ABC):
         return True
 
     def call_off(self) -> None:
-        """Begins another life where it is."""
+        """Begin another incarnation at the same frontier."""
         self.incarnation += 1
         self.running.clear()
         self.prepared = ()
 
     def forget(self, step: Step) -> None:
-        """Drops the messages that a step took."""
+        """Drop the messages that a step took."""
         for message in step.inputs:
-            self.waiting[message.edge].pop(message.time, None)  # it may come again, from a sender that was taken back
+            self.waiting[message.edge].pop(message.time, None)  # a sender that was taken back may have sent it again

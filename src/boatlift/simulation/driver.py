@@ -1,4 +1,4 @@
-"""One life of a driver: its log, its machine, and what it has to do."""
+"""One life of a driver: its log, its machine, and the acts that are outstanding."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from boatlift.dataflow import Batch, Eager
+from boatlift.dataflow import Eager
 from boatlift.runtime.machine import StateMachine, events, instructions
 from boatlift.simulation.disk import CrashError, Disk
-from boatlift.simulation.memory import Memory, digest_of
+from boatlift.simulation.memory import Memory, clock_of, digest_of
 from boatlift.simulation.settings import Settings
 from boatlift.simulation.world import World
 from boatlift.storage.group_commit import GroupCommit
@@ -27,18 +27,18 @@ DATAFLOW = "simulated"
 SLUGGISH = 0.9
 LATE = 0.8
 TRIES = 2
-"""So often what is to wait makes way for something else, if there is anything."""
+"""An act that is to wait makes way for another so often, if there is another."""
 
-HURRIES = 0.05
-"""How often the epoch of a batch has lasted long enough."""
+TWICE = 0.1
+"""The share of timers and probes that are answered twice, and of probes that fail."""
 
 LOOKS = 8
-"""After every so many manifests everything fails, to see whether what was collected is needed."""
+"""After every so many manifests everything fails, to see whether collected payloads are needed."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Delete:
-    """Delete the copies that a manifest has made garbage."""
+    """Deletes the copies that a manifest has made garbage."""
 
     garbage: Mapping[str, int]
 
@@ -47,17 +47,18 @@ class SimulatedDriver:
     """A driver process, from its claim to its end.
 
     Args:
-        disk: What survives it.
-        world: What is outside.
-        chance: Of the schedule.
+        disk: Survives the driver.
+        world: The outside.
+        chance: Draws the schedule.
         settings: Of the machine.
-        tell: Takes what happens, for the trace.
+        tell: Takes every act, for the trace.
 
     Attributes:
-        heard, told: Every event so far, and the instructions that the machine gave for it, the start first. With `facts` and `held`,
-            which the machine began with, the events make it again.
-        outstanding: What is to be done, and answers that are on their way, in no order; but for what the log is to write.
-        finished: The machine has said that nothing is left.
+        heard, told: Every event so far, and the instructions that the machine gave for it, the start first. With
+            `facts` and `held`, which the machine began with, the events make it again.
+        outstanding: What is to be done, and answers that are on their way, in no order; but for what the log is to
+            write.
+        finished: The machine has finished.
     """
 
     def __init__(
@@ -74,13 +75,11 @@ class SimulatedDriver:
         self._acts = self._acts_since_failure = 0
         self._disk, self.settings = disk, settings
         self._memory = Memory(settings.recipe, world.nodes, world.kept)
-        policies = {name: part.durability.policy for name, part in settings.recipe.parts.items()}
-        self._lasting = [name for name, policy in policies.items() if isinstance(policy, Batch) and policy.seconds]
         self._log = Log.open(disk, DATAFLOW)
         self.owner = self._log.claim(Claim("simulated", 0, 0, {"plan": "simulated"}, {}))
         self._commit = GroupCommit(self._log)
         self.facts = tuple(self._log.history.standing.facts())
-        world.durable(self.facts)  # a write may have become so in the moment in which its owner died
+        world.durable(self.facts)  # a write may have become durable in the moment in which its owner died
         eager = {name for name, part in settings.recipe.parts.items() if isinstance(part.durability.policy, Eager)}
         self.held = world.open_sinks(self.owner, eager)
         self.machine = machine_of(self.facts, self.held, settings)
@@ -90,24 +89,21 @@ class SimulatedDriver:
 
     @property
     def history(self) -> LogHistory:
-        """What its log means."""
+        """The meaning of its log."""
         return self._log.history
 
     @property
     def idle(self) -> bool:
-        """Whether it has nothing to do."""
+        """Return whether no act is outstanding."""
         return not (self.outstanding or self._commit.waits or self._finishes)
 
     def act(self) -> None:
-        """Do one thing of what is to be done, any; the log writes in the order of submission.
+        """Do any one of the outstanding acts; the log writes in the order of submission.
 
         Raises:
-            CrashError: The driver dies of it.
+            CrashError: The driver dies of the act.
             FencedError: Another driver has taken over.
         """
-        if self._lasting and self._chance.random() < HURRIES:
-            batch = self._chance.choice(self._lasting)
-            self.hear(events.TimerFired(batch, self.machine.processors[batch].incarnation))
         self._acts += 1
         self._acts_since_failure += 1
         at = self._choice()
@@ -121,7 +117,7 @@ class SimulatedDriver:
             self._carry_out(todo)
 
     def fail(self, processors: Iterable[str]) -> None:
-        """Take the memory of some processors; their steps take their time to start again."""
+        """Empty the memory of some processors; their next steps take their time to start."""
         self._failed = frozenset(processors)
         self._memory.lose(self._failed)
         lost = [
@@ -139,7 +135,7 @@ class SimulatedDriver:
         self._take_up(self.machine.handle(event))
 
     def _take_up(self, given: list[instructions.Instruction]) -> None:
-        """Let instructions be carried out later; the log's writer takes its own at once, in their order."""
+        """Let instructions be carried out later; the log's writer takes its own at once, in order."""
         self.told.append(given)
         for order in given:
             self._memory.check(order)
@@ -148,13 +144,13 @@ class SimulatedDriver:
                     self._commit.submit(order.facts, partial(self._written, order))
                 case instructions.Finish():
                     self._finishes = True
+                case instructions.Restore():
+                    pass
                 case _:
                     self.outstanding.append(order)
 
-    # -- what is next -------------------------------------------------------------------------------------------------
-
     def _choice(self) -> int | None:
-        """Return the place of what is done next; behind the last: the log writes; None: nothing is left."""
+        """Return the index of the next act; behind the last one: the log writes; None: no act is left."""
         count = len(self.outstanding) + self._commit.waits
         if not count:
             return None
@@ -172,16 +168,22 @@ class SimulatedDriver:
         return at
 
     def _answers_to_earlier_lives(self) -> tuple[list[int], set[int]]:
-        """Return the places of instructions to earlier lives: where the present incarnation does the same by now, and where not yet."""
+        """Return the places of instructions to earlier lives.
+
+        Where the present incarnation does the same by now, and where not yet.
+        """
         asked = [
             (
                 at,
-                isinstance(todo, instructions.Execute),
-                todo.processor if isinstance(todo, instructions.Execute) else todo.source,
+                type(todo),
+                todo.source if isinstance(todo, instructions.PollSource) else todo.processor,
                 todo.incarnation,
             )
             for at, todo in enumerate(self.outstanding)
-            if isinstance(todo, instructions.Execute | instructions.PollSource)
+            if isinstance(
+                todo,
+                instructions.Execute | instructions.PollSource | instructions.SetTimer | instructions.ProbeRows,
+            )
         ]
         lives = {name: self.machine.processors[name].incarnation for _, _, name, _ in asked}
         present = {(kind, name) for _, kind, name, incarnation in asked if incarnation == lives[name]}
@@ -189,11 +191,13 @@ class SimulatedDriver:
         return [at for at, late in earlier if late], {at for at, late in earlier if not late}
 
     def _waits(self, todo: instructions.Instruction | events.Event | _Delete) -> bool:
-        """Return whether something else is to be done first, if there is anything."""
+        """Return whether another act is to come first, if there is one."""
         match todo:
             case events.LogDurable() if self._acts < self.settings.unheard:
                 return True
             case events.LogDurable() | events.Persisted():
+                return self._chance.random() < self.settings.slow
+            case instructions.SetTimer() | instructions.ProbeRows():
                 return self._chance.random() < self.settings.slow
             case instructions.Execute(processor):
                 starts = processor in self._failed and self._acts_since_failure < self.settings.restart
@@ -205,8 +209,6 @@ class SimulatedDriver:
         if not self._finishes:
             raise AssertionError(f"work is left and nothing to do; {self.machine.transitions}")
         self.finished = True
-
-    # -- doing it -----------------------------------------------------------------------------------------------------
 
     def _carry_out(self, todo: instructions.Instruction | events.Event | _Delete) -> None:
         match todo:
@@ -225,8 +227,16 @@ class SimulatedDriver:
                     self.twice = False
                     self.outstanding.append(event)
                 self.hear(event)
+            case instructions.SetTimer(processor, incarnation, deadline):
+                self._answer(todo, events.TimerFired(processor, incarnation, deadline))
+            case instructions.ProbeRows(processor, incarnation, message):
+                if self._chance.random() < TWICE:
+                    self.hear(events.ProbeFailed(processor, incarnation, message))
+                else:
+                    mark = {"period": None, "ends": self._chance.random() < 0.5}
+                    self._answer(todo, events.RowsProbed(processor, incarnation, message, mark))
             case instructions.Persist():
-                self._world.keep(todo.contents)
+                self._world.keep(todo.payloads)
                 self.outstanding.append(events.Persisted(todo.number))
             case instructions.Execute():
                 self._run(todo)
@@ -249,13 +259,19 @@ class SimulatedDriver:
                     self.outstanding = [t for t in self.outstanding if not _is_called_off(t, todo)]
             case instructions.Prepare():
                 pass
-            case instructions.AppendLog() | instructions.Finish():
+            case instructions.AppendLog() | instructions.Finish() | instructions.Restore():
                 raise AssertionError(f"{todo} is done elsewhere")
             case _:
                 self.hear(todo)
 
+    def _answer(self, question: instructions.SetTimer | instructions.ProbeRows, answer: events.Event) -> None:
+        """Answer a question of a batch, and sometimes once more later."""
+        if self._chance.random() < TWICE:
+            self.outstanding.append(question)
+        self.hear(answer)
+
     def _run(self, order: instructions.Execute) -> None:
-        """Execute times; what a processor chooses and does not record cannot be repeated: the machine is not told of it."""
+        """Execute steps, some or all; an unrecorded choice is kept from the machine, which could not repeat it."""
         earlier = order.incarnation < self.machine.processors[order.processor].incarnation
         if earlier:
             self._tell("an earlier incarnation answers")
@@ -264,12 +280,12 @@ class SimulatedDriver:
         hidden = not part.deterministic and not part.durability.recorded
         for take, ran in zip(order.takes, self._world.execute(order, void=void), strict=False):
             if not earlier:
-                taken = (message.content for message in take.inputs)
+                taken = (message.payload for message in take.inputs)
                 self._memory.hold(order.processor, (*taken, *ran.sent.values(), *([ran.state] if ran.state else [])))
             self.hear(replace(ran, outcome=None) if hidden else ran)
 
     def _write(self) -> None:
-        """Write the next group of what was submitted; that it is durable is told some time."""
+        """Write the next group of submissions; the answer that it is durable comes some time later."""
         group = self._commit.take()
         self._tell(f"the log writes {len(group)} submissions")
         self._commit.write(group)
@@ -283,8 +299,8 @@ class SimulatedDriver:
             self.outstanding.append(events.LogDurable(order.number))
 
     def _collect(self) -> None:
-        """Drop from memory what nothing can ask for, and let what is durable of it be deleted after the next manifest."""
-        live = set(map(digest_of, (content for content in self.machine.contents() if content is not None)))
+        """Drop garbage from memory, and let its durable copies be deleted after the next manifest."""
+        live = set(map(digest_of, (payload for payload in self.machine.payloads() if payload is not None)))
         self._memory.keep_only(live)
         delete = _Delete({digest: copy for digest, copy in self._world.kept.items() if digest not in live})
 
@@ -315,10 +331,10 @@ class SimulatedDriver:
         if self._chance.random() < 0.5:
             self._world.place(self.owner, order, self._disk.die)
         elif self._chance.random() < 0.5:
-            self.outstanding.append(order)  # it is still on its way
+            self.outstanding.append(order)  # the commit is still on its way
 
     def _fail_everything(self) -> None:
-        """Fail everything: what was just collected must not be needed by a recovery from what is left."""
+        """Fail everything: a recovery must not need what was just collected."""
         facts = tuple(Log.open(self._disk, DATAFLOW).history.standing.facts())
         machine = machine_of(facts, self._world.held, self.settings)
         memory = Memory(self.settings.recipe, self._world.nodes, self._world.kept)
@@ -336,7 +352,7 @@ def _is_called_off(todo: object, order: instructions.Cancel) -> bool:
 
 
 def machine_of(facts: Sequence[Fact], held: Mapping[str, AnyFrontier], settings: Settings) -> StateMachine:
-    """Makes a machine that knows what is durable, and what sinks hold."""
+    """Return a machine over durable facts, and what sinks hold."""
     return StateMachine(
         settings.recipe.program(),
         LiveRecords.of(facts),
@@ -345,16 +361,17 @@ def machine_of(facts: Sequence[Fact], held: Mapping[str, AnyFrontier], settings:
         collect_after=settings.collect_after,
         messages_ahead=settings.messages_ahead,
         together=settings.together,
+        clock_of=clock_of,
     )
 
 
 def check_nothing_lost(world: World, machine: StateMachine) -> None:
-    """A processor that recovers keeps at least what was stable, and a source what was acknowledged.
+    """Check that every processor recovers to its stable frontier at least, and every source to its acknowledged one.
 
     Raises:
-        AssertionError: it does not.
+        AssertionError: A processor does not.
     """
-    collected = machine.durable.standing.collected.states
+    collected = machine.durable.records.collected.states
     for name, p in machine.processors.items():
         stable = frontier_of(p.vertex.domain, collected.get(name, ()))
         assert stable <= p.done, f"{name} was stable at {stable}, and recovers to {p.done}"

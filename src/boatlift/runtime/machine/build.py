@@ -1,19 +1,20 @@
-"""Makes the processors of a program, and fills in the choices that are known of them."""
+"""Builds the processors of a program, and fills in their recorded choices."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from boatlift.recovery import Kind, Monitor
-from boatlift.runtime.machine.durable import DurableFacts
-from boatlift.runtime.machine.fitting import refuse_unfit, refuse_unfit_sinks
+from boatlift.runtime.machine.durable_facts import DurableFacts
 from boatlift.runtime.machine.kinds.arrival import ArrivalOrdered
 from boatlift.runtime.machine.kinds.batch import BatchEpochs
-from boatlift.runtime.machine.kinds.ends import SinkEnd, SourceEnd
 from boatlift.runtime.machine.kinds.epochs import Head, Structured
 from boatlift.runtime.machine.kinds.processor import Processor
+from boatlift.runtime.machine.kinds.sink import SinkEnd
+from boatlift.runtime.machine.kinds.source import SourceEnd
 from boatlift.runtime.machine.program import Program
+from boatlift.runtime.machine.program_check import refuse_unfit, refuse_unfit_sinks
 from boatlift.storage.records.damage import contradictory
 from boatlift.storage.records.facts import Determinant, last_epoch
 from boatlift.storage.records.live import LiveRecords
@@ -22,51 +23,55 @@ from boatlift.times import AnyFrontier, ArrivalOrder, EpochBoundaries, Feedback,
 __all__ = ["build", "monitor_of"]
 
 
-def monitor_of(program: Program, standing: LiveRecords, held: Mapping[str, AnyFrontier]) -> Monitor:
-    """Gives a monitor that knows what is durable, for those who ask and drive nothing.
+def monitor_of(program: Program, records: LiveRecords, held: Mapping[str, AnyFrontier]) -> Monitor:
+    """Return a monitor that knows the durable facts, for a command that drives nothing.
 
     Args:
-        program: What is driven; the records of choices in it are filled in.
-        standing: The facts that are durable.
-        held: Sink to what the outside holds.
+        program: The program; the records of choices in it are filled in.
+        records: The durable facts.
+        held: Sink to the times that it holds.
 
     Raises:
         DataError: `[PROGRAM_CHANGED]`, `[CORRUPT]`.
     """
-    build(program, standing)
+    build(program, records)
     refuse_unfit_sinks(program, held)
     monitor = Monitor(program.graph, program.orders)
-    DurableFacts(program.graph, monitor, standing)
+    DurableFacts(program.graph, monitor, records)
     for sink, frontier in held.items():
         monitor.committed(sink, frontier)
     return monitor
 
 
-def build(program: Program, standing: LiveRecords) -> dict[str, Processor]:
-    """Gives all processors, senders before receivers as far as there is no cycle, with their neighbours.
+def build(
+    program: Program, records: LiveRecords, clock_of: Callable[[Any], int | None] = lambda _payload: None
+) -> dict[str, Processor]:
+    """Return all processors with their neighbours.
+
+    Senders come before receivers, except along the edges that close a cycle.
 
     Raises:
-        DataError: `[PROGRAM_CHANGED]` something durable is of a processor or an edge that the program has not; `[CORRUPT]` no execution gives
-            such choices.
+        DataError: `[PROGRAM_CHANGED]` a durable fact is of a processor or an edge that the program does not have;
+            `[CORRUPT]` no execution makes such choices.
     """
     graph = program.graph
-    refuse_unfit(program, standing)
+    refuse_unfit(program, records)
     for name, order in program.orders.items():
-        order.begin_after(frontier_of(order.domain, standing.collected.choices.get(name, ())))
-        _fill_order(name, order, standing.chosen.get(name, {}), standing.states.get(name, ()))
+        order.begin_after(frontier_of(order.domain, records.collected.choices.get(name, ())))
+        _fill_order(name, order, records.chosen.get(name, {}), records.states.get(name, ()))
     for name in (name for name, vertex in graph.vertices.items() if vertex.divides):
-        chosen, collected = standing.chosen.get(name, {}), last_epoch(standing.collected.choices.get(name, ()))
+        chosen, collected = records.chosen.get(name, {}), last_epoch(records.collected.choices.get(name, ()))
         known = _without_gap(name, chosen, collected)
         if name in program.cuts:
             _fill_cuts(name, program.cuts[name], [(number, chosen[number].taken) for number in known], collected)
-    processors = {name: _made(program, name) for name in graph.order}
+    processors = {name: _processor(program, name, clock_of) for name in graph.order}
     for edge in graph.edges.values():
         processors[edge.target].senders.append((edge, processors[edge.source]))
         processors[edge.source].receivers.append((edge, processors[edge.target]))
     return processors
 
 
-def _made(program: Program, name: str) -> Processor:
+def _processor(program: Program, name: str, clock_of: Callable[[Any], int | None]) -> Processor:
     graph, durability = program.graph, program.durability(name)
     vertex, inputs, outputs = graph.vertices[name], graph.inputs[name], graph.outputs[name]
     if vertex.kind is Kind.SOURCE:
@@ -76,7 +81,7 @@ def _made(program: Program, name: str) -> Processor:
     if name in program.orders:
         return ArrivalOrdered(vertex, durability, inputs, outputs, program.orders[name])
     if name in program.cuts:
-        return BatchEpochs(vertex, durability, inputs, outputs, program.cuts[name])
+        return BatchEpochs(vertex, durability, inputs, outputs, program.cuts[name], clock_of)
     head = any(isinstance(edge.projection, Feedback) for edge in inputs)
     return (Head if head else Structured)(vertex, durability, inputs, outputs)
 
@@ -84,7 +89,7 @@ def _made(program: Program, name: str) -> Processor:
 def _fill_order(
     name: str, order: ArrivalOrder, chosen: Mapping[Any, Determinant], points: Iterable[Iterable[Any]]
 ) -> None:
-    """Take what was taken, after what is collected: up to the last state at least.
+    """Fill in the recorded order, after its part that is collected; it must reach the last checkpoint.
 
     Raises:
         DataError: `[CORRUPT]`.
@@ -100,7 +105,7 @@ def _fill_order(
 
 
 def _fill_cuts(name: str, cuts: EpochBoundaries, ends: Iterable[tuple[int, Any]], collected: int) -> None:
-    """Take the ends that are known, each with its number: that of the last coarse epoch that is collected, and all after it.
+    """Fill in the recorded ends of epochs: that of the last epoch that is collected, and all after it.
 
     Raises:
         DataError: `[CORRUPT]`.
@@ -116,12 +121,12 @@ def _fill_cuts(name: str, cuts: EpochBoundaries, ends: Iterable[tuple[int, Any]]
 
 
 def _without_gap(name: str, chosen: Mapping[Any, Determinant], collected: int) -> list[int]:
-    """Return the epochs whose choices are known: the last that is collected, and all after it.
+    """Return the epochs whose choices are recorded: the last that is collected, and all after it.
 
     Raises:
         DataError: `[CORRUPT]`.
     """
     numbers, first = sorted(chosen), max(collected, 0)
     if numbers != list(range(first, first + len(numbers))) or (collected >= 0 and not numbers):
-        raise contradictory(name, f"it chose at {numbers[:3]}…, though what is up to {collected} is collected")
+        raise contradictory(name, f"it chose at {numbers[:3]}…, though everything up to {collected} is collected")
     return numbers

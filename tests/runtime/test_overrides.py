@@ -13,6 +13,7 @@ import boatlift as bl
 from boatlift.dataflow import Plan, plan
 from boatlift.errors import DataError, DivergedError
 from boatlift.runtime.engine import StepResult
+from boatlift.runtime.graph import program_of
 from boatlift.runtime.host.overrides import Overrides
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.storage.log import Log
@@ -103,7 +104,9 @@ def merged(policy: bl.Ephemeral | bl.Eager) -> Plan:
 
 
 def decided(record: Override, policy: bl.Ephemeral | bl.Eager) -> Overrides:
-    return Overrides(LogHistory.of([record]), accept=False, skip=(), recorded={}, plan=merged(policy))
+    planned = merged(policy)
+    graph = program_of(planned).graph
+    return Overrides(LogHistory.of([record]), accept=False, skip=(), recorded={}, plan=planned, graph=graph)
 
 
 def test_a_step_that_failed_of_a_unit_that_other_policies_make_refuses_no_program() -> None:

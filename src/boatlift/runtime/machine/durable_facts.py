@@ -1,4 +1,4 @@
-"""What is durable of processors, and what is on its way there."""
+"""The facts that are durable, and those on their way there."""
 
 from __future__ import annotations
 
@@ -32,8 +32,11 @@ __all__ = ["DurableFacts"]
 
 
 @dataclass(slots=True)
-class _Kept:
-    """Facts that wait until what they name is durable; of one processor, one after the other."""
+class _Waiting:
+    """Facts of a processor that wait until the payloads that they name are durable.
+
+    Those of one processor stay in order.
+    """
 
     number: int
     processor: str
@@ -42,69 +45,76 @@ class _Kept:
 
 
 class DurableFacts:
-    """The facts that survive any crash now, what was handed over to become so, and what is to be handed over next.
+    """The facts that survive any crash now, those that are being written, and those that are to be written next.
 
-    Facts become durable in the order in which they were given. So a recovery need not wait for its `Truncation`: whatever is written after it
-    and becomes durable, has it before itself. What was under way when it was given is void beyond it, here as there.
+    Facts become durable in the order in which they were added. So a recovery need not wait for its `Truncation`: every
+    fact that is written later has the truncation before it. The truncation voids the facts that were being written,
+    here as in the log.
 
-    Facts that name states or messages wait until those are durable, and hold up nobody else's.
+    Facts that name payloads wait until those are durable; they hold up no facts of other processors.
 
     Attributes:
-        standing: What is durable, and stands.
-        version: Grows whenever something has been done, or states or messages on their way may be others.
+        records: The durable facts that are live.
+        version: Grows whenever facts are added or become durable, or a recovery truncates facts.
     """
 
-    def __init__(self, graph: RecoveryGraph, monitor: Monitor, standing: LiveRecords) -> None:
+    def __init__(self, graph: RecoveryGraph, monitor: Monitor, records: LiveRecords) -> None:
         self._graph, self._monitor = graph, monitor
-        self.standing = standing
+        self.records = records
         self._next: list[Fact] = []
-        self._keeping: list[_Kept] = []
-        self._to_keep: list[Persist] = []
-        self._keeps = 0
+        self._waiting: list[_Waiting] = []
+        self._to_persist: list[Persist] = []
+        self._persists = 0
         self._under_way: dict[int, tuple[Fact, ...]] = {}
         self._number = 0
         self.version = 0
-        for fact in standing.facts():
+        for fact in records.facts():
             self._report(fact)
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is on its way."""
-        return not self._next and not self._under_way and not self._keeping
+        """Return whether no fact is on its way."""
+        return not self._next and not self._under_way and not self._waiting
 
     def add(self, processor: str, facts: Iterable[Fact]) -> None:
-        """Lets facts of a processor become durable: with the next write; from the first on that names something, together, once that is."""
-        given = list(facts)
-        self.version += 1
-        at = next((at for at, fact in enumerate(given) if contents_of(fact)), len(given))
-        self._next += given[:at]
-        if at == len(given):
-            return
-        self._keeps += 1
-        self._keeping.append(_Kept(self._keeps, processor, tuple(given[at:])))
-        contents = tuple(content for fact in given[at:] for content in contents_of(fact))
-        self._to_keep.append(Persist(self._keeps, processor, contents))
+        """Add facts of a processor.
 
-    def keep(self) -> list[Persist]:
-        """Hands over what is to be made durable before facts name it."""
-        orders, self._to_keep = self._to_keep, []
+        Those from the first on that names a payload are written together, once all such payloads are durable.
+        """
+        added = list(facts)
+        self.version += 1
+        at = next((at for at, fact in enumerate(added) if contents_of(fact)), len(added))
+        self._next += added[:at]
+        if at == len(added):
+            return
+        self._persists += 1
+        self._waiting.append(_Waiting(self._persists, processor, tuple(added[at:])))
+        payloads = tuple(payload for fact in added[at:] for payload in contents_of(fact))
+        self._to_persist.append(Persist(self._persists, processor, payloads))
+
+    def persist(self) -> list[Persist]:
+        """Return the instructions that make payloads durable before facts name them."""
+        orders, self._to_persist = self._to_persist, []
         return orders
 
-    def kept(self, number: int) -> None:
-        """Learns that what was handed over under a number is durable: the facts can be written, of each processor in order."""
+    def persisted(self, number: int) -> None:
+        """Take note that the payloads of a `Persist` are durable.
+
+        Their facts can be written, those of each processor in order.
+        """
         waiting: set[str] = set()
         left = []
-        for each in self._keeping:
+        for each in self._waiting:
             each.done = each.done or each.number == number
             if each.done and each.processor not in waiting:
                 self._next += each.facts
             else:
                 waiting.add(each.processor)
                 left.append(each)
-        self._keeping = left
+        self._waiting = left
 
     def write(self) -> AppendLog | None:
-        """Hands over what is to become durable; None if nothing is."""
+        """Return the instruction that writes all facts that can be written; None if there are none."""
         if not self._next:
             return None
         self._number += 1
@@ -113,7 +123,11 @@ class DurableFacts:
         return AppendLog(self._number, facts)
 
     def secured(self, processors: Iterable[str]) -> dict[str, AnyFrontier]:
-        """Gives the times of processors that have everything made durable, without those of which something is on its way."""
+        """Return the times of processors of which no message or state is on its way.
+
+        Args:
+            processors: Processors whose messages and states all become durable.
+        """
         found = {name: all_times(self._graph.vertices[name].domain) for name in processors}
         sent: dict[str, list[Any]] = {name: [] for name in found}
         for fact in self._on_the_way():
@@ -122,57 +136,59 @@ class DurableFacts:
                 if sender in sent:
                     sent[sender].append(fact.time)
             elif isinstance(fact, Checkpoint) and fact.processor in found:
-                before = largest_within(self.standing.states.get(fact.processor, {}), fact.frontier)
+                before = largest_within(self.records.states.get(fact.processor, {}), fact.frontier)
                 found[fact.processor] &= frontier_of(self._graph.vertices[fact.processor].domain, before or ())
         return {name: limit & clear_of(limit.domain, sent[name]) for name, limit in found.items()}
 
-    def contents(self) -> Iterator[Any]:
-        """Gives what facts name: of those that stand, and of those that are on their way."""
-        for fact in chain(self.standing.facts(), self._on_the_way()):
+    def payloads(self) -> Iterator[Any]:
+        """Return the payloads that facts name: live ones, and those on their way."""
+        for fact in chain(self.records.facts(), self._on_the_way()):
             yield from contents_of(fact)
 
     def _on_the_way(self) -> Iterator[Fact]:
         yield from chain.from_iterable(self._under_way.values())
-        yield from chain.from_iterable(each.facts for each in self._keeping)
+        yield from chain.from_iterable(each.facts for each in self._waiting)
         yield from self._next
 
     def durable(self, number: int) -> list[Fact]:
-        """Learns that a write is durable, and so all before it. Learning it again changes nothing.
+        """Take note that an `AppendLog` is durable, and so are all before it. To repeat it changes nothing.
 
         Returns:
-            What became durable.
+            The facts that became durable.
         """
         if number > self._number:
             raise InternalError("INTERNAL", f"write {number} cannot be durable: {self._number} was the last")
         became = [fact for n in list(self._under_way) if n <= number for fact in self._under_way.pop(n)]
         for fact in became:
-            self.standing.apply(fact)
+            self.records.apply(fact)
             self._report(fact)
         self.version += any(isinstance(fact, LoggedMessage | Checkpoint | Determinant) for fact in became)
         return became
 
     def cut(self, plan: RecoveryPlan) -> None:
-        """Drops what belongs to an execution that is gone; the cut itself becomes durable with the next write."""
+        """Drop the facts of an execution that is gone; the truncation itself becomes durable with the next write."""
         fixed = {p: maximal_of(plan.fixed(p)) for p in plan.processors}
         cut = Truncation(fixed, {e.name: fixed[e.source] for e in self._graph.edges.values()})
-        self.standing.apply(cut)
+        self.records.apply(cut)
         self.version += 1
-        # In place, so that what is durable under a number is durable.
+        # In place: the number of a write stays.
         for number, facts in self._under_way.items():
             self._under_way[number] = _left_of(facts, cut)
         self._next = list(_left_of(self._next, cut))
-        self._keeping = [each for each in self._keeping if each.processor not in plan.failed]  # it may be lost
-        for each in self._keeping:
+        self._waiting = [
+            each for each in self._waiting if each.processor not in plan.failed
+        ]  # its payloads may be lost
+        for each in self._waiting:
             each.facts = _left_of(each.facts, cut)
         if plan.recorded or self._under_way:
             self._next.append(cut)
 
     def _report(self, fact: Fact) -> None:
-        """Tells the monitor."""
+        """Report a fact to the monitor."""
         monitor, vertices = self._monitor, self._graph.vertices
         match fact:
             case Determinant(processor, time, _, outcome):
-                # What an order leaves open is lost where it is not recorded: the order alone does not repeat the event.
+                # An order alone does not repeat an event whose processor also chose something that is not recorded.
                 vertex = vertices.get(processor)
                 ordered = vertex is not None and isinstance(vertex.domain, Sequence)
                 if vertex is None or not ordered or vertex.deterministic or outcome is not None:
@@ -188,7 +204,7 @@ class DurableFacts:
                     if vertex.divides and name in fact.choices:
                         monitor.durable_input_below(name, frontier_of(vertex.domain, fact.choices[name]))
             case _:
-                pass  # results are compared, not reasoned with; a cut is told by the plan it follows from
+                pass  # digests are compared only; a truncation follows from a plan that the monitor made
 
 
 def _left_of(facts: Iterable[Fact], cut: Truncation) -> tuple[Fact, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from boatlift.conditions import CONDITIONS, Retry
 from boatlift.errors import BoatliftError, DataError, UnavailableError, UserCodeError
 from boatlift.runtime.host.retries import Retries
 
@@ -48,3 +49,18 @@ def test_what_lasts_is_not_tried_again(error: BoatliftError) -> None:
 
 def test_what_spark_has_tried_often_enough_is_not_tried_again() -> None:
     assert failures(attempts(), [UserCodeError("USER_CODE", RAISED, lasting=True)]) == [None]
+
+
+def test_every_error_that_may_pass_says_whether_a_step_is_tried_again() -> None:
+    """The table decides; a new condition of these classes cannot forget it."""
+    undecided = [
+        name
+        for name, known in CONDITIONS.items()
+        if known.error in ("UnavailableError", "UserCodeError") and known.retry is Retry.NONE
+    ]
+    assert not undecided
+    assert {name for name, known in CONDITIONS.items() if known.retry is Retry.STOP} == {
+        "BAD_ROW",
+        "JVM_DIED",
+        "SINK_LOCKED",
+    }

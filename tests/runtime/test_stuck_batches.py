@@ -1,4 +1,4 @@
-"""A batch whose epoch does not end: somebody is told, more and more seldom."""
+"""A batch whose epoch does not end: somebody is warning, more and more seldom."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ import pytest
 import boatlift as bl
 from boatlift.dataflow import Dataflow, plan
 from boatlift.runtime.graph import program_of
-from boatlift.runtime.host import stuck_batches as unended
+from boatlift.runtime.host import stuck_batches
 from boatlift.runtime.host.stuck_batches import StuckBatches
 from boatlift.runtime.machine import instructions
+from support.any_connector import ANY
 from support.machine_driver import Driver
-
-ANY: Any = None  # neither connectors nor functions matter to it
 
 
 def driver_of(policy: bl.Batch, steps: int, **options: Any) -> tuple[StuckBatches, Driver]:
@@ -34,25 +33,25 @@ def go_on(driver: Driver, steps: int) -> None:
 
 @pytest.fixture(autouse=True)
 def _early(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unended, "TELL_AFTER", 3)
+    monkeypatch.setattr(stuck_batches, "WARN_AFTER", 3)
 
 
-def test_it_is_told_once_for_each_ten_times_as_much(caplog: pytest.LogCaptureFixture) -> None:
-    told, driver = driver_of(bl.Batch(seconds=1e9), 9)
+def test_it_is_warning_once_for_each_ten_times_as_much(caplog: pytest.LogCaptureFixture) -> None:
+    warning, driver = driver_of(bl.Batch(seconds=1e9), 9)
     for steps, lines in ((9, 0), (10, 1), (99, 1), (100, 2), (101, 2)):
         go_on(driver, steps)
-        told.look(driver.machine.processors)
+        warning.look(driver.machine.progress)
         assert len(caplog.records) == lines, f"after {steps} steps"
     assert "fit waits for the end of its epoch, which 100 steps have not brought" in caplog.text
     assert "Batch(epochs=None, seconds=1000000000.0) asks for more" in caplog.text
 
 
-def test_one_that_ends_or_is_being_executed_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
-    told, driver = driver_of(bl.Batch(epochs=2), 9)
-    told.look(driver.machine.processors)
-    told, driver = driver_of(bl.Batch(epochs=2), 99, slow={"fit"})
+def test_one_that_ends_or_is_being_executed_is_not_warning(caplog: pytest.LogCaptureFixture) -> None:
+    warning, driver = driver_of(bl.Batch(epochs=2), 9)
+    warning.look(driver.machine.progress)
+    warning, driver = driver_of(bl.Batch(epochs=2), 99, slow={"fit"})
     assert driver.machine.processors["fit"].running
-    told.look(driver.machine.processors)
-    told, driver = driver_of(bl.Batch(epochs=20), 19)
-    told.look(driver.machine.processors)
+    warning.look(driver.machine.progress)
+    warning, driver = driver_of(bl.Batch(epochs=20), 19)
+    warning.look(driver.machine.progress)
     assert not caplog.records

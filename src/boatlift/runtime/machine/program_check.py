@@ -1,4 +1,7 @@
-"""Refuses facts that are of another program: of processors and edges that this one has not, or at times that these do not have."""
+"""Refuses facts of another program.
+
+Of processors and edges that this program does not have, or at times that these cannot have.
+"""
 
 from __future__ import annotations
 
@@ -14,43 +17,43 @@ from boatlift.times import Loop, Sequence
 __all__ = ["refuse_unfit", "refuse_unfit_sinks"]
 
 
-def refuse_unfit(program: Program, standing: LiveRecords) -> None:
+def refuse_unfit(program: Program, records: LiveRecords) -> None:
     """Refuse facts that this program cannot have made.
 
     Raises:
         DataError: `[PROGRAM_CHANGED]`.
     """
-    vertices, edges, collected = program.graph.vertices, program.graph.edges, standing.collected
-    known = {*standing.chosen, *standing.ended, *standing.results, *standing.states, *standing.taken}
+    vertices, edges, collected = program.graph.vertices, program.graph.edges, records.collected
+    known = {*records.chosen, *records.ended, *records.results, *records.states, *records.taken}
     known |= {*collected.states, *collected.choices}
-    strange = (known - vertices.keys()) | ({*standing.sent, *collected.messages} - edges.keys())
+    strange = (known - vertices.keys()) | ({*records.sent, *collected.messages} - edges.keys())
     inputs = {name: {e.name: vertices[e.source].domain for e in program.graph.inputs[name]} for name in vertices}
     for name in vertices.keys() & known:
-        domain, kept = vertices[name].domain, [*standing.states.get(name, ()), *standing.taken.get(name, ())]
+        domain, kept = vertices[name].domain, [*records.states.get(name, ()), *records.taken.get(name, ())]
         if kept and vertices[name].kind is not Kind.STATEFUL:
             strange.add(f"{name} with state")
-        if standing.ended.get(name) and not isinstance(domain, Loop):
+        if records.ended.get(name) and not isinstance(domain, Loop):
             strange.add(f"{name} with rounds")
-        times = [*standing.taken.get(name, ()), *(t for f in standing.states.get(name, ()) for t in f)]
+        times = [*records.taken.get(name, ()), *(t for f in records.states.get(name, ()) for t in f)]
         times += [*collected.states.get(name, ()), *collected.choices.get(name, ())]
-        taken = standing.taken.get(name, {}).values()
+        taken = records.taken.get(name, {}).values()
         times += [time for fact in taken for time in fact.frontier]
         messages = [(edge, time) for fact in taken for edge, time, _ in fact.messages]
         if not all(edge in inputs[name] and _is_time(inputs[name][edge], time) for edge, time in messages):
             strange.add(f"{name} with such inputs")
-        events = [*standing.chosen.get(name, ()), *standing.results.get(name, ())]
+        events = [*records.chosen.get(name, ()), *records.results.get(name, ())]
         numbered = all(isinstance(n, int) if isinstance(domain, Sequence) else _is_time(domain, n) for n in events)
         if not numbered or not all(_is_time(domain, time) for time in times):
             strange.add(f"{name} with such times")
-    for edge in edges.keys() & {*standing.sent, *collected.messages}:
-        times = [*standing.sent.get(edge, ()), *collected.messages.get(edge, ())]
+    for edge in edges.keys() & {*records.sent, *collected.messages}:
+        times = [*records.sent.get(edge, ()), *collected.messages.get(edge, ())]
         if not all(_is_time(vertices[edges[edge].source].domain, time) for time in times):
             strange.add(f"{edge} with such times")
     _refuse(strange)
 
 
 def refuse_unfit_sinks(program: Program, sinks: Iterable[str]) -> None:
-    """Refuse sinks that this program has not.
+    """Refuse sinks that this program does not have.
 
     Raises:
         DataError: `[PROGRAM_CHANGED]`.
@@ -63,12 +66,12 @@ def _refuse(strange: Iterable[str]) -> None:
     if strange:
         raise DataError(
             "PROGRAM_CHANGED",
-            f"what is durable is of another program: this one has no {', '.join(sorted(strange))}: run that one",
+            f"the store is of another program: this one has no {', '.join(sorted(strange))}: run that one",
         )
 
 
 def _is_time(domain: Any, time: Any) -> bool:
-    """Whether a time could be one of a domain."""
+    """Return whether a time could be one of a domain."""
     if isinstance(domain, Sequence):
         return isinstance(time, tuple) and len(time) == 2 and time[0] in domain.edges
     if isinstance(domain, Loop):

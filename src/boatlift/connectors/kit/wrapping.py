@@ -1,0 +1,147 @@
+"""Connectors around connectors: each call is handed on, and so are the capabilities.
+
+A subclass overrides the calls that it changes. To the engine a wrapper is the connector that it wraps, because no code
+asks for a connector's class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from boatlift.dataflow.contracts import (
+    Committed,
+    Delivery,
+    Json,
+    Outcome,
+    Sink,
+    SinkCapabilities,
+    SinkContext,
+    Source,
+    SourceCapabilities,
+    Staged,
+    Stager,
+)
+from boatlift.errors import Finding
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = ["SinkWrapper", "SourceWrapper"]
+
+
+class SinkWrapper:
+    """A sink that does what another one does; see `Sink`.
+
+    Args:
+        sink: The other one.
+    """
+
+    def __init__(self, sink: Sink) -> None:
+        self.sink = sink
+
+    @property
+    def delivery(self) -> Delivery:
+        """The wrapped sink's."""
+        return self.sink.delivery
+
+    @property
+    def key(self) -> Sequence[str] | None:
+        """The wrapped sink's."""
+        return self.sink.key
+
+    @property
+    def capabilities(self) -> SinkCapabilities:
+        """The wrapped sink's."""
+        return self.sink.capabilities
+
+    def describe(self) -> Json:
+        """Return what the wrapped sink returns."""
+        return self.sink.describe()
+
+    def open(self, context: SinkContext) -> Committed | None:
+        """Open the wrapped sink."""
+        return self.sink.open(context)
+
+    def stager(self) -> Stager:
+        """Return the wrapped sink's stager."""
+        return self.sink.stager()
+
+    def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
+        """Commit to the wrapped sink."""
+        return self.sink.commit(step, rows, digest, staged)
+
+    def verify(self) -> Iterator[Finding]:
+        """Verify the wrapped sink."""
+        return self.sink.verify()
+
+    def close(self) -> None:
+        """Close the wrapped sink."""
+        self.sink.close()
+
+
+class SourceWrapper:
+    """A source that does what another one does; see `Source`.
+
+    Args:
+        source: The other one.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+    @property
+    def delivery(self) -> Delivery:
+        """The wrapped source's."""
+        return self.source.delivery
+
+    @property
+    def positioned(self) -> bool:
+        """The wrapped source's."""
+        return self.source.positioned
+
+    @property
+    def capabilities(self) -> SourceCapabilities:
+        """The wrapped source's."""
+        return self.source.capabilities
+
+    def describe(self) -> Json:
+        """Return what the wrapped source returns."""
+        return self.source.describe()
+
+    def schema(self, spark: SparkSession) -> StructType:
+        """Return the wrapped source's schema."""
+        return self.source.schema(spark)
+
+    def start(self) -> Json:
+        """Return the wrapped source's first cursor."""
+        return self.source.start()
+
+    def next(self, cursor: Json) -> Json | None:
+        """Return the wrapped source's next position."""
+        return self.source.next(cursor)
+
+    def advance(self, cursor: Json, position: Json) -> Json:
+        """Advance as the wrapped source does."""
+        return self.source.advance(cursor, position)
+
+    def verify(self, position: Json) -> None:
+        """Verify at the wrapped source."""
+        self.source.verify(position)
+
+    def load(self, spark: SparkSession, position: Json) -> DataFrame:
+        """Load from the wrapped source."""
+        return self.source.load(spark, position)
+
+    def size_bytes(self, position: Json) -> int:
+        """Return the wrapped source's estimate."""
+        return self.source.size_bytes(position)
+
+    def diagnose(self, position: Json, text: str) -> Exception | None:
+        """Diagnose as the wrapped source does."""
+        return self.source.diagnose(position, text)
+
+    def acknowledge(self, position: Json) -> None:
+        """Acknowledge to the wrapped source."""
+        self.source.acknowledge(position)

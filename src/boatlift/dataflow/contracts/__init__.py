@@ -1,0 +1,48 @@
+"""What a source and a sink promise: the contracts that every connector keeps.
+
+Read `source` and `sink` first, then `capabilities`: abilities that only some connectors have. `pushed` is about sources
+whose rows a client hands over. `docs/connectors.md` is the guide for authors, and `tests/connectors/` holds each
+connector to the laws that stand here.
+"""
+
+from boatlift.dataflow.contracts.capabilities import (
+    CoalescesBacklog,
+    CrashPoints,
+    DigestsOnRead,
+    NamesInput,
+    ParameterizedRead,
+    Reading,
+    ReadsManySteps,
+    Rescannable,
+    SinkCapabilities,
+    SourceCapabilities,
+)
+from boatlift.dataflow.contracts.pushed import Pushable, Receipt, StoreBacked
+from boatlift.dataflow.contracts.sink import Committed, Outcome, Sink, SinkContext, Staged, Stager
+from boatlift.dataflow.contracts.source import Source
+from boatlift.dataflow.contracts.values import Delivery, Json
+
+__all__ = [
+    "CoalescesBacklog",
+    "Committed",
+    "CrashPoints",
+    "Delivery",
+    "DigestsOnRead",
+    "Json",
+    "NamesInput",
+    "Outcome",
+    "ParameterizedRead",
+    "Pushable",
+    "Reading",
+    "ReadsManySteps",
+    "Receipt",
+    "Rescannable",
+    "Sink",
+    "SinkCapabilities",
+    "SinkContext",
+    "Source",
+    "SourceCapabilities",
+    "Staged",
+    "Stager",
+    "StoreBacked",
+]

@@ -1,0 +1,171 @@
+"""Abilities that only some connectors have, as values.
+
+A connector says in `capabilities` which of them it has. Each field holds the object with the methods, mostly the
+connector itself, or None. A wrapper that passes `capabilities` on is therefore planned and run exactly as the connector
+that it wraps. No code asks for an ability with `isinstance`: a wrapper would hide it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from boatlift.dataflow.contracts.pushed import Pushable, StoreBacked
+from boatlift.dataflow.contracts.values import Json
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = [
+    "CoalescesBacklog",
+    "CrashPoints",
+    "DigestsOnRead",
+    "NamesInput",
+    "ParameterizedRead",
+    "Reading",
+    "ReadsManySteps",
+    "Rescannable",
+    "SinkCapabilities",
+    "SourceCapabilities",
+]
+
+
+class ReadsManySteps(Protocol):
+    """Reads several positions in one scan: small steps that wait are then run as one Spark job.
+
+    Law: the rows of `load_together(spark, [p0, …, pn])` with `_ordinal` i are those of `load(spark, pi)`.
+    """
+
+    def load_together(self, spark: SparkSession, positions: Sequence[Json]) -> DataFrame:
+        """Read exactly the rows that positions name, lazily; `_ordinal` (int) is the index of a row's position."""
+
+
+class NamesInput(Protocol):
+    """Names an input in words for people, so that an error can say which input a step takes."""
+
+    def names(self, position: Json) -> str:
+        """Return what a position names, in few words."""
+
+
+class CoalescesBacklog(Protocol):
+    """Takes in its next position all input that has come meanwhile.
+
+    The engine polls such a source only when its next step can begin. Polled ahead, it would make many small steps, and
+    each step would wait for all before it. After a full position the engine polls again at once, because more input is
+    likely to be there.
+    """
+
+    def is_full(self, position: Json) -> bool:
+        """Return whether a position took as much as a step may take."""
+
+
+class Rescannable(Protocol):
+    """Reads again all input that the source ever gave: for `recompute` over everything.
+
+    Law: the rows of `load_everything(spark, c)`, whatever their order, are those of `load` of all positions of which c is
+    the cursor, or `verify_everything(c)` raises.
+    """
+
+    def load_everything(self, spark: SparkSession, cursor: Json) -> DataFrame:
+        """Read exactly the rows of all positions up to a cursor, lazily."""
+
+    def verify_everything(self, cursor: Json) -> None:
+        """Prove that all input up to a cursor is still there, unchanged.
+
+        Raises:
+            DataError: `[INPUT_CHANGED]`, `[INPUT_MISSING]`.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What tasks read of a position.
+
+    Attributes:
+        rows: How many rows.
+        digest: The digest of the rows.
+    """
+
+    rows: int
+    digest: str
+
+
+class DigestsOnRead(Protocol):
+    """Counts and digests rows in the tasks that read them: `verify` alone cannot see that a row has changed.
+
+    Laws:
+        * The rows are those of `load_together`; without ordinals, those of `load` of one position.
+        * `reading(folder)` after a read is the same for the same rows, however Spark divides them or repeats a task, and
+          another for other rows.
+    """
+
+    def load_digested(
+        self, spark: SparkSession, positions: Sequence[Json], folders: Sequence[str], *, ordinals: bool
+    ) -> DataFrame:
+        """Read exactly the rows that positions name, lazily; each task notes in a folder what it has read of a position.
+
+        Args:
+            spark: The session.
+            positions: The input to read.
+            folders: One folder for each position; an empty name: nothing is noted.
+            ordinals: Whether to add `_ordinal`, the index of a row's position.
+        """
+
+    def reading(self, folder: str) -> Reading | None:
+        """Return what tasks have noted in a folder; None if no task has read anything."""
+
+
+class ParameterizedRead(Protocol):
+    """Reads many small steps by one Spark plan: the plan's one task learns from its job's parameters which rows to read.
+
+    Planning a step takes Spark as long as running a small one, and is then done only once.
+
+    Law: with `parameters_for(p, f)` as its job's parameter, `load_parameterized` returns the rows of `load(spark, p)`,
+    and notes in folder f what `load_digested` notes.
+    """
+
+    def load_parameterized(self, spark: SparkSession) -> DataFrame:
+        """Read the rows that the job's parameters name (`connectors.kit.job_parameters`), lazily, in one partition."""
+
+    def parameters_for(self, position: Json, folder: str) -> bytes | None:
+        """Return the parameters of a job: which rows to read, and where to note what was read.
+
+        Returns:
+            None if the position is better read by several tasks.
+        """
+
+
+class CrashPoints(Protocol):
+    """Has several outside acts in one `commit`, and announces the moments between them: tests kill a process there."""
+
+    def announce(self, moment: Callable[[str], None]) -> None:
+        """Call a function at each moment from now on, with a word for the moment."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceCapabilities:
+    """What a source can do beyond `Source`; None: it cannot."""
+
+    reads_many_steps: ReadsManySteps | None = None
+    coalesces_backlog: CoalescesBacklog | None = None
+    rescannable: Rescannable | None = None
+    digests_on_read: DigestsOnRead | None = None
+    parameterized_read: ParameterizedRead | None = None
+    names_input: NamesInput | None = None
+    store_backed: StoreBacked | None = None
+    pushable: Pushable | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SinkCapabilities:
+    """What a sink does beyond `Sink`, or otherwise.
+
+    Attributes:
+        parts: In how many parts a step becomes visible, each atomically. After a crash a sink of several parts may show
+            some of a step, so the same rows must come again.
+        crash_points: Announces the moments inside `commit`; None: `commit` is one outside act.
+    """
+
+    parts: int = 1
+    crash_points: CrashPoints | None = None

@@ -1,0 +1,123 @@
+"""Sources: polls, and what is recorded of them."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from boatlift.errors import BoatliftError, FencedError
+from boatlift.runtime.engine import Engine
+from boatlift.runtime.graph import source_record
+from boatlift.runtime.host.event_queue import Answer, EventQueue
+from boatlift.runtime.host.options import RunOptions
+from boatlift.runtime.host.progress import Progress
+from boatlift.runtime.host.source_cursors import SourceCursors
+from boatlift.runtime.host.stuck_batches import StuckBatches
+from boatlift.runtime.host.workers import Workers
+from boatlift.runtime.machine import events
+from boatlift.runtime.machine.instructions import Acknowledge, PollSource
+from boatlift.runtime.machine.progress import MachineProgress
+from boatlift.storage.records.facts import Determinant, Fact, GarbageCollection
+from boatlift.storage.records.records import Cursor
+
+__all__ = ["SourcePolls"]
+
+QUIET_SECONDS = 0.02
+"""A source that had nothing is left alone at least so long."""
+
+POLL_PAUSE = 20
+"""And at least so many times as long as the poll took: a folder of many files then takes a twentieth of a core."""
+
+LONGEST_QUIET_SECONDS = 1.0
+"""But never longer than this, however long the poll took."""
+
+
+class SourcePolls:
+    """Carries out `PollSource` and `Acknowledge`.
+
+    Args:
+        engine: Polls sources.
+        queue, workers, options: Of the host.
+        cursors: Where each source is.
+        progress: Where the machine is.
+        stuck: Warns of batches, whenever a source has given more.
+        clock: Milliseconds since 1970; a determinant of each step.
+
+    Attributes:
+        refusals: Errors of polls. The dataflow drains, and then ends with the first.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        queue: EventQueue,
+        workers: Workers,
+        options: RunOptions,
+        cursors: SourceCursors,
+        progress: MachineProgress,
+        stuck: StuckBatches,
+        clock: Callable[[], int],
+    ) -> None:
+        self._engine, self._queue, self._workers, self._options = engine, queue, workers, options
+        self._cursors, self._progress, self._stuck, self._clock = cursors, progress, stuck, clock
+        self.refusals: list[BoatliftError] = []
+
+    def poll(self, order: PollSource) -> None:
+        """Poll a source on a thread."""
+        self._workers.submit(self._poll, order, self._cursors.cursor(order.source, order.time))
+
+    def acknowledge(self, order: Acknowledge) -> None:
+        """Inform a source of positions that will not be read again."""
+        self._cursors.acknowledge(order.source, order.frontier)
+
+    def recorded(self, facts: Iterable[Fact]) -> Iterator[Cursor]:
+        """Take note of positions that are being recorded, and return the cursors after those that are garbage now.
+
+        The machine writes the determinant of an epoch exactly if it accepts the poll; so a poll that is void leaves no
+        trace here.
+        """
+        for fact in facts:
+            if isinstance(fact, Determinant) and fact.processor in self._engine.plan.sources:
+                assert isinstance(fact.time, int)  # sources count epochs
+                self._cursors.closed(fact.processor, fact.time, fact.outcome["position"])
+                self._stuck.look(self._progress)
+                self._options.on_progress(Progress("take", fact.processor, fact.time))
+            elif isinstance(fact, GarbageCollection):
+                yield from self._cursors.collected(fact)
+
+    def _poll(self, order: PollSource, cursor: Any) -> Answer:
+        began = time.monotonic()
+        try:
+            position = self._engine.poll(order.source, cursor)
+        except FencedError:
+            raise
+        except BoatliftError as error:
+            self.refusals.append(error)
+            # The source may have more another time: no epoch of a batch ends for this.
+            return lambda: (
+                events.StopRequested(drain=True),
+                events.SourceIdle(order.source, order.incarnation, order.time, ended=True),
+            )
+        if position is None:
+            seconds = time.monotonic() - began
+            return lambda: self._idle(order, seconds)
+        record = source_record(position, self._clock(), secrets.randbits(63))
+        gathers = self._engine.gathers(order.source, position)
+        return lambda: (events.EpochClosed(order.source, order.incarnation, order.time, record, gathers),)
+
+    def _idle(self, order: PollSource, seconds: float) -> Iterable[events.Event]:
+        if not self._options.available_now:
+            self._queue.after(_pause_after(seconds), lambda: (events.SourceWoken(order.source),))
+        self._options.on_progress(Progress("idle", order.source, -1, behind=self._progress.steps_to_go()))
+        yield events.SourceIdle(order.source, order.incarnation, order.time, ended=self._options.available_now)
+
+
+def _pause_after(seconds: float) -> float:
+    """Return the seconds until the next poll of a source that had nothing.
+
+    Args:
+        seconds: The duration of the poll.
+    """
+    return min(max(QUIET_SECONDS, POLL_PAUSE * seconds), LONGEST_QUIET_SECONDS)

@@ -1,0 +1,88 @@
+"""Garbage: what no recovery can need again is found, recorded as such, and then deleted and acknowledged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from boatlift.recovery import Monitor
+from boatlift.runtime.machine.durable_facts import DurableFacts
+from boatlift.runtime.machine.instructions import Acknowledge, CollectGarbage, Instruction
+from boatlift.runtime.machine.kinds.arrival import ArrivalOrdered
+from boatlift.runtime.machine.kinds.processor import Processor
+from boatlift.runtime.machine.kinds.source import SourceEnd
+from boatlift.runtime.machine.program import Program
+from boatlift.storage.records.facts import GarbageCollection, maximal_of
+from boatlift.times import frontier_of
+
+__all__ = ["GarbageCollector"]
+
+
+class GarbageCollector:
+    """Asks the monitor for garbage after every so many durable facts.
+
+    Nothing is deleted or acknowledged before the fact that names it as garbage is durable: a later owner must not miss
+    it.
+
+    Args:
+        program, processors, monitor, durable: Of the machine.
+        collect_after: The number of facts that become durable between two collections.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        processors: Mapping[str, Processor],
+        monitor: Monitor,
+        durable: DurableFacts,
+        collect_after: int,
+    ) -> None:
+        self._program, self._processors, self._monitor, self._durable = program, processors, monitor, durable
+        self._collect_after = collect_after
+        self._facts = 0
+        self._garbage = durable.records.collected
+
+    def count(self) -> None:
+        """Count a fact that has become durable."""
+        self._facts += 1
+
+    def collect(self, *, at_once: bool = False) -> None:
+        """Record what is garbage, if enough facts have become durable since the last time, or at once."""
+        if self._facts >= self._collect_after or at_once:
+            self._facts = 0
+            garbage = self._found()
+            if garbage != self._garbage:
+                self._garbage = garbage
+                self._durable.add("", [garbage])
+
+    def collected(self, garbage: GarbageCollection) -> Iterator[Instruction]:
+        """Return what is to be done once it is durable that something is garbage."""
+        yield CollectGarbage()
+        self._program.forget(garbage)
+        yield from self._acknowledged(garbage)
+
+    def acknowledge_again(self) -> Iterator[Instruction]:
+        """Return the acknowledgements of all garbage: a source may have missed those of an earlier owner."""
+        yield from self._acknowledged(self._garbage)
+
+    def _acknowledged(self, garbage: GarbageCollection) -> Iterator[Acknowledge]:
+        for source in self._processors.values():
+            if isinstance(source, SourceEnd):
+                frontier = frontier_of(source.vertex.domain, garbage.choices.get(source.name, ()))
+                if not frontier <= source.acknowledged:
+                    source.acknowledged = frontier
+                    yield Acknowledge(source.name, frontier)
+
+    def _found(self) -> GarbageCollection:
+        """Return all garbage, and drop it from memory."""
+        states, choices, messages = {}, {}, {}
+        for name, p in self._processors.items():
+            for edge in p.outputs:
+                needless = self._monitor.needless(edge.name)
+                messages[edge.name] = maximal_of(needless)
+                p.sent[edge.name] = {t: m for t, m in p.sent[edge.name].items() if not needless.contains(t)}
+            states[name] = maximal_of(self._monitor.collectable(name))
+            settled = self._monitor.settled(name)
+            if isinstance(p, ArrivalOrdered):
+                settled = p.order.prefix(p.order.within(settled))
+            choices[name] = maximal_of(settled)
+        return GarbageCollection(states, choices, messages)

@@ -1,0 +1,117 @@
+"""Liveness: what is done when nothing is under way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from boatlift.errors import InternalError
+from boatlift.runtime.machine.backpressure import Backpressure
+from boatlift.runtime.machine.durable_facts import DurableFacts
+from boatlift.runtime.machine.garbage import GarbageCollector
+from boatlift.runtime.machine.kinds.processor import Processor
+from boatlift.runtime.machine.kinds.sink import SinkEnd
+from boatlift.runtime.machine.kinds.source import SourceEnd
+from boatlift.runtime.machine.step_facts import everything_of, state_of
+from boatlift.runtime.machine.transition_log import TransitionLog
+
+__all__ = ["Liveness"]
+
+
+class Liveness:
+    """Keeps a dataflow going that waits for no answer.
+
+    Sinks are unblocked, batches end, sources go on, or the run is over.
+
+    Args:
+        processors, durable, backpressure, garbage: Of the machine.
+        awaited: Return whether a client waits until its rows are stable.
+        transitions: Shown if nothing can be done.
+    """
+
+    def __init__(
+        self,
+        processors: Mapping[str, Processor],
+        durable: DurableFacts,
+        backpressure: Backpressure,
+        garbage: GarbageCollector,
+        awaited: Callable[[], bool],
+        transitions: TransitionLog,
+    ) -> None:
+        self._processors, self._durable, self._backpressure, self._garbage = processors, durable, backpressure, garbage
+        self._awaited, self._transitions = awaited, transitions
+        self._sources: Sequence[SourceEnd] = [p for p in processors.values() if isinstance(p, SourceEnd)]
+        self._sinks: Sequence[SinkEnd] = [p for p in processors.values() if isinstance(p, SinkEnd)]
+
+    @property
+    def quiet(self) -> bool:
+        """Return whether nothing is under way that an answer would end."""
+        return self._durable.idle and not any(p.busy for p in self._processors.values())
+
+    def settle(self, advance: Callable[[], None], *, stopping: bool) -> bool:
+        """Act while nothing moves by itself, in this order, until something is under way again.
+
+        Facts that hold sinks back are made durable. Then batches take the input there is, if no more can come, and
+        sources go on beyond the bound of backpressure, if a processor needs their input. Then the dataflow rests, or
+        the run is over.
+
+        Args:
+            advance: Advance all processors, with haste.
+            stopping: A stop was requested.
+
+        Returns:
+            Whether the run is over.
+
+        Raises:
+            InternalError: nothing can be done, though work is left.
+        """
+        if any(sink.waits for sink in self._sinks):
+            for p in self._processors.values():
+                self._durable.add(p.name, everything_of(p, self._durable))
+        if self._durable.idle:
+            advance()
+        return self.quiet and self._rest(stopping=stopping)
+
+    def may_go_on(self, source: SourceEnd, *, hasten: bool) -> bool:
+        """Return whether a source may be polled: little waits behind it.
+
+        Or nothing else moves, and a processor needs its input.
+        """
+        return not self._backpressure.crowded(source.name) or (hasten and source.name in self._backpressure.wanted())
+
+    def gives_no_more(self, p: Processor) -> bool:
+        """Return whether no further input will reach a processor, as sources stand."""
+        above = self._backpressure.above(p.name)
+        return self._exhausted() or all(source.ended for source in self._sources if source.name in above)
+
+    def _exhausted(self) -> bool:
+        """Return whether no source will give more.
+
+        It has ended, or it is crowded with input that waits for one that has ended.
+        """
+        others = [source.name for source in self._sources if not source.ended]
+        wanted = self._backpressure.wanted() if others else set()
+        return len(others) < len(self._sources) and all(
+            self._backpressure.crowded(name) and name not in wanted for name in others
+        )
+
+    def _rest(self, *, stopping: bool) -> bool:
+        """Wait for sources; or make states durable and collect garbage, if the run is over, or a client waits for that.
+
+        Returns:
+            Whether the run is over, and nothing is left to do.
+        """
+        stuck = [sink.name for sink in self._sinks if sink.waits]
+        if stuck or not (stopping or any(source.idle for source in self._sources)):
+            raise InternalError(
+                "INTERNAL", f"nothing can be done, though {stuck or 'sources'} wait; {self._transitions}"
+            )
+        over = stopping or (self._exhausted() and not any(p.expects for p in self._processors.values()))
+        if not (over or self._awaited()):
+            return False
+        for p in self._processors.values():
+            self._durable.add(p.name, state_of(p, self._durable))
+            if over:
+                p.states.clear()  # no processor goes back any more
+        if self._durable.idle:
+            self._garbage.collect(at_once=True)
+        return over and self._durable.idle

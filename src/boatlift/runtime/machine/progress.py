@@ -1,0 +1,77 @@
+"""Where a dataflow is, for people: read-only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from boatlift.runtime.machine.durable_facts import DurableFacts
+from boatlift.runtime.machine.kinds.processor import Processor
+from boatlift.runtime.machine.kinds.source import SourceEnd
+from boatlift.storage.records.facts import last_epoch, last_number, maximal_of
+
+__all__ = ["MachineProgress"]
+
+
+class MachineProgress:
+    """A read-only view of a machine, to be shown to people, or compared with a log before the first step.
+
+    No decision follows from it.
+
+    Args:
+        processors, durable: Of the machine.
+    """
+
+    def __init__(self, processors: Mapping[str, Processor], durable: DurableFacts) -> None:
+        self._processors, self._durable = processors, durable
+
+    def done(self, processor: str) -> int:
+        """Return the last step that a processor has executed, or that a sink holds ready; -1 for none."""
+        return last_number(maximal_of(self._processors[processor].done))
+
+    def has_state(self, processor: str) -> bool:
+        """Return whether a processor has a state."""
+        return self._processors[processor].state is not None
+
+    def behind(self, processor: str) -> int:
+        """Return how many messages wait at the fullest input of a processor."""
+        return max(map(len, self._processors[processor].waiting.values()), default=0)
+
+    def open_epoch(self, batch: str) -> int:
+        """Return how many messages wait for the end of a batch's epoch.
+
+        0 while the batch executes one: that epoch has ended.
+        """
+        p = self._processors[batch]
+        return 0 if p.running else sum(map(len, p.waiting.values()))
+
+    def steps_to_go(self) -> int:
+        """Return the steps of the processor that has most of them to execute without further input."""
+        return max(map(_steps_to_go, self._processors.values()), default=0)
+
+    def repeating(self) -> list[str]:
+        """Return the processors that have recorded results of steps that they will execute again."""
+        results = self._durable.records.results
+        return [
+            name
+            for name, p in self._processors.items()
+            if not isinstance(p, SourceEnd)  # the results of a source say what was read of it
+            if p.rebuild or last_epoch(results.get(name, ())) > last_number(maximal_of(p.done))
+        ]
+
+    def has_recorded_input(self) -> bool:
+        """Return whether recorded input has still to be taken."""
+        chosen = self._durable.records.chosen
+        return any(
+            any(p.waiting.values())
+            or p.running
+            or (isinstance(p, SourceEnd) and last_epoch(chosen.get(name, ())) > last_number(maximal_of(p.done)))
+            for name, p in self._processors.items()
+        )
+
+
+def _steps_to_go(p: Processor) -> int:
+    # Messages in a batch's open epoch may wait for ever: they become a step only when the epoch ends.
+    if p.vertex.coarse:
+        return len(p.running)
+    # Of the messages that wait at a union, the times that are complete count: the others need input of another source.
+    return sum(1 for _ in p.upcoming({}, hasten=False))

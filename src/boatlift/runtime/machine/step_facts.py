@@ -1,0 +1,144 @@
+"""The facts that a processor's durability makes out of its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from boatlift.recovery import Kind
+from boatlift.runtime.machine.durable_facts import DurableFacts
+from boatlift.runtime.machine.kinds.arrival import ArrivalOrdered
+from boatlift.runtime.machine.kinds.processor import Processor, Step
+from boatlift.runtime.machine.kinds.sink import SinkEnd
+from boatlift.runtime.machine.kinds.source import SourceEnd
+from boatlift.storage.records.facts import (
+    Checkpoint,
+    Determinant,
+    Fact,
+    LoggedInput,
+    LoggedMessage,
+    StepDigest,
+    maximal_of,
+)
+from boatlift.storage.records.live import LiveRecords
+
+__all__ = ["everything_of", "facts_of", "facts_of_nothing", "messages_known", "state_of"]
+
+
+def facts_of(
+    p: Processor, step: Step, outcome: Any, sent: Mapping[str, Any], result: StepDigest | None, durable: DurableFacts
+) -> Iterator[Fact]:
+    """Return the facts of a step that a processor has just done, in the order in which they become durable.
+
+    Args:
+        p: The processor, after the step.
+        step: The step.
+        outcome: Its choice.
+        sent: Output edge to payload.
+        result: Its digest; None if results are not compared.
+        durable: The facts that are durable already.
+    """
+    records, durability, late = durable.records, p.durability, list[Fact]()
+    if p.vertex.chooses and step.key not in records.chosen.get(p.name, {}):
+        choice = Determinant(p.name, step.key, step.taken, outcome)
+        if durability.recorded or p.vertex.kind is Kind.SOURCE:
+            yield choice
+        elif p.vertex.coarse:
+            late.append(choice)
+        elif isinstance(p, ArrivalOrdered):
+            p.unrecorded.append(choice)
+    if result is not None and step.key not in records.results.get(p.name, {}):
+        if p.vertex.chooses and not durability.recorded:
+            late.append(result)
+        else:
+            yield result
+    if durability.keeps_messages:
+        for edge in p.outputs:
+            if step.time not in records.sent.get(edge.name, {}):
+                yield LoggedMessage(edge.name, step.time, sent.get(edge.name))
+    yield from late  # these count once the messages do, which another execution would not repeat
+    if durability.keeps_inputs and not p.stateless:
+        messages = tuple((m.edge, m.time, m.payload) for m in step.inputs)
+        yield LoggedInput(p.name, step.time, maximal_of(p.done), messages, outcome)
+    p.unsaved += 1
+    if durability.state_every is not None and p.unsaved >= durability.state_every and p.vertex.kind is Kind.STATEFUL:
+        yield from _state_of(p, durable)
+
+
+def facts_of_nothing(p: Processor, time: Any) -> Iterator[Fact]:
+    """Return the facts of a time that is over with nothing to do.
+
+    That nothing was chosen, and nothing sent, is recorded like a choice and a message: without these facts the replay
+    of later times would have a gap.
+    """
+    if p.vertex.chooses and p.durability.recorded and not p.vertex.divides:
+        yield Determinant(p.name, time, None, None)
+    if p.durability.keeps_messages:
+        yield from (LoggedMessage(edge.name, time, None) for edge in p.outputs)
+
+
+def everything_of(p: Processor, durable: DurableFacts) -> Iterator[Fact]:
+    """Return the facts that keep a processor from ever going back, whatever fails, as far as they are not durable."""
+    if isinstance(p, SourceEnd | SinkEnd):
+        return
+    yield from _messages_of(p, durable)
+    if not p.stateless:
+        yield from _state_of(p, durable, with_messages=False)
+
+
+def state_of(p: Processor, durable: DurableFacts) -> Iterator[Fact]:
+    """Return the facts of a processor's state, if its policy has checkpoints, and of messages not taken yet.
+
+    So no step is executed again after a clean stop, unless the policy logs no more than inputs.
+    """
+    if isinstance(p, SourceEnd | SinkEnd):
+        return
+    kept = p.durability.state_every is not None or p.durability.keeps_inputs
+    for edge, receiver in p.receivers if p.stateless or kept else ():
+        known = durable.records.sent.get(edge.name, {})
+        for time, payload in p.sent[edge.name].items():
+            if not (time in known or receiver.came_before(edge, time)):
+                yield LoggedMessage(edge.name, time, payload)  # or None, for no message
+    if not p.stateless and kept:
+        yield from _state_of(p, durable)
+
+
+def _state_of(p: Processor, durable: DurableFacts, *, with_messages: bool = True) -> Iterator[Fact]:
+    p.unsaved = 0
+    forgets = p.vertex.chooses and not p.durability.recorded
+    if (forgets or p.durability.with_state) and with_messages and not p.durability.keeps_messages:
+        # Another execution would send other messages: without these, no message could leave to a sink before the
+        # checkpoint is durable.
+        yield from _messages_of(p, durable)
+    if isinstance(p, ArrivalOrdered):  # the order determines its messages
+        yield from p.unrecorded
+    p.unrecorded.clear()
+    frontier = maximal_of(p.done)
+    if not frontier or frontier in durable.records.states.get(p.name, {}):
+        return
+    if p.durability.keeps_inputs:  # a time without a message counts, too
+        if frontier[-1] not in durable.records.taken.get(p.name, {}):
+            yield LoggedInput(p.name, frontier[-1], frontier, (), None)
+    else:
+        yield Checkpoint(p.name, frontier, p.state)
+
+
+def _messages_of(p: Processor, durable: DurableFacts) -> Iterator[Fact]:
+    for edge, messages in p.sent.items():
+        known = durable.records.sent.get(edge, {})
+        for time, payload in messages.items():
+            if time not in known:
+                yield LoggedMessage(edge, time, payload)
+
+
+def messages_known(p: Processor, step: Step, records: LiveRecords) -> dict[str, Any] | None:
+    """Return the messages of a step, if they are durable and the processor keeps no state.
+
+    None if the step must be executed.
+    """
+    if not p.stateless or not p.outputs:
+        return None
+    if any(step.time not in records.sent.get(edge.name, {}) for edge in p.outputs):
+        return None
+    known = {edge.name: records.sent[edge.name][step.time].message for edge in p.outputs}
+    return {edge: message for edge, message in known.items() if message is not None}

@@ -1,0 +1,79 @@
+"""Which steps a processor is ordered to execute, to prepare, or to repeat."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice, takewhile
+from typing import Any
+
+from boatlift.runtime.machine.durable_facts import DurableFacts
+from boatlift.runtime.machine.instructions import Execute, Message, Prepare, StepInput
+from boatlift.runtime.machine.kinds.arrival import ArrivalOrdered
+from boatlift.runtime.machine.kinds.processor import Processor, Step
+from boatlift.runtime.machine.step_facts import messages_known
+from boatlift.storage.records.facts import Determinant
+
+__all__ = ["StepOrders"]
+
+AT_ONCE = 16
+"""One `Execute` has at most so many steps: this bounds how long a stop waits, and what a failure costs."""
+
+
+class StepOrders:
+    """Forms `Execute` and `Prepare` out of steps.
+
+    Args:
+        durable: The recorded choices and messages.
+        together: A processor and the steps that it could execute next to the number of those, from the first on, that
+            are better executed as one run: 1 or more.
+    """
+
+    def __init__(self, durable: DurableFacts, together: Callable[[str, Sequence[StepInput]], int]) -> None:
+        self._durable, self._together = durable, together
+
+    def chosen(self, p: Processor) -> Mapping[Any, Determinant]:
+        """Return a processor's recorded choices."""
+        return self._durable.records.chosen.get(p.name, {})
+
+    def known(self, p: Processor, step: Step) -> dict[str, Any] | None:
+        """Return the messages of a step if they are durable and the step leaves nothing else.
+
+        None if it must be executed.
+        """
+        return messages_known(p, step, self._durable.records)
+
+    def execute(self, p: Processor, step: Step, upcoming: Iterator[Step]) -> Execute:
+        """Order a step, with some of those that come after it if that is better."""
+        prepared, p.prepared = p.prepared, ()
+        steps = prepared if prepared and prepared[0] == step else self._run_of(p, chain([step], upcoming))
+        p.running.extend(steps)
+        return Execute(p.name, p.incarnation, self._inputs(p, steps), p.state)
+
+    def prepare(self, p: Processor) -> Prepare | None:
+        """Announce the steps that come after those under way; None if none is known."""
+        upcoming = p.upcoming(self.chosen(p), hasten=False)
+        p.prepared = self._run_of(p, islice(upcoming, len(p.running), None))
+        return Prepare(p.name, p.incarnation, self._inputs(p, p.prepared)) if p.prepared else None
+
+    def rebuild(self, p: Processor) -> Execute:
+        """Order the next step that rebuilds a state from logged inputs."""
+        logged = p.rebuild[0]
+        time: Any = logged.time
+        event = p.order.event(time) if isinstance(p, ArrivalOrdered) else None
+        p.running.append(Step(logged.time, (), time if event is None else event))
+        inputs = tuple(Message(*message) for message in logged.messages)
+        step = StepInput(logged.time, inputs, logged.outcome, event)
+        return Execute(p.name, p.incarnation, (step,), p.state, again=True)
+
+    def _run_of(self, p: Processor, upcoming: Iterator[Step]) -> tuple[Step, ...]:
+        """Return the first of some steps, with those that are better executed with it."""
+        steps = tuple(islice(takewhile(lambda step: self.known(p, step) is None, upcoming), AT_ONCE))
+        return steps[: self._together(p.name, self._inputs(p, steps))] if len(steps) > 1 else steps
+
+    def _inputs(self, p: Processor, steps: Iterable[Step]) -> tuple[StepInput, ...]:
+        return tuple(self._input(p, step) for step in steps)
+
+    def _input(self, p: Processor, step: Step) -> StepInput:
+        chosen = self.chosen(p).get(step.key)
+        event = step.key if isinstance(p, ArrivalOrdered) else None
+        return StepInput(step.time, step.inputs, None if chosen is None else chosen.outcome, event)

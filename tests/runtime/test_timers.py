@@ -1,0 +1,52 @@
+"""Timers of a host: a deadline by a clock that tests set, alarms by the real one."""
+
+from __future__ import annotations
+
+from boatlift.runtime.host.event_queue import EventQueue
+from boatlift.runtime.host.timers import Timers, clock_of
+from boatlift.runtime.machine import events, instructions
+
+
+class Clock:
+    """Milliseconds that a test sets; a timer that looks too early moves them on."""
+
+    def __init__(self, *readings: int) -> None:
+        self._readings = list(readings)
+
+    def __call__(self) -> int:
+        return self._readings.pop(0) if len(self._readings) > 1 else self._readings[0]
+
+
+def timer(deadline: int, incarnation: int = 0) -> instructions.SetTimer:
+    return instructions.SetTimer("fit", incarnation, deadline)
+
+
+def test_a_timer_fires_once_the_clock_has_reached_its_deadline() -> None:
+    queue = EventQueue()
+    timers = Timers(queue, Clock(995, 998, 998, 1000))  # set; the first alarm looks, and waits again; the second
+    timers.set(timer(1000))
+    assert list(queue.next()()) == [], "two milliseconds early"
+    assert list(queue.next()()) == [events.TimerFired("fit", 0, 1000)]
+
+
+def test_a_later_timer_replaces_an_earlier_one() -> None:
+    queue = EventQueue()
+    timers = Timers(queue, lambda: 2000)
+    timers.set(timer(1000))
+    timers.set(timer(2000, incarnation=1))
+    fired = [event for _ in range(2) for event in queue.next()()]
+    assert fired == [events.TimerFired("fit", 1, 2000)]
+
+
+def test_each_batch_has_a_timer_of_its_own() -> None:
+    queue = EventQueue()
+    timers = Timers(queue, lambda: 2000)
+    timers.set(timer(1000))
+    timers.set(instructions.SetTimer("other", 0, 1000))
+    assert {event.processor for _ in range(2) for event in queue.next()()} == {"fit", "other"}  # type: ignore[union-attr]
+
+
+def test_a_payload_without_a_clock_has_none() -> None:
+    assert clock_of({"clock": 7, "runs": []}) == 7
+    assert clock_of({"runs": []}) is None
+    assert clock_of(None) is None

@@ -1,0 +1,141 @@
+"""The pages lead to each other, define their words, and name what there is."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+import boatlift as bl
+from boatlift.conditions import CONDITIONS
+from support.readme import ROOT, anchors_of, links_of
+
+README, ARCHITECTURE, DESIGN = ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "docs" / "design.md"
+PAGES = [README, ARCHITECTURE, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES += sorted((ROOT / "benchmarks").glob("*.md"))
+
+WORDS = {
+    "step",
+    "epoch",
+    "unit",
+    "processor",
+    "position",
+    "cursor",
+    "determinant",
+    "frontier",
+    "checkpoint",
+    "fixed",
+    "stable frontier",
+    "projection",
+    "widening",
+    "release rule",
+    "run",
+    "payload",
+    "fence",
+    "key group",
+    "rescale",
+    "policy",
+    "incarnation",
+}
+
+
+def short(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=short)
+def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    for path, anchor in links_of(page):
+        assert path.exists(), f"{short(page)} links {path}"
+        assert not anchor or anchor in anchors_of(path), f"{short(page)} links {short(path)}#{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=short)
+def test_every_source_file_that_a_page_names_is_there(page: Path) -> None:
+    named = set(re.findall(r"`((?:\w+/)+\w+\.(?:py|sh|xml))`", page.read_text(encoding="utf-8")))
+    tops = (ROOT, ROOT / "src" / "boatlift")
+    assert [path for path in sorted(named) if not any((top / path).exists() for top in tops)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=short)
+def test_every_public_name_that_a_page_writes_is_exported(page: Path) -> None:
+    written = set(re.findall(r"\bbl\.([A-Za-z]\w*)", page.read_text(encoding="utf-8")))
+    assert written <= set(bl.__all__)
+
+
+# Pages of formats name keys of metadata that look like modules.
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name != "formats"], ids=short)
+def test_every_module_that_a_page_names_is_there(page: Path) -> None:
+    for name in set(re.findall(r"`(boatlift(?:\.\w+)+)`", page.read_text(encoding="utf-8"))):
+        module, _, member = name.rpartition(".")
+        assert importlib.util.find_spec(name) or hasattr(importlib.import_module(module), member), name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=short)
+def test_every_condition_that_a_page_names_is_one(page: Path) -> None:
+    named = set(re.findall(r"`\[([A-Z]+(?:_[A-Z]+)*)\]", page.read_text(encoding="utf-8")))
+    assert sorted(named - set(CONDITIONS)) == []
+
+
+def test_what_is_exported_can_be_imported_and_nothing_else_is() -> None:
+    assert bl.__all__ == sorted(set(bl.__all__), key=lambda name: (name.lower() == name, name))
+    for name in bl.__all__:
+        assert getattr(bl, name) is not None
+    modules = {path.stem for path in Path(bl.__file__).parent.iterdir()}
+    others = {name for name in vars(bl) if not name.startswith("_")} - set(bl.__all__) - modules
+    assert others <= {"annotations", "importlib", "Any", "TYPE_CHECKING"}
+
+
+@pytest.mark.parametrize(
+    "room",
+    ["connectors", "connectors.kafka", "dataflow", "recovery", "runtime.machine", "storage", "testing", "times"],
+)
+def test_what_a_room_exports_can_be_imported(room: str) -> None:
+    module = importlib.import_module(f"boatlift.{room}")
+    assert [name for name in getattr(module, "__all__", ()) if not hasattr(module, name)] == []
+
+
+def test_the_glossary_defines_each_word_and_leads_on() -> None:
+    text = ARCHITECTURE.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \*\*(.+?)\*\* \| (.+?) \| (.+?) \|$", text, re.MULTILINE)
+    assert {word for word, _, _ in rows} == WORDS
+    assert [word for word, meaning, more in rows if len(meaning) < 30 or "](" not in more] == []
+
+
+def test_the_glossary_is_one_hop_from_readme_and_what_it_leads_to_is_two() -> None:
+    assert (ARCHITECTURE, "words") in links_of(README)
+    one = {README, *(path for path, _ in links_of(README))}
+    two = one | {path for page in one if page.suffix == ".md" for path, _ in links_of(page)}
+    assert {DESIGN, ROOT / "docs/formats/run.md", ROOT / "docs/decisions/0002-one-numbering-is-the-fence.md"} <= two
+
+
+def test_architecture_has_two_pages_at_most() -> None:
+    assert len(ARCHITECTURE.read_text(encoding="utf-8").split()) <= 1800
+
+
+def test_every_citation_of_the_design_names_one_of_its_sections() -> None:
+    sections = set(re.findall(r"^## (\d+)\. ", DESIGN.read_text(encoding="utf-8"), re.MULTILINE))
+    assert sections == {str(number) for number in range(1, 11)}
+    for path in [*(ROOT / "src").rglob("*.py"), *(ROOT / "tests").rglob("*.py"), *PAGES]:
+        for cited in re.findall(r"[Dd]esign(?:\.md)?,? sections? (\d+(?:(?:, | and )\d+)*)", path.read_text("utf-8")):
+            assert set(re.findall(r"\d+", cited)) <= sections, f"{path}: design, section {cited}"
+
+
+def test_sources_are_cited_by_their_names() -> None:
+    files = [*(ROOT / "tests").rglob("*.py"), *PAGES]
+    assert [short(path) for path in files if re.search(r"\bseed \d{3}\b", path.read_text("utf-8"), re.IGNORECASE)] == []
+
+
+def test_every_decision_is_in_the_index() -> None:
+    folder = ROOT / "docs" / "decisions"
+    linked = {path for path, _ in links_of(folder / "README.md")}
+    assert [path.name for path in sorted(folder.glob("0*.md")) if path not in linked] == []
+
+
+@pytest.mark.parametrize("page", [README, ARCHITECTURE, DESIGN], ids=short)
+def test_lines_have_120_columns_at_most_but_for_tables_and_code(page: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    assert [line for line in text.splitlines() if len(line) > 120 and not line.startswith("|")] == []
