@@ -11,12 +11,14 @@ import xxhash
 
 from boatlift.connectors.kafka.columns import GROUP, KEY, VALUE
 from boatlift.errors import InvalidError
-from boatlift.spark.keyed.key_groups import KEY_GROUPS
 
 __all__ = ["GROUPS", "groups_of", "part_of"]
 
-GROUPS = KEY_GROUPS
-"""A row's group is a number below this; writer w of n has the groups g with g % n == w."""
+GROUPS = 4096
+"""A message's group is a number below this; writer w of n has the groups g with g % n == w.
+
+These are groups of Kafka's message keys, by a hash of their bytes: not the key groups of keyed state.
+"""
 
 
 def groups_of(keys: pa.Array, values: pa.Array) -> pa.Array:

@@ -25,7 +25,17 @@ from boatlift.operators.aggregate.kernel.exact_decimal import (
 )
 from boatlift.operators.aggregate.kernel.exact_sum import settle
 from boatlift.spark.keyed.column import Column
-from support.keyed_state import Driver, Hash, Oracle, crowded_hash, record_batch, same_hash, scaled, spread_hash
+from support.keyed_state import (
+    Driver,
+    Hash,
+    Oracle,
+    crowded_hash,
+    record_batch,
+    same_hash,
+    scaled,
+    spread_hash,
+    take_step,
+)
 
 I64 = pa.int64()
 TYPES = [(2, 0), (2, 2), (10, 2), (18, 4), (19, 4), (28, 10), (38, 0), (38, 18), (38, 36), (38, 38)]
@@ -210,11 +220,8 @@ def test_the_run_of_a_step_depends_on_its_rows_alone(tmp_path: Path) -> None:
     rows = [{"k": i % 50, "v38_18": scaled((-1) ** i * 10 ** (i % 38), 18), "v10_2": scaled(i, 2)} for i in range(400)]
     made = set()
     for name, given_rows in (("1", rows), ("2", rows[::-1])):
-        run = (
-            AggregateKernel(layout, "p")
-            .run([record_batch(layout, given_rows, crowded_hash)], [], tmp_path / name, time=7)
-            .run
-        )
+        batch = record_batch(layout, given_rows, crowded_hash)
+        run = take_step(AggregateKernel(layout, "p"), [batch], [], tmp_path / name, time=7).run
         assert run is not None
         made.add(run.digest)
     assert len(made) == 1
