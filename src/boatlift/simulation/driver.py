@@ -170,7 +170,7 @@ class SimulatedDriver:
     def _answers_to_earlier_lives(self) -> tuple[list[int], set[int]]:
         """Return the places of instructions to earlier lives.
 
-        Where the present incarnation does the same by now, and where not yet.
+        The first are those that the present incarnation has by now, too; the others are those that it has not yet.
         """
         asked = [
             (

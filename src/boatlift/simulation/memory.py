@@ -24,7 +24,7 @@ Two of them can be a second apart, so that an epoch of one second ends by clocks
 class Memory:
     """States and messages by digest, each with the processors that hold it.
 
-    The one that made it, and those that took it.
+    A payload is held by the processor that made it, and by those that took it.
 
     Law: an instruction names only what is in memory when the instruction is given, what is durable, or what a source
     reads again.

@@ -207,7 +207,7 @@ class _Execution:
     def _swallowed(self, name: str) -> bool:
         """Return whether a processor's last steps may have led to no effect.
 
-        A processor behind it does not always send.
+        Some processor behind it does not always send.
         """
         behind = {wire.target for wire in self._recipe.outputs(name) if not wire.back}
         return any(self._recipe.parts[p].swallows or self._swallowed(p) for p in behind)

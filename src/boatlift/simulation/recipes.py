@@ -191,7 +191,7 @@ class Recipe:
 COUNTING = {Role.ORDERED, Role.BATCH}
 """Processors that count a batch's own epochs.
 
-For others a batch's times are the input epochs with which its epochs ended.
+For other processors a batch's times are the input epochs with which its epochs ended.
 """
 
 

@@ -1,6 +1,6 @@
 """A user's decisions about single steps, on the record.
 
-To let a released step stand though a replay differs, or to skip a step.
+A user may let a released step stand though a replay differs, or skip a step.
 """
 
 from __future__ import annotations

@@ -65,9 +65,7 @@ class Ownership:
     def look(self) -> None:
         """Raise if another process has taken over.
 
-        Do no more than remember it if this one has written since the last look.
-
-        A write would have been refused.
+        The log is not read if this process has written since the last look: a newer owner would have refused the write.
 
         Raises:
             FencedError: `[FENCED]`.
@@ -81,7 +79,7 @@ class Ownership:
     def newer_after_an_error(self) -> FencedError | None:
         """Return the error that names a newer owner.
 
-        None if there is none, or the log cannot be read: then the first error is told.
+        The result is None if there is none, or the log cannot be read; the first error is then reported.
         """
         with suppress(BoatliftError):
             return self._log.newer_owner()

@@ -34,7 +34,7 @@ class Retries:
     def failed(self, processor: str, time: int, error: BoatliftError, *, deterministic: bool) -> float | None:
         """Return the seconds for which a processor rests after a failure.
 
-        None if another try would not help, or enough were made.
+        The result is None if another try would not help, or enough were made.
 
         Args:
             processor, time: The step.

@@ -106,7 +106,7 @@ class StepRuns:
     def _failed(self, order: Execute, error: BoatliftError) -> Iterable[events.Event]:
         """Let a unit fail, with the senders of lost messages.
 
-        Or end the run with the cause, if no other try is made.
+        The run ends with the cause if no other try is made.
         """
         if not self._is_current(order):
             return

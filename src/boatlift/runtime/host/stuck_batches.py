@@ -13,7 +13,7 @@ __all__ = ["StuckBatches"]
 WARN_AFTER = 1000
 """The first warning comes with so many waiting steps, but not before ten times as many as the policy wants.
 
-The next with ten times as many.
+The next warning comes with ten times as many.
 """
 
 logger = logging.getLogger(__name__)

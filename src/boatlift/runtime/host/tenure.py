@@ -49,7 +49,7 @@ This bounds the runs that wait in scratch, and how long a stop takes.
 class Tenure:
     """A dataflow that this process has claimed, and whose engine has started.
 
-    To make one fences every earlier owner's log.
+    Its construction fences every earlier owner of the log.
 
     Args:
         engine: Executes steps.

@@ -34,7 +34,7 @@ __all__ = ["DurableFacts"]
 class _Waiting:
     """Facts of a processor that wait until the payloads that they name are durable.
 
-    Those of one processor stay in order.
+    Facts of one processor stay in order.
     """
 
     number: int
@@ -78,7 +78,7 @@ class DurableFacts:
     def add(self, processor: str, facts: Iterable[Fact]) -> None:
         """Add facts of a processor.
 
-        Those from the first on that names a payload are written together, once all such payloads are durable.
+        The facts from the first on that names a payload are written together, once all such payloads are durable.
         """
         added = list(facts)
         self.version += 1

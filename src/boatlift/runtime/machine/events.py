@@ -78,7 +78,7 @@ class SourceWoken:
 class TimerFired:
     """The clock has reached a deadline: an answer to `SetTimer`.
 
-    A late one is as good; an early one is a fault of the shell.
+    A late event is as good; an early one is a fault of the shell.
 
     Attributes:
         processor, incarnation, deadline: As in the `SetTimer`.
@@ -202,7 +202,7 @@ class CommitUnknown:
 class SinkPosition:
     """A sink holds exactly this, and no commit of an earlier incarnation can reach it any more.
 
-    An answer to `ReopenSink`.
+    The event answers `ReopenSink`.
 
     Attributes:
         sink, incarnation: As in the `ReopenSink`.
@@ -218,7 +218,7 @@ class SinkPosition:
 class ProcessorsFailed:
     """Processors have lost their memory: their states, and the messages that they sent or took.
 
-    What is durable remains.
+    Durable states and messages remain.
     """
 
     processors: AbstractSet[str]

@@ -74,7 +74,7 @@ class Liveness:
     def may_go_on(self, source: SourceEnd, *, hasten: bool) -> bool:
         """Return whether a source may be polled: little waits behind it.
 
-        Or nothing else moves, and a processor needs its input.
+        When nothing else moves, a source that a processor needs may be polled, too.
         """
         return not self._backpressure.crowded(source.name) or (hasten and source.name in self._backpressure.wanted())
 
@@ -86,7 +86,7 @@ class Liveness:
     def _exhausted(self) -> bool:
         """Return whether no source will give more.
 
-        It has ended, or it is crowded with input that waits for one that has ended.
+        Each source has ended, or is crowded with input that waits for a source that has ended.
         """
         others = [source.name for source in self._sources if not source.ended]
         wanted = self._backpressure.wanted() if others else set()

@@ -360,7 +360,7 @@ class StateMachine:
     def _pass_over(self, p: Processor, over: AnyFrontier) -> None:
         """Record times that are over with nothing to do.
 
-        That no message was sent is then known, as a message would be.
+        The absence of their messages is then known, as a message would be.
         """
         if over <= p.done:
             return

@@ -1,6 +1,6 @@
 """What a machine drives.
 
-The graph, the durability of each processor, and the records of choices that projections look up.
+A program is the graph, the durability of each processor, and the records of choices that projections look up.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Refuses facts of another program.
 
-Of processors and edges that this program does not have, or at times that these cannot have.
+Such facts are of processors and edges that this program does not have, or at times that these cannot have.
 """
 
 from __future__ import annotations

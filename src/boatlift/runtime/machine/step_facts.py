@@ -134,7 +134,7 @@ def _messages_of(p: Processor, durable: DurableFacts) -> Iterator[Fact]:
 def messages_known(p: Processor, step: Step, records: LiveRecords) -> dict[str, Any] | None:
     """Return the messages of a step, if they are durable and the processor keeps no state.
 
-    None if the step must be executed.
+    The result is None if the step must be executed.
     """
     if not p.stateless or not p.outputs:
         return None

@@ -38,7 +38,7 @@ class StepOrders:
     def known(self, p: Processor, step: Step) -> dict[str, Any] | None:
         """Return the messages of a step if they are durable and the step leaves nothing else.
 
-        None if it must be executed.
+        The result is None if the step must be executed.
         """
         return messages_known(p, step, self._durable.records)
 

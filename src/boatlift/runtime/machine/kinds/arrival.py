@@ -54,7 +54,7 @@ class ArrivalOrdered(Processor):
     def upcoming(self, chosen: Mapping[Any, Determinant], *, hasten: bool) -> Iterator[Step]:  # noqa: ARG002
         """Return the messages in the recorded order, then those that wait in arrival order.
 
-        Those of one edge stay in order.
+        Messages of one edge stay in order.
         """
         following = dict.fromkeys((edge.name for edge in self.inputs), 0)
         following.update((edge, n + 1) for edge, n in self.done.maximal)

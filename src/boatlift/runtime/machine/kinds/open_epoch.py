@@ -56,7 +56,7 @@ class OpenEpoch:
     def satisfies(self, policy: Batch, *, lasted: bool) -> bool:
         """Return whether the epoch may end.
 
-        It has as many steps, over as long a time, as the policy wants, and the rows allow it.
+        The epoch then has as many steps, over as long a time, as the policy wants, and the rows allow its end.
 
         Args:
             policy: The batch's policy.
