@@ -1,7 +1,7 @@
 """Sources whose rows a client hands over, and which no other system keeps.
 
-The rows themselves are the determinants. They are in an input log of the store before the client gets an answer, are read
-again from there, and are freed when no failure can make a processor read them again (Feldera, dist-design: "input
+The rows themselves are the determinants. They are in an input log of the store before the client gets an answer, are
+read again from there, and are freed when no failure can make a processor read them again (Feldera, dist-design: "input
 logging").
 """
 
@@ -57,8 +57,8 @@ class Pushable(Protocol):
         """Return what was recorded with a key.
 
         Returns:
-            None if no push had the key, or one so long ago that the key is forgotten. A source without an input log knows
-            only keys whose rows are stable.
+            None if no push had the key, or one so long ago that the key is forgotten. A source without an input log
+            knows only keys whose rows are stable.
 
         Raises:
             UnavailableError: `[NOT_RUNNING]`.
@@ -73,8 +73,8 @@ class StoreBacked(Protocol):
 
     Laws:
         * Rows whose recording a client was told of are in some later position, in exactly one.
-        * With an `UnloggedInput`: rows whose stability a client was told of are in exactly one acknowledged position, and
-          `next(c)` returns again the position that it returned for c.
+        * With an `UnloggedInput`: rows whose stability a client was told of are in exactly one acknowledged position,
+          and `next(c)` returns again the position that it returned for c.
     """
 
     @property
