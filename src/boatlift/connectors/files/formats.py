@@ -31,7 +31,7 @@ class FileFormat(Protocol):
 
     @property
     def positioned(self) -> bool:
-        """Whether rows get a `_position`."""
+        """Return whether rows get a `_position`."""
 
     def check_columns(self, columns: Columns) -> None:
         """Raise if such files cannot hold a declared type.

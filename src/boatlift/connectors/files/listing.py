@@ -50,7 +50,7 @@ class Listing:
 
     @property
     def flat(self) -> bool:
-        """Whether all files are in one folder, so that a file's name alone tells it from the others."""
+        """Return whether all files are in one folder, so that a file's name alone tells it from the others."""
         return self.pattern is None or len(self.pattern) == 1
 
     def names(self) -> list[str]:

@@ -113,7 +113,7 @@ class FilesSource:
 
     @property
     def positioned(self) -> bool:
-        """Whether `load` adds `_position`."""
+        """Return whether `load` adds `_position`."""
         return self._format.positioned
 
     @property

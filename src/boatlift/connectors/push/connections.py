@@ -191,7 +191,7 @@ class Connection(HttpToolsProtocol):
 
     @property
     def owes_request(self) -> bool:
-        """Whether the connection waits for its client, and the server owes no answer."""
+        """Return whether the connection waits for its client, and the server owes no answer."""
         return not self._is_answering and not self.transport.is_closing()
 
     def look(self, now: float) -> None:
@@ -257,7 +257,7 @@ class Connection(HttpToolsProtocol):
 
     @property
     def _is_answering(self) -> bool:
-        """Whether a whole request has no answer yet."""
+        """Return whether a whole request has no answer yet."""
         cycle = self._answering
         arriving = self._phase is _Phase.BODY and cycle is self.cycle
         return cycle is not None and not cycle.response_complete and not arriving

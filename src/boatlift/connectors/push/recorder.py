@@ -85,7 +85,7 @@ class Recorder:
 
     @property
     def awaited(self) -> bool:
-        """Whether a client waits until rows are free: for an answer, or for room to push more."""
+        """Return whether a client waits until rows are free: for an answer, or for room to push more."""
         return bool(self._unstable) or self._full
 
     def go_on_from(self, cursor: Mapping[str, Any]) -> None:

@@ -137,7 +137,7 @@ class PushSource(PushedSteps):
 
     @property
     def answers_when_stable(self) -> bool:
-        """Whether answers wait for acknowledgements."""
+        """Return whether answers wait for acknowledgements."""
         return self._until_stable
 
     @property
@@ -147,7 +147,7 @@ class PushSource(PushedSteps):
 
     @property
     def awaits_stability(self) -> bool:
-        """Whether an answer, or a refused push, waits for stability now."""
+        """Return whether an answer, or a refused push, waits for stability now."""
         recorder = self._recorder
         return recorder is not None and recorder.awaited
 

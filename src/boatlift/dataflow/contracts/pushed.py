@@ -79,7 +79,7 @@ class StoreBacked(Protocol):
 
     @property
     def answers_when_stable(self) -> bool:
-        """Whether clients get their answers only once their rows are stable."""
+        """Return whether clients get their answers only once their rows are stable."""
 
     @property
     def url(self) -> str | None:
@@ -87,7 +87,7 @@ class StoreBacked(Protocol):
 
     @property
     def awaits_stability(self) -> bool:
-        """Whether a client waits now until rows are stable: for an answer, or for room to push more."""
+        """Return whether a client waits now until rows are stable: for an answer, or for room to push more."""
 
     def reserve(self, name: str) -> None:
         """Take the resources that only one process can have, under the source's name in the dataflow: until `close`.

@@ -48,7 +48,7 @@ class Source(Protocol):
 
     @property
     def positioned(self) -> bool:
-        """Whether `load` adds the column `_position`."""
+        """Return whether `load` adds the column `_position`."""
 
     @property
     def capabilities(self) -> SourceCapabilities:
