@@ -25,8 +25,6 @@ from connectors.source_laws import SourceCase
 
 pa.array([1])  # makes Arrow import what it needs for this, once and not in every process that is forked
 
-# --- sinks ---------------------------------------------------------------------------------------------------------------
-
 
 class ParquetCase(SinkCase):
     """Read as anyone reads a folder of Parquet files."""
@@ -64,7 +62,7 @@ class ParquetCase(SinkCase):
             "a cut step": ("SINK_DAMAGED", lambda folder: os.truncate(step(folder, 1), 200)),
             "a step gone": ("SINK_GAP", lambda folder: step(folder, 1).unlink()),
             "a step under another's name": ("SINK_DAMAGED", lambda folder: _copy(step(folder, 1), step(folder, 2))),
-            "a file of somebody else": ("SINK_OF_ANOTHER_DATAFLOW", lambda folder: (folder / "x.parquet").touch()),
+            "a file of another program": ("SINK_OF_ANOTHER_DATAFLOW", lambda folder: (folder / "x.parquet").touch()),
             "no identity": (
                 "SINK_OF_ANOTHER_DATAFLOW",
                 lambda folder: (folder / "_boatlift" / "identity.json").unlink(),
@@ -153,9 +151,6 @@ class SqliteNanCase(SqliteCase):
 
     nan = "text"
     refuses_nan = False
-
-
-# --- sources -------------------------------------------------------------------------------------------------------------
 
 
 def _rows(number: int) -> list[Row]:

@@ -24,7 +24,6 @@ from connectors.interrupted import Tracer
 
 Row = tuple[Any, ...]
 
-# --- sinks ---------------------------------------------------------------------------------------------------------------
 
 SCHEMA = pa.schema(
     [
@@ -42,28 +41,28 @@ class SinkCase(Protocol):
     refuses_nan: ClassVar[bool]
 
     lags: ClassVar[bool] = False
-    """Whether what a process has made visible may be seen only a moment after it was killed."""
+    """Whether the last step of a killed process may become visible a moment later."""
 
     @staticmethod
     def make(folder: Path) -> Sink:
-        """Makes the sink in a folder; a keyed one by the column `k`; it waits for locks a moment at most."""
+        """Make the sink in a folder; a keyed one by the column `k`; it waits for locks only a moment."""
 
     @staticmethod
     def make_with_another_key(folder: Path) -> Sink:
-        """Makes it with a key that the other one does not have."""
+        """Make the sink with another key than `make`."""
 
     @staticmethod
     def read(folder: Path) -> list[Row]:
-        """Reads what anyone would see: (k, name, value) of a keyed sink, else with `_weight`; [] if nothing is there."""
+        """Return all visible rows: (k, name, value) of a keyed sink, else with `_weight`; [] if there are none."""
 
     @classmethod
     def read_at_once(cls, folder: Path) -> list[Row]:
-        """Reads what anyone would see now, though a process that was killed may have left something open."""
+        """Return all rows visible now, though a killed process may have left a transaction open."""
         return cls.read(folder)
 
     @staticmethod
     def spoil(folder: Path) -> None:
-        """Makes the sink's place hold rows that no Boatlift wrote."""
+        """Put rows into the sink's place that no Boatlift wrote."""
 
     @staticmethod
     def damages() -> dict[str, tuple[str, Callable[[Path], None]]]:
@@ -119,7 +118,7 @@ def batch_of(rows: Sequence[Row], schema: pa.Schema = SCHEMA) -> pa.RecordBatch:
 def stage(
     sink: Sink, folder: Path, step: int, rows: Sequence[Row] | None = None, schema: pa.Schema = SCHEMA
 ) -> list[Staged]:
-    """Stages a step's rows as three tasks would, one of which has no rows."""
+    """Stage a step's rows as three tasks would, one of which has no rows."""
     rows = rows_of(step) if rows is None else rows
     scratch = folder.parent / f"{folder.name}-scratch"
     scratch.mkdir(exist_ok=True)
@@ -135,7 +134,7 @@ def stage(
 
 
 def put(sink: Sink, folder: Path, step: int) -> Outcome:
-    """Stages and commits a step."""
+    """Stage and commit a step."""
     return sink.commit(step, len(rows_of(step)), f"digest {step}", stage(sink, folder, step))
 
 
@@ -163,7 +162,7 @@ def commit_forever(tracer: Tracer, case: AnyCase, folder: Path, token: int) -> N
 
 
 def open_unless_locked(sink: Sink) -> tuple[Committed | None, bool]:
-    """Opens a sink as owner 3, or tells that another process holds its lock."""
+    """Open a sink as owner 3; return also whether another process holds its lock."""
     try:
         return sink.open(context(3)), False
     except UnavailableError as error:
@@ -193,8 +192,6 @@ class SinkLaws:
         yield sink
         sink.close()
 
-    # -- what it tells ------------------------------------------------------------------------------------------------
-
     def test_describes_itself(self, sink: Sink) -> None:
         assert sink.delivery in Delivery
         assert json.loads(json.dumps(sink.describe())) == sink.describe()
@@ -210,8 +207,6 @@ class SinkLaws:
             put(sink, folder, step)
         sink.close()
         assert successor.open(context(2)) == Committed(2, len(rows_of(2)), "digest 2")
-
-    # -- n = m + 1 ----------------------------------------------------------------------------------------------------
 
     def test_the_next_step_becomes_visible_whole(self, sink: Sink, folder: Path) -> None:
         sink.open(context())
@@ -248,8 +243,6 @@ class SinkLaws:
         with pytest.raises(BoatliftError, match=r"\[INTERNAL\]"):
             sink.commit(0, len(rows_of(0)), "digest 0", receipts[:1])
         assert self.case.read(folder) == []
-
-    # -- n ≤ m --------------------------------------------------------------------------------------------------------
 
     def test_an_earlier_step_with_the_same_content_is_dropped(self, sink: Sink, successor: Sink, folder: Path) -> None:
         sink.open(context())
@@ -289,8 +282,6 @@ class SinkLaws:
         assert "'step 1 row 7'" in str(raised.value)
         assert "something else" in str(raised.value)
 
-    # -- n > m + 1 ----------------------------------------------------------------------------------------------------
-
     @pytest.mark.parametrize("held", [0, 2])
     def test_a_gap_is_refused(self, sink: Sink, folder: Path, held: int) -> None:
         sink.open(context())
@@ -300,8 +291,6 @@ class SinkLaws:
             put(sink, folder, held + 1)
         assert self.case.read(folder) == visible(sink, held)
         assert put(sink, folder, held) is Outcome.APPENDED
-
-    # -- whose it is --------------------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("step", [0, 1, 2])
     def test_an_older_owner_is_fenced(self, sink: Sink, successor: Sink, folder: Path, step: int) -> None:
@@ -336,7 +325,7 @@ class SinkLaws:
             put(sink, folder, step)
         with pytest.raises(DataError, match=r"\[SINK_OF_ANOTHER_DATAFLOW\]"):
             successor.open(context(2, **other))
-        assert put(sink, folder, steps) is Outcome.APPENDED  # the refused one has fenced nobody
+        assert put(sink, folder, steps) is Outcome.APPENDED  # the refused one has fenced no owner
         assert self.case.read(folder) == visible(sink, steps + 1)
 
     @pytest.mark.parametrize("token", [1, 2, 9])
@@ -353,7 +342,7 @@ class SinkLaws:
                 successor.open(context(token, store="7" * 32))
         successor.close()
         assert _files_in(folder) == before, "no owner folder either"
-        assert put(sink, folder, steps) is Outcome.APPENDED  # the refused one has fenced nobody
+        assert put(sink, folder, steps) is Outcome.APPENDED  # the refused one has fenced no owner
         assert self.case.read(folder) == visible(sink, steps + 1)
 
     @pytest.mark.parametrize("steps", [0, 2])
@@ -375,8 +364,6 @@ class SinkLaws:
             sink.open(context())
         assert self.case.read(folder) == before
 
-    # -- columns ------------------------------------------------------------------------------------------------------
-
     @pytest.mark.parametrize("name", ["_weight", "_WEIGHT"])
     @pytest.mark.parametrize("changes", [False, True])
     def test_a_column_of_the_users_is_not_taken_for_the_weight(
@@ -393,8 +380,6 @@ class SinkLaws:
         rows = [row[:3] for row in rows_of(0)]
         sink.commit(0, len(rows), "d", stage(sink, folder, 0, rows, schema))
         assert self.case.read(folder) == ordered(rows)
-
-    # -- verify -------------------------------------------------------------------------------------------------------
 
     def test_in_a_sink_that_was_never_written_nothing_is_wrong(self, sink: Sink, folder: Path) -> None:
         assert list(sink.verify()) == []
@@ -416,7 +401,7 @@ class SinkLaws:
         before = _contents_of(folder)
         assert list(successor.verify()) == []
         assert _contents_of(folder) == before
-        assert successor.open(context(1)) == Committed(2, len(rows_of(2)), "digest 2"), "nobody was fenced"
+        assert successor.open(context(1)) == Committed(2, len(rows_of(2)), "digest 2"), "no owner was fenced"
 
     def test_verify_finds_each_damage(self, folder: Path) -> None:
         damages = self.case.damages()
@@ -435,8 +420,6 @@ class SinkLaws:
             assert all(str(finding).startswith(f"{finding.name}: [{condition}] ") for finding in found)
             assert _contents_of(folder) == before
             shutil.rmtree(folder)
-
-    # -- values -------------------------------------------------------------------------------------------------------
 
     def test_values_stay_what_they_are(self, sink: Sink, folder: Path) -> None:
         rows = [

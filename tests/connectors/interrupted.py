@@ -82,7 +82,7 @@ class Child:
         self.pid: int = self.process.pid
 
     def answer(self) -> Any:
-        """Waits for the end; gives the answer, or None if the process was killed."""
+        """Wait for the end; return the answer, or None if the process was killed."""
         try:
             answer = self._answers.recv()
         except EOFError:
@@ -91,11 +91,11 @@ class Child:
         return answer
 
     def hear(self) -> Any:
-        """Waits for the next thing that the process tells."""
+        """Wait for the next message of the process."""
         return self._answers.recv()
 
     def stopped(self) -> bool:
-        """Waits until the process is stopped (True) or has ended (False)."""
+        """Wait until the process is stopped (True) or has ended (False)."""
         status = Path(f"/proc/{self.pid}/stat")
         while self.process.exitcode is None:
             if status.read_text().rpartition(")")[2].split()[0] in "Tt":

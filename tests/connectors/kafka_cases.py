@@ -60,7 +60,7 @@ class KafkaCase(SourceCase):
 
 @dataclass(frozen=True)
 class KafkaSinkCase(SinkCase):
-    """Upserts by `k` in JSON, or changes with their weight in a header; the folder holds the name of its topic, once the sink was opened."""
+    """Upserts by `k` in JSON, or changes with their weight in a header; an opened sink's folder names its topic."""
 
     bootstrap: str
     rows: Literal["upsert", "changelog"]
@@ -136,7 +136,7 @@ class KafkaSinkCase(SinkCase):
 
 
 class _SinkInFolder:
-    """A sink whose topic is told by a folder, as soon as somebody has opened it."""
+    """A sink whose folder names its topic, once a process has opened it."""
 
     def __init__(self, broker: Broker, folder: Path, options: dict[str, Any]) -> None:
         self._broker, self._folder, self._options = broker, folder, options

@@ -29,10 +29,10 @@ class SinkCrashLaws:
     case: ClassVar[AnyCase]
 
     stride: ClassVar[int] = 1
-    """At every how many of the points a commit is killed, and at every how many fours of them stopped; always at the last."""
+    """A commit is killed at every `stride`-th point, and stopped at every fourth of those; always at the last point."""
 
     def points(self, tmp_path: Path, stride: int) -> list[int]:
-        """Gives the points to kill or stop a commit at."""
+        """Return the points to kill or stop a commit at."""
         last = self.lines_of_a_commit(tmp_path) - 1
         return sorted({*range(0, last, stride), last})
 
@@ -46,7 +46,7 @@ class SinkCrashLaws:
         return int(answer[1])
 
     def assert_seen(self, there: list[Row], folder: Path, successor: Sink, steps: int) -> None:
-        """What was seen at once, and is seen now, are whole steps: those that the successor knows of; at once perhaps one less."""
+        """Assert that rows seen at once and now are the successor's steps; at once one step less, if the sink lags."""
         assert self.case.read(folder) == visible(successor, steps)
         if not (self.case.lags and steps and there == visible(successor, steps - 1)):
             assert there == visible(successor, steps)
@@ -111,7 +111,7 @@ class SinkCrashLaws:
             assert child.stopped()
             successor = self.case.make(folder)
             newest, locked = open_unless_locked(successor)
-            if locked:  # it was stopped while it held a lock that nobody may break
+            if locked:  # it was stopped while it held a lock that no process may break
                 child.go_on()
                 answer = child.answer()
                 successor.open(context(3))

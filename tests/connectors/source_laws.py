@@ -26,15 +26,15 @@ class SourceCase(Protocol):
     """A kind of source, as the suite uses it: rows have the columns `id` (long) and `text`."""
 
     endless: ClassVar[bool]
-    """Whether there is always more, so that it cannot be exhausted."""
+    """Whether the source has always more rows."""
 
     @staticmethod
     def make(folder: Path) -> Source:
-        """Makes the source over a folder."""
+        """Make the source over a folder."""
 
     @staticmethod
     def add(folder: Path, number: int) -> list[Row]:
-        """Makes new rows available, and gives them; if the source makes its own rows, gives []."""
+        """Add new rows, and return them; [] if the source computes its own."""
 
     @staticmethod
     def tampers() -> dict[str, tuple[str, Callable[[Path, Json], None]]]:
@@ -42,7 +42,7 @@ class SourceCase(Protocol):
 
 
 def drain(source: Source, cursor: Json, limit: int = 1000) -> tuple[list[Json], Json]:
-    """Closes steps until nothing is new; everything through JSON, as the log keeps it."""
+    """Poll until nothing is new; positions and cursors go through JSON, as the log keeps them."""
     positions: list[Json] = []
     while len(positions) < limit and (position := source.next(cursor)) is not None:
         assert json.loads(json.dumps(position)) == position
@@ -70,7 +70,7 @@ class SourceLaws:
         return 4 if self.case.endless else 1000
 
     def several(self, source: Source, folder: Path) -> list[Json]:
-        """Gives several positions."""
+        """Return several positions."""
         positions, cursor = [], source.start()
         for number in range(3):
             self.case.add(folder, number)

@@ -49,9 +49,6 @@ def first(source: FilesSource) -> Json:
     return position
 
 
-# --- which files ---------------------------------------------------------------------------------------------------------
-
-
 def test_unfinished_and_hidden_files_are_no_input(tmp_path: Path) -> None:
     for name in ("_a.csv", ".a.csv", "a.csv.tmp", ".a.csv.crc", "a.csv.crc", "b.csv"):
         write(tmp_path, name, "a,b,c\n1,2,x\n")
@@ -151,9 +148,6 @@ def test_an_empty_file_is_refused(tmp_path: Path) -> None:
         taken(csv(tmp_path))
 
 
-# --- schemas -------------------------------------------------------------------------------------------------------------
-
-
 def test_schemas_are_read_as_spark_reads_them() -> None:
     ddl = "`odd, name` decimal(10, 2) NOT NULL COMMENT 'a, b', n: LONG, s STRUCT<x: INT, y: ARRAY<STRING>>, d DEC"
     assert columns_of(ddl) == (
@@ -234,7 +228,8 @@ def test_parquet_without_a_schema_needs_a_file(tmp_path: Path) -> None:
 @pytest.mark.spark
 def test_parquet_that_spark_wrote_is_taken_as_spark_reads_it(tmp_path: Path, spark: SparkSession) -> None:
     rows = spark.sql(
-        "SELECT 1Y a, 2S b, 3 c, 4L d, 0.5F e, 0.5D f, true g, 'x' h, X'01' i, DATE'2013-01-31' j, TIMESTAMP'2013-01-31' k,"
+        "SELECT 1Y a, 2S b, 3 c, 4L d, 0.5F e, 0.5D f, true g, 'x' h, X'01' i, DATE'2013-01-31' j, "
+        "TIMESTAMP'2013-01-31' k,"
         "TIMESTAMP_NTZ'2013-01-31' l, 1.50BD m, array(1) n, named_struct('x', 1L) o, map('k', 2) p"
     )
     rows.write.parquet(str(tmp_path / "out"))
@@ -252,9 +247,6 @@ def test_parquet_that_spark_wrote_is_taken_as_spark_reads_it(tmp_path: Path, spa
         position = first(source)
         assert len(position["files"]) == 2
         assert source.load(spark, position).drop("_position").collect() == rows.collect() * 2
-
-
-# --- rows ----------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spark

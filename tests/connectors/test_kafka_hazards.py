@@ -1,4 +1,4 @@
-"""What a real broker does of itself, and Spark's tasks: it ends transactions that take too long, it compacts topics; they die between two commits."""
+"""Hazards of a real broker and of tasks: slow transactions end, topics are compacted, tasks die between two commits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of the Kafka connectors that need no broker: which offsets a step takes, what a ledger says, who writes what, JSON."""
+"""The parts of the Kafka connectors that need no broker: offsets of a step, the ledger, the division of rows, JSON."""
 
 from __future__ import annotations
 
@@ -34,9 +34,6 @@ def taken(cursor: Any, now: list[Found], limit: int = 10**6, *, fail: bool = Tru
 
 def ranges(position: Any) -> list[tuple[int, int, int]]:
     return [(each["partition"], each["start"], each["end"]) for each in position["ranges"]]
-
-
-# --- offsets -----------------------------------------------------------------------------------------------------------
 
 
 @given(
@@ -106,9 +103,6 @@ def test_another_topic_of_the_same_name_is_refused() -> None:
             taken(cursor, now)
 
 
-# --- ledgers -----------------------------------------------------------------------------------------------------------
-
-
 def ledger_of(*records: Claimed | Written) -> Ledger:
     ledger = Ledger()
     for record in records:
@@ -165,8 +159,6 @@ def test_a_record_that_is_none_is_refused_however_it_is_made(key: bytes, value: 
     assert ledger.whole() == 1
 
 
-# --- who writes what -----------------------------------------------------------------------------------------------------
-
 messages = st.lists(
     st.tuples(st.one_of(st.none(), st.binary(max_size=3)), st.one_of(st.none(), st.binary(max_size=3))), max_size=30
 )
@@ -190,9 +182,6 @@ def test_every_row_has_one_writer_and_a_key_too_whatever_pieces_they_come_in(
     assert sum(map(len, keys)) == len(set().union(*keys))
     again = [of(writer, pieces(rows[cut:], rows[:cut])) for writer in range(writers)]
     assert [sorted(map(repr, part)) for part in again] == [sorted(map(repr, part)) for part in parts]
-
-
-# --- JSON ----------------------------------------------------------------------------------------------------------------
 
 
 @given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.text(), st.floats(), st.booleans())))

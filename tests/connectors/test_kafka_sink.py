@@ -1,4 +1,4 @@
-"""The Kafka sink against a real broker: the laws of sinks; several writers, brokers that die, owners that were stopped."""
+"""The Kafka sink against a real broker: the laws of sinks, several writers, brokers that die, stopped owners."""
 
 from __future__ import annotations
 
@@ -34,9 +34,6 @@ class TestChangelog(SinkLaws):
     @pytest.fixture(autouse=True)
     def _broker(self, kafka_broker: KafkaBroker) -> None:
         type(self).case = KafkaSinkCase(kafka_broker.bootstrap, "changelog")
-
-
-# --- several writers -------------------------------------------------------------------------------------------------
 
 
 def changes_of(broker: KafkaBroker, topic: str) -> list[Row]:
@@ -238,9 +235,6 @@ def murmur2(data: bytes) -> int:
     return h ^ h >> 15
 
 
-# --- brokers that die, transactions that end ----------------------------------------------------------------------------
-
-
 def test_a_broker_that_is_killed_in_a_transaction_and_after_a_commit_loses_and_doubles_nothing(
     kafka_broker: KafkaBroker, topic: str, make: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -326,9 +320,6 @@ def test_a_partition_that_is_added_is_written_to_from_then_on(
     for step in range(1, 4):
         put(made, tmp_path, step)
     assert sorted(map(repr, changes_of(kafka_broker, topic))) == sorted(map(repr, expected(4)))
-
-
-# --- bad input -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_message_that_is_too_large_is_named_and_nothing_of_its_step_is_seen(

@@ -1,4 +1,4 @@
-"""The Kafka sink against a real broker, with real processes that are killed or stopped at lines of a commit: at every one by `make crash`."""
+"""The Kafka sink on a real broker: processes are killed or stopped at lines of a commit (`make crash`: at each)."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def test_a_partition_that_is_added_is_taken_whole(kafka_broker: KafkaBroker) -> 
 
 
 def numbers_in(broker: KafkaBroker, count: int) -> str:
-    """Makes a topic of numbers, as `flow_of` takes them."""
+    """Make a topic of numbers, as `flow_of` takes them."""
     topic = new_topic(broker, 3)
     producer = Producer(plain(broker))
     for number in range(count):
@@ -181,9 +181,6 @@ def test_a_crash_reads_the_same_again_and_proves_it(
     bl.run(flow_of(kafka_broker, topic), "store", available_now=True, spark=spark)
     copied = [row for path in Path("copy").glob("*.parquet") for row in pq.read_table(path).to_pylist()]
     assert sorted(row["v"] for row in copied) == list(range(500))
-
-
-# --- what was taken is gone, or another ------------------------------------------------------------------------------------
 
 
 def delete_before(broker: KafkaBroker, topic: str, offset: int) -> None:
@@ -251,7 +248,7 @@ def test_a_topic_that_was_made_again_is_not_taken_for_the_one_that_it_was(kafka_
 def test_rows_that_were_compacted_away_are_missed_on_replay(
     kafka_broker: KafkaBroker, spark: SparkSession, tmp_path: Path
 ) -> None:
-    """As when they were compacted away: only counts and digests tell."""
+    """As after compaction: only counts and digests show it."""
     topic = new_topic(kafka_broker)
     send(kafka_broker, topic, [b"%d" % row for row in range(100)])
     made = source(kafka_broker.bootstrap, topic=topic)
@@ -319,9 +316,6 @@ def test_what_no_recovery_can_need_is_committed_at_the_group(
     while (committed := answer.result(PATIENCE).topic_partitions)[0].offset != 50:
         assert time.monotonic() < deadline, committed
         (answer,) = admin.list_consumer_group_offsets(asked).values()
-
-
-# --- values, options -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

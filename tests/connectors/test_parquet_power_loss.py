@@ -23,7 +23,7 @@ class LostError(Exception):
 
 
 class SinkRecorder(Recorder):
-    """Notes what Arrow wrote when it is to be made durable: until then nobody knows its name."""
+    """Records Arrow's writes when they are made durable: until then no reader knows the file's name."""
 
     def sync_file(self, path: Path) -> None:
         self.acts.append(Act("write", path, path.read_bytes()))
@@ -40,7 +40,7 @@ def put(sink: ParquetSink, step: int) -> Outcome:
 
 
 def go_on(base: Path, token: int, steps: int) -> list[Act]:
-    """Opens the sink and commits steps; a mark tells how many it has said that it holds."""
+    """Open the sink and commit steps; a mark records how many steps it has reported."""
     files = SinkRecorder()
     sink = sink_in(base, files)
     newest = sink.open(context(token))
@@ -60,7 +60,7 @@ class Survivors:
         self.held: dict[State, int] = {}
 
     def recover(self, state: State) -> int:
-        """Opens the sink as a new process does, compares all that it holds, and goes on.
+        """Open the sink as a new process does, compare all of its steps, and go on.
 
         Returns:
             How many steps survived.
@@ -182,7 +182,7 @@ def test_what_a_killed_owner_never_synced_is_durable_once_its_successor_tells_of
 
 
 def test_a_step_that_appears_after_the_sync_is_not_told_of(base: Path) -> None:
-    """A fenced owner's link that the kernel was in the middle of; nobody has synced it yet."""
+    """A fenced owner's link that the kernel was in the middle of, before any sync."""
 
     class Late(Unsynced):
         def sync_folder(self, path: Path) -> None:

@@ -45,9 +45,6 @@ def leave_things(folder: Path) -> None:
     (folder / ".step-000000000097.parquet").write_bytes(content)
 
 
-# --- readers -------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("compression", ["zstd", "snappy", "lz4", "none"])
 def test_pyarrow_reads_exactly_the_committed_rows(tmp_path: Path, compression: str) -> None:
     folder = tmp_path / "history"
@@ -169,9 +166,6 @@ def test_a_file_says_what_it_is(tmp_path: Path) -> None:
     assert pq.read_metadata(folder / "step-000000000001.parquet").num_row_groups == 2
 
 
-# --- damage --------------------------------------------------------------------------------------------------------------
-
-
 def test_verify_finds_every_flipped_byte(tmp_path: Path) -> None:
     folder = tmp_path / "history"
     sink = filled(folder, 2)
@@ -217,7 +211,7 @@ def test_of_old_steps_open_reads_only_the_names(tmp_path: Path) -> None:
 
 
 def test_steps_without_an_identity_are_refused(tmp_path: Path) -> None:
-    """As after a copy of what can be seen: nobody could say which store they belong to."""
+    """As after a copy of the visible files: which store they belong to is unknown."""
     folder = tmp_path / "history"
     filled(folder)
     shutil.rmtree(folder / "_boatlift")
@@ -285,9 +279,6 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
         parquet(folder).open(context(2))
 
 
-# --- owners --------------------------------------------------------------------------------------------------------------
-
-
 def test_a_late_file_of_a_fenced_owner_is_absorbed(tmp_path: Path) -> None:
     """The one race that is left: the kernel links the loser's file after the successor has looked which there are."""
 
@@ -329,9 +320,6 @@ def test_what_fenced_owners_left_is_cleared_away(tmp_path: Path) -> None:
     assert names == ["identity.json", "owner-000000000002"]
 
 
-# --- durable -------------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("failing", [1, 2])
 def test_after_a_failed_sync_the_sink_writes_no_more_until_it_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
@@ -358,9 +346,6 @@ def test_after_a_failed_sync_the_sink_writes_no_more_until_it_is_opened(
     put(sink, folder, 1)
     put(sink, folder, 2)
     assert ordered(tuple(row.values()) for row in pq.read_table(folder).to_pylist()) == visible(sink, 3)
-
-
-# --- options -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("options", [{"compression": "gzip"}, {"key": "k"}, {"key": []}])

@@ -68,7 +68,8 @@ def test_a_request_of_no_other_site_is_let_in(served: Served, headers: list[str]
 @pytest.mark.parametrize(
     "host",
     [
-        "evil.example:{port}", "evil.example", "localhost", "localhost:1", "localhost.evil.example:{port}", "10.0.0.1:{port}",
+        "evil.example:{port}", "evil.example", "localhost", "localhost:1", "localhost.evil.example:{port}",
+        "10.0.0.1:{port}",
         "127.0.0.1.evil.example:{port}", "0.0.0.0:{port}", "[::2]:{port}", "localhost:99999",
     ],
 )  # fmt: skip
@@ -109,7 +110,7 @@ def test_an_address_of_ipv6_is_served(tmp_path: Path) -> None:
 
 
 def test_beyond_loopback_a_name_may_be_a_page_of_anyone() -> None:
-    """A page of evil.example whose name leads here is of the same origin for its browser; an address leads nowhere else, and a token is not known to it."""
+    """A page whose name resolves to this machine has the same origin for its browser, but no address or token."""
 
     def lets_in(host: bytes, token: PushToken | None = None, **told: bytes) -> bool:
         headers = [(b"host", host), *((name.replace("_", "-").encode(), value) for name, value in told.items())]
@@ -144,7 +145,8 @@ def test_a_request_has_the_token_or_is_refused(tmp_path: Path) -> None:
     with serving(tmp_path, token=PushToken(SECRET)) as served:
         for given in (
             [], ["Authorization: Bearer wrong"], ["Authorization: Bearer"], [f"Authorization: Basic {SECRET}"],
-            [f"Authorization: {SECRET}"], [f"Authorization: Bearer {SECRET}x"], [f"Authorization: Bearer {SECRET[:-1]}"],
+            [f"Authorization: {SECRET}"], [f"Authorization: Bearer {SECRET}x"],
+            [f"Authorization: Bearer {SECRET[:-1]}"],
             [f"Authorization: Bearer {SECRET.upper()}"], [f"Authorization: Bearer {SECRET} {SECRET}"],
             [f"Authorization: Bearer {SECRET}", "Authorization: Bearer wrong"], ["Authorization: Bearer s\xe9cret"],
         ):  # fmt: skip
@@ -207,7 +209,8 @@ def test_a_token_is_shown_nowhere(tmp_path: Path, caplog: pytest.LogCaptureFixtu
 
 @pytest.mark.parametrize(
     ("listen", "token", "warned"),
-    [("0.0.0.0", None, True), ("::", None, True), ("0.0.0.0", SECRET, False), ("127.0.0.1", None, False), ("::1", None, False)],
+    [("0.0.0.0", None, True), ("::", None, True), ("0.0.0.0", SECRET, False), ("127.0.0.1", None, False),
+     ("::1", None, False)],
 )  # fmt: skip
 def test_a_server_that_every_program_reaches_warns_if_it_has_no_token(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, listen: str, token: str | None, warned: bool

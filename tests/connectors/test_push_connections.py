@@ -49,7 +49,7 @@ def test_a_client_is_served_while_a_thousand_others_are_half_open(tmp_path: Path
             answer = served.push(b'{"id": %d}' % number)
             assert answer is not None
             assert answer.status == 200, "it was kept out"
-        assert busy(others[0].answer()), "who was silent longest is told why it has to go"
+        assert busy(others[0].answer()), "the client that was silent longest reads why it has to go"
         assert others[0].ended()
         for each in others:
             each.close()
@@ -208,7 +208,7 @@ def test_headers_are_bounded(tmp_path: Path, headers: list[str]) -> None:
 
 @pytest.mark.parametrize("where", [b"GET /", b"GET / HTTP/1.1\r\nHost: x\r\nX: ", b"1;", b"0\r\nX: "])
 def test_what_never_ends_is_refused_however_long_it_may_take(tmp_path: Path, where: bytes) -> None:
-    """One long field, of a head, of a chunk or of what comes after chunks: the parser would join its parts again and again."""
+    """One long field of a head, a chunk or a trailer: the parser would join its parts again and again."""
     with serving(tmp_path) as served:
         client = served.client()
         if not where.startswith(b"GET"):

@@ -72,7 +72,7 @@ def test_pushes_that_come_while_one_is_written_share_an_object(tmp_path: Path) -
     assert begun.wait(30)
     answers += [source.put_json(b'{"id": %d}' % number, f"{number % 40}") for number in range(40)]
     answers += [source.put_json(b'{"id": 1}', "1"), source.put_json(b'{"id": 2}', "1")]
-    assert not any(answer.done() for answer in answers), "nobody hears of what is not durable"
+    assert not any(answer.done() for answer in answers), "no client gets an answer before its rows are durable"
     go.set()
     assert [answer.result(30).repeated for answer in answers[:-1]] == 41 * [False] + [True]
     with pytest.raises(bl.InvalidError, match=r"\[KEY_REUSED\]"):
@@ -98,7 +98,9 @@ def test_who_waits_for_stability_hears_once_rows_are_freed(tmp_path: Path) -> No
     assert second.result(30).stable
     third = source.put_json(b'{"id": 3}', None)
     source.close()
-    assert third.result(30) == Receipt(1, repeated=False, stable=False), "it is recorded, and who waits hears that"
+    assert third.result(30) == Receipt(1, repeated=False, stable=False), (
+        "the rows are recorded, and the waiting client reads that"
+    )
     with pytest.raises(bl.UnavailableError, match=r"\[NOT_RUNNING\]"):
         source.put(4)
 
@@ -170,7 +172,7 @@ def test_more_than_may_wait_is_refused_until_some_is_freed(tmp_path: Path) -> No
     source.put(1, key="a")
     with pytest.raises(bl.UnavailableError, match=r"\[PUSH_FULL\]"):
         source.put(2)
-    assert source.put(1, key="a").repeated, "who asks again what is there needs no room"
+    assert source.put(1, key="a").repeated, "a repeated push needs no room"
     assert source.awaits_stability
     source.acknowledge(source.next(source.start()))
     until(lambda: not source._log.waiting)

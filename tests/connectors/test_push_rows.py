@@ -47,7 +47,8 @@ def test_json_of_every_type_becomes_rows() -> None:
     }  # fmt: skip
     expected = {
         **given, "ratio": 1.0, "price": decimal.Decimal("12.50"), "blob": b"\x00\xff", "day": dt.date(2026, 11, 22),
-        "at": dt.datetime(2026, 11, 22, 8, 0, 0, 1, tzinfo=dt.UTC), "local": dt.datetime.fromisoformat("2026-11-22T10:00:00"),
+        "at": dt.datetime(2026, 11, 22, 8, 0, 0, 1, tzinfo=dt.UTC),
+        "local": dt.datetime.fromisoformat("2026-11-22T10:00:00"),
         "map": [("k", 1)],
     }  # fmt: skip
     rows = PushedRows(EVERYTHING)
@@ -136,8 +137,10 @@ def test_text_and_fields_that_would_be_lost_or_changed_are_refused(body: bytes, 
 @pytest.mark.parametrize(
     "row",
     [
-        {}, {"item": ":"}, {"item": '": '}, {"item": '":"'}, {"item": '\\":'}, {"item": "\\"}, {"item": "\\u0000"}, {"item": "\\\\u0000"},
-        {"item": "10:00 :)"}, {"item": "😀é"}, {"map": {"": ""}, "in": {}, "all": [], "maps": {}}, {"map": {":": ":", '":': '":'}},
+        {}, {"item": ":"}, {"item": '": '}, {"item": '":"'}, {"item": '\\":'}, {"item": "\\"}, {"item": "\\u0000"},
+        {"item": "\\\\u0000"},
+        {"item": "10:00 :)"}, {"item": "😀é"}, {"map": {"": ""}, "in": {}, "all": [], "maps": {}},
+        {"map": {":": ":", '":': '":'}},
         {"map": None, "in": None, "all": None, "item": None}, {"maps": {"a": {"b": 1, "c": 2}, "d": {}, "e": None}},
         {"in": {"x": "a: b", "y": None}, "all": [{"x": "\":"}, None, {}], "tags": [":", None]},
     ],
@@ -181,10 +184,12 @@ def test_a_field_given_twice_is_found_whatever_the_text_is(texts: list[str], col
         (pd.DataFrame({"id": [1, 2], "item": ["a", "\ud800"]}), "row 2: half of a surrogate pair - at `$[1].item`"),
         (pd.DataFrame({"id": [1, 2], "item": ["a", 5]}), "item"),
         (
-            pa.table({"id": [1], "item": pa.StringArray.from_buffers(1, pa.py_buffer(b"\0\0\0\0\3\0\0\0"), pa.py_buffer(b"\xed\xa0\x80"))}),
+            pa.table({"id": [1], "item": pa.StringArray.from_buffers(
+                1, pa.py_buffer(b"\0\0\0\0\3\0\0\0"), pa.py_buffer(b"\xed\xa0\x80"))}),
             "Invalid UTF8",
         ),
-        (pa.table({"id": [1], "in": pa.StructArray.from_arrays([pa.array(["a"]), pa.array(["b"])], ["x", "x"])}), "column in"),
+        (pa.table({"id": [1], "in": pa.StructArray.from_arrays([pa.array(["a"]), pa.array(["b"])], ["x", "x"])}),
+         "column in"),
     ],
 )  # fmt: skip
 def test_text_of_python_that_would_be_lost_or_changed_is_refused(given: Any, told: str) -> None:
@@ -233,9 +238,7 @@ def test_what_python_has_and_no_column_is_refused() -> None:
         PushedRows(schema).of_python(pa.table({"s": [{"y": "text"}]}))
     (row,) = PushedRows(schema).of_json(b"{}").to_pylist()
     assert row == {"s": None}
-    assert PushedRows(schema).schema.field("s").type.field("x").nullable, (
-        "who reads a NULL of the whole finds one inside"
-    )
+    assert PushedRows(schema).schema.field("s").type.field("x").nullable, "a NULL struct has NULL fields"
 
 
 def test_tables_are_taken_as_they_are() -> None:

@@ -66,9 +66,6 @@ class Table:
 TWO_KEYS = pa.schema([("a", pa.string()), ("b", pa.int64()), ("v", pa.int64()), ("_weight", pa.int64())])
 
 
-# --- keys ----------------------------------------------------------------------------------------------------------------
-
-
 def test_null_in_a_key_is_one_key(tmp_path: Path) -> None:
     table = Table(tmp_path, TWO_KEYS, ["a", "b"])
     table.put((None, None, 1, 1), ("x", None, 2, 1), (None, 7, 3, 1), ("", 0, 4, 1), ("x", 7, 5, 1))
@@ -125,9 +122,6 @@ def test_names_are_quoted(tmp_path: Path) -> None:
     batch = pa.record_batch([pa.array([1]), pa.array(["x"]), pa.array([1])], schema=schema)
     sink.commit(0, 1, "d", [sink.stager().stage(str(tmp_path), "p", 0, iter([batch]))])
     assert query(tmp_path / "out.db", 'SELECT * FROM "ta""ble; --"') == [(1, "x")]
-
-
-# --- values --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -235,9 +229,6 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None
         sqlite("x.db", **options)
 
 
-# --- other tables, other sinks -------------------------------------------------------------------------------------------
-
-
 def test_several_sinks_share_a_database_each_with_its_own_steps(tmp_path: Path) -> None:
     sinks = [sqlite(tmp_path / "out.db", table=name, key=["k"]) for name in ("one", "two")]
     for sink, name in zip(sinks, ("a", "b"), strict=True):
@@ -267,9 +258,6 @@ def test_a_sink_that_wrote_to_another_table_is_refused(tmp_path: Path) -> None:
     sqlite(tmp_path / "out.db", table="old", key=["k"]).open(context())
     with pytest.raises(DataError, match=r"\[SINK_OF_ANOTHER_DATAFLOW\].*old"):
         sqlite(tmp_path / "out.db", table="new", key=["k"]).open(context(2))
-
-
-# --- damage --------------------------------------------------------------------------------------------------------------
 
 
 def opened(tmp_path: Path, steps: int = 2) -> SqliteSink:
@@ -324,7 +312,7 @@ def test_verify_says_so_of_a_place_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_verify_looks_again_if_somebody_wrote_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read as if nobody wrote, a file that changes looks damaged."""
+    """A file that changes looks damaged to a reader that expects no writer."""
     opened(tmp_path).close()
     ways, owners = [], []
 
@@ -368,7 +356,7 @@ def test_each_commit_is_synced(tmp_path: Path) -> None:
 
 
 def syncs_of_open(tmp_path: Path) -> list[str]:
-    """Opens a sink two new folders down, and names what of the disk was made and synced, in order."""
+    """Open a sink two new folders down; return what was made and synced on the disk, in order."""
     files = Recorder()
     sink = SqliteSink(tmp_path / "a" / "b" / "out.db", "t", ["k"], False, 0.1, files)
     sink.open(context())
@@ -387,9 +375,6 @@ def test_a_name_that_is_there_may_never_have_been_synced_by_who_made_it(tmp_path
     (tmp_path / "a" / "b").mkdir(parents=True)
     assert syncs_of_open(tmp_path) == ["sync_folder a", "sync_folder a/b"]
     assert syncs_of_open(tmp_path) == ["sync_folder a", "sync_folder a/b"]
-
-
-# --- locks ---------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.crash

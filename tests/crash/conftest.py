@@ -1,4 +1,4 @@
-"""What the tests of a victim share: one run of it that nobody disturbs."""
+"""The fixture of a victim's tests: one undisturbed run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who pushes over HTTP, and pushes again what was not acknowledged, finds each row once, wherever processes are killed or paused."""
+"""Clients push over HTTP, and repeat unanswered pushes: each row is there once, wherever processes die or pause."""
 
 from __future__ import annotations
 

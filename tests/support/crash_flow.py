@@ -1,6 +1,7 @@
 """The dataflow that crash tests kill: a source, a materialised transform, two aggregates, four sinks.
 
-One aggregate reads the source itself, so that its small steps run together; the other reads what the transform materialised.
+One aggregate reads the source itself, so that its small steps run together; the other reads what the transform
+materialised.
 
 It runs in the current folder, over `data/*.csv`.
 """

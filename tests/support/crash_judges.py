@@ -37,7 +37,7 @@ def _bits_of(folder: Path) -> dict[str, Any]:
 
 
 def is_one_execution(folder: Path, undisturbed: Path) -> None:
-    """Each query has one answer; all are what an execution could give that never failed: of later and later moments; the rest follows from them."""
+    """Assert that each query has one answer, of later and later moments, as in an execution without failures."""
     states = list(_states(folder))
     told = [pq.read_table(path).to_pylist() for path in sorted((folder / "told").glob("*.parquet"))]
     of_live = of_fit = 0
@@ -80,7 +80,7 @@ def _states(folder: Path) -> Iterator[dict[str | None, tuple[int, float]]]:
 
 
 def _cleaned(folder: Path) -> Iterator[dict[str, str]]:
-    """Gives the rows that count, file by file."""
+    """Return the rows that count, file by file."""
     for path in sorted((folder / "data").glob("*.csv")):
         with path.open() as file:
             yield from ({**row, "file": path.name} for row in csv.DictReader(file) if row["v"] != "NA")

@@ -1,6 +1,7 @@
 """The dataflow from Kafka to Kafka that crash tests kill, what it reads, and what must come out.
 
-It runs in the current folder; the topics that are this folder's have its name in theirs. Nothing here shares code with the library's reading.
+It runs in the current folder; the topics that are this folder's have its name in theirs. Nothing here shares code with
+the library's reading.
 """
 
 from __future__ import annotations
@@ -36,18 +37,18 @@ class Servers:
 
 
 def topic_of(folder: Path, name: str) -> str:
-    """Gives the name of a folder's topic."""
+    """Return the name of a folder's topic."""
     return f"{name}-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]}"
 
 
 def rows() -> list[dict[str, Any]]:
-    """Gives all rows, in order."""
+    """Return all rows, in order."""
     draw = random.Random(13)
     return [{"n": n, "k": f"key{draw.randrange(KEYS)}", "v": draw.randrange(100)} for n in range(ROWS)]
 
 
 def make_topics(folder: Path) -> None:
-    """Makes a folder's topics, and produces rows in transactions; before each there is one that is aborted."""
+    """Make a folder's topics, and produce rows in transactions; an aborted one comes before each."""
     broker = Servers()
     admin = AdminClient(plain(broker))
     topics = [NewTopic(topic_of(folder, name), 3, 1) for name in ("given", "cleaned", "sums")]
@@ -65,7 +66,7 @@ def make_topics(folder: Path) -> None:
 
 
 def sees_each_once(folder: Path, undisturbed: Path) -> None:
-    """Each row is in `cleaned` once, in order of each key; changes in `sums` are sums over beginnings, to the last over all."""
+    """Assert that each row is in `cleaned` once, in order of its key, and that `sums` has the sums of all prefixes."""
     given: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows():
         given[row["k"]].append(row)
@@ -86,7 +87,7 @@ def sees_each_once(folder: Path, undisturbed: Path) -> None:
 
 
 def make_flow() -> bl.Dataflow:
-    """Makes the dataflow over the topics of the current folder."""
+    """Return the dataflow over the topics of the current folder."""
     from pyspark.sql import functions as F
 
     here = Path()

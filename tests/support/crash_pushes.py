@@ -1,4 +1,4 @@
-"""A dataflow that is pushed to over HTTP, at the port, and with the answers, that the environment says; little waits for a memo."""
+"""A dataflow with pushes over HTTP; the environment names port and kind of answers; memos are frequent."""
 
 from __future__ import annotations
 

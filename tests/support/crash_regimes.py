@@ -1,7 +1,9 @@
-"""The dataflow of all regimes that crash tests kill: rows are cleaned, totalled and fitted anew; queries get an answer of the outside, then of both.
+"""The dataflow of all policies that crash tests kill: a cleaner, totals, a batch, calls to the outside, a lookup.
 
-Ephemeral: `clean`. Lazy: `live`, and `answers`, which takes things as they come. History: `groups`. Batch: `fits`. Eager:
-`stats`, and `asked`, since it cannot be repeated. What was answered is gathered, `by_four`, in epochs whose end the rows are asked of. It runs in the current folder, over `data/*.csv` and `queries/*.csv`.
+Ephemeral: `clean`. Lazy: `live`, and `answers`, which takes things as they come. History: `groups`. Batch: `fits`.
+    Eager:
+`stats`, and `asked`, since it cannot be repeated. What was answered is gathered, `by_four`, in epochs whose end the
+rows are asked of. It runs in the current folder, over `data/*.csv` and `queries/*.csv`.
 """
 
 import os
@@ -13,7 +15,7 @@ import boatlift as bl
 
 
 def luck(_: int) -> int:
-    """An answer that nobody gives twice."""
+    """An answer that is never given twice."""
     return int.from_bytes(os.urandom(5), "big")
 
 

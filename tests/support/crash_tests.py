@@ -1,9 +1,9 @@
 """A real process is killed by SIGKILL at every crash point, started again, and its sinks hold what they must.
 
-The points are not listed anywhere: a first, undisturbed run records every call on the store and on the sinks, and every step of a
-processor, and so does a run that recovers. Each is then a place to die: before and after it, on its first, on a later, and on a
-during-recovery visit. `make crash` dies at all of them and keeps the table in `docs/crash-points.md`; `make test` dies
-at a part of them. Both print the table.
+The points are not listed anywhere: a first, undisturbed run records every call on the store and on the sinks, and every
+step of a processor, and so does a run that recovers. Each is then a place to die: before and after it, on its first, on
+a later, and on a during-recovery visit. `make crash` dies at all of them and keeps the table in `docs/crash-points.md`;
+`make test` dies at a part of them. Both print the table.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Place:
     """A folder with input, in which a dataflow is run, killed and run again.
 
     Attributes:
-        seen: Files of Parquet sinks that somebody could have read when it was killed, and what was in them.
+        seen: The files of Parquet sinks that were visible at a kill, with their bytes.
     """
 
     folder: Path
@@ -90,7 +90,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Undisturbed:
-    """What a run was that nobody disturbed."""
+    """An undisturbed run."""
 
     victim: Victim
     folder: Path
@@ -101,7 +101,7 @@ class Undisturbed:
 
 
 def run_undisturbed(victim: Victim, folder: Path, jvm: WarmJvm) -> Undisturbed:
-    """Runs a dataflow that nobody disturbs, and notes where it could die."""
+    """Run a dataflow undisturbed, and record where it could die."""
     place = _place(folder, jvm, victim)
     assert place.run("--record", "points.txt") == 0
     victim.judge(place.folder, place.folder)
@@ -118,7 +118,7 @@ def _points(record: Path) -> list[CrashPoint]:
 
 
 def _show(when: str, survived: list[CrashPoint], outcome: str) -> None:
-    """Prints the table of points and outcomes, and adds it to the file that the environment names."""
+    """Print the table of points and outcomes, and append it to the file that the environment names."""
     died: dict[str, dict[str, list[int]]] = {}
     for point in survived:
         died.setdefault(point.call, {"before": [], "after": []})[point.when].append(point.visit)
@@ -139,7 +139,7 @@ def _visits(points: list[CrashPoint]) -> dict[tuple[str, str], int]:
 
 
 def _chosen(victim: Victim, visits: dict[tuple[str, str], int]) -> list[CrashPoint]:
-    """Which moments of a whole run to die at: every one on `make crash`; else, of the acts that change something, one visit each.
+    """Return the moments of a run to die at: all on `make crash`; else one visit of each act that changes something.
 
     Before an act on its first visit and after it on a later one; the recovery's test below dies at all other calls too.
     """

@@ -1,4 +1,4 @@
-"""Sources and sinks. What each needs of Spark and Arrow is imported when it is used, so that importing it is quick."""
+"""Sources and sinks. Each imports PySpark and PyArrow when it is used, so that importing this package is quick."""
 
 from boatlift.connectors import kafka
 from boatlift.connectors.files.source import files

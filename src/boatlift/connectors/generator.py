@@ -1,4 +1,4 @@
-"""A source that makes its rows out of their numbers: for examples, tests and benchmarks."""
+"""A source that computes its rows from their numbers: for examples, tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CHANGING = re.compile(r"\b(?:current_\w+|now|localtimestamp|curdate|unix_timest
 
 
 def generator(columns: Mapping[str, str], *, rows_per_step: int, steps: int | None = None) -> GeneratorSource:
-    """Makes a source whose row number i is computed from i alone.
+    """Return a source whose row number i is computed from i alone.
 
     Args:
         columns: Column to SQL expression over `id`, the row's number from 0: `{"k": "xxhash64(id) % 1000"}`.
@@ -53,7 +53,7 @@ class GeneratorSource:
         self._rows_per_step = rows_per_step
         self._end = None if steps is None else rows_per_step * steps
         named = ", ".join(f"({expression}) AS `{name.replace('`', '``')}`" for name, expression in columns.items())
-        # The numbers come by data: a literal that changes from step to step would be compiled anew each time. `OUTER`
+        # The numbers come as data: a literal that changes from step to step would be compiled anew each time. `OUTER`
         # keeps the optimizer from counting the numbers of each slice in the driver.
         self._query = (
             f"SELECT {named}, id AS _position FROM (SELECT id FROM VALUES {{slices}} AS slices(start, last) "  # noqa: S608
@@ -62,15 +62,15 @@ class GeneratorSource:
 
     @property
     def capabilities(self) -> SourceCapabilities:
-        """Rows can be computed again, all of them, too."""
+        """Every row can be computed again."""
         return SourceCapabilities(rescannable=self, names_input=self)
 
     def describe(self) -> Json:
-        """Tells kind and columns."""
+        """Return kind and columns."""
         return {"kind": "generator", "columns": dict(self._columns)}
 
     def schema(self, spark: SparkSession) -> StructType:
-        """Gives the schema that Spark finds for the expressions.
+        """Return the schema that Spark finds for the expressions.
 
         Raises:
             InvalidError: `[NOT_DETERMINISTIC]` an expression such as `rand()`.
@@ -83,11 +83,11 @@ class GeneratorSource:
         return rows.schema
 
     def start(self) -> Json:
-        """Gives the cursor before row 0."""
+        """Return the cursor before row 0."""
         return {"next": 0}
 
     def next(self, cursor: Json) -> Json | None:
-        """Takes the next `rows_per_step` rows."""
+        """Take the next `rows_per_step` rows."""
         start = int(cursor["next"])
         end = start + self._rows_per_step
         if self._end is not None:
@@ -95,28 +95,28 @@ class GeneratorSource:
         return {"start": start, "end": end} if start < end else None
 
     def advance(self, cursor: Json, position: Json) -> Json:
-        """Gives the cursor after a position's last row."""
+        """Return the cursor after a position's last row."""
         return {"next": max(int(cursor["next"]), int(position["end"]))}
 
     def verify(self, position: Json) -> None:
-        """Has nothing to prove: a row is a function of its number."""
+        """Do nothing: a row is a function of its number."""
 
     def load(self, spark: SparkSession, position: Json) -> DataFrame:
-        """Makes the rows of a position."""
+        """Compute the rows of a position."""
         start, end = int(position["start"]), int(position["end"])
         firsts = range(start, end, _SLICE)
         slices = ", ".join(f"({first}L, {min(first + _SLICE, end) - 1}L)" for first in firsts)
         return spark.sql(self._query.replace("{slices}", slices))
 
     def load_everything(self, spark: SparkSession, cursor: Json) -> DataFrame:
-        """Makes all rows before the next."""
+        """Compute all rows before the next."""
         return self.load(spark, {"start": 0, "end": cursor["next"]})
 
     def verify_everything(self, cursor: Json) -> None:
-        """Has nothing to prove."""
+        """Do nothing: a row is a function of its number."""
 
     def size_bytes(self, position: Json) -> int:
-        """Guesses some bytes a row."""
+        """Estimate the bytes by the number of rows."""
         return (int(position["end"]) - int(position["start"])) * _ROW_BYTES
 
     def names(self, position: Json) -> str:
@@ -124,7 +124,7 @@ class GeneratorSource:
         return f"rows {position['start']} to {int(position['end']) - 1}"
 
     def diagnose(self, position: Json, text: str) -> Exception | None:
-        """Explains nothing: there is no outside that could fail."""
+        """Return None: there is no outside that could fail."""
 
     def acknowledge(self, position: Json) -> None:
-        """Has nothing to free."""
+        """Do nothing: the source keeps nothing."""

@@ -1,11 +1,12 @@
-"""The input log: rows that were handed to a source that nobody else keeps, durable before whoever handed them over hears of it.
+"""The input log: pushed rows, which no other system keeps, durable before their client gets an answer.
 
 Its objects are numbered, `input/SOURCE/NNNNNNNNNNNN`, and the numbering is the fence, as in the log
-(`docs/decisions/0002-one-numbering-is-the-fence.md`): a new owner's first act is to take the next number; whoever loses a number is fenced. So what one
-owner has told a client is there is read by the next one. Claims are never deleted, for an owner that slept tries the number after its last.
+(`docs/decisions/0002-one-numbering-is-the-fence.md`). A new owner's first act is to take the next number; an owner that
+loses a number is fenced. So the next owner reads every row that a client was told of. Claims are never deleted, because
+an owner that slept tries the number after its last.
 
-A push may have a key. Which keys were pushed is remembered for a while, also when the rows are long gone: a *memo* repeats them, so that what lies
-before it can go. `docs/formats/input-log.md` describes the bytes.
+A push may have a key. The log remembers keys for a while, also when the rows are long gone: a *memo* repeats them, so
+that the objects before it can be deleted. `docs/formats/input-log.md` describes the bytes.
 """
 
 from __future__ import annotations
@@ -32,24 +33,25 @@ CLAIM, MEMO, ROWS, KEYS = "claim", "memo", "rows", "keys"
 CLAIM_ATTEMPTS = READ_ATTEMPTS = 16
 
 MEMO_AFTER, MEMO_BYTES = 256, 64 << 20
-"""So many objects, or bytes, must be free before what they say of keys is repeated, so that they can go; more where there are many keys."""
+"""So many objects, or bytes, must be free before a memo repeats their keys and they are deleted; more if there are many
+keys."""
 
 KEY_BYTES = 256
-"""What is freed must be worth so much for each key that is repeated."""
+"""For each key that a memo repeats, so many bytes must be free."""
 
 MOST_KEYS = 500_000
-"""So many keys are remembered, the newest."""
+"""How many keys are remembered: the newest."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputPart:
-    """What is known of an object with rows without reading it again.
+    """The facts about an object with rows that need no second read.
 
     Attributes:
-        base: How many rows were ever pushed before its own.
-        rows: How many it has.
-        size: Bytes.
-        checksum: 16 bytes.
+        base: How many rows were ever pushed before its first.
+        rows: How many rows it has.
+        size: Its bytes.
+        checksum: Its checksum, 16 bytes.
     """
 
     base: int
@@ -59,25 +61,25 @@ class InputPart:
 
 
 class InputLog:
-    """The pushed rows of one source; safe to use from several threads, but `append` and `free` from one.
+    """The pushed rows of one source. Several threads may use it, but only one calls `append` and `free`.
 
     Laws:
-        * What `append` has returned for is read by every owner and reader after it.
-        * Once a newer owner has claimed, `append` raises `FencedError [FENCED]`, and nothing of it is ever read.
-        * `free` takes away rows, never the memory of keys.
+        * Once `append` has returned, every later owner and reader reads the rows.
+        * Once a newer owner has claimed, `append` raises `FencedError [FENCED]`, and its rows are never read.
+        * `free` removes rows, never the memory of keys.
 
     Args:
-        store: Where it is.
+        store: The store.
         store_id: The id of the store: an object of another one is refused.
-        source: Whose.
-        keeps_all: Whether rows are kept though no failure needs them: they are read again in the whole.
+        source: The source's name.
+        keeps_all: Whether rows are kept though no failure needs them, because a batch reads all of them again.
 
     Attributes:
-        store_id, source: Likewise.
-        last: The number of the newest object, 0 for none.
-        waiting: How many bytes it has in objects that are not free.
-        keeps_rows: What was appended is there for every later owner.
-        begun: Something can be appended, and keys are known.
+        store_id, source: As given.
+        last: The number of the newest object; 0: there is none.
+        waiting: The bytes of all objects that are not free.
+        keeps_rows: Whether later owners read the appended rows.
+        begun: Whether rows can be appended, and keys looked up.
     """
 
     keeps_rows = begun = True
@@ -95,21 +97,19 @@ class InputLog:
         self._base = self._memo = self._freed = self._gone = self._free_bytes = 0
         self._claims: tuple[int, ...] = ()
         self._parts: dict[int, InputPart] = {}
-        self._there: set[int] = set()
+        self._present: set[int] = set()
         self._keys: dict[str, Push] = {}
-
-    # -- reading ------------------------------------------------------------------------------------------------------
 
     @property
     def claims(self) -> tuple[int, ...]:
-        """The numbers of all claims that there ever were, as the newest claim or memo names them."""
+        """The numbers of all claims ever made, as the newest claim or memo names them."""
         return self._claims
 
     def load(self, freed: int = 0) -> None:
-        """Reads what is there.
+        """Read the log.
 
         Args:
-            freed: The number up to which nobody needs rows any more, as far as that is known.
+            freed: The number up to which no failure needs rows, as far as the caller knows.
 
         Raises:
             DataError: `[MISSING_OBJECT]`, `[CORRUPT]`, `[NEWER_FORMAT]`.
@@ -120,7 +120,7 @@ class InputLog:
                 self._load(numbers, freed)
                 break
             except DataError as error:
-                # Its owner may have deleted what was free meanwhile: then it is another log by now.
+                # Its owner may have deleted free objects meanwhile: read the log as it is now.
                 before, numbers = numbers, self._numbers()
                 if error.condition != "MISSING_OBJECT" or numbers == before or not tries_left:
                     raise
@@ -131,39 +131,39 @@ class InputLog:
             if not numbers:
                 if freed:
                     raise DataError(
-                        "MISSING_OBJECT", f"{self._prefix} is gone, though rows of it were taken: {RESTORE}"
+                        "MISSING_OBJECT", f"{self._prefix} is gone, though steps took rows of it: {RESTORE}"
                     )
                 return
             self.last = max(numbers)
-            self._there, self._freed = numbers, freed
+            self._present, self._freed = numbers, freed
             memo = self._read(self.last).memo
-            begin = 1 + (self._read(memo).freed if memo else 0)  # nothing goes before there is a memo
+            begin = 1 + (self._read(memo).freed if memo else 0)  # without a memo no object was deleted
             for number in range(begin, self.last + 1):
                 if number not in numbers:
                     raise DataError("MISSING_OBJECT", f"{self._name(number)} is not there: {RESTORE}")
                 self._take(number)
 
     def parts(self, after: int) -> list[tuple[int, InputPart]]:
-        """Gives the objects with rows after a number, in order."""
+        """Return the objects with rows after a number, in order."""
         with self._changing:
             return [(number, part) for number, part in self._parts.items() if number > after]
 
     def find(self, key: str) -> Push | None:
-        """Tells what was pushed with a key."""
+        """Return the push with a key; None if the log knows none."""
         with self._changing:
             return self._keys.get(key)
 
     def is_freed(self, number: int) -> bool:
-        """Tells whether nobody needs the rows of an object any more."""
+        """Return whether no failure needs the rows of an object."""
         with self._changing:
             return number <= self._freed
 
     def numbers_within(self, first: int, last: int) -> list[int]:
-        """Gives the numbers of the objects with rows in a range, both ends included."""
+        """Return the numbers of the objects with rows in a range, both ends included."""
         return [number for number, _ in self.parts(first - 1) if number <= last]
 
     def checksum(self, number: int) -> bytes:
-        """Reads the checksum that an object carries now.
+        """Read the checksum that an object carries now.
 
         Raises:
             DataError: `[INPUT_MISSING]`.
@@ -175,7 +175,7 @@ class InputLog:
         return checksum_of(self._store.read(name, max(0, size - 16)))
 
     def path(self, number: int) -> Path:
-        """Tells where tasks can read an object."""
+        """Return the file in which tasks can read an object."""
         path = self._store.local_path(self._name(number))
         if path is None:
             raise InvalidError(
@@ -183,19 +183,17 @@ class InputLog:
             )
         return path
 
-    # -- writing ------------------------------------------------------------------------------------------------------
-
     def claim(self, token: int, freed: int, taken: int = 0) -> None:
-        """Takes the source's input over: whoever claimed before can append nothing any more.
+        """Take the source's input over: no earlier owner can append from now on.
 
         Args:
-            token: The owner's; newer ones are larger.
+            token: The owner's token; newer owners have larger ones.
             freed: As for `load`.
-            taken: The last number that a recorded step took: it must be there.
+            taken: The last number that a recorded step took: its object must be there.
 
         Raises:
             DataError: `[MISSING_OBJECT]`, `[CORRUPT]`, `[NEWER_FORMAT]`.
-            FencedError: `[FENCED]` a newer owner has it.
+            FencedError: `[FENCED]` a newer owner has the log.
         """
         for _ in range(CLAIM_ATTEMPTS):
             self.load(freed)
@@ -214,25 +212,25 @@ class InputLog:
                 self._token = token
                 self._tidy()
                 return
-        raise FencedError("FENCED", f"others keep taking over what is pushed to {self.source}: stop this process")
+        raise FencedError("FENCED", f"other processes keep taking over the pushes to {self.source}: stop this process")
 
     def append(self, pushes: Sequence[Push], rows: bytes) -> int:
-        """Makes pushes durable, all or none; gives the number of their object.
+        """Make pushes durable, all or none; return the number of their object.
 
         Args:
-            pushes: What is told of each; `number` is set here.
+            pushes: The pushes; `number` is set here.
             rows: All their rows, in order, as an Arrow stream.
 
         Raises:
             FencedError: `[FENCED]`.
-            UnavailableError: `[STORE_FAILED]`; whether they are there is not known.
+            UnavailableError: `[STORE_FAILED]`; the pushes may or may not be there.
         """
         numbered = tuple(msgspec.structs.replace(push, number=self.last + 1) for push in pushes)
         self._write(self._object(ROWS, pushes=numbered, rows=rows))
         return self.last
 
     def record_keys(self, pushes: Sequence[Push]) -> int:
-        """Makes the keys of pushes durable whose rows are not kept; gives the number of their object.
+        """Make the keys of pushes durable, without their rows; return the number of their object.
 
         Raises:
             FencedError: `[FENCED]`.
@@ -243,7 +241,7 @@ class InputLog:
         return self.last
 
     def void(self, after: int) -> None:
-        """Takes back the keys that were recorded after a number: what came of their rows was not kept."""
+        """Remove the keys that were recorded after a number: the results of their rows were lost."""
         with self._changing:
             kept = tuple(push for push in self._keys.values() if push.number <= after)
             void = len(kept) < len(self._keys)
@@ -253,10 +251,10 @@ class InputLog:
             self._tidy()
 
     def free(self, number: int, remember: int) -> None:
-        """Learns that nobody needs rows up to a number any more, and deletes what can go.
+        """Free rows up to a number, and delete objects that no owner needs.
 
         Args:
-            number: Of an object.
+            number: The number of an object.
             remember: Keys that are older than this (milliseconds since 1970) are forgotten.
         """
         with self._changing:
@@ -276,16 +274,14 @@ class InputLog:
             self._tidy()
 
     def check_newest(self) -> None:
-        """Makes sure that nobody has claimed since: what this one does not know of is not there.
+        """Make sure that no other owner has claimed the log: this owner knows all of its objects.
 
         Raises:
-            FencedError: `[FENCED]` somebody has.
+            FencedError: `[FENCED]` a newer owner has.
         """
         number = self.last + 1
         if self._store.size(self._name(number)) is not None and (found := self._read(number)).token != self._token:
             raise self._fenced(found.token)
-
-    # -- objects ------------------------------------------------------------------------------------------------------
 
     def _object(self, kind: str, *, token: int | None = None, **content: Any) -> InputObject:
         owner = self._token if token is None else token
@@ -294,21 +290,21 @@ class InputLog:
         memo = number if kind == MEMO else self._memo
         return InputObject(self.store_id, self.source, number, owner, self._base, memo, kind, **content)
 
-    def _write(self, made: InputObject) -> None:
+    def _write(self, written: InputObject) -> None:
         try:
-            self._create(made)
+            self._create(written)
         except FencedError as error:
             if error.condition != "OBJECT_EXISTS":
                 raise
-            raise self._fenced(self._read(made.number).token) from error
+            raise self._fenced(self._read(written.number).token) from error
 
-    def _create(self, made: InputObject) -> None:
-        content = encode_input(made)
-        self._store.create(self._name(made.number), content)
+    def _create(self, written: InputObject) -> None:
+        content = encode_input(written)
+        self._store.create(self._name(written.number), content)
         with self._changing:
-            self.last = made.number
-            self._there.add(made.number)
-            self._apply(made, content)
+            self.last = written.number
+            self._present.add(written.number)
+            self._apply(written, content)
 
     def _take(self, number: int) -> None:
         name = self._name(number)
@@ -333,15 +329,16 @@ class InputLog:
         if (found.store, found.source, found.number) != (self.store_id, self.source, number):
             raise DataError(
                 "CORRUPT",
-                f"{self._name(number)} is number {found.number} of {found.source} in store {found.store}, copied here: {RESTORE}",
+                f"{self._name(number)} is number {found.number} of {found.source} in store {found.store}, copied here: "
+                f"{RESTORE}",
             )
         return found
 
     def _tidy(self) -> None:
-        """Deletes what the newest memo lets go, but no claims."""
+        """Delete the objects that the newest memo covers, but no claims."""
         with self._changing:
-            gone = [number for number in self._there if number <= self._gone and number not in self._claims]
-            self._there.difference_update(gone)
+            gone = [number for number in self._present if number <= self._gone and number not in self._claims]
+            self._present.difference_update(gone)
             for number in gone:
                 self._parts.pop(number, None)
         for number in sorted(gone):
@@ -354,11 +351,11 @@ class InputLog:
         return f"{self._prefix}{number:012}"
 
     def _fenced(self, token: int) -> FencedError:
-        return FencedError("FENCED", f"owner {token} takes what is pushed to {self.source} now: stop this process")
+        return FencedError("FENCED", f"owner {token} takes the pushes to {self.source} now: stop this process")
 
 
 def rows_in(path: Path) -> tuple[int, bytes]:
-    """Gives how many rows were pushed before those of an object, and those: an Arrow stream.
+    """Return how many rows were pushed before an object's, and the object's rows as an Arrow stream.
 
     Raises:
         DataError: `[CORRUPT]`.
@@ -368,10 +365,10 @@ def rows_in(path: Path) -> tuple[int, bytes]:
 
 
 def number_in(name: str) -> int:
-    """Gives the number in an object's name.
+    """Return the number in an object's name.
 
     Raises:
-        DataError: `[CORRUPT]` no object of an input log has this name.
+        DataError: `[CORRUPT]` no object of an input log has such a name.
     """
     digits = name.rpartition("/")[2]
     if len(digits) != 12 or not digits.isdecimal():
@@ -380,7 +377,7 @@ def number_in(name: str) -> int:
 
 
 def verify_input(store: Store, store_id: str, taken: Mapping[str, int]) -> Iterator[Finding]:
-    """Reads every object of all input logs of a store, and tells what is wrong.
+    """Read every object of all input logs of a store; yield each fault.
 
     Args:
         store, store_id: The store.
@@ -411,7 +408,7 @@ def verify_input(store: Store, store_id: str, taken: Mapping[str, int]) -> Itera
 
 
 def _lost_claims(store: Store, log: InputLog) -> Iterator[Finding]:
-    """Yield the claims that an input log rests on and that are not there, as they were written: their numbers must never become free."""
+    """Yield each claim of an input log that is gone or was changed: the numbers of claims must never become free."""
     for number in log.claims:
         name = f"{INPUT}{log.source}/{number:012}"
         try:
@@ -420,4 +417,4 @@ def _lost_claims(store: Store, log: InputLog) -> Iterator[Finding]:
             yield Finding(name, error.condition, error.message)
             continue
         if (found.store, found.source, found.number, found.kind) != (log.store_id, log.source, number, CLAIM):
-            yield Finding(name, "CORRUPT", f"{name} is not the claim that the input log rests on: {RESTORE}")
+            yield Finding(name, "CORRUPT", f"{name} is not the claim that the input log had: {RESTORE}")

@@ -1,8 +1,8 @@
-"""Pushed rows that nobody keeps: whoever pushed them hears of them once no failure can take back what came of them, and pushes them again if he does not.
+"""Pushed rows that no log keeps: a client gets its answer once no failure can take the results back, or pushes again.
 
-They are in scratch, for the tasks that read them, and go with their owner. Only keys are recorded, in the source's input log (`input_log`), before a step can take
-their rows: so a push that comes again is known, if what came of it was kept. The cursor of the source says up to which object of keys that is; what was recorded
-beyond it is void.
+The rows are in scratch, for the tasks that read them, and go with their owner. Only keys are recorded, in the source's
+input log (`input_log`), before a step can take their rows. So a repeated push is recognised if its results were kept.
+The source's cursor names the last object of keys whose results were kept; keys that were recorded after it are void.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ __all__ = ["UnloggedInput"]
 
 
 class UnloggedInput:
-    """What `InputLog` is to a source whose rows are kept, for one whose rows are not; the numbers are of objects in scratch.
+    """The counterpart of `InputLog` for rows that are not kept; numbers are those of objects in scratch.
 
     Laws:
-        * What a cursor has taken keeps its keys; of rows behind the cursor that this owner began with nothing is known.
-        * What `parts` gives after a cursor is what was appended since, also if it was given before.
+        * Keys of pushes that a cursor has taken stay known; those behind this owner's first cursor do not.
+        * `parts` after a cursor returns all objects appended since, also if it returned them before.
 
     Args:
-        log: Where keys are recorded.
-        folder: The owner's scratch.
+        log: The log of the keys.
+        folder: The owner's scratch folder.
 
     Attributes:
         source, last, waiting, keeps_rows: As `InputLog` has them.
-        begun: Whether it has learned where its source goes on: nothing is appended, and no key asked for, before.
+        begun: Whether `begin` was called: before it no row is appended, and no key looked up.
     """
 
     keeps_rows = False
@@ -49,38 +49,36 @@ class UnloggedInput:
         self.begun = False
         self.last = self.waiting = self._base = self._freed = 0
 
-    # -- reading ------------------------------------------------------------------------------------------------------
-
     def load(self) -> None:
-        """Nobody else writes what it gives."""
+        """Do nothing: no other process writes these objects."""
 
     def parts(self, after: int) -> list[tuple[int, InputPart]]:
-        """Gives the objects after a number, in order."""
+        """Return the objects after a number, in order."""
         with self._changing:
             return [(number, part) for number, part in self._parts.items() if number > after]
 
     def numbers_within(self, first: int, last: int) -> list[int]:
-        """Gives the numbers of the objects in a range, both ends included."""
+        """Return the numbers of the objects in a range, both ends included."""
         return [number for number, _ in self.parts(first - 1) if number <= last]
 
     def checksum(self, number: int) -> bytes:
-        """Gives the checksum of an object.
+        """Return the checksum of an object.
 
         Raises:
-            DataError: `[INPUT_MISSING]` it is not this owner's, or free.
+            DataError: `[INPUT_MISSING]` the object is another owner's, or free.
         """
         with self._changing:
             part = self._parts.get(number)
         if part is None:
-            raise DataError("INPUT_MISSING", f"rows that were pushed to {self.source} are gone: nobody keeps them")
+            raise DataError("INPUT_MISSING", f"rows that were pushed to {self.source} are gone: no log keeps them")
         return part.checksum
 
     def path(self, number: int) -> Path:
-        """Tells where tasks can read an object."""
+        """Return the file in which tasks can read an object."""
         return Path(f"{self._prefix}-{number:012}")
 
     def find(self, key: str) -> Push | None:
-        """Tells what was pushed with a key; its number is 0 if it is free."""
+        """Return the push with a key, with number 0 if it is free; None if no push is known."""
         with self._changing:
             mine = self._keys.get(key)
         if mine is not None:
@@ -89,23 +87,21 @@ class UnloggedInput:
         return None if known is None else msgspec.structs.replace(known, number=0)
 
     def is_freed(self, number: int) -> bool:
-        """Tells whether nobody needs the rows of an object any more."""
+        """Return whether no failure needs the rows of an object."""
         with self._changing:
             return number <= self._freed
 
     def check_newest(self) -> None:
-        """As `InputLog` has it."""
+        """Raise if another owner has claimed the log of the keys; see `InputLog.check_newest`."""
         self._log.check_newest()
 
-    # -- writing ------------------------------------------------------------------------------------------------------
-
     def claim(self, token: int, stable: Mapping[str, int], newest: Mapping[str, int]) -> None:
-        """Takes the source's input over; see `InputLog.claim`."""
+        """Take the source's input over; see `InputLog.claim`."""
         self._token = token
         self._log.claim(token, stable.get("keys", 0), newest.get("keys", 0))
 
     def begin(self, cursor: Mapping[str, int]) -> None:
-        """Learns, before anything is appended, what was taken and kept: pushes beyond it never were."""
+        """Set the cursor of all kept pushes, before the first `append`: later keys are void."""
         if self.begun:
             return
         self._log.void(cursor.get("keys", 0))
@@ -116,7 +112,7 @@ class UnloggedInput:
         self.begun = True
 
     def append(self, pushes: Sequence[Push], rows: bytes) -> int:
-        """Leaves rows for tasks, and records the keys of their pushes; gives the number of their object.
+        """Write rows for tasks, and record the keys of their pushes; return the number of their object.
 
         Raises:
             FencedError: `[FENCED]`.
@@ -140,7 +136,7 @@ class UnloggedInput:
         return number
 
     def free(self, number: int, remember: int) -> None:
-        """Learns that nobody needs rows up to a number any more."""
+        """Free rows up to a number."""
         with self._changing:
             gone = {each: part for each, part in self._parts.items() if each <= number}
             for each, part in gone.items():
@@ -155,6 +151,6 @@ class UnloggedInput:
         self._log.free(recorded, remember)
 
     def keys_up_to(self, number: int) -> int:
-        """Gives the number of the newest object of keys among those of objects up to a number."""
+        """Return the number of the newest object of keys that belongs to objects up to a number."""
         with self._changing:
             return self._recorded[number]

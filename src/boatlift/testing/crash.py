@@ -1,9 +1,9 @@
-"""Crash points: before and after every call on the store and on a sink; after every step and restored state of a processor.
+"""Crash points: before and after each call on the store and on sinks; after each step and each restored state.
 
 No list of points is kept by hand: a wrapper counts the calls. A first run records the calls. Then, for any of them, a
 process is killed by `SIGKILL` right there and started again, and its results are compared with those of an undisturbed
-run. With `--pause` the process is stopped by `SIGSTOP` instead, and may go on by `SIGCONT` when another process has taken
-over. Users can do the same to their own dataflows:
+run. With `--pause` the process is stopped by `SIGSTOP` instead, and may go on by `SIGCONT` when another process has
+taken over. Users can do the same to their own dataflows:
 
     python -m boatlift.testing.crash flights:flow --store store --record calls.txt
     python -m boatlift.testing.crash flights:flow --store store --at 'store.create(log):before:3'

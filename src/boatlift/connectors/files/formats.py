@@ -1,4 +1,4 @@
-"""CSV and Parquet: how a file is held against the schema, how Spark reads it, what a failure to read means."""
+"""CSV and Parquet: how a file is compared with the schema, how Spark reads it, and why a read failed."""
 
 from __future__ import annotations
 
@@ -27,44 +27,44 @@ _BAD_ROW = "_boatlift_bad_row"
 
 
 class FileFormat(Protocol):
-    """What sets one kind of file apart."""
+    """The differences between kinds of files."""
 
     @property
     def positioned(self) -> bool:
-        """Whether rows get a `_position`."""
+        """Return whether rows get a `_position`."""
 
     def check_columns(self, columns: Columns) -> None:
-        """Refuses declared types that such files cannot hold.
+        """Raise if such files cannot hold a declared type.
 
         Raises:
             InvalidError: `[BAD_OPTION]`.
         """
 
     def check_file(self, path: Path, columns: Columns) -> None:
-        """Holds a file's own columns against the declared ones.
+        """Compare a file's own columns with the declared ones.
 
         Raises:
             DataError: `[BAD_HEADER]`, naming file and difference.
         """
 
     def reader(self, spark: SparkSession, schema: StructType) -> DataFrameReader:
-        """Gives the reader of all steps; making one takes many calls into the JVM, using it takes one."""
+        """Return the reader of all steps: making one takes many calls into the JVM, using it one."""
 
     def guard(self, rows: DataFrame, files: Sequence[tuple[Path, int]]) -> DataFrame:
-        """Adds to what was read what rests on the format: checks of rows, their positions.
+        """Add to the rows what depends on the format: checks, and positions.
 
         Args:
-            rows: What was read.
-            files: From which files, each with its place in the step that takes it.
+            rows: The rows of the files.
+            files: The files, each with its place in the step that takes it.
         """
 
     def explain(self, spark: SparkSession, path: Path, columns: Columns, schema: StructType) -> DataError | None:
-        """Finds out why a file cannot be read, or gives None if it can."""
+        """Return the reason why a file cannot be read; None if it can."""
 
 
 @dataclass(frozen=True)
 class CsvFormat:
-    """Lines of text; every field of every row must fit the schema, also in columns that nobody uses."""
+    """Lines of text; every field of every row must fit the schema, also in unused columns."""
 
     header: bool
     null_value: str
@@ -73,13 +73,13 @@ class CsvFormat:
     positioned = False  # Spark numbers no lines
 
     def check_columns(self, columns: Columns) -> None:
-        """Refuses types that a field of text cannot hold."""
+        """Raise if a field of text cannot hold a type."""
         for name, kind in columns:
             if kind.split("(")[0] not in _CSV_TYPES:
                 raise InvalidError("BAD_OPTION", f"CSV cannot hold column {name} of type {kind}: declare it as string")
 
     def check_file(self, path: Path, columns: Columns) -> None:
-        """Holds the header line, if there is one, against the schema: same names, same order."""
+        """Compare the header line, if there is one, with the schema: same names, same order."""
         if not self.header:
             return
         declared = [name for name, _ in columns]
@@ -91,18 +91,18 @@ class CsvFormat:
             raise DataError("BAD_HEADER", f"{path} {_difference(found, declared)}; correct the file or the schema")
 
     def reader(self, spark: SparkSession, schema: StructType) -> DataFrameReader:
-        """Reads strictly; the session pushes no filter into the parser."""
+        """Return a strict reader; the session pushes no filter into the parser."""
         return self._options(spark).schema(schema).option("mode", "FAILFAST")
 
     def guard(self, rows: DataFrame, files: Sequence[tuple[Path, int]]) -> DataFrame:  # noqa: ARG002
-        """Makes Spark parse every column of every row: it would look neither at unused columns nor count the fields.
+        """Make Spark parse every column of every row: by default it skips unused columns and does not count fields.
 
-        The condition holds for every row, and no rule of Spark's optimizer can tell.
+        The condition is true for every row, and no rule of Spark's optimizer can prove that.
         """
         return rows.where("hash(*) % 2 < 2")
 
     def explain(self, spark: SparkSession, path: Path, columns: Columns, schema: StructType) -> DataError | None:
-        """Reads the file again, leniently, for its first bad row, and finds that row's line and what is wrong."""
+        """Read the file again, leniently, for its first bad row; return that row's line and fault."""
         from pyspark.sql.types import StringType, StructField, StructType
 
         lenient = StructType([*schema.fields, StructField(_BAD_ROW, StringType())])
@@ -146,10 +146,10 @@ class ParquetFormat:
     positioned: bool
 
     def check_columns(self, columns: Columns) -> None:
-        """Refuses nothing: Parquet holds whatever Spark can declare."""
+        """Do nothing: Parquet holds every type that Spark can declare."""
 
     def check_file(self, path: Path, columns: Columns) -> None:
-        """Holds the footer against the schema."""
+        """Compare the footer with the schema."""
         found = dict(columns_of_footer(path))
         declared = dict(columns)
         if found == declared:
@@ -164,11 +164,11 @@ class ParquetFormat:
         )
 
     def reader(self, spark: SparkSession, schema: StructType) -> DataFrameReader:
-        """Reads with the declared schema, so that no job looks for one."""
+        """Return a reader with the declared schema, so that no job infers one."""
         return spark.read.format("parquet").schema(schema)
 
     def guard(self, rows: DataFrame, files: Sequence[tuple[Path, int]]) -> DataFrame:
-        """Adds `_position`: the file's place in the step, in the upper bits, and the row's index in the file."""
+        """Add `_position`: the file's place in the step, in the upper bits, and the row's index in the file."""
         if not self.positioned:
             return rows
         if not any(place for _, place in files):
@@ -185,7 +185,7 @@ class ParquetFormat:
         columns: Columns,  # noqa: ARG002
         schema: StructType,  # noqa: ARG002
     ) -> DataError | None:
-        """Says that the file is damaged if it cannot be read whole."""
+        """Return an error if the file cannot be read whole."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -199,10 +199,10 @@ class ParquetFormat:
 
 
 def columns_of_footer(path: Path) -> Columns:
-    """Reads the columns of a Parquet file, as Spark would read them.
+    """Return the columns of a Parquet file, as Spark would read them.
 
     Raises:
-        DataError: `[BAD_HEADER]` it is not Parquet, or has a type that Spark does not read.
+        DataError: `[BAD_HEADER]` the file is not Parquet, or has a type that Spark does not read.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -233,14 +233,15 @@ def columns_of_footer(path: Path) -> Columns:
 
 
 def spark_path(path: Path) -> str:
-    r"""Writes a path so that Spark, which takes every path for a glob, means this file alone: `a[1]` as `a\[1\]`."""
+    r"""Escape a path for Spark, which takes every path for a glob: `a[1]` as `a\[1\]`."""
     return _GLOB_CHARACTERS.sub(r"\\\g<0>", str(path))
 
 
 def by_file(spark: SparkSession, values: Sequence[tuple[Path, int]]) -> Column:
-    """Looks up a number for each row by the file that it was read from.
+    """Return a column that looks up a number for each row by the row's file.
 
-    By data, not by a plan that differs from step to step. A path is not in a list twice.
+    The numbers come as data, because a plan that differs from step to step would be compiled anew. Each path is given
+    once.
     """
     from pyspark.sql import functions as F
 
@@ -252,7 +253,7 @@ def by_file(spark: SparkSession, values: Sequence[tuple[Path, int]]) -> Column:
 
 
 def _as_in_uri(spark: SparkSession, path: Path) -> str:
-    """Writes a path as `_metadata` has it: what has no place in a URI is escaped as Java escapes it."""
+    """Return a path as `_metadata` has it: escaped for a URI as Java does it."""
     if _PLAIN_PATH.fullmatch(str(path)):
         return str(path)
     jvm: Any = spark._jvm

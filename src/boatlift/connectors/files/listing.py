@@ -1,4 +1,4 @@
-"""Which files there are, and what is in them: names, sizes, digests."""
+"""The files of a source: names, sizes, digests."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _CHUNK = 1 << 20
 
 
 class Listing:
-    """The files that a path means: those directly in a folder, or those that match a glob.
+    """The files of a path: those directly in a folder, or those that match a glob.
 
-    A file counts when it has been put in place whole: written under another name (one that begins with `_` or `.`, or
-    ends in `.tmp`) and renamed. `.crc` files, which Hadoop puts beside others, are no input either.
+    A file must appear whole: written under another name (one that begins with `_` or `.`, or ends in `.tmp`) and
+    renamed. Hadoop's `.crc` files are no input either.
 
     Args:
         path: A folder, a file or a glob, as the user wrote it.
 
     Attributes:
         base: The folder that names are relative to.
-        pattern: What they match.
+        pattern: The parts of the glob below the base; None: a folder or a file.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -50,11 +50,11 @@ class Listing:
 
     @property
     def flat(self) -> bool:
-        """Whether all files are in one folder, so that a file's name alone tells it from the others."""
+        """Return whether all files are in one folder, so that a file's name alone tells it from the others."""
         return self.pattern is None or len(self.pattern) == 1
 
     def names(self) -> list[str]:
-        """Gives the files there are, relative to the base, in order of name.
+        """Return the names of all files, relative to the base, in order.
 
         Raises:
             OSError: the base cannot be read.
@@ -69,7 +69,7 @@ class Listing:
         return sorted(name for name in found if _counts(name) and (self.base / name).is_file())
 
     def path_of(self, name: str) -> Path:
-        """Gives a file's whole path.
+        """Return a file's whole path.
 
         Raises:
             InvalidError: `[BAD_NAME]` Spark cannot read a file of that name.
@@ -81,10 +81,10 @@ class Listing:
 
 
 def digest_of(path: Path) -> tuple[int, str] | None:
-    """Reads a whole file.
+    """Read a whole file.
 
     Returns:
-        Its size in bytes and the xxh3-128 of all of them, in hex; None if somebody wrote to it meanwhile.
+        The size in bytes, and the xxh3-128 of all bytes in hex; None if a process wrote to the file meanwhile.
     """
     digest = xxhash.xxh3_128()
     buffer = memoryview(bytearray(_CHUNK))
@@ -101,23 +101,23 @@ def digest_of(path: Path) -> tuple[int, str] | None:
 
 
 def folded(before: str, digests: Iterable[str]) -> str:
-    """Gives the digest of all files, from that of those before and those of the next, in order."""
+    """Return the digest of all files, from that of the earlier ones and the digests of the next, in order."""
     for digest in digests:
         before = xxhash.xxh3_128_hexdigest(f"{before}{digest}".encode())
     return before
 
 
 class KnownDigests:
-    """Digests of files, each read once as long as its size and times stay."""
+    """Digests of files, each read once as long as its size and times stay the same."""
 
     def __init__(self) -> None:
         self._known: dict[Path, tuple[tuple[int, ...], str]] = {}
 
     def of(self, path: Path) -> str:
-        """Gives a file's digest; empty if somebody is writing to it.
+        """Return a file's digest; empty while a process writes to it.
 
         Raises:
-            OSError: it cannot be read.
+            OSError: the file cannot be read.
         """
         found = path.stat()
         stamp = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
@@ -131,7 +131,7 @@ class KnownDigests:
 
 
 def _without_dots(path: Path) -> Path:
-    """Resolves a path up to its last `..`, as the system does: Spark would strike `..` out with what stands before it."""
+    """Resolve a path up to its last `..`, as the system does: Spark would cancel `..` with the name before it."""
     if ".." not in path.parts:
         return path
     last = len(path.parts) - path.parts[::-1].index("..")

@@ -1,4 +1,4 @@
-"""A source of files: CSV or Parquet, each taken once, whole, in the order of names within what is new."""
+"""A source of files: CSV or Parquet, each taken once, whole; new files are taken in order of name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["FilesSource", "files"]
 
 _FILES_NAMED = 3
-"""An error names so many files of a step."""
+"""How many files of a step an error names."""
 
 _READ_FAILURES = ("FAILED_READ_FILE", "MALFORMED_RECORD", "CANNOT_READ_FILE", "PATH_NOT_FOUND")
 
@@ -40,20 +40,20 @@ def files(
     max_files_per_step: int = 1,
     max_bytes_per_step: int | None = None,
 ) -> FilesSource:
-    r"""Makes a source of the files in a folder, or of those that match a glob; new ones are found as they come.
+    r"""Return a source of the files in a folder, or of those that match a glob; it finds new files by itself.
 
-    A file counts when it has been put in place whole: write it under a name that begins with `_` or `.`, or ends in
-    `.tmp`, and rename it. It must stay as it is until no recovery can need it again.
+    A file must appear whole: write it under a name that begins with `_` or `.`, or ends in `.tmp`, and rename it. It
+    must stay unchanged until no recovery can need it again.
 
     Args:
         path: A folder, a file, or a glob (`data/*.csv`).
         format: `csv` or `parquet`; None: by the path's suffix.
-        schema: DDL (`origin STRING, arr_delay INT`) or a StructType; CSV must have one, Parquet without one has the
-            schema of the first file.
+        schema: DDL (`origin STRING, arr_delay INT`) or a StructType. CSV needs one; without one, Parquet has the schema
+            of the first file.
         header: Whether CSV files begin with a line of column names.
-        null_value: What stands for NULL in CSV; an empty field is NULL too.
-        sep: What separates fields in CSV.
-        escape: What makes a quote inside quotes an ordinary character in CSV: `\` as in Spark, or `"`.
+        null_value: The text of NULL in CSV; an empty field is NULL too.
+        sep: The separator of fields in CSV.
+        escape: The character before a quote inside quotes in CSV: `\` as in Spark, or `"`.
         max_files_per_step: How many files a step takes at most.
         max_bytes_per_step: How many bytes a step takes at most; a single larger file is a step of its own.
 
@@ -66,23 +66,23 @@ def files(
     listing = Listing(path)
     name = format or Path(path).suffix.removeprefix(".").lower()
     if name not in ("csv", "parquet"):
-        raise InvalidError("BAD_OPTION", f"path {path} does not tell the format: give format='csv' or 'parquet'")
+        raise InvalidError("BAD_OPTION", f"the suffix of {path} names no format: give format='csv' or 'parquet'")
     if max_files_per_step != int(max_files_per_step) or max_files_per_step < 1:
         raise InvalidError("BAD_OPTION", f"max_files_per_step is {max_files_per_step!r}: give a whole number from 1")
     if max_bytes_per_step is not None and max_bytes_per_step < 1:
         raise InvalidError("BAD_OPTION", f"max_bytes_per_step is {max_bytes_per_step}: give bytes, or None")
     columns = None if schema is None else columns_of(schema)
-    made: FileFormat
+    file_format: FileFormat
     if name == "csv":
         if columns is None:
             raise InvalidError("BAD_OPTION", f"the CSV files of {path} need a schema: give schema='NAME TYPE, …'")
-        made = CsvFormat(header, null_value, sep, escape)
+        file_format = CsvFormat(header, null_value, sep, escape)
         options: dict[str, Any] = {"header": header, "null_value": null_value, "sep": sep, "escape": escape}
     else:
-        made, options = ParquetFormat(positioned=listing.flat), {}
-    made.check_columns(columns or ())
+        file_format, options = ParquetFormat(positioned=listing.flat), {}
+    file_format.check_columns(columns or ())
     described = {"kind": "files", "path": str(path), "format": name, **options}
-    return FilesSource(listing, made, schema, columns, described, max_files_per_step, max_bytes_per_step)
+    return FilesSource(listing, file_format, schema, columns, described, max_files_per_step, max_bytes_per_step)
 
 
 class FilesSource:
@@ -93,7 +93,7 @@ class FilesSource:
     def __init__(
         self,
         listing: Listing,
-        made: FileFormat,
+        file_format: FileFormat,
         schema: str | StructType | None,
         columns: Columns | None,
         described: Json,
@@ -101,7 +101,7 @@ class FilesSource:
         max_bytes: int | None,
     ) -> None:
         self._listing = listing
-        self._format = made
+        self._format = file_format
         self._declared = schema
         self._columns = columns
         self._described = described
@@ -113,20 +113,20 @@ class FilesSource:
 
     @property
     def positioned(self) -> bool:
-        """Whether `load` adds `_position`."""
+        """Return whether `load` adds `_position`."""
         return self._format.positioned
 
     @property
     def capabilities(self) -> SourceCapabilities:
-        """Files are read many at once, and all again."""
+        """Several steps can be read in one scan, and all files again."""
         return SourceCapabilities(reads_many_steps=self, rescannable=self, names_input=self)
 
     def describe(self) -> Json:
-        """Tells kind, path, options and columns."""
+        """Return kind, path, options and columns."""
         return {**self._described, "schema": [list(column) for column in self._known_columns()]}
 
     def schema(self, spark: SparkSession) -> StructType:
-        """Gives the declared schema, or that of the first Parquet file; every column may be NULL, as Spark reads it."""
+        """Return the declared schema, or that of the first Parquet file; every column may be NULL."""
         from pyspark.sql.types import StructField, StructType
 
         if self._schema is None:
@@ -141,11 +141,11 @@ class FilesSource:
         return self._schema
 
     def start(self) -> Json:
-        """Gives the cursor that has taken nothing."""
+        """Return the cursor that has taken nothing."""
         return {"taken": [], "digest": ""}
 
     def next(self, cursor: Json) -> Json | None:
-        """Takes the files not taken yet, in order of name, up to the limits of a step."""
+        """Take the new files, in order of name, up to the limits of a step."""
         taken = set(cursor["taken"])
         with self._reachable():
             names = self._names(began=bool(taken))
@@ -160,7 +160,7 @@ class FilesSource:
                     break
                 content = digest_of(path)
                 if content is None:
-                    continue  # somebody is still writing to it: not whole, so not input yet
+                    continue  # a process is still writing to it, so it is no input yet
                 size, digest = content
                 if size == 0:
                     raise DataError(
@@ -173,13 +173,13 @@ class FilesSource:
         return {"files": files} if files else None
 
     def advance(self, cursor: Json, position: Json) -> Json:
-        """Adds a position's names to those taken, and their digests to the digest of all."""
+        """Add a position's names to those taken, and their digests to the digest of all."""
         files = position["files"]
         digest = folded(cursor["digest"], (file["digest"] for file in files))
         return {"taken": [*cursor["taken"], *(file["path"] for file in files)], "digest": digest}
 
     def verify(self, position: Json) -> None:
-        """Reads every file that a position names and compares size and digest."""
+        """Read every file that a position names, and compare size and digest."""
         for file in position["files"]:
             path = self._listing.path_of(file["path"])
             with self._reachable():
@@ -201,31 +201,31 @@ class FilesSource:
             )
 
     def load_everything(self, spark: SparkSession, cursor: Json) -> DataFrame:
-        """Reads all files taken so far."""
+        """Read all files taken so far."""
         paths = map(self._listing.path_of, cursor["taken"])
         return self._scan(spark, [(path, place) for place, path in enumerate(paths)])
 
     def verify_everything(self, cursor: Json) -> None:
-        """Compares the digest of all files taken so far; one whose size and times stay is read once."""
+        """Compare the digest of all files taken so far; a file is read again only if its size or times changed."""
         with self._reachable():
             try:
                 digest = folded("", map(self._digests.of, map(self._listing.path_of, cursor["taken"])))
             except FileNotFoundError as error:
-                message = f"{error.filename} is gone, and what is recomputed from everything needs it: put it back"
+                message = f"{error.filename} is gone, and a batch over all files needs it: put it back"
                 raise DataError("INPUT_MISSING", message) from error
         if digest != cursor["digest"]:
             raise DataError(
                 "INPUT_CHANGED",
-                f"one of the {len(cursor['taken'])} files in {self._listing.base} that were taken has other bytes now, and what is "
-                "recomputed from everything needs them as they were: put the originals back",
+                f"one of the {len(cursor['taken'])} files in {self._listing.base} that were taken has other bytes now, "
+                "and a batch over all files needs them as they were: put the originals back",
             )
 
     def load(self, spark: SparkSession, position: Json) -> DataFrame:
-        """Reads the files of a position, strictly, in one or few calls into the JVM."""
+        """Read the files of a position, strictly, in one or few calls into the JVM."""
         return self._scan(spark, [(path, place) for place, path in enumerate(self._paths(position))])
 
     def load_together(self, spark: SparkSession, positions: Sequence[Json]) -> DataFrame:
-        """Reads the files of several positions in one scan."""
+        """Read the files of several positions in one scan."""
         from boatlift.connectors.files.formats import by_file
 
         taken = [self._paths(position) for position in positions]
@@ -234,7 +234,7 @@ class FilesSource:
         return rows.select("*", by_file(spark, ordinals).cast("int").alias(ORDINAL))
 
     def size_bytes(self, position: Json) -> int:
-        """Adds up the sizes."""
+        """Return the sum of the files' sizes."""
         return sum(int(file["size"]) for file in position["files"])
 
     def names(self, position: Json) -> str:
@@ -245,7 +245,7 @@ class FilesSource:
         )
 
     def diagnose(self, position: Json, text: str) -> Exception | None:
-        """Finds the file, the line and the field that Spark could not read."""
+        """Find the file, the line and the field that Spark could not read."""
         if not self._readers or not any(sign in text for sign in _READ_FAILURES):
             return None
         try:
@@ -261,15 +261,13 @@ class FilesSource:
         return None
 
     def acknowledge(self, position: Json) -> None:
-        """Does nothing: files are the user's to remove, and may go once acknowledged."""
-
-    # -- inside -------------------------------------------------------------------------------------------------------
+        """Do nothing: the user may remove acknowledged files."""
 
     def _paths(self, position: Json) -> list[Path]:
         return [self._listing.path_of(file["path"]) for file in position["files"]]
 
     def _scan(self, spark: SparkSession, files: Sequence[tuple[Path, int]]) -> DataFrame:
-        """Reads files, each with its place in the step that takes it."""
+        """Read files, each with its place in the step that takes it."""
         from boatlift.connectors.files.formats import spark_path
 
         if spark not in self._readers:

@@ -7,14 +7,14 @@ Connectors import nothing of `boatlift.spark`: what they need of it comes throug
 |---|---|
 | `ArrowStager`, `read_pieces` | sinks: rows on their way from the tasks to `commit` |
 | `StepLedger`, `Decision`, `fenced`, `of_another_store` | sinks: what to do with a step, and the words of errors |
-| `user_columns`, `first_difference`, `difference_of_rows` | sinks: the user's columns; where two versions of a step differ |
+| `user_columns`, `first_difference`, `difference_of_rows` | sinks: the user's columns; the first row that differs |
 | `columns_of`, `struct_of`, `Columns` | sources: a declared schema |
 | `SinkWrapper`, `SourceWrapper` | connectors around connectors |
 | `kit.tasks`: `guarded`, `job_parameters` | code that runs in Spark's tasks; imports PySpark |
 | `kit.arrow_text`: `is_string`, `timestamps_as_text` | values as text; imports PyArrow |
 
-Importing `boatlift.connectors` is quick, so this module imports neither PySpark nor PyArrow. A connector imports the last
-two inside functions, or in modules that only tasks load.
+Importing `boatlift.connectors` is quick, so this module imports neither PySpark nor PyArrow. A connector imports the
+last two inside functions, or in modules that only tasks load.
 """
 
 from boatlift.connectors.kit.declared_columns import Columns, columns_of, struct_of

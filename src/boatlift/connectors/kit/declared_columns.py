@@ -1,4 +1,4 @@
-"""Declared columns, read from Spark's own ways to write a schema without asking Spark."""
+"""Declared columns, parsed from Spark's own notations of a schema without Spark."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["Columns", "columns_of", "struct_of"]
 
 Columns = tuple[tuple[str, str], ...]
-"""Names and types, types as Spark's `simpleString` has them."""
+"""Names and types; the types as in Spark's `simpleString`."""
 
 _ALIASES = {
     "integer": "int",
@@ -30,13 +30,13 @@ _SUFFIX = re.compile(r"\s+(?:not\s+null|comment\s+(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"
 
 
 def columns_of(schema: str | StructType) -> Columns:
-    """Gives names and types of a schema.
+    """Return names and types of a schema.
 
     Args:
         schema: DDL (`origin STRING, arr_delay INT`) or a StructType.
 
     Raises:
-        InvalidError: `[BAD_OPTION]` it is neither, or names a column twice.
+        InvalidError: `[BAD_OPTION]` the schema is neither, or names a column twice.
     """
     if isinstance(schema, str):
         columns = tuple(_column(field, schema) for field in _fields(schema))
@@ -66,7 +66,7 @@ def _column(field: str, schema: str) -> tuple[str, str]:
 
 
 def _fields(schema: str) -> list[str]:
-    """Cuts DDL at the commas that separate columns: not those in brackets or quotes."""
+    """Split DDL at the commas between columns, but not at those in brackets or quotes."""
     fields, depth, quote, start = [], 0, "", 0
     for index, character in enumerate(schema):
         if quote:
@@ -84,10 +84,10 @@ def _fields(schema: str) -> list[str]:
 
 
 def struct_of(schema: str | StructType) -> StructType:
-    """Gives a declared schema as Spark has it; Spark must be running.
+    """Return a declared schema as Spark has it; Spark must be running.
 
     Raises:
-        InvalidError: `[BAD_OPTION]` Spark cannot read it.
+        InvalidError: `[BAD_OPTION]` Spark cannot parse the schema.
     """
     from pyspark.errors import ParseException
     from pyspark.sql.types import StructType

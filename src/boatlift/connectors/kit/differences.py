@@ -1,4 +1,4 @@
-"""Where two versions of a step differ, for people."""
+"""The first difference between two versions of a step, in words."""
 
 from __future__ import annotations
 
@@ -15,26 +15,28 @@ _AT_ONCE = 10_000
 
 
 def first_difference(held: pa.Table, now: Sequence[pa.Table]) -> str:
-    """Tells the first row that one has and the other has not, whatever order their rows are in, as far as columns can be ordered.
+    """Return, in words, the first row that only one version has.
+
+    The order of rows does not matter, as far as columns can be sorted.
 
     Args:
-        held: The rows of a step as it was released.
-        now: As it came out again, in pieces.
+        held: The rows of the step as it was released.
+        now: The rows of the same step as it came out again, in pieces.
 
     Returns:
-        Words to put behind a colon.
+        A clause to put behind a colon.
     """
     import pyarrow as pa
 
-    again = pa.concat_tables(now) if now else held.slice(0, 0)
-    for before, after in zip_longest(_in_order(held), _in_order(again)):
+    repeated = pa.concat_tables(now) if now else held.slice(0, 0)
+    for before, after in zip_longest(_in_order(held), _in_order(repeated)):
         if repr(before) != repr(after):  # NaN is like NaN
             return difference_of_rows(before, after)
     return "all rows are the same"
 
 
 def difference_of_rows(held: Any, now: Any) -> str:
-    """Tells a row that differs; None: there is none."""
+    """Return the words for a row that differs; None: that version has no such row."""
     return f"the first row that differs was {held or 'not there'} and is {now or 'not there'}"
 
 

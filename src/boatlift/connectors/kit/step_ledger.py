@@ -28,8 +28,8 @@ class Decision(Enum):
 class StepLedger:
     """The decisions of one owner of a sink.
 
-    A commit makes these calls, in this order: `failed_before` if an earlier commit failed; `refuse_newer_owner`, with the
-    token that the place holds; `decide`; then `compare`, or the sink's own atomic act.
+    A commit makes these calls, in this order: `failed_before` if an earlier commit failed; `refuse_newer_owner`, with
+    the token that the place holds; `decide`; then `compare`, or the sink's own atomic act.
 
     Attributes:
         context: The owner.
@@ -82,8 +82,8 @@ class StepLedger:
         raise DivergedError(
             "DIVERGED",
             f"{self.place} holds step {now.step} with {held.rows} rows and digest {held.digest}, but now it has "
-            f"{now.rows} rows and digest {now.digest}: {found + '; ' if found else ''}something before this sink is not "
-            "deterministic",
+            f"{now.rows} rows and digest {now.digest}: {found + '; ' if found else ''}something before this sink is "
+            "not deterministic",
         )
 
     def lacks(self, step: int) -> DataError:
@@ -137,6 +137,6 @@ def of_another_store(place: str, noun: str, dataflow: str, store: str) -> DataEr
     """
     return DataError(
         "SINK_OF_ANOTHER_STORE",
-        f"{place} was written by another store of dataflow {dataflow}, with id {store} as `boatlift status` shows it: run "
-        f"with that store, or give the sink a {noun} of its own",
+        f"{place} was written by another store of dataflow {dataflow}, with id {store} as `boatlift status` shows it: "
+        f"run with that store, or give the sink a {noun} of its own",
     )

@@ -1,4 +1,4 @@
-"""Which of the columns that a sink is handed are the user's."""
+"""The user's columns among those that a sink gets."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ __all__ = ["user_columns"]
 
 
 def user_columns(context: SinkContext, key: Sequence[str]) -> list[pa.Field]:
-    """Gives the columns that are the user's: all, without the weight if rows are changes.
+    """Return the user's columns: all but the weight, if rows are changes.
 
     Args:
-        context: What the sink is handed.
-        key: The sink's key columns, to be found among them.
+        context: The sink's context.
+        key: The sink's key columns.
 
     Raises:
-        InvalidError: `[SCHEMA_MISMATCH]` one of them has the weight's name, and would be taken for it by whoever reads
-            the sink; a key column is not among them.
+        InvalidError: `[SCHEMA_MISMATCH]` a column has the weight's name, and readers of the sink would take it for the
+            weight; a key column is missing.
     """
     fields = list(context.schema)[:-1] if context.changes else list(context.schema)
     names = [field.name for field in fields]

@@ -1,13 +1,13 @@
-"""The folder of a Parquet sink, as anyone may look at it: whose it is, which steps it holds.
+"""The folder of a Parquet sink for any reader: its identity, and the steps that it holds.
 
     history/
         step-000000000000.parquet     one file a step, made by `link`, so that it appears whole or not at all
         step-000000000001.parquet
-        _boatlift/                    hidden from readers, as every name that begins with _
-            identity.json             whose folder it is, made by `link`
+        _boatlift/                    hidden from readers, like every name that begins with _
+            identity.json             the folder's sink, made by `link`
             owner-000000000007/       the owner with token 7; holds files that are being written
 
-`parquet_owner` says who may write to it, `docs/formats/parquet-sink.md` describes every byte.
+`owner` describes the fence between owners, `docs/formats/parquet-sink.md` every byte.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _STEP = re.compile(r"step-(\d{12})\.parquet")
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """The visible names in a folder: numbers of steps, and names that are none."""
+    """The visible names in a folder: the numbers of steps, and foreign names."""
 
     steps: list[int]
     strangers: list[str]
 
 
 class StepFolder:
-    """The files of one Parquet sink; nothing here writes.
+    """The files of one Parquet sink; this class writes none.
 
     Args:
         path: The folder.
-        files: The acts that everything rests on; a parameter so that they can be recorded and made to fail.
+        files: The file system's acts; a parameter so that tests can record them and make them fail.
     """
 
     def __init__(self, path: Path, files: FileSystem) -> None:
@@ -50,36 +50,36 @@ class StepFolder:
         self._files = files
 
     def identity(self) -> FolderIdentity | None:
-        """Reads whose folder it is; None if nobody has opened it yet.
+        """Read the folder's identity; None if no sink has opened it yet.
 
         Raises:
-            DataError: `[SINK_DAMAGED]`, `[NEWER_FORMAT]`; `[SINK_OF_ANOTHER_DATAFLOW]` there are steps, but nothing says
-                whose.
+            DataError: `[SINK_DAMAGED]`, `[NEWER_FORMAT]`; `[SINK_OF_ANOTHER_DATAFLOW]` there are steps,
+                but no identity.
         """
         if self._files.size(self.identity_path) is not None:
             return FolderIdentity.decode(self._files.read(self.identity_path, 0, None), self.identity_path)
         if self.steps():
             raise DataError(
                 "SINK_OF_ANOTHER_DATAFLOW",
-                f"{self.path} holds steps but no {self.identity_path.name}: they are another's, or it was lost: restore "
-                "it, or give the sink a folder of its own",
+                f"{self.path} holds steps but no {self.identity_path.name}: they are another sink's, or it was lost: "
+                "restore it, or give the sink a folder of its own",
             )
         return None
 
     @property
     def identity_path(self) -> Path:
-        """Names the file that says whose folder it is."""
+        """The file with the folder's identity."""
         return self.hidden / "identity.json"
 
     def step_path(self, step: int) -> Path:
-        """Names the file of a step."""
+        """Return the file of a step."""
         return self.path / f"step-{step:012d}.parquet"
 
     def steps(self) -> int:
-        """Counts the steps there are, 0 to m without a gap.
+        """Return the number of steps: 0 to m without a gap.
 
         Raises:
-            DataError: `[SINK_GAP]` one is missing, `[SINK_OF_ANOTHER_DATAFLOW]` a file has another name.
+            DataError: `[SINK_GAP]` a step is missing, `[SINK_OF_ANOTHER_DATAFLOW]` a file has another name.
         """
         listed = self.listed()
         for name in listed.strangers:
@@ -97,7 +97,7 @@ class StepFolder:
         return len(listed.steps)
 
     def listed(self) -> Listed:
-        """Looks which visible names there are."""
+        """List the visible names."""
         steps, strangers = [], []
         for name, _ in self._files.list_folder(self.path):
             match = _STEP.fullmatch(name)
@@ -110,7 +110,7 @@ class StepFolder:
 
 @contextmanager
 def io_errors(path: Path) -> Iterator[None]:
-    """Turns what the system reports while a sink's place is used into `UnavailableError [SINK_FAILED]`."""
+    """Turn an `OSError` at a sink's place into `UnavailableError [SINK_FAILED]`."""
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Whose folder it is that a Parquet sink writes to: the contents of its `identity.json`."""
+"""The identity of a Parquet sink's folder: the content of its `identity.json`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class FolderIdentity:
-    """Whose rows a folder holds, and what a row of it means.
+    """The sink that a folder's rows belong to, and the meaning of a row.
 
     Attributes:
         dataflow, sink: Names.
@@ -30,30 +30,31 @@ class FolderIdentity:
     key: tuple[str, ...] | None
 
     def encode(self) -> bytes:
-        """Gives the bytes of the file."""
+        """Return the bytes of the file."""
         return json.dumps({"format": FORMAT, **asdict(self)}).encode()
 
     @classmethod
     def decode(cls, content: bytes, path: Path) -> FolderIdentity:
-        """Reads the bytes of the file.
+        """Parse the bytes of the file.
 
         Raises:
             DataError: `[SINK_DAMAGED]`, `[NEWER_FORMAT]`.
         """
         try:
-            said = json.loads(content)
-            if int(said["format"]) > FORMAT:
+            fields = json.loads(content)
+            if int(fields["format"]) > FORMAT:
                 raise DataError(
-                    "NEWER_FORMAT", f"{path} has format {said['format']}, this version reads {FORMAT}: upgrade Boatlift"
+                    "NEWER_FORMAT",
+                    f"{path} has format {fields['format']}, this version reads {FORMAT}: upgrade Boatlift",
                 )
-            key = said["key"]
+            key = fields["key"]
             names = None if key is None else tuple(map(str, key))
-            return cls(str(said["dataflow"]), str(said["sink"]), str(said["store"]), names)
+            return cls(str(fields["dataflow"]), str(fields["sink"]), str(fields["store"]), names)
         except (ValueError, KeyError, TypeError) as error:
             raise DataError("SINK_DAMAGED", f"{path} cannot be read: restore the folder from a copy") from error
 
     def refuse_other(self, found: FolderIdentity, path: Path) -> None:
-        """Refuses a folder that is not this sink's.
+        """Raise if a folder is not this sink's.
 
         Raises:
             DataError: `[SINK_OF_ANOTHER_DATAFLOW]`, `[SINK_OF_ANOTHER_STORE]`.
@@ -64,12 +65,12 @@ class FolderIdentity:
         if found.key != self.key:
             raise DataError(
                 "SINK_OF_ANOTHER_DATAFLOW",
-                f"{path.parent.parent} was written {_by_key(found.key)}, but this sink writes {_by_key(self.key)}: give it "
-                "a folder of its own",
+                f"{path.parent.parent} was written {_by_key(found.key)}, but this sink writes {_by_key(self.key)}: "
+                "give it a folder of its own",
             )
 
     def refuse_stranger(self, dataflow: str, sink: str, path: Path) -> None:
-        """Refuses what another dataflow or sink wrote.
+        """Raise if another dataflow or sink wrote a file.
 
         Raises:
             DataError: `[SINK_OF_ANOTHER_DATAFLOW]`.

@@ -1,15 +1,16 @@
-"""Who may write to the folder of a Parquet sink.
+"""The owner of a Parquet sink's folder, and the fence between owners.
 
 **The fence is in the write.** An owner writes a step inside its own owner folder and links it from there. A successor
-first makes its own owner folder (create-if-absent), then renames those of older owners away, and only then looks which
-steps there are. A loser that was paused anywhere, also between a check and the link, names a file in a folder that is
-no longer there: its `link` fails, and it finds a larger owner. What is left is a `link` that the kernel is in the middle
-of while the successor renames. That late file is absorbed: it rests on determinants that were durable before the
-successor took over, so the successor's step has the same rows and digest, its own `link` finds the name taken, and it
-compares and drops. A step is therefore never there twice, and never in two versions.
+first makes its own owner folder (create-if-absent), then renames those of older owners away, and only then lists the
+steps. An older owner may have been paused anywhere, also between a check and the link. Its `link` names a file in a
+folder that is gone, so the `link` fails, and the owner finds a larger one. One case is left: the kernel is in the
+middle of a `link` while the successor renames. That late file is absorbed: it rests on determinants that were durable
+before the successor took over, so the successor's step has the same rows and digest. The successor's own `link` finds
+the name taken, and the sink compares and drops the step. A step is therefore never there twice, and never in two
+versions.
 
-**What is told is durable.** Whoever was here before may have died between an act and its sync, so a successor syncs what
-it finds before it says a word of it: the name of the folder, of the identity, and of every step that it counts.
+**Reported steps are durable.** An earlier owner may have died between an act and its sync. So a successor syncs all
+names before it reports them: that of the folder, of the identity, and of every step that it counts.
 
 `docs/formats/parquet-sink.md` describes every byte.
 """
@@ -38,8 +39,8 @@ class OwnedFolder(StepFolder):
     Args:
         path: The folder.
         files: See `StepFolder`.
-        identity: Whose it is to be.
-        token: The owner's.
+        identity: The identity that the folder must have.
+        token: The owner's token.
     """
 
     def __init__(self, path: Path, files: FileSystem, identity: FolderIdentity, token: int) -> None:
@@ -49,24 +50,24 @@ class OwnedFolder(StepFolder):
         self._mine = self.hidden / f"owner-{token:012d}"
 
     def take_over(self) -> int:
-        """Makes the folder this owner's: nobody with a smaller token can add a step from here on.
+        """Take the folder over: no owner with a smaller token can add a step from here on.
 
         Returns:
-            How many steps there are, 0 to m without a gap; all are durable.
+            The number of steps, 0 to m without a gap; all are durable.
 
         Raises:
             DataError: `[SINK_OF_ANOTHER_DATAFLOW]`, `[SINK_OF_ANOTHER_STORE]`, `[SINK_DAMAGED]`, `[SINK_GAP]`.
-            FencedError: a newer owner has it.
+            FencedError: a newer owner has the folder.
         """
         found = self.identity()
-        self.steps()  # what is refused is left as it is, and has fenced nobody
+        self.steps()  # a refused folder stays as it is, and no owner was fenced
         DurableFolders(self.path, self._files).make(self.path)
         self._identity.refuse_other(found or self._make_identity(), self.identity_path)
         self._files.sync_folder(self.hidden)
         self._fence()
         held = self.steps()
-        # After the steps were counted, so that no name among them is one that a dead owner never synced. And before this
-        # owner links any: where a step is, the identity must be.
+        # After the count, so that no counted name is one that a dead owner never synced. And before this owner links a
+        # step: where a step is, the identity must be.
         self._files.sync_folder(self.path)
         return held
 
@@ -75,24 +76,24 @@ class OwnedFolder(StepFolder):
         draft = self.hidden / f"identity-{self._identity.store}-{self._token:012d}"
         self._unlink(draft)
         self._files.write_new(draft, [self._identity.encode()])
-        with suppress(FileExistsError):  # another opener was quicker: the folder is whose that says
+        with suppress(FileExistsError):  # another owner was quicker: its identity counts
             self._files.link(draft, self.identity_path)
         self._unlink(draft)
         return FolderIdentity.decode(self._files.read(self.identity_path, 0, None), self.identity_path)
 
     def _fence(self) -> None:
-        """Renames the folders of older owners away. Nothing is synced: no owner outlives a power loss."""
+        """Rename the folders of older owners away. No sync is needed: no owner outlives a power loss."""
         self._make(self._mine)
         owners = self._owners()
         newest = max(owners, default=self._token)
         if newest > self._token:
-            # An owner folder of a loser means nothing; it goes so that nobody wonders.
+            # The owner folder of a loser has no meaning; it goes so that people do not wonder about it.
             self._remove(self._mine)
             raise self._fenced(newest)
         for token in owners:
             if token < self._token:
                 fenced = self.hidden / f"fenced-{token:012d}-by-{self._token:012d}"
-                # Another successor may have been quicker; then it is gone, which is all that is wanted.
+                # Another successor may have been quicker: then the folder is gone already.
                 with suppress(FileNotFoundError):
                     self._files.rename(self.hidden / f"owner-{token:012d}", fenced)
         for name, _ in self._files.list_folder(self.hidden):
@@ -103,10 +104,10 @@ class OwnedFolder(StepFolder):
         self.check_owner()
 
     def check_owner(self) -> None:
-        """Makes sure, as far as a look can, that no newer owner has taken over.
+        """Raise if a newer owner has taken over, as far as a look can tell.
 
         Raises:
-            FencedError: one has.
+            FencedError: a newer owner has.
         """
         if not self._files.is_folder(self._mine):
             raise self._fenced(max(self._owners(), default=None))
@@ -123,17 +124,15 @@ class OwnedFolder(StepFolder):
         matches = (_OWNER.fullmatch(name) for name, _ in self._files.list_folder(self.hidden))
         return [int(match[1]) for match in matches if match]
 
-    # -- steps --------------------------------------------------------------------------------------------------------
-
     def draft_path(self, step: int) -> Path:
-        """Names the file in which this owner writes a step; in a folder that is there only while it is the owner."""
+        """Return the file in which this owner writes a step; its folder exists only while the owner does."""
         return self._mine / f"step-{step:012d}.parquet"
 
     def publish(self, step: int) -> bool:
-        """Makes a draft the step's file, unless there is one; in both cases what is there is durable afterwards.
+        """Make a draft the step's file, unless there is one; afterwards the step's file is durable.
 
         Returns:
-            Whether it was this draft that became the file.
+            Whether this draft became the file.
 
         Raises:
             FencedError: a newer owner has removed the draft's folder.
@@ -151,8 +150,6 @@ class OwnedFolder(StepFolder):
         self._files.sync_folder(self.path)
         self._unlink(draft)
         return mine
-
-    # -- acts whose failure means nothing -----------------------------------------------------------------------------
 
     def _make(self, folder: Path) -> None:
         with suppress(FileExistsError):

@@ -40,13 +40,13 @@ _COMPRESSIONS = ("zstd", "snappy", "lz4", "none")
 
 
 def parquet(path: str | Path, *, key: Sequence[str] | None = None, compression: str = "zstd") -> ParquetSink:
-    """Makes a sink that appends each step as one Parquet file to a folder.
+    """Return a sink that appends each step as one Parquet file to a folder.
 
-    `spark.read.parquet(path)` and `pyarrow.parquet.read_table(path)` give exactly the committed rows, at any moment.
+    `spark.read.parquet(path)` and `pyarrow.parquet.read_table(path)` return exactly the committed rows, at any moment.
 
     Args:
         path: The folder; made if absent. It belongs to this sink alone.
-        key: Key columns: the sink is then handed upserts (`_weight` +1) and deletes (−1). None: all changes.
+        key: Key columns: the sink then gets upserts (`_weight` +1) and deletes (−1). None: all changes.
         compression: `zstd` (level 1: smallest), `snappy`, `lz4` or `none` (fastest).
 
     Raises:
@@ -61,11 +61,11 @@ def parquet(path: str | Path, *, key: Sequence[str] | None = None, compression: 
 
 
 class ParquetSink:
-    """One Parquet file a step, made by create-if-absent; `parquet_folder` says how older owners are fenced.
+    """One Parquet file a step, made by create-if-absent; `owner` describes how older owners are fenced.
 
     Args:
         path, key, compression: As `parquet` takes them, checked.
-        filesystem: The acts that everything rests on; a parameter so that they can be recorded and made to fail.
+        filesystem: The file system's acts; a parameter so that tests can record them and make them fail.
     """
 
     delivery = Delivery.EXACTLY_ONCE
@@ -87,7 +87,7 @@ class ParquetSink:
         return SinkCapabilities()
 
     def describe(self) -> Json:
-        """Tells kind, place and options."""
+        """Return kind, place and options."""
         return {
             "kind": "parquet",
             "path": str(self._path),
@@ -96,12 +96,12 @@ class ParquetSink:
         }
 
     def open(self, context: SinkContext) -> Committed | None:
-        """Takes the folder over and tells the newest step. Of the others it reads only the names: there may be many.
+        """Take the folder over; return the newest step. Of the others only the names are read: there may be many.
 
         Raises:
             DataError: `[SINK_OF_ANOTHER_DATAFLOW]`, `[SINK_OF_ANOTHER_STORE]`, `[SINK_GAP]`, `[SINK_DAMAGED]`.
             InvalidError: `[TYPE_REFUSED]`, `[SCHEMA_MISMATCH]`.
-            FencedError: a newer owner has it.
+            FencedError: a newer owner has the folder.
             UnavailableError: `[SINK_FAILED]` the folder cannot be used.
         """
         from boatlift.connectors.parquet.step_file import check_types
@@ -119,11 +119,11 @@ class ParquetSink:
         return Committed(newest.step, newest.rows, newest.digest)
 
     def stager(self) -> Stager:
-        """Gives the part that runs in the tasks."""
+        """Return the part that runs in the tasks."""
         return ArrowStager(self._opened.schema)
 
     def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
-        """Makes a step's file appear, or compares the step with the file that is there."""
+        """Make a step's file appear, or compare the step with the existing file."""
         from boatlift.connectors.parquet.step_file import StepRecord, write_step
 
         context, folder, ledger = self._opened, self._folder, self._ledger
@@ -137,7 +137,7 @@ class ParquetSink:
         pieces = read_pieces(rows, staged)
         try:
             draft = folder.draft_path(step)
-            with suppress(FileNotFoundError):  # what a failed attempt left
+            with suppress(FileNotFoundError):  # the rest of a failed attempt
                 self._files.unlink(draft)
             try:
                 write_step(draft, _written(context), pieces, record, self._compression)
@@ -153,16 +153,14 @@ class ParquetSink:
         return outcome
 
     def close(self) -> None:
-        """Has nothing to let go of."""
+        """Do nothing: the sink holds nothing open."""
 
     def verify(self) -> Iterator[Finding]:
-        """Proves every byte of every step by the checksum that each file carries."""
+        """Prove every byte of every step by the checksum in its file."""
         from boatlift.connectors.parquet.verify import verify_folder
 
         with io_errors(self._path):
             yield from verify_folder(StepFolder(self._path, self._files))
-
-    # -- inside -------------------------------------------------------------------------------------------------------
 
     @property
     def _opened(self) -> SinkContext:
@@ -216,7 +214,7 @@ class ParquetSink:
 
 
 def _written(context: SinkContext) -> pa.Schema:
-    """The schema of a step's file: every column of the user's may hold NULLs, the weight of changes holds none."""
+    """Return the schema of a step's file: the user's columns may hold NULLs, the weight of changes holds none."""
     import pyarrow as pa
 
     return pa.schema([field.with_nullable(field.name != WEIGHT) for field in context.schema])

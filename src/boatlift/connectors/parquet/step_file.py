@@ -1,4 +1,4 @@
-"""One step as one Parquet file that carries its own identity and a checksum of all its bytes."""
+"""One step as one Parquet file, with its own identity and a checksum of all its bytes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ROWS_A_GROUP = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """What a step's file says of itself, under the key `boatlift` of its footer."""
+    """The record of a step in its file, under the key `boatlift` of the footer."""
 
     dataflow: str
     sink: str
@@ -36,7 +36,7 @@ class StepRecord:
 
 
 def check_types(schema: pa.Schema) -> None:
-    """Refuses columns that Parquet would give back as something else.
+    """Raise if Parquet would return a column as another type.
 
     Raises:
         InvalidError: `[TYPE_REFUSED]`, `[SCHEMA_MISMATCH]` for two columns of one name.
@@ -52,13 +52,13 @@ def check_types(schema: pa.Schema) -> None:
 
 
 def write_step(path: Path, schema: pa.Schema, pieces: Sequence[pa.Table], record: StepRecord, compression: str) -> None:
-    """Writes a step's file; it becomes durable when it is published.
+    """Write a step's file; publishing it makes it durable.
 
     Args:
-        path: A file that nobody reads yet.
-        schema: The columns as the file is to have them; also of a step without rows.
-        pieces: The rows; a row group each.
-        record: What the file says of itself.
+        path: A file that no reader sees yet.
+        schema: The file's columns, also for a step without rows.
+        pieces: The rows; each piece is a row group.
+        record: The step's record.
         compression: As `parquet` takes it.
     """
     writer = pq.ParquetWriter(
@@ -79,25 +79,25 @@ def write_step(path: Path, schema: pa.Schema, pieces: Sequence[pa.Table], record
 
 
 def read_rows(path: Path) -> pa.Table:
-    """Reads the rows of a step's file."""
+    """Read the rows of a step's file."""
     return pq.ParquetFile(path).read()
 
 
 def read_record(path: Path, step: int) -> StepRecord:
-    """Reads what the file of a step says of itself.
+    """Read the record in the file of a step.
 
     Raises:
-        DataError: `[SINK_OF_ANOTHER_DATAFLOW]` it is Parquet, but not from a sink like this; `[SINK_DAMAGED]`.
+        DataError: `[SINK_OF_ANOTHER_DATAFLOW]` another program wrote the file; `[SINK_DAMAGED]`.
     """
     metadata = _footer(path).metadata
-    said = (metadata.metadata or {}).get(_KEY)
-    if said is None:
+    text = (metadata.metadata or {}).get(_KEY)
+    if text is None:
         raise DataError(
             "SINK_OF_ANOTHER_DATAFLOW",
             f"{path} was not written by Boatlift: move it away, or give the sink a folder of its own",
         )
     try:
-        fields = json.loads(said)
+        fields = json.loads(text)
         version = int(fields.pop("format"))
         fields.pop("check")
         if version > FORMAT:
@@ -115,12 +115,12 @@ def read_record(path: Path, step: int) -> StepRecord:
 
 
 def read_columns(path: Path) -> list[tuple[str, str]]:
-    """Reads a file's columns: names and types in Arrow's words."""
+    """Return a file's columns: names, and types as Arrow names them."""
     return [(field.name, str(field.type)) for field in _footer(path).schema_arrow]
 
 
 def verify_step(path: Path, step: int) -> StepRecord:
-    """Reads what the file of a step says of itself, and proves all its bytes by the checksum in its footer.
+    """Read the record in the file of a step, and prove all its bytes by the checksum in the footer.
 
     Raises:
         DataError: `[SINK_DAMAGED]`.
@@ -153,7 +153,7 @@ def _find_check(path: Path, content: mmap.mmap) -> int:
 
 
 def _digest(content: mmap.mmap, at: int) -> str:
-    """xxh3-128 of a file in which the checksum itself, at a place, counts as zeros."""
+    """Return the xxh3-128 of a file in which the checksum itself, at a place, counts as zeros."""
     digest = xxhash.xxh3_128()
     with memoryview(content) as whole:
         digest.update(whole[:at])

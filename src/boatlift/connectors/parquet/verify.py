@@ -1,4 +1,4 @@
-"""Checks every byte of a Parquet sink's folder without its owner."""
+"""The check of every byte of a Parquet sink's folder, without its owner."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["verify_folder"]
 
 
 def verify_folder(folder: StepFolder) -> Iterator[Finding]:
-    """Proves each step's file by the checksum that it carries, and tells what is missing or does not belong there."""
+    """Prove each step's file by its checksum; yield each damaged, missing or foreign file."""
     identity: FolderIdentity | None = None
     try:
         identity = folder.identity()

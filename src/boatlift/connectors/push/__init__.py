@@ -1,4 +1,4 @@
-"""Rows that are pushed: from Python, or over HTTP. Recorded before whoever pushes them hears of it."""
+"""Rows that clients push, from Python or over HTTP. A push is recorded before its client gets an answer."""
 
 from boatlift.connectors.push.source import push
 

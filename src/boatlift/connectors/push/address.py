@@ -1,4 +1,4 @@
-"""Where a source listens."""
+"""The address at which a source listens."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ __all__ = ["address_of"]
 
 
 def address_of(listen: str) -> tuple[str, int]:
-    """Reads `host:port`.
+    """Parse `host:port`.
 
     Raises:
-        InvalidError: `[BAD_OPTION]`; `[MISSING_EXTRA]` what serves HTTP is not installed.
+        InvalidError: `[BAD_OPTION]`; `[MISSING_EXTRA]` the packages that serve HTTP are not installed.
     """
-    given: object = listen
-    host, _, port = listen.rpartition(":") if isinstance(given, str) else ("", "", "")
+    text: object = listen
+    host, _, port = listen.rpartition(":") if isinstance(text, str) else ("", "", "")
     if not host or not port.isdecimal() or int(port) > 65535:
         raise InvalidError("BAD_OPTION", f"listen is {listen!r}: give host:port, such as '127.0.0.1:8080'")
     missing = [package for package in ("httptools", "starlette", "uvicorn") if find_spec(package) is None]

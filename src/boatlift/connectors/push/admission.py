@@ -1,4 +1,4 @@
-"""Which requests a push server takes: not those of other sites' web pages, nor those for other hosts, nor those without the token."""
+"""The requests that a push server admits: none of foreign web pages, none for other hosts, none without the token."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ HTTP_PORT = 80
 
 
 class Admission:
-    """Refuses requests by their headers, before anything else of them is looked at.
+    """Refuses requests by their headers, before any other part of them is read.
 
-    A web page can have a browser send rows to any address that the browser reaches, and browsers say so: `Origin`, `Sec-Fetch-Site`. A page
-    whose name resolves to an address of this machine is of the same origin for its browser, but its name stands in `Host`.
+    A web page can have a browser send rows to any address that the browser reaches. Browsers say so in `Origin` and
+    `Sec-Fetch-Site`. The name of a page may resolve to an address of this machine: then the page has the same origin
+    for its browser, but its name is in `Host`.
 
     Args:
         address: Where the server listens: on a loopback address `Host` must be one, with the port.
-        token: What each request must have, if anything.
+        token: The token that each request must have; None: none.
     """
 
     def __init__(self, address: tuple[str, int], token: PushToken | None) -> None:
@@ -59,7 +60,7 @@ class Admission:
             )
 
     def _check_host(self, hosts: list[bytes], needed: bool) -> bool:
-        """Return whether no other name can stand for the server in a browser: then a page of the same origin is the server's own."""
+        """Return whether no foreign name can mean the server: then a page of the same origin is the server's own."""
         if not hosts and not needed:
             return False
         if len(hosts) != 1:
@@ -76,7 +77,8 @@ class Admission:
         if port != self._port or not (name == "localhost" or is_loopback(name)):
             raise InvalidError(
                 "CROSS_SITE",
-                f"the request is for {_shown(host)}, and this is localhost:{self._port}: use that as Host, also in a proxy",
+                f"the request is for {_shown(host)}, and this is localhost:{self._port}: use that as Host, also in a "
+                "proxy",
             )
         return True
 
@@ -88,18 +90,19 @@ class Admission:
             if origin.lower() not in own:
                 raise InvalidError(
                     "CROSS_SITE",
-                    f"the request is of a web page, of {_shown(origin)}: push from a program, without Origin",
+                    f"the request comes from a web page, of {_shown(origin)}: push from a program, without Origin",
                 )
         for site in sites:
             if site.lower() not in (b"none", b"same-origin" if trusted else b"none"):
                 raise InvalidError(
                     "CROSS_SITE",
-                    f"the request is of a web page, as Sec-Fetch-Site {_shown(site)} says: push from a program, without it",
+                    f"the request comes from a web page, as Sec-Fetch-Site {_shown(site)} says: push from a program, "
+                    "without it",
                 )
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether an address is reached from its own machine only; a name is not."""
+    """Return whether an address can be reached only from its own machine; False for a name."""
     try:
         found = ip_address(host)
     except ValueError:

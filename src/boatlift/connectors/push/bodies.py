@@ -11,7 +11,7 @@ __all__ = ["Bodies"]
 
 
 class Bodies:
-    """Reads bodies, and knows how many bytes of them are in memory.
+    """Reads bodies, and counts how many bytes of them are in memory.
 
     Args:
         limits: See `Limits`.
@@ -22,11 +22,11 @@ class Bodies:
         self._under_way = 0
 
     async def read(self, request: Request) -> bytes:
-        """Read a body, which counts until it is dropped.
+        """Read a body; its bytes count until `drop`.
 
         Raises:
             InvalidError: `[PUSH_TOO_LARGE]`.
-            UnavailableError: `[SERVER_BUSY]` other bodies take what there is for them.
+            UnavailableError: `[SERVER_BUSY]` other bodies fill the memory for bodies.
         """
         declared = request.headers.get("content-length", "0")
         self._check(int(declared) if declared.isdecimal() else 0, 0, 0)
@@ -43,7 +43,7 @@ class Bodies:
         return bytes(body)
 
     def drop(self, body: bytes | bytearray) -> None:
-        """Count a body no more."""
+        """Stop counting a body."""
         self._under_way -= len(body)
 
     def _check(self, more: int, size: int, objects: int) -> None:
@@ -56,5 +56,6 @@ class Bodies:
         if size + more > limits.small_body and self._under_way + more > limits.bodies_bytes:
             raise UnavailableError(
                 "SERVER_BUSY",
-                f"pushes under way have {self._under_way:,} of {limits.bodies_bytes:,} bytes: push again in a moment, with the same key",
+                f"pushes under way have {self._under_way:,} of {limits.bodies_bytes:,} bytes: push again in a moment, "
+                "with the same key",
             )

@@ -23,7 +23,7 @@ class Connections:
 
     Args:
         limits: See `Limits`.
-        clock: The seconds that `limits` count.
+        clock: Returns the seconds that `limits` count.
     """
 
     def __init__(self, limits: Limits, clock: Callable[[], float]) -> None:
@@ -33,7 +33,7 @@ class Connections:
         self._leaving: OrderedDict[Connection, None] = OrderedDict()
 
     def admit(self, connection: Connection) -> None:
-        """Take a connection in, in the place of a silent one if there is no other; else refuse it."""
+        """Admit a connection, in the place of a silent one if all are taken; else refuse it."""
         if len(self._inside) >= self.limits.connections:
             silent = next((each for each in self._inside if each.owes_request), None)
             if silent is None:
@@ -43,11 +43,11 @@ class Connections:
         self._inside[connection] = None
 
     def heard(self, connection: Connection) -> None:
-        """Note that a client has sent something."""
+        """Record that a client has sent bytes."""
         self._inside.move_to_end(connection)
 
     def leave(self, connection: Connection) -> None:
-        """Count a connection no more that only waits for its client to read the last answer."""
+        """Stop counting a connection that only waits for its client to read the last answer."""
         self._inside.pop(connection, None)
         self._leaving[connection] = None
         if len(self._leaving) > self.limits.leaving:
@@ -60,19 +60,19 @@ class Connections:
         self._leaving.pop(connection, None)
 
     def look(self) -> None:
-        """End what has taken too long; called again and again."""
+        """End connections that have taken too long; called at every tick."""
         now = self.clock()
         for connection in [*self._inside, *self._leaving]:
             connection.look(now)
 
 
 class _Phase(Enum):
-    """What a client sends next."""
+    """The part of a request that a client sends next."""
 
-    NOTHING = auto()  # of a request: it may begin one
+    NOTHING = auto()  # no request has begun
     HEAD = auto()
     BODY = auto()
-    ANSWERED = auto()  # as NOTHING, but no byte of it has come
+    ANSWERED = auto()  # as NOTHING, and no byte has come since the last request
     LEAVING = auto()
 
 
@@ -84,12 +84,12 @@ class Connection(HttpToolsProtocol):
     """A connection whose client must send its requests in time and within `Limits`.
 
     Args:
-        connections: Those of the server.
-        told: As uvicorn has it.
+        connections: The server's connections.
+        arguments, options: As uvicorn passes them.
     """
 
-    def __init__(self, connections: Connections, *given: Any, **told: Any) -> None:
-        super().__init__(*given, **told)
+    def __init__(self, connections: Connections, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self._connections, self._limits = connections, connections.limits
         self._phase, self._since = _Phase.NOTHING, connections.clock()
         self._head = self._body = self._events = self._unparsed = 0
@@ -98,20 +98,18 @@ class Connection(HttpToolsProtocol):
         self._deaf = False
         self._wrong: BoatliftError | None = None
 
-    # -- of the transport ---------------------------------------------------------------------------------------------
-
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Ask for a place."""
+        """Ask to be admitted."""
         super().connection_made(transport)
         self._connections.admit(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Give the place back."""
+        """Free the connection's place."""
         super().connection_lost(exc)
         self._connections.gone(self)
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came, or drop it if nothing more is answered."""
+        """Parse the data, or drop it if no further request is answered."""
         if self._deaf or self._phase is _Phase.LEAVING:
             return
         self._unset_keepalive_if_required()
@@ -122,31 +120,27 @@ class Connection(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self._stop_hearing()  # whatever comes now is of another protocol, which is not spoken here
+            self._stop_hearing()  # further bytes belong to another protocol, which the server does not speak
             return
         except httptools.HttpParserError as error:
             self._refuse_parsed(error)
             return
         self._unparsed = self._unparsed + len(data) if self._events == events else 0
-        if (
-            self._unparsed > self._limits.head_bytes
-        ):  # the parser puts the parts of one long field together, again and again
+        if self._unparsed > self._limits.head_bytes:  # the parser joins the parts of a long field, again and again
             self.refuse(self._too_large())
 
     def pause_writing(self) -> None:
-        """Note since when the client leaves answers unread."""
+        """Record since when the client leaves answers unread."""
         super().pause_writing()
         self._stalled = self._connections.clock()
 
     def resume_writing(self) -> None:
-        """Note that the client reads."""
+        """Record that the client reads again."""
         super().resume_writing()
         self._stalled = None
 
-    # -- of the parser ------------------------------------------------------------------------------------------------
-
     def on_message_begin(self) -> None:
-        """Begin a request, unless as many wait already as may."""
+        """Begin a request, unless too many wait already."""
         if len(self.pipeline) >= self._limits.pipelined:
             raise _EnoughError
         super().on_message_begin()
@@ -154,12 +148,12 @@ class Connection(HttpToolsProtocol):
         self._head = 0
 
     def on_url(self, url: bytes) -> None:
-        """Take part of the request's line."""
+        """Add a part of the request's line."""
         self._count_head(len(url))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header; one that comes after a body says nothing."""
+        """Add a header; one after a body is ignored."""
         self._count_head(len(name) + len(value))
         if self._phase is _Phase.HEAD:
             if len(self.headers) >= self._limits.headers:
@@ -167,13 +161,13 @@ class Connection(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Have the request answered, or put behind others."""
+        """Start to answer the request, or queue it behind others."""
         super().on_headers_complete()
         self._enter(_Phase.BODY)
         self._body = 0
 
     def on_body(self, body: bytes) -> None:
-        """Take part of a body. The answer says when it is too large; after some more the client has not heeded it."""
+        """Add a part of a body. One that is too large gets an answer; a client that sends on is cut off."""
         self._body += len(body)
         self._events += 1
         if self._body > 2 * self._limits.body_bytes:
@@ -186,7 +180,7 @@ class Connection(HttpToolsProtocol):
         self._enter(_Phase.ANSWERED)
 
     def on_response_complete(self) -> None:
-        """Begin with the next request, if one waits."""
+        """Start the next request, if one waits."""
         super().on_response_complete()
         if self._phase is _Phase.ANSWERED:
             self._enter(_Phase.ANSWERED)
@@ -195,15 +189,13 @@ class Connection(HttpToolsProtocol):
         self._answering = cycle
         super()._start_asgi_task(cycle, app)
 
-    # -- time and place -----------------------------------------------------------------------------------------------
-
     @property
     def owes_request(self) -> bool:
-        """Whether the connection waits for its client, and no answer of the server's is under way."""
+        """Return whether the connection waits for its client, and the server owes no answer."""
         return not self._is_answering and not self.transport.is_closing()
 
     def look(self, now: float) -> None:
-        """End what has taken too long."""
+        """End the connection if its client has taken too long."""
         limits, took = self._limits, now - self._since
         if self._stalled is not None and now - self._stalled > limits.write_seconds:
             self.transport.abort()
@@ -213,7 +205,7 @@ class Connection(HttpToolsProtocol):
         elif self.transport.is_closing():
             self._leave()
         elif self.flow.read_paused or self._deaf:
-            self._since = now  # it is the server that does not read
+            self._since = now  # the server does not read, so the client is not late
         elif self._phase is _Phase.ANSWERED:
             if took > limits.idle_seconds and not self._is_answering:
                 self._close()
@@ -233,13 +225,13 @@ class Connection(HttpToolsProtocol):
             self.refuse(
                 UnavailableError(
                     "TOO_SLOW",
-                    f"a body comes within {limits.body_seconds:g} s and one more for each {limits.body_rate:,} bytes: push it again, "
-                    f"with its key",
+                    f"a body comes within {limits.body_seconds:g} s and one more for each {limits.body_rate:,} bytes: "
+                    "push it again, with its key",
                 )
             )
 
     def shutdown(self) -> None:
-        """Answer what is whole, and refuse the rest."""
+        """Answer whole requests, and refuse the others."""
         if self._phase is _Phase.LEAVING:
             self.transport.abort()
         elif self._is_answering:
@@ -249,7 +241,7 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
 
     def refuse(self, error: BoatliftError) -> None:
-        """Refuse the request that is not whole, and end the connection; what came before it is answered."""
+        """Refuse the unfinished request, and end the connection; earlier requests are answered."""
         if self._is_answering:
             if self._phase is _Phase.BODY:
                 self.pipeline.popleft()
@@ -265,7 +257,7 @@ class Connection(HttpToolsProtocol):
 
     @property
     def _is_answering(self) -> bool:
-        """Whether a request that is whole has no answer yet."""
+        """Return whether a whole request has no answer yet."""
         cycle = self._answering
         arriving = self._phase is _Phase.BODY and cycle is self.cycle
         return cycle is not None and not cycle.response_complete and not arriving
@@ -275,10 +267,10 @@ class Connection(HttpToolsProtocol):
             self._stop_hearing()
             return
         wrong, self._wrong = self._wrong, None
-        self.refuse(wrong or InvalidError("BAD_REQUEST", "what came is no request of HTTP/1.1: send one"))
+        self.refuse(wrong or InvalidError("BAD_REQUEST", "the bytes are no request of HTTP/1.1: send one"))
 
     def _stop_hearing(self) -> None:
-        """Drop what comes from now on; the connection ends with the answer to the last request that is whole."""
+        """Drop all further data; the connection ends with the answer to the last whole request."""
         last = self.pipeline[0][0] if self.pipeline else self._answering
         self._deaf = True
         if last is None or last.response_complete:
@@ -287,10 +279,10 @@ class Connection(HttpToolsProtocol):
             last.keep_alive = False
 
     def _close(self) -> None:
-        """End the connection once its client has read the last answer, or has had the time to."""
+        """End the connection once its client has read the last answer, or has had time to."""
         self._unset_keepalive_if_required()
         if self.transport.can_write_eof() and not self.transport.is_closing():
-            self.flow.resume_reading()  # a socket that is closed with something unread takes back what it sent
+            self.flow.resume_reading()  # closing a socket with unread data discards what it sent
             self.transport.write_eof()
         self._leave()
 
@@ -310,7 +302,8 @@ class Connection(HttpToolsProtocol):
     def _too_large(self) -> InvalidError:
         return InvalidError(
             "HEADERS_TOO_LARGE",
-            f"a request has at most {self._limits.headers} headers, and {self._limits.head_bytes:,} bytes of them: send fewer",
+            f"a request has at most {self._limits.headers} headers, and {self._limits.head_bytes:,} bytes of them: "
+            "send fewer",
         )
 
     def _raise(self, error: BoatliftError) -> None:

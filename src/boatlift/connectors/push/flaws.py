@@ -1,6 +1,6 @@
-"""What is wrong with pushed rows though JSON and Arrow may let it pass: NUL in text, halves of surrogate pairs, a field given twice.
+"""Flaws of pushed rows that JSON and Arrow may let pass: NUL in text, halves of surrogate pairs, a field given twice.
 
-Finding out that something is wrong is cheap, for every push pays for it; saying what it is may take its time.
+Finding out that there is a flaw is cheap, because every push pays for it. Describing the flaw may be slow.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ _BLANKS = re.compile(r"[ \t\n\r]*")
 
 
 def has_repeated_fields(body: bytes, fields: int) -> bool:
-    """Tell whether JSON, which has been read, gives a field twice in an object.
+    """Return whether JSON gives a field twice in an object; it has been parsed already.
 
-    Each field has one colon outside of strings, so that there are as many of those as fields if none is repeated.
+    Each field has one colon outside of strings, so there are as many such colons as fields if no field is repeated.
 
     Args:
-        body: Objects.
-        fields: How many were read of all objects.
+        body: The objects.
+        fields: How many fields the parser found in all objects.
     """
     if body.count(b":") == fields or body.translate(None, b" \t\r\n").count(b'":') == fields:
-        return False  # a field's colon stands behind a quote, so that these are all of them, if not more
-    marked = body.replace(rb"\\", b"").replace(rb"\"", b"")  # every quote that is left begins or ends a string
+        return False  # a field's colon follows a quote, so these are all fields' colons, and perhaps more
+    marked = body.replace(rb"\\", b"").replace(rb"\"", b"")  # every quote left begins or ends a string
     return b"".join(marked.split(b'"')[::2]).count(b":") != fields
 
 
 def may_have_nul_escaped(body: bytes) -> bool:
-    """Tell whether a string of JSON may have a NUL; one that stands there as it is was refused."""
+    """Return whether a string of JSON may have an escaped NUL; the parser refuses a plain one."""
     return b"\\" in body and b"\\u0000" in body
 
 
 def field_counter(kind: DataType) -> Callable[[Any], int] | None:
-    """Return what counts the fields of all objects in a value of this type; None if there are none."""
+    """Return a function that counts the fields of all objects in a value of a type; None if there are none."""
     from pyspark.sql import types as T
 
     match kind:
@@ -67,7 +67,7 @@ def field_counter(kind: DataType) -> Callable[[Any], int] | None:
 
 
 def may_have_nul(column: pa.Array) -> bool:
-    """Tell whether there is a NUL in a column's text; also if it is in what a NULL hides."""
+    """Return whether a column's text has a NUL, also in bytes that a NULL hides."""
     kind = column.type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         data = column.buffers()[2]
@@ -80,14 +80,14 @@ def may_have_nul(column: pa.Array) -> bool:
 
 
 def flaw_in_json(body: bytes) -> str | None:
-    """Return what is wrong with a body first, and where; None if it is nothing of this module's."""
+    """Return the first flaw of a body, with its place; None if it has none of this module's flaws."""
     try:
         text, wrong = body.decode(), "half of a surrogate pair"
-    except UnicodeDecodeError:  # then each byte that is wrong becomes half of a pair
+    except UnicodeDecodeError:  # then each wrong byte becomes half of a pair
         text, wrong = body.decode(errors="surrogateescape"), "bytes that are no UTF-8"
     decoder = json.JSONDecoder(object_pairs_hook=_Pairs, strict=False)
     rows: list[Any] = []
-    with suppress(ValueError, RecursionError):  # what is before it may have a flaw
+    with suppress(ValueError, RecursionError):  # a flaw may come before the error
         if text.lstrip()[:1] == "[":
             rows = decoder.decode(text)
         else:
@@ -100,11 +100,11 @@ def flaw_in_json(body: bytes) -> str | None:
 
 
 def flaw_in(rows: Iterable[Any], wrong: str = "half of a surrogate pair") -> str | None:
-    """Return what is wrong with rows first, and where.
+    """Return the first flaw of rows, with its place.
 
     Args:
-        rows: As JSON or Arrow gives them to Python.
-        wrong: What text is that cannot be UTF-8.
+        rows: The rows as Python's values.
+        wrong: The words for text that cannot be UTF-8.
     """
     for number, row in enumerate(rows):
         if found := _flaw(row, f"$[{number}]", wrong):
@@ -114,13 +114,13 @@ def flaw_in(rows: Iterable[Any], wrong: str = "half of a surrogate pair") -> str
 
 
 def flaw_in_columns(table: Any) -> str | None:
-    """Return what is wrong with the text of a table that is none of Arrow's, such as one of pandas."""
+    """Return the first flaw of the text of a table that is not Arrow's, such as one of pandas."""
     names = list(getattr(table, "columns", ()))
     return flaw_in(dict(zip(names, row, strict=True)) for row in zip(*(table[n] for n in names), strict=True))
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object of JSON as it is written, with all that is given twice."""
+    """A JSON object as it is written, with repeated fields."""
 
 
 def _end_of_blanks(text: str, at: int) -> int:

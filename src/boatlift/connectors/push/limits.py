@@ -1,4 +1,4 @@
-"""What a push server lets its clients take, so that none keeps the others out."""
+"""The bounds of a push server, so that no client keeps the others out."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _CONNECTIONS = 1000
 
 
 def most_connections() -> int:
-    """Return how many connections there may be: the store and Spark need file descriptors, too."""
+    """Return how many connections to allow: the store and Spark need file descriptors, too."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(_CONNECTIONS, soft // 2))
 
@@ -21,8 +21,9 @@ class Limits:
     """Bounds of a push server.
 
     Attributes:
-        connections: Connections at once. One more, and the one that has been silent longest is closed, if its client owes a request.
-        leaving: Connections that were refused, and are open for a moment so that their clients can read why.
+        connections: Connections at once. A further one takes the place of the connection that has been silent longest,
+            if that one's client owes a request.
+        leaving: Refused connections that stay open for a moment, so that their clients can read why.
         head_seconds: How long a request's line and headers may take to come.
         body_seconds: How long a body may take to come, besides a second for each `body_rate` bytes.
         body_rate: Bytes a second of the slowest client.

@@ -31,9 +31,9 @@ class PushToken:
         self._digest = hashlib.sha256(text.encode("ascii")).digest()
 
     def fits(self, authorization: bytes) -> bool:
-        """Tell whether an `Authorization` header has this token; the time taken tells nothing of it."""
-        given = _BEARER.fullmatch(authorization)
-        text = given[1] if given else b""
+        """Return whether an `Authorization` header has this token; the time taken reveals nothing about it."""
+        found = _BEARER.fullmatch(authorization)
+        text = found[1] if found else b""
         return hmac.compare_digest(hashlib.sha256(text).digest(), self._digest)
 
     def __repr__(self) -> str:

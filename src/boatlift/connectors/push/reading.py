@@ -17,7 +17,7 @@ from boatlift.storage.input_log import rows_in
 __all__ = ["Piece", "ReadPushes", "divided", "parameters_for"]
 
 TASK_BYTES = 1 << 20
-"""A task reads about so much at least: it takes longer to begin one than to read less."""
+"""A task reads at least about so much: starting a task takes longer than reading less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,8 @@ class Piece:
     """An object of an input log.
 
     Attributes:
-        path: Where it is.
-        ordinal: The step that it is of, if that is to be told.
+        path: The object's file.
+        ordinal: The index of its step, if rows are to carry it.
     """
 
     path: str
@@ -34,39 +34,42 @@ class Piece:
 
 
 def divided(pieces: Sequence[Piece], size: int, slots: int) -> tuple[tuple[Piece, ...], ...]:
-    """Divides pieces among tasks, in order, about as many each."""
+    """Divide pieces among tasks, in order, with about as many each."""
     count = max(1, min(slots, size // TASK_BYTES, len(pieces)))
     return tuple(tuple(pieces[len(pieces) * i // count : len(pieces) * (i + 1) // count]) for i in range(count))
 
 
 def parameters_for(paths: Sequence[str]) -> bytes:
-    """Says which objects a task is to read."""
+    """Return the parameters of a job whose task reads objects."""
     return msgspec.msgpack.encode(paths)
 
 
-def _pieces_told() -> list[Piece]:
+def _pieces_of_job() -> list[Piece]:
     return [Piece(path, None) for path in msgspec.msgpack.decode(job_parameters().source, type=list[str])]
 
 
 @dataclass(frozen=True, slots=True)
 class ReadPushes:
-    """Gives the rows of the pieces of each task whose number it is handed, with the number of each row among all that were ever pushed."""
+    """Reads the pieces of each task whose number it gets.
+
+    `_position` is the number of a row among all that were ever pushed.
+    """
 
     source: str
     tasks: tuple[tuple[Piece, ...], ...] | None
-    """None: the one task is told what it reads."""
+    """None: the job's parameters name the objects."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Reads."""
+        """Read the objects."""
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                mine = guarded(self.source, _pieces_told) if self.tasks is None else self.tasks[number]
+                mine = guarded(self.source, _pieces_of_job) if self.tasks is None else self.tasks[number]
                 for piece in mine:
                     yield from guarded(self.source, partial(self.read, piece))
 
     @staticmethod
     def read(piece: Piece) -> list[pa.RecordBatch]:
-        """Reads a piece whose checksum holds."""
+        """Read a piece, and check its checksum."""
         base, rows = rows_in(Path(piece.path))
         made = []
         for batch in pa.ipc.open_stream(rows):

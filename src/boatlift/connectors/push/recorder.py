@@ -1,4 +1,4 @@
-"""Records pushes: what comes while one object is written goes into the next, together, so that many clients share a sync."""
+"""Records pushes. Those that come while an object is written share the next one, so that many clients share a sync."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from boatlift.storage.unlogged_input import UnloggedInput
 __all__ = ["Recorder"]
 
 LARGEST_ROWS = 64 << 20
-"""Bytes of rows that are pushed at once, as Arrow has them."""
+"""The most bytes that the rows of one push may have, in Arrow."""
 
 OBJECT_BYTES = 32 << 20
-"""An object takes no further push once it has so many bytes of rows: what waits behind it need not wait for all of them."""
+"""An object takes no further push once it has so many bytes of rows, so that later pushes need not wait long."""
 
 
 @dataclass(slots=True)
 class _Waiting:
-    """A push that nobody has heard of yet."""
+    """A push without an answer."""
 
     rows: pa.RecordBatch
     push: Push
@@ -40,18 +40,18 @@ class Recorder:
     """Writes the input log of a source on a thread of its own, from `begin` to `close`.
 
     Laws:
-        * An answer comes once the push is durable; if `until_stable`, once its rows were freed, or at the end, saying that they were not: if nobody
-          keeps them, by an error.
-        * Of pushes with one key one is recorded; the others are answered with it, or refused if their rows are others.
-        * The first failure fails everything that is not durable, and everything later.
+        * An answer comes once the push is durable; with `until_stable`, once its rows were freed. At the end the
+          remaining answers say that rows are not stable; if no log keeps the rows, they are errors.
+        * Of pushes with one key one is recorded. The others get its answer, or are refused if their rows differ.
+        * The first failure fails every push that is not durable, and every later one.
 
     Args:
-        source: Its name, for errors.
-        log: Claimed. Of one that keeps no rows nothing is taken in before `go_on_from`.
-        rows: How rows are written.
-        clock: Milliseconds since 1970.
+        source: The source's name, for errors.
+        log: The claimed log. One that keeps no rows takes none before `go_on_from`.
+        rows: Encodes rows.
+        clock: Returns milliseconds since 1970.
         remember: How many milliseconds keys are remembered.
-        most_waiting: How many bytes of rows may be there that are not free.
+        most_waiting: How many bytes of rows may wait until they are free.
         until_stable: See the laws.
     """
 
@@ -71,7 +71,7 @@ class Recorder:
         self._changed = threading.Condition()
         self._waiting: list[_Waiting] = []
         self._unstable: list[tuple[int, Future[Receipt], Receipt]] = []
-        self._freed = self._told_free = self._queued = 0
+        self._freed = self._acted_free = self._queued = 0
         self._full = False
         self._failure: BoatliftError | None = None
         self._closed = False
@@ -80,26 +80,26 @@ class Recorder:
 
     @property
     def failure(self) -> BoatliftError | None:
-        """Why it records nothing any more, if it does not."""
+        """The error that ended the recording; None while it goes on."""
         return self._failure
 
     @property
     def awaited(self) -> bool:
-        """Whether somebody waits until rows are free: to hear of it, or to push more."""
+        """Return whether a client waits until rows are free: for an answer, or for room to push more."""
         return bool(self._unstable) or self._full
 
     def go_on_from(self, cursor: Mapping[str, Any]) -> None:
-        """Learns from where on steps take what is pushed."""
+        """Set the cursor from which steps take pushes; the first call lets a log without rows begin."""
         if isinstance(self._log, UnloggedInput) and not self._log.begun:
             self._log.begin(cursor)
             with self._changed:
                 self._changed.notify_all()
 
     def put(self, rows: pa.RecordBatch, key: str | None) -> Future[Receipt]:
-        """Hands rows over; none are taken at once, and nothing is remembered of them.
+        """Queue the rows of a push. Without rows the answer is there at once, and the key is not remembered.
 
         Raises:
-            BoatliftError: as the answer may: nothing was recorded.
+            BoatliftError: no row was recorded; the answer may raise the same errors.
         """
         digest = self._rows.digest(rows) if key else b""
         waiting = _Waiting(rows, Push(key or "", rows.num_rows, digest, self._clock()))
@@ -124,7 +124,8 @@ class Recorder:
                 self._full = True
                 raise UnavailableError(
                     "PUSH_FULL",
-                    f"more than {self._most:,} bytes that were pushed to {self._source} wait until no failure can need them: push again later",
+                    f"more than {self._most:,} bytes that were pushed to {self._source} wait until no failure can need "
+                    "them: push again later",
                 )
             self._queued += rows.nbytes
             self._waiting.append(waiting)
@@ -132,10 +133,10 @@ class Recorder:
         return waiting.answer
 
     def found(self, key: str) -> Receipt | None:
-        """Tells what is recorded with a key; of rows that nobody keeps, once they are stable.
+        """Return what is recorded with a key; a log without rows knows only keys whose rows are stable.
 
         Raises:
-            BoatliftError: it cannot tell any more: others may have recorded something.
+            BoatliftError: recording has ended, and another owner may have recorded more.
         """
         if self._failure is not None:
             raise self._failure
@@ -149,28 +150,26 @@ class Recorder:
         return Receipt(known.rows, repeated=True, stable=stable)
 
     def free(self, number: int) -> None:
-        """Learns that nobody needs rows up to an object any more."""
+        """Free the objects up to a number: no failure needs their rows."""
         with self._changed:
             self._freed = max(self._freed, number)
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Records what was handed over, and answers it; then ends."""
+        """Record and answer the queued pushes; then end."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
         self._thread.join()
 
-    # -- its thread ---------------------------------------------------------------------------------------------------
-
     def _work(self) -> None:
         while True:
             with self._changed:
                 self._changed.wait_for(
-                    lambda: self._closed or (self._log.begun and (self._waiting or self._freed > self._told_free))
+                    lambda: self._closed or (self._log.begun and (self._waiting or self._freed > self._acted_free))
                 )
                 group, freed = self._next_group(), self._freed
-                if not group and freed == self._told_free and self._closed:
+                if not group and freed == self._acted_free and self._closed:
                     break
             try:
                 if group and not self._log.begun:
@@ -180,12 +179,12 @@ class Recorder:
                     self._free(freed)
             except BoatliftError as error:
                 self._fail(error)
-            except Exception as error:  # noqa: BLE001 - everyone is told: this thread must not die silently
+            except Exception as error:  # noqa: BLE001 - every client gets the error: this thread must not die silently
                 self._fail(InternalError("INTERNAL", f"pushes to {self._source} cannot be recorded: {error!r}"))
-            self._told_free = freed
+            self._acted_free = freed
             if self._failure is not None:
                 self._refuse(group, self._failure)
-        self._tell_unstable()
+        self._answer_unstable()
 
     def _next_group(self) -> list[_Waiting]:
         sizes = accumulate(waiting.rows.nbytes for waiting in self._waiting)
@@ -227,7 +226,7 @@ class Recorder:
             waiting.answer.set_result(Receipt(waiting.push.rows, repeated, stable))
 
     def _free(self, freed: int) -> None:
-        if freed == self._told_free:
+        if freed == self._acted_free:
             return
         self._log.free(freed, self._clock() - self._remember)
         self._full = False
@@ -244,10 +243,10 @@ class Recorder:
             self._failure = self._failure or error
             group, self._waiting = self._waiting, []
         self._refuse(group, error)
-        self._tell_unstable()
+        self._answer_unstable()
 
-    def _tell_unstable(self) -> None:
-        """Answers who waits for more than that rows are recorded: that they are, or else that they may be lost."""
+    def _answer_unstable(self) -> None:
+        """Answer the pushes that wait for stability: their rows are recorded only, or else may be lost."""
         unstable, self._unstable = self._unstable, []
         for _, answer, receipt in unstable:
             if self._log.keeps_rows:
@@ -258,7 +257,8 @@ class Recorder:
     def _ended(self) -> UnavailableError:
         return UnavailableError(
             "NOT_RUNNING",
-            f"the run ended before it was certain that what was pushed to {self._source} is kept: push it again, with its key, once the dataflow runs",
+            f"the run ended before it was certain that the rows pushed to {self._source} are kept: push them again, "
+            "with their key, once the dataflow runs",
         )
 
     @staticmethod
@@ -271,5 +271,6 @@ class Recorder:
         if known.digest != digest:
             raise InvalidError(
                 "KEY_REUSED",
-                f"other rows were pushed to {self._source} with the key {known.key!r}: give what is new a key of its own",
+                f"other rows were pushed to {self._source} with the key {known.key!r}: give new rows a key of their "
+                "own",
             )

@@ -1,4 +1,4 @@
-"""What a client is told in HTTP when a push is refused: a status, headers, and JSON with the condition."""
+"""The HTTP answers to refused pushes: a status, headers, and JSON with the condition."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Refusal(msgspec.Struct, frozen=True):
 
     Attributes:
         status: The status code.
-        headers: All but those that say how long the body is, and what becomes of the connection.
+        headers: All but those about the body's length and the connection.
         body: JSON.
     """
 
@@ -44,10 +44,10 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 def refusal_of(error: Exception) -> Refusal:
-    """Return what a client is told; an error that is none of Boatlift's is logged, and told as `[INTERNAL]`."""
+    """Return the answer for an error. An error that is not Boatlift's is logged, and answered as `[INTERNAL]`."""
     if not isinstance(error, BoatliftError):
         logger.error("a push failed", exc_info=error)
-        error = InternalError("INTERNAL", f"{type(error).__name__}: see what the dataflow's process logs")
+        error = InternalError("INTERNAL", f"{type(error).__name__}: see the log of the dataflow's process")
     passes = isinstance(error, UnavailableError | FencedError)
     status = _STATUS.get(error.condition, 503 if passes else 500)
     headers = {"content-type": "application/json"}

@@ -1,4 +1,4 @@
-"""What is pushed, checked against the columns that a source declares before anything of it is recorded."""
+"""Pushed rows, checked against the columns that a source declares before any of them is recorded."""
 
 from __future__ import annotations
 
@@ -30,17 +30,18 @@ if TYPE_CHECKING:
 __all__ = ["PushedRows", "nullable_inside"]
 
 LARGEST_EXPONENT = 76
-"""Of decimals: Arrow's have no more digits."""
+"""The largest exponent of a decimal: Arrow's decimals have no more digits."""
 
-_KEPT = (bytes, dt.date, dt.datetime, decimal.Decimal)
+_BUILTIN = (bytes, dt.date, dt.datetime, decimal.Decimal)
 _AT = re.compile(r"`\$\[(\d+)\]")
 
 
 class PushedRows:
-    """Makes Arrow rows of JSON, of Python's mappings, and of tables.
+    """Converts JSON, Python's mappings and tables into Arrow rows.
 
-    A row may lack columns that may be NULL; it has no others than those declared. Values of JSON and of mappings are of the declared type, or refused;
-    columns of tables are cast where nothing is lost by it. A FLOAT takes the nearest value that it can hold, as Spark's cast does.
+    A row may lack columns that may be NULL, and has no undeclared ones. Values of JSON and of mappings have the
+    declared type, or are refused; columns of tables are cast if the cast loses nothing. A FLOAT takes the nearest value
+    that it can hold, as Spark's cast does.
 
     Args:
         schema: The columns.
@@ -61,7 +62,7 @@ class PushedRows:
         self._nested = {f.name: counter for f in schema.fields if (counter := field_counter(f.dataType))}
 
     def of_json(self, body: bytes) -> pa.RecordBatch:
-        """Takes an object, a list of objects, or objects in lines.
+        """Return the rows of an object, a list of objects, or objects in lines.
 
         Raises:
             DataError: `[BAD_ROW]`.
@@ -81,7 +82,7 @@ class PushedRows:
         return self._made(rows)
 
     def of_python(self, rows: object) -> pa.RecordBatch:
-        """Takes rows as mappings, or whatever gives itself as an Arrow stream.
+        """Return the rows of mappings, or of any object that exports an Arrow stream.
 
         Raises:
             DataError: `[BAD_ROW]`.
@@ -90,11 +91,11 @@ class PushedRows:
             return _without_nul(self._of_table(_as_arrow(rows)))
         if isinstance(rows, pa.RecordBatch):
             return _without_nul(self._of_table(pa.Table.from_batches([rows])))
-        given = [rows] if isinstance(rows, dict) else rows
-        return _without_nul(self._made(_as_dictionaries(lambda: msgspec.convert(given, self._rows))))
+        mappings = [rows] if isinstance(rows, dict) else rows
+        return _without_nul(self._made(_as_dictionaries(lambda: msgspec.convert(mappings, self._rows))))
 
     def stream(self, batches: list[pa.RecordBatch]) -> bytes:
-        """Gives all rows of some batches as one Arrow stream."""
+        """Return all rows of some batches as one Arrow stream."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, self.schema) as writer:
             writer.write_batch(pa.concat_batches(batches) if len(batches) > 1 else batches[0])
@@ -102,7 +103,7 @@ class PushedRows:
 
     @staticmethod
     def digest(batch: pa.RecordBatch) -> bytes:
-        """Gives the digest of rows, by which the same are known again: of their values, however they came."""
+        """Return a digest of the values of rows, by which equal rows are recognised in whatever form they came."""
         return xxhash.xxh3_128_digest(msgspec.msgpack.encode([column.to_pylist() for column in batch.columns]))
 
     def _made(self, rows: list[Any]) -> pa.RecordBatch:
@@ -124,10 +125,10 @@ class PushedRows:
             raise _bad_row(f"the table has columns {named}, where {self.schema.names} belong")
         columns = []
         for field in self.schema:
-            there = table.column(field.name) if field.name in named else pa.nulls(len(table))
+            found = table.column(field.name) if field.name in named else pa.nulls(len(table))
             try:
-                _check_inside(there.type, field.type)
-                column = there.cast(field.type)
+                _check_inside(found.type, field.type)
+                column = found.cast(field.type)
                 column.validate(full=True)
             except (pa.ArrowException, TypeError) as error:
                 raise _bad_row(f"column {field.name} does not fit {field.type}: {error}") from error
@@ -138,10 +139,10 @@ class PushedRows:
 
 
 def _as_arrow(table: Any) -> pa.Table:
-    """Return a table as Arrow's.
+    """Return a table as an Arrow table.
 
     Raises:
-        DataError: `[BAD_ROW]` Arrow has nothing that could hold it.
+        DataError: `[BAD_ROW]` Arrow cannot hold a value.
     """
     try:
         return pa.table(table)
@@ -150,13 +151,13 @@ def _as_arrow(table: Any) -> pa.Table:
 
 
 def _as_dictionaries(decode: Callable[[], list[Any]]) -> list[Any]:
-    """Return rows with the fields that were given; what is no JSON raises what it raises.
+    """Return rows with the fields that the client sent; errors of JSON's syntax are the caller's.
 
     Raises:
         DataError: `[BAD_ROW]` a row does not fit.
     """
     try:
-        rows: list[Any] = msgspec.to_builtins(decode(), builtin_types=_KEPT)
+        rows: list[Any] = msgspec.to_builtins(decode(), builtin_types=_BUILTIN)
     except msgspec.ValidationError as error:
         row = _AT.search(str(error))
         raise _bad_row(f"row {int(row[1]) + 1}: {error}" if row else str(error)) from error
@@ -171,29 +172,29 @@ def _without_nul(batch: pa.RecordBatch) -> pa.RecordBatch:
     return batch
 
 
-def _check_inside(given: pa.DataType, declared: pa.DataType) -> None:
-    """Refuses structs with fields that are not declared: a cast leaves them out.
+def _check_inside(found: pa.DataType, declared: pa.DataType) -> None:
+    """Raise if a struct has undeclared fields: a cast would leave them out.
 
     Raises:
-        ArrowInvalid: there is one.
+        ArrowInvalid: there is such a value.
     """
-    if pa.types.is_struct(given) and pa.types.is_struct(declared):
-        names = [given.field(at).name for at in range(given.num_fields)]
+    if pa.types.is_struct(found) and pa.types.is_struct(declared):
+        names = [found.field(at).name for at in range(found.num_fields)]
         if len(set(names)) < len(names) or not set(names) <= {
             declared.field(at).name for at in range(declared.num_fields)
         }:
             raise pa.ArrowInvalid(f"it has fields {names}")
         for name in names:
-            _check_inside(given.field(name).type, declared.field(name).type)
-    elif pa.types.is_list(given) and pa.types.is_list(declared):
-        _check_inside(given.value_type, declared.value_type)
+            _check_inside(found.field(name).type, declared.field(name).type)
+    elif pa.types.is_list(found) and pa.types.is_list(declared):
+        _check_inside(found.value_type, declared.value_type)
 
 
 def _check_decimals(value: Any) -> None:
-    """Refuses what no column of decimals could hold, which Arrow does not survive.
+    """Raise if a decimal fits no column of decimals: Arrow would crash on it.
 
     Raises:
-        ArrowInvalid: there is one.
+        ArrowInvalid: there is such a value.
     """
     match value:
         case decimal.Decimal():
@@ -208,7 +209,10 @@ def _check_decimals(value: Any) -> None:
 
 
 def nullable_inside(schema: StructType) -> StructType:
-    """Lets what is inside of columns be NULL: where a whole struct is, what it holds is, and not all who read it know that."""
+    """Return a schema in which all nested fields may be NULL.
+
+    The fields of a NULL struct are NULL, and some readers of Arrow do not know that.
+    """
     from pyspark.sql.types import StructField, StructType
 
     return StructType([StructField(f.name, _nullable(f.dataType), f.nullable) for f in schema.fields])

@@ -41,28 +41,28 @@ _Send = Callable[[_Message], Awaitable[None]]
 
 
 class Door(Protocol):
-    """What the server needs of a source."""
+    """The part of a source that the server needs."""
 
     def put_json(self, body: bytes, key: str | None) -> Future[Receipt]:
-        """Takes rows."""
+        """Take rows."""
 
     def pushed(self, key: str) -> Receipt | None:
-        """Tells what was recorded with a key."""
+        """Return what was recorded with a key."""
 
 
 class Server:
-    """Serves one source, on a thread of its own, until it is closed.
+    """Serves one source, on a thread of its own, until `close`.
 
     Args:
-        source: Its name.
+        source: The source's name.
         address: Host and port; port 0 for one that is free.
         door: The source.
-        token: What each request must have, if anything.
-        limits: What clients may take.
-        clock: The seconds that limits count.
+        token: The token that each request must have; None: none.
+        limits: The bounds of clients.
+        clock: Returns the seconds that limits count.
 
     Attributes:
-        address: Where it listens.
+        address: Where the server listens.
 
     Raises:
         UnavailableError: `[LISTEN_FAILED]`.
@@ -88,7 +88,8 @@ class Server:
             host, port = address
             raise UnavailableError(
                 "LISTEN_FAILED",
-                f"{source} cannot listen at {host}:{port} ({os.strerror(error.errno or 0)}): give another address, or end who listens there",
+                f"{source} cannot listen at {host}:{port} ({os.strerror(error.errno or 0)}): give another address, or "
+                "end the process that listens there",
             ) from error
         self.address: tuple[str, int] = self._socket.getsockname()[:2]
         self._admission, self._is_open = Admission(self.address, token), token is None
@@ -115,7 +116,7 @@ class Server:
         self._thread = threading.Thread(target=run, name=f"boatlift-http-{source}", daemon=True)
 
     def serve(self) -> None:
-        """Begins to answer.
+        """Begin to answer.
 
         Raises:
             UnavailableError: `[LISTEN_FAILED]`.
@@ -127,7 +128,8 @@ class Server:
         host, port = self.address
         if self._is_open and not is_loopback(host):
             logger.warning(
-                "%s takes rows from every program that reaches %s port %s: give bl.push a token, or listen on 127.0.0.1",
+                "%s takes rows from every program that reaches %s port %s: give bl.push a token, or listen on "
+                "127.0.0.1",
                 self._source,
                 host,
                 port,
@@ -135,12 +137,12 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where rows are pushed."""
+        """The URL that takes rows."""
         host, port = self.address
         return f"http://[{host}]:{port}/{self._source}" if ":" in host else f"http://{host}:{port}/{self._source}"
 
     def check(self) -> None:
-        """Makes sure that it answers.
+        """Make sure that the server answers.
 
         Raises:
             UnavailableError: `[LISTEN_FAILED]`.
@@ -152,7 +154,7 @@ class Server:
             ) from cause
 
     def close(self) -> None:
-        """Ends, once what was answered is on its way."""
+        """Stop, once all answers are on their way."""
         self._server.should_exit = True
         if self._thread.ident is not None:
             self._thread.join()
@@ -164,21 +166,21 @@ class Server:
         receive: _Receive,
         send: _Send,
     ) -> None:
-        """Answer a request, if it is one that is let in."""
-        whole = _Whole(receive, send, waits=any(name == b"expect" for name, _ in scope["headers"]))
+        """Answer a request, if it is admitted."""
+        whole = _WholeBody(receive, send, waits=any(name == b"expect" for name, _ in scope["headers"]))
         try:
             self._admission.check(scope["headers"], needs_host=scope["http_version"] != "1.0")
         except InvalidError as error:
             await _refused(error)(scope, whole.receive, whole.send)
             return
-        scope["app"] = self  # else the router answers what it does not know by itself, in plain text
+        scope["app"] = self  # else the router answers unknown paths itself, in plain text
         try:
             await self._router(scope, whole.receive, whole.send)
         except HTTPException as error:
             await self._not_served(error)(scope, whole.receive, whole.send)
 
     def _not_served(self, error: HTTPException) -> Response:
-        """Return 404 or 405, as the router has found."""
+        """Return 404 or 405, as the router found."""
         here = f"POST /{self._source} and GET /{self._source}/keys/KEY"
         refusal = refusal_of(InvalidError("NOT_SERVED", f"the source takes {here}: send one of these"))
         return Response(refusal.body, error.status_code, {**refusal.headers, **(error.headers or {})})
@@ -186,17 +188,17 @@ class Server:
     async def _push(self, request: Request) -> Response:
         try:
             receipt: Receipt = await asyncio.wrap_future(await self._put(request))
-            return _told(200, receipt)
+            return _answered(200, receipt)
         except ClientDisconnect:
-            return _told(400, {"condition": "BAD_ROW", "message": "the body ends too early"})  # nobody hears it
-        except Exception as error:  # noqa: BLE001 - told to who asks
+            return _answered(400, {"condition": "BAD_ROW", "message": "the body ends too early"})  # the client is gone
+        except Exception as error:  # noqa: BLE001 - the client gets the error
             return _refused(error)
 
     async def _put(self, request: Request) -> Future[Receipt]:
         key = _key_of(request)
         body = await self._bodies.read(request)
         try:
-            if len(body) > self._limits.small_body:  # else all others would wait for it
+            if len(body) > self._limits.small_body:  # else all other requests would wait for this one
                 return await asyncio.to_thread(self._door.put_json, body, key)
             return self._door.put_json(body, key)
         finally:
@@ -205,13 +207,13 @@ class Server:
     async def _pushed(self, request: Request) -> Response:
         try:
             found = self._door.pushed(request.path_params["key"])
-        except Exception as error:  # noqa: BLE001 - told to who asks
+        except Exception as error:  # noqa: BLE001 - the client gets the error
             return _refused(error)
-        return _told(404, {"recorded": False}) if found is None else _told(200, found)
+        return _answered(404, {"recorded": False}) if found is None else _answered(200, found)
 
 
 class _Announcing(uvicorn.Server):
-    """A server that says when it has begun to answer, or has failed to, and looks after its connections."""
+    """A server that announces when it has begun to answer, or has failed, and watches its connections."""
 
     def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
         super().__init__(config)
@@ -237,12 +239,12 @@ class _Announcing(uvicorn.Server):
             self.settled.set()
 
 
-class _Whole:
-    """Reads what is left of a body before the answer: most clients read none before they have sent all.
+class _WholeBody:
+    """Reads the rest of a body before the answer: most clients read no answer before they have sent all.
 
     Args:
-        receive, send: As ASGI has them.
-        waits: Whether the client sends no body before it is told to; then an answer may come instead.
+        receive, send: ASGI's functions.
+        waits: Whether the client waits for leave to send the body; then an answer may come instead.
     """
 
     def __init__(self, receive: _Receive, send: _Send, *, waits: bool) -> None:
@@ -261,20 +263,20 @@ class _Whole:
 
 
 def _key_of(request: Request) -> str | None:
-    """Gives the key in a request's headers, which is UTF-8, as in an address.
+    """Return the key in a request's headers, which is UTF-8, as in an address.
 
     Raises:
         InvalidError: `[BAD_OPTION]`.
     """
-    told = request.headers.get(KEY_HEADER)
+    text = request.headers.get(KEY_HEADER)
     try:
-        return None if told is None else told.encode("latin-1").decode()
+        return None if text is None else text.encode("latin-1").decode()
     except UnicodeDecodeError as error:
-        raise InvalidError("BAD_OPTION", f"{KEY_HEADER} {told!r} is not UTF-8: correct it") from error
+        raise InvalidError("BAD_OPTION", f"{KEY_HEADER} {text!r} is not UTF-8: correct it") from error
 
 
-def _told(status: int, what: object) -> Response:
-    return Response(msgspec.json.encode(what), status, media_type="application/json")
+def _answered(status: int, content: object) -> Response:
+    return Response(msgspec.json.encode(content), status, media_type="application/json")
 
 
 def _refused(error: Exception) -> Response:

@@ -1,6 +1,6 @@
-"""`bl.push`: rows that are handed over from Python or over HTTP, recorded before whoever hands them over hears of it.
+"""`bl.push`: rows that clients push from Python or over HTTP, recorded before the client gets an answer.
 
-`steps` says what a position is.
+`steps` describes positions and cursors.
 """
 
 from __future__ import annotations
@@ -43,30 +43,32 @@ def push(
     max_rows_per_step: int = LARGEST_STEP,
     max_waiting_bytes: int = MOST_WAITING,
 ) -> PushSource:
-    """Makes a source of rows that are pushed: by `flow.push(…)` in the process that runs the dataflow, or over HTTP.
+    """Return a source of pushed rows: by `flow.push(…)` in the process that runs the dataflow, or over HTTP.
 
     Args:
-        schema: The columns; those that are not `NOT NULL` may be left out of a row.
-        listen: `host:port` to take `POST /SOURCE` at, and `GET /SOURCE/keys/KEY`; None: nowhere.
-        token: What each request over HTTP must have, as `Authorization: Bearer …`; if not given, what `BOATLIFT_PUSH_TOKEN` has in the
-            environment; if that is not set, a push needs none. It is kept in no store and shown nowhere.
-        ack: When whoever pushes is answered: once the rows are `recorded`, or once what came of them is `stable`, so that no failure can make
-            anyone read them again. Then rows are not recorded, only their keys, and results leave with the checkpoints of whoever reads them; who was not
-            answered pushes again. They are recorded where they have to be read again (`History`), or would have to wait for others: for a batch, a union with another
-            source, a sink with several writers. It cannot be changed for a store.
-            Whenever nothing else moves, checkpoints are made for those who wait.
-        remember_keys: How long, at least, the keys of pushes are known again: the newest half a million of them.
+        schema: The columns. A row may leave out those that are not `NOT NULL`.
+        listen: `host:port` for `POST /SOURCE` and `GET /SOURCE/keys/KEY`; None: no HTTP.
+        token: The token of each HTTP request, as `Authorization: Bearer …`. None: the environment's
+            `BOATLIFT_PUSH_TOKEN`; if that is not set either, a push needs no token. No store keeps the token, and no
+            command shows it.
+        ack: When a client gets its answer: once its rows are `recorded`, or once their results are `stable`, so that no
+            failure can make a processor read the rows again. With `stable` only keys are recorded, results leave with
+            the checkpoints of the processors that read the rows, and a client without an answer pushes again. Rows are
+            recorded all the same if a processor has to read them again (`History`), or if they would wait for other
+            input: for a batch, a union with another source, a sink with several writers. While no new input comes,
+            checkpoints are made for the clients that wait. A store keeps its choice.
+        remember_keys: How long, at least, the keys of pushes are remembered: the newest half a million of them.
         max_rows_per_step: A step ends with the object of the input log that brings it to so many.
         max_waiting_bytes: Pushes are refused while more than this waits until it is stable.
 
     Raises:
         InvalidError: `[BAD_OPTION]`, `[MISSING_EXTRA]`.
     """
-    columns_of(schema)  # or it is refused
+    columns_of(schema)  # raises if it is none
     if ack not in ("recorded", "stable"):
         raise InvalidError("BAD_OPTION", f"ack is {ack!r}: choose 'recorded' or 'stable'")
-    given: dict[str, object] = {"max_rows_per_step": max_rows_per_step, "max_waiting_bytes": max_waiting_bytes}
-    for name, value in given.items():
+    limits: dict[str, object] = {"max_rows_per_step": max_rows_per_step, "max_waiting_bytes": max_waiting_bytes}
+    for name, value in limits.items():
         if not isinstance(value, int) or value < 1:
             raise InvalidError("BAD_OPTION", f"{name} is {value!r}: give a whole number from 1")
     remembered: object = remember_keys
@@ -85,17 +87,17 @@ def push(
 
 
 class PushSource(PushedSteps):
-    """Records what is pushed, and gives it as steps.
+    """Records pushes, and makes steps of them.
 
     Args:
         schema, remember, limit, most_waiting: As `push` takes them, checked.
-        address: Where to listen, if anywhere.
-        bearer: The token that requests over HTTP must have, if anything.
-        until_stable: Whether answers wait until what came of the rows is stable.
-        clock: Milliseconds since 1970; by it keys are forgotten.
+        address: Where to listen; None: no HTTP.
+        bearer: The token of HTTP requests; None: none.
+        until_stable: Whether answers wait until the rows' results are stable.
+        clock: Returns milliseconds since 1970; old keys are forgotten by it.
 
     Attributes:
-        listens_at: Where it listens while it is open: with port 0 in its options, the port that was free.
+        listens_at: The address while the source is open; for port 0 in the options, with the port that was free.
     """
 
     def __init__(
@@ -122,7 +124,7 @@ class PushSource(PushedSteps):
 
     @property
     def capabilities(self) -> SourceCapabilities:
-        """Rows are pushed, and in the store; all are read again as those of files are."""
+        """Rows are in an input log of the store, and can all be read again."""
         return SourceCapabilities(
             reads_many_steps=self,
             coalesces_backlog=self,
@@ -135,22 +137,22 @@ class PushSource(PushedSteps):
 
     @property
     def answers_when_stable(self) -> bool:
-        """Whether answers wait for acknowledgements."""
+        """Return whether answers wait for acknowledgements."""
         return self._until_stable
 
     @property
     def url(self) -> str | None:
-        """The URL that rows are taken on now, if any."""
+        """The URL that takes rows now, if any."""
         return self._server.url if self._server is not None and self._open.is_set() else None
 
     @property
     def awaits_stability(self) -> bool:
-        """Whether an answer waits for one now, or a refused push."""
+        """Return whether an answer, or a refused push, waits for stability now."""
         recorder = self._recorder
         return recorder is not None and recorder.awaited
 
     def reserve(self, name: str) -> None:
-        """Listens, if it is to; nothing is answered yet."""
+        """Listen at the address, if there is one; no request is answered yet."""
         if self._reserved:
             raise InvalidError(
                 "BAD_OPTION", f"{name} runs already, in this process: make another Dataflow for another run"
@@ -163,7 +165,7 @@ class PushSource(PushedSteps):
         self._reserved = True
 
     def open(self, token: int, stable: Json, newest: Json) -> None:
-        """Takes the input log over, and what is pushed."""
+        """Take the input log over, and begin to take pushes."""
         from boatlift.connectors.push.recorder import Recorder
         from boatlift.connectors.push.rows import PushedRows
 
@@ -187,7 +189,7 @@ class PushSource(PushedSteps):
         self._open.set()
 
     def close(self) -> None:
-        """Answers who waits, and takes no more."""
+        """Answer the waiting clients, and take no more pushes."""
         self._open.clear()
         if self._recorder is not None:
             self._recorder.close()
@@ -197,13 +199,13 @@ class PushSource(PushedSteps):
         self._reserved = False
 
     def push(self, rows: object, key: str | None, timeout: float) -> Receipt:
-        """Takes rows from Python."""
+        """Take rows from Python."""
         self._open.wait(timeout)
         recorder, reader = self._running
         return recorder.put(reader.of_python(rows), _checked(key)).result()
 
     def put_json(self, body: bytes, key: str | None) -> Future[Receipt]:
-        """Takes rows as JSON; the answer comes once they are recorded.
+        """Take rows as JSON; the answer comes once they are recorded.
 
         Raises:
             BoatliftError: as `push`.
@@ -212,15 +214,13 @@ class PushSource(PushedSteps):
         return recorder.put(reader.of_json(body), _checked(key))
 
     def pushed(self, key: str) -> Receipt | None:
-        """Tells what was recorded with a key."""
+        """Return what was recorded with a key."""
         return self._running[0].found(key)
 
     def acknowledge(self, position: Json) -> None:
-        """Frees the objects of a position."""
+        """Free the objects of a position."""
         if self._recorder is not None:
             self._recorder.free(position["last"])
-
-    # -- its parts ----------------------------------------------------------------------------------------------------
 
     def _go_on_from(self, cursor: Json) -> None:
         if self._recorder is not None:

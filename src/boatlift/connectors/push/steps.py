@@ -1,9 +1,10 @@
 """Steps of pushed rows: positions and cursors, and how they are read.
 
-A position names objects of the source's input log, in the store (`storage/input_log.py`): `{"first": 4, "last": 6, "base": 310, "rows": 120,
-"bytes": 4096, "digest": …}`, with the rows pushed before, and the sum of the objects' checksums. A cursor is `{"last": 6, "digest": …}`, with the sum of
-all so far. Of rows that nobody keeps (`storage/unlogged_input.py`) the objects are in scratch, and both have `keys`, the number of the newest object with keys of
-theirs; a cursor also has `base`.
+A position names objects of the source's input log (`storage/input_log.py`): `{"first": 4, "last": 6, "base": 310,
+"rows": 120, "bytes": 4096, "digest": …}`. `base` counts the rows that were pushed before, and `digest` is the sum of
+the objects' checksums. A cursor is `{"last": 6, "digest": …}`, with the sum of all objects so far. The objects of an
+unlogged input (`storage/unlogged_input.py`) are in scratch. Its positions and cursors also have `keys`, the number of
+the newest object that records their keys; its cursors also have `base`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ __all__ = ["PushedSteps"]
 
 
 class PushedSteps:
-    """The rows of an input log as a source gives them.
+    """The rows of an input log as steps of a source.
 
     Args:
         schema: The columns.
@@ -42,14 +43,12 @@ class PushedSteps:
         self._declared, self._limit = schema, limit
         self._log: InputLog | UnloggedInput | None = None
 
-    # -- what it is ---------------------------------------------------------------------------------------------------
-
     def describe(self) -> Json:
-        """Tells the columns; where it listens may change."""
+        """Return the columns; the address may change."""
         return {"kind": "push", "schema": [list(column) for column in columns_of(self._declared)]}
 
     def schema(self, spark: SparkSession) -> StructType:  # noqa: ARG002
-        """Gives the declared schema; all columns may be NULL for Spark, which does not check it."""
+        """Return the declared schema; all columns may be NULL, because Spark does not check that."""
         from pyspark.sql.types import StructField, StructType
 
         from boatlift.connectors.push.rows import nullable_inside
@@ -58,20 +57,18 @@ class PushedSteps:
         return StructType([StructField(f.name, f.dataType) for f in fields])
 
     def attach(self, log: InputLog | UnloggedInput) -> None:
-        """Learns where its rows are."""
+        """Set where the rows are."""
         self._log = log
 
-    # -- giving steps -------------------------------------------------------------------------------------------------
-
     def start(self) -> Json:
-        """Gives the cursor that has taken nothing."""
+        """Return the cursor that has taken nothing."""
         return {"last": 0, "digest": _hex(0)}
 
     def next(self, cursor: Json) -> Json | None:
-        """Takes the objects that were recorded since.
+        """Take the objects that were recorded after a cursor.
 
         Raises:
-            BoatliftError: nothing can be recorded any more.
+            BoatliftError: no push can be recorded any more.
         """
         self._look()
         self._go_on_from(cursor)
@@ -99,11 +96,11 @@ class PushedSteps:
         return {**position, "keys": keys, INPUT_LOG: keys}
 
     def is_full(self, position: Json) -> bool:
-        """Tells whether a position reached the limit of a step."""
+        """Return whether a position reached the limit of a step."""
         return bool(position["rows"] >= self._limit)
 
     def advance(self, cursor: Json, position: Json) -> Json:
-        """Gives the cursor after a position's last object."""
+        """Return the cursor after a position's last object."""
         digest = int(cursor["digest"], 16) + int(position["digest"], 16)
         following = {"last": position["last"], "digest": _hex(digest)}
         if "keys" not in position:
@@ -111,44 +108,43 @@ class PushedSteps:
         return {**following, "base": position["base"] + position["rows"], "keys": position["keys"]}
 
     def verify(self, position: Json) -> None:
-        """Proves by their checksums that objects are what they were; that their content is what its checksum says is proved by who reads it."""
+        """Prove by their checksums that objects are unchanged; tasks check the bytes against the checksums."""
         self._verify(position["first"], position["last"], position["digest"])
 
     def size_bytes(self, position: Json) -> int:
-        """Tells the bytes of the objects."""
+        """Return the bytes of the objects."""
         return int(position["bytes"])
 
     def load(self, spark: SparkSession, position: Json) -> DataFrame:
-        """Reads the objects of a position."""
+        """Read the objects of a position."""
         return self._load(spark, [position], ordinals=False)
 
     def load_together(self, spark: SparkSession, positions: Sequence[Json]) -> DataFrame:
-        """Reads the objects of several positions."""
+        """Read the objects of several positions."""
         return self._load(spark, positions, ordinals=True)
 
     def load_everything(self, spark: SparkSession, cursor: Json) -> DataFrame:
-        """Reads all objects up to a cursor: they are never freed then."""
+        """Read all objects up to a cursor: a dataflow that does so never frees them."""
         return self._load_objects(spark, [(number, None) for number in self._numbers(1, cursor["last"])])
 
     def verify_everything(self, cursor: Json) -> None:
-        """Proves that all objects up to a cursor are what they were."""
+        """Prove that all objects up to a cursor are unchanged."""
         self._verify(1, cursor["last"], cursor["digest"])
 
     def names(self, position: Json) -> str:
-        """Return the numbers of a position's objects."""
-        return f"objects {position['first']} to {position['last']} of what was pushed"
+        """Return the numbers of a position's objects, in words."""
+        return f"objects {position['first']} to {position['last']} of the pushed rows"
 
     def diagnose(self, position: Json, text: str) -> Exception | None:
-        """Knows of none: what tasks raise are errors of ours."""
-
-    # -- reading ------------------------------------------------------------------------------------------------------
+        """Return None: tasks raise a `BoatliftError` themselves."""
 
     def _verify(self, first: int, last: int, digest: str) -> None:
         found = sum(int.from_bytes(self._attached.checksum(number)) for number in self._numbers(first, last))
         if _hex(found) != digest:
             raise DataError(
                 "INPUT_CHANGED",
-                f"objects {first} to {last} of what was pushed to {self._attached.source} are not what a recorded step took: restore them",
+                f"objects {first} to {last} of the rows pushed to {self._attached.source} are not those that a "
+                "recorded step took: restore them",
             )
 
     def _load(self, spark: SparkSession, positions: Sequence[Json], *, ordinals: bool) -> DataFrame:
@@ -169,11 +165,11 @@ class PushedSteps:
         return self._read(spark, tasks, ordinals=objects[0][1] is not None)
 
     def load_parameterized(self, spark: SparkSession) -> DataFrame:
-        """Reads the objects that a task is told."""
+        """Read the objects that the job's parameters name."""
         return self._read(spark, None, ordinals=False)
 
     def parameters_for(self, position: Json, folder: str) -> bytes | None:  # noqa: ARG002
-        """Tells the objects of a position, if they are small."""
+        """Return the objects of a position as parameters, if one task reads them best."""
         from boatlift.connectors.push.reading import TASK_BYTES, parameters_for
 
         if position["bytes"] >= 2 * TASK_BYTES:
@@ -199,16 +195,16 @@ class PushedSteps:
         if not numbers:
             raise DataError(
                 "INPUT_MISSING",
-                f"objects {first} to {last} of what was pushed to {self._attached.source} are gone: restore them",
+                f"objects {first} to {last} of the rows pushed to {self._attached.source} are gone: restore them",
             )
         return numbers
 
     def _look(self) -> None:
-        """Sees what is there now: somebody else writes."""
+        """List the objects that are there now: another process may write them."""
         self._attached.load()
 
     def _go_on_from(self, cursor: Json) -> None:
-        """Learns what was taken, before anything more is."""
+        """Note the cursor of the next step, before that step is chosen."""
 
     @property
     def _attached(self) -> InputLog | UnloggedInput:

@@ -1,10 +1,10 @@
-"""A SQLite database as a sink uses it: durable, patient with locks, and plain about what went wrong.
+"""A SQLite database as a sink uses it: durable, patient with locks, and with clear errors.
 
 **Durable when a transaction has ended.** `synchronous=FULL` with a write-ahead log syncs each transaction. With a
 rollback journal it would not be enough: a transaction ends there when the journal's name is removed, and FULL does not
-sync the folder, so a power loss could take a committed step back. The write-ahead log also lets people read while a step
-is written. Its price: the database must be on a disk of this machine. `connect` syncs the names above the log: those of
-the database and of the folders made for it, also if they are there, for who made them may have died before syncing.
+sync the folder, so a power loss could take a committed step back. The write-ahead log also lets people read while a
+step is written. Its price: the database must be on a disk of this machine. `connect` syncs the names above the log:
+those of the database and of its folders. It syncs existing names too, because their maker may have died before a sync.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Database:
     Args:
         path: The file.
         lock_timeout: How long to wait, in seconds, while another process is writing.
-        files: The acts by which the database's own name is made to last; a parameter so that they can be recorded.
+        files: The acts that make the database's own name durable; a parameter so that tests can record them.
     """
 
     def __init__(self, path: Path, lock_timeout: float, files: FileSystem) -> None:
@@ -51,11 +51,11 @@ class Database:
 
     @property
     def is_connected(self) -> bool:
-        """Whether it may be used: not before `connect`, nor after a failure."""
+        """Return whether the connection may be used: not before `connect`, nor after a failure."""
         return self._connection is not None
 
     def connect(self) -> None:
-        """Opens the file, making it and the folders above it if there are none, all of it durable."""
+        """Open the file; make it and the folders above it if there are none, all of it durable."""
         DurableFolders(self.path, self._files).make(self.path.parent)
         self._connection = driver.connect(self.path, isolation_level=None, check_same_thread=False)
         self._connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
@@ -63,18 +63,18 @@ class Database:
         if mode != "wal":
             raise driver.OperationalError(f"it cannot have a write-ahead log here (journal mode {mode})")
         self.connection.execute("PRAGMA synchronous = FULL")
-        # SQLite syncs the name of its log, not that of a new database; nor does who made this one and died at once.
+        # SQLite syncs the name of its log, but not that of a new database.
         self._files.sync_folder(self.path.parent)
 
     def close(self) -> None:
-        """Lets go of the connection."""
+        """Close the connection."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
     @contextmanager
     def transaction(self) -> Iterator[driver.Connection]:
-        """Begins a transaction that excludes all others, and ends it: all of it is there then, or nothing."""
+        """Run a transaction that excludes all others: at its end all of it is there, or nothing."""
         self._waiting(lambda: self.connection.execute("BEGIN IMMEDIATE"))
         try:
             yield self.connection
@@ -87,7 +87,7 @@ class Database:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Turns what SQLite reports into our errors; after one of its own nobody knows what is on the disk.
+        """Turn SQLite's errors into Boatlift's, and close the connection: after an error the disk's content is unknown.
 
         Raises:
             DataError: `[SINK_DAMAGED]`.
@@ -101,11 +101,11 @@ class Database:
             raise error_of(error, self.path) from error
 
     def _waiting(self, action: Callable[[], _T]) -> _T:
-        """Does something that needs the lock, as soon as it is free.
+        """Run an action that needs the lock, as soon as the lock is free.
 
         Raises:
-            UnavailableError: `[SINK_LOCKED]` somebody has it for too long. SQLite does not know who; the message says how
-                to find out.
+            UnavailableError: `[SINK_LOCKED]` another process holds the lock for too long. SQLite does not know which;
+                the message says how to find it.
         """
         deadline = time.monotonic() + self._lock_timeout
         while True:
@@ -123,7 +123,7 @@ class Database:
 
 
 def error_of(error: driver.Error | OSError, path: Path) -> BoatliftError:
-    """Gives our error for one that SQLite or the system reported."""
+    """Return Boatlift's error for one of SQLite or the system."""
     if isinstance(error, driver.Error) and _code(error) in _DAMAGED:
         message = f"{path} cannot be read as an SQLite database ({error}): restore it from a copy"
         return DataError("SINK_DAMAGED", message)
@@ -131,5 +131,5 @@ def error_of(error: driver.Error | OSError, path: Path) -> BoatliftError:
 
 
 def _code(error: driver.Error) -> int:
-    """SQLite's primary error code: the lowest byte of the extended one."""
+    """Return SQLite's primary error code: the lowest byte of the extended one."""
     return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF

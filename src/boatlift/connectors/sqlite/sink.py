@@ -3,12 +3,12 @@
 A step's rows, its number and its digest go into the database in one `BEGIN IMMEDIATE` transaction, so all of it is
 there or none. Every byte is described in `docs/formats/sqlite-sink.md`.
 
-**Fencing.** The owner's token stands in the database, and every commit reads it inside its own transaction: `open` and
-`commit` exclude each other, so an older owner either has committed before `open` returned (and `open` tells so), or
-finds the newer token and stops. A process that was stopped inside its transaction holds SQLite's lock; no other process
-may break it, so the successor waits, and then says how to find the one to end.
+**Fencing.** The owner's token is in the database, and every commit reads it inside its own transaction. `open` and
+`commit` exclude each other. So an older owner either has committed before `open` returned, and `open` returns that
+step; or it finds the newer token and stops. A process that was stopped inside its transaction holds SQLite's lock,
+which no other process may break. The successor waits, and then its error says how to find the process to end.
 
-`sqlite_database` says why what `commit` has told is durable.
+`database` says why committed steps are durable.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ def sqlite(
     nan: Literal["refuse", "text"] = "refuse",
     lock_timeout: float = 60.0,
 ) -> SqliteSink:
-    """Makes a sink that keeps the newest row of every key in a table of an SQLite database.
+    """Return a sink that keeps the newest row of every key in a table of an SQLite database.
 
     Args:
-        path: The database file; made if absent. Several sinks and other tables may live in it.
-        table: The table; made by the sink, and its alone.
+        path: The database file; made if absent. It may have other tables, and tables of other sinks.
+        table: The table; the sink makes it, and no other program writes to it.
         key: The columns that tell rows apart; NULL is a key like any other.
-        nan: What becomes of NaN, which SQLite cannot hold: `refuse` stops, `text` keeps the text `NaN`.
+        nan: The fate of NaN, which SQLite cannot hold: `refuse` stops, `text` keeps the text `NaN`.
         lock_timeout: How long to wait, in seconds, while another process is writing.
 
     Raises:
@@ -81,7 +81,7 @@ class SqliteSink:
 
     Args:
         path, table, key, nan_as_text, lock_timeout: As `sqlite` takes them, checked.
-        filesystem: The acts by which the database's own name is made to last; a parameter so that they can be recorded.
+        filesystem: The acts that make the database's own name durable; a parameter so that tests can record them.
     """
 
     delivery = Delivery.EXACTLY_ONCE
@@ -110,7 +110,7 @@ class SqliteSink:
         return SinkCapabilities()
 
     def describe(self) -> Json:
-        """Tells kind, place and options."""
+        """Return kind, place and options."""
         nan = "text" if self._nan_as_text else "refuse"
         return {
             "kind": "sqlite",
@@ -121,12 +121,12 @@ class SqliteSink:
         }
 
     def open(self, context: SinkContext) -> Committed | None:
-        """Takes the table over, making it if there is none, and tells its newest step.
+        """Take the table over, or make it; return its newest step.
 
         Raises:
             DataError: `[SINK_OF_ANOTHER_DATAFLOW]`, `[SINK_OF_ANOTHER_STORE]`, `[SINK_DAMAGED]`, `[NEWER_FORMAT]`.
             InvalidError: `[TYPE_REFUSED]`, `[SCHEMA_MISMATCH]`.
-            FencedError: a newer owner has it.
+            FencedError: a newer owner has the table.
             UnavailableError: `[SINK_LOCKED]`, `[SINK_FAILED]`.
         """
         from boatlift.connectors.sqlite.table import KeyedTable
@@ -146,12 +146,12 @@ class SqliteSink:
             raise
 
     def stager(self) -> Stager:
-        """Gives the part that runs in the tasks."""
+        """Return the part that runs in the tasks."""
         assert self._context is not None, "open comes first"
         return ArrowStager(self._context.schema)
 
     def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
-        """Applies a step in one transaction, or compares it with what the ledger says."""
+        """Apply a step in one transaction, or compare it with the ledger."""
         context, table = self._context, self._table
         assert context is not None, "open comes first"
         assert table is not None, "open comes first"
@@ -179,16 +179,14 @@ class SqliteSink:
         return Outcome.APPENDED
 
     def verify(self) -> Iterator[Finding]:
-        """Checks the database as SQLite does, the table's entry and its ledger; values carry no checksum."""
+        """Check the database as SQLite does, the table's entry and its ledger; values carry no checksum."""
         from boatlift.connectors.sqlite.verify import verify_table
 
         yield from verify_table(self._path, self._table_name)
 
     def close(self) -> None:
-        """Lets go of the connection."""
+        """Close the connection."""
         self._database.close()
-
-    # -- inside a transaction -----------------------------------------------------------------------------------------
 
     def _claim(self, ledger: StepLedger, table: KeyedTable) -> None:
         from boatlift.connectors.sqlite.table import FORMAT, LEDGER

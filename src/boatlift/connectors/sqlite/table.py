@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["FORMAT", "LEDGER", "KeyedTable"]
 
 FORMAT = 1
-_AT_ONCE = 100_000  # rows that are Python objects at a time
+_AT_ONCE = 100_000  # rows that are Python objects at the same time
 
 LEDGER = (
     """CREATE TABLE IF NOT EXISTS _boatlift_sinks (
@@ -35,17 +35,17 @@ LEDGER = (
         rows INTEGER NOT NULL, digest TEXT NOT NULL, token INTEGER NOT NULL,
         PRIMARY KEY (dataflow, sink, step)) WITHOUT ROWID""",
 )
-"""What makes the two tables in which all sinks of a database keep their steps."""
+"""The statements for the two tables in which all sinks of a database keep their steps."""
 
 
 class KeyedTable:
     """A table with one row a key, and the statements that change it.
 
     Args:
-        name: The table.
+        name: The table's name.
         key: Its key columns.
         fields: Its columns, the key's among them.
-        weighted: Whether rows come with a weight behind their columns: +1 an upsert, −1 a delete. Else all are upserts.
+        weighted: Whether rows have a weight behind their columns: +1 an upsert, −1 a delete. Else all are upserts.
         nan_as_text: Whether NaN is kept as text.
 
     Raises:
@@ -67,10 +67,8 @@ class KeyedTable:
         self._key = list(key)
         self._key_places = [names.index(column) for column in key]
 
-    # -- making and checking ------------------------------------------------------------------------------------------
-
     def create(self, connection: sqlite3.Connection) -> None:
-        """Makes table and index."""
+        """Create table and index."""
         columns = ", ".join(f"{_quoted(name)} {kind}" for name, kind in self.columns)
         connection.execute(f"CREATE TABLE {_quoted(self.name)} ({columns})")
         index = _quoted(f"_boatlift_key_of_{self.name}")
@@ -78,27 +76,25 @@ class KeyedTable:
         connection.execute(f"CREATE UNIQUE INDEX {index} ON {_quoted(self.name)} ({keys})")
 
     def found(self, connection: sqlite3.Connection) -> list[tuple[str, str]]:
-        """Gives the columns that the table has in the database; none if there is no such table."""
+        """Return the columns of the table in the database; empty if there is no such table."""
         rows = connection.execute("SELECT name, type FROM pragma_table_info(?)", (self.name,))
         return [(name, kind) for name, kind in rows]
 
     def keyed_by(self, connection: sqlite3.Connection) -> list[str]:
-        """Gives the columns of the key's index, as the database has it."""
+        """Return the columns of the key's index in the database."""
         rows = connection.execute("SELECT name FROM pragma_index_info(?)", (f"_boatlift_key_of_{self.name}",))
         return [name for (name,) in rows]
 
     def same_key(self, found: Sequence[str]) -> bool:
-        """Whether an index has the columns of the key."""
+        """Return whether an index has the columns of the key."""
         return list(found) == self._key
 
-    # -- changing -----------------------------------------------------------------------------------------------------
-
     def apply(self, connection: sqlite3.Connection, pieces: Sequence[pa.Table]) -> None:
-        """Applies a step: its deletes, then its upserts, each in order of key (which halves the time).
+        """Apply a step: its deletes, then its upserts, each in order of key (which halves the time).
 
         Raises:
             DataError: `[NAN_REFUSED]`.
-            InvalidError: `[DUPLICATE_KEY]` two rows of the step have one key, so that nobody could say which stays.
+            InvalidError: `[DUPLICATE_KEY]` two rows of the step have one key, so that neither can be the newest.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -113,7 +109,7 @@ class KeyedTable:
         self._upsert(connection, rows)
 
     def difference(self, connection: sqlite3.Connection, pieces: Sequence[pa.Table]) -> str:
-        """Tells the first row of the newest step that is not as the table has it; nothing if all are."""
+        """Return, in words, the first row of the newest step that differs from the table's; empty if none does."""
         import pyarrow.compute as pc
 
         names = [name for name, _ in self.columns]
@@ -161,8 +157,6 @@ class KeyedTable:
                     f"a step has two rows for key {key!r} ({', '.join(self._key)}) of table {self.name}: aggregate by "
                     "that key, or add columns to it",
                 )
-
-    # -- statements ---------------------------------------------------------------------------------------------------
 
     @property
     def _insert_sql(self) -> str:

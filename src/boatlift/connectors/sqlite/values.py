@@ -1,4 +1,4 @@
-"""How Arrow's values are kept in SQLite, so that nothing is lost on the way and NULL means NULL.
+"""Arrow's values in SQLite: none changes on the way, and NULL means NULL.
 
 | Arrow | SQLite | kept as |
 |---|---|---|
@@ -12,7 +12,7 @@
 | timestamps | TEXT | `2013-01-31T06:05:00.000000`, with a `Z` at the end if they are instants (UTC) |
 | times of day | TEXT | `06:05:00.000000` |
 
-Everything else is refused with `[TYPE_REFUSED]`: cast it.
+All other types are refused with `[TYPE_REFUSED]`: cast them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["column_type", "column_values"]
 
 
 def column_type(field: pa.Field) -> str:
-    """Gives the declared type, and with it the affinity, of the SQLite column for an Arrow column.
+    """Return the declared type, and with it the affinity, of the SQLite column for an Arrow column.
 
     Raises:
         InvalidError: `[TYPE_REFUSED]`.
@@ -55,7 +55,7 @@ def column_type(field: pa.Field) -> str:
 
 
 def column_values(name: str, values: pa.ChunkedArray, nan_as_text: bool) -> list[Any]:
-    """Gives a column's values as SQLite is to be handed them.
+    """Return a column's values as SQLite takes them.
 
     Raises:
         DataError: `[NAN_REFUSED]`, naming the column: SQLite would turn NaN into NULL.
@@ -77,7 +77,7 @@ def column_values(name: str, values: pa.ChunkedArray, nan_as_text: bool) -> list
 
 
 def _numbers(values: pa.ChunkedArray) -> list[Any]:
-    # By way of NumPy ten times as fast; with NULLs in it NumPy would make floats of integers.
+    # NumPy is ten times as fast, but would turn integers beside NULLs into floats.
     return list(values.to_pylist() if values.null_count else values.to_numpy().tolist())
 
 

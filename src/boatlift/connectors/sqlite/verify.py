@@ -1,4 +1,4 @@
-"""Checks a SQLite sink without its owner: what SQLite can tell of the file, and whether table and ledger are whole."""
+"""The check of a SQLite sink without its owner: the file by SQLite's own check, then the table and its ledger."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["verify_table"]
 
 
 def verify_table(path: Path, table: str) -> Iterator[Finding]:
-    """Tells what is wrong with a sink's table; a table that no sink has made yet is not looked at.
+    """Yield each fault of a sink's table; a table that no sink has made yet is not checked.
 
     SQLite keeps no checksums of rows, so a changed value is seen only where it breaks the file.
 
@@ -32,8 +32,8 @@ def verify_table(path: Path, table: str) -> Iterator[Finding]:
 def _undisturbed(path: Path, table: str) -> list[Finding]:
     log = Path(f"{path}-wal")
     while path.exists():
-        # With a log there is an owner, or one has died, and SQLite must read both. Without one it need make no files of
-        # its own to read; but then it does not see that somebody begins to write meanwhile.
+        # With a write-ahead log there is an owner, or one has died, and SQLite must read both files. Without one SQLite
+        # can read without making files; but then it does not see that another process begins to write meanwhile.
         if log.exists():
             return list(_findings(path, "mode=ro", table))
         before = path.stat()
@@ -50,9 +50,9 @@ def _findings(path: Path, how: str, table: str) -> Iterator[Finding]:
     name = f"table {table} of {path}"
     try:
         with closing(driver.connect(f"file:{quote(str(path))}?{how}", uri=True)) as database:
-            for (said,) in database.execute("PRAGMA integrity_check"):
-                if said != "ok":
-                    yield Finding(str(path), "SINK_DAMAGED", f"{path} is damaged, {said}: restore it from a copy")
+            for (message,) in database.execute("PRAGMA integrity_check"):
+                if message != "ok":
+                    yield Finding(str(path), "SINK_DAMAGED", f"{path} is damaged, {message}: restore it from a copy")
             yield from _ledger_findings(database, name, table)
     except driver.Error as error:
         known = error_of(error, path)

@@ -63,7 +63,8 @@ class CoalescesBacklog(Protocol):
 class Rescannable(Protocol):
     """Reads again all input that the source ever gave: for `recompute` over everything.
 
-    Law: the rows of `load_everything(spark, c)`, whatever their order, are those of `load` of all positions of which c is
+    Law: the rows of `load_everything(spark, c)`, whatever their order, are those of `load` of all positions of which c
+        is
     the cursor, or `verify_everything(c)` raises.
     """
 
@@ -96,14 +97,14 @@ class DigestsOnRead(Protocol):
 
     Laws:
         * The rows are those of `load_together`; without ordinals, those of `load` of one position.
-        * `reading(folder)` after a read is the same for the same rows, however Spark divides them or repeats a task, and
-          another for other rows.
+        * `reading(folder)` after a read is the same for the same rows, however Spark divides them or repeats a task,
+          and another for other rows.
     """
 
     def load_digested(
         self, spark: SparkSession, positions: Sequence[Json], folders: Sequence[str], *, ordinals: bool
     ) -> DataFrame:
-        """Read exactly the rows that positions name, lazily; each task notes in a folder what it has read of a position.
+        """Read exactly the rows that positions name, lazily; tasks note in folders what they have read.
 
         Args:
             spark: The session.
@@ -117,7 +118,7 @@ class DigestsOnRead(Protocol):
 
 
 class ParameterizedRead(Protocol):
-    """Reads many small steps by one Spark plan: the plan's one task learns from its job's parameters which rows to read.
+    """Reads many small steps by one Spark plan: the parameters of a job name the rows for the plan's one task.
 
     Planning a step takes Spark as long as running a small one, and is then done only once.
 

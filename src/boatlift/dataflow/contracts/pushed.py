@@ -1,7 +1,7 @@
 """Sources whose rows a client hands over, and which no other system keeps.
 
-The rows themselves are the determinants. They are in an input log of the store before the client gets an answer, are read
-again from there, and are freed when no failure can make a processor read them again (Feldera, dist-design: "input
+The rows themselves are the determinants. They are in an input log of the store before the client gets an answer, are
+read again from there, and are freed when no failure can make a processor read them again (Feldera, dist-design: "input
 logging").
 """
 
@@ -57,8 +57,8 @@ class Pushable(Protocol):
         """Return what was recorded with a key.
 
         Returns:
-            None if no push had the key, or one so long ago that the key is forgotten. A source without an input log knows
-            only keys whose rows are stable.
+            None if no push had the key, or one so long ago that the key is forgotten. A source without an input log
+            knows only keys whose rows are stable.
 
         Raises:
             UnavailableError: `[NOT_RUNNING]`.
@@ -73,13 +73,13 @@ class StoreBacked(Protocol):
 
     Laws:
         * Rows whose recording a client was told of are in some later position, in exactly one.
-        * With an `UnloggedInput`: rows whose stability a client was told of are in exactly one acknowledged position, and
-          `next(c)` returns again the position that it returned for c.
+        * With an `UnloggedInput`: rows whose stability a client was told of are in exactly one acknowledged position,
+          and `next(c)` returns again the position that it returned for c.
     """
 
     @property
     def answers_when_stable(self) -> bool:
-        """Whether clients get their answers only once their rows are stable."""
+        """Return whether clients get their answers only once their rows are stable."""
 
     @property
     def url(self) -> str | None:
@@ -87,7 +87,7 @@ class StoreBacked(Protocol):
 
     @property
     def awaits_stability(self) -> bool:
-        """Whether a client waits now until rows are stable: for an answer, or for room to push more."""
+        """Return whether a client waits now until rows are stable: for an answer, or for room to push more."""
 
     def reserve(self, name: str) -> None:
         """Take the resources that only one process can have, under the source's name in the dataflow: until `close`.

@@ -11,8 +11,9 @@ The legal order of calls, by one owner:
              └──────── commit ◄──────┘       stage of later steps may run while an earlier step is committed
     close                                    after `open`, also after a failed one
 
-`commit` takes steps in order of their numbers, and takes some again after a recovery. After `commit` has raised an error
-of the outside (`UnavailableError`) only `open` can tell what the sink holds: every `commit` before that raises, too.
+`commit` takes steps in order of their numbers, and takes some again after a recovery. After `commit` has raised an
+error of the outside (`UnavailableError`) only `open` can tell what the sink holds: every `commit` before that raises,
+too.
 """
 
 from __future__ import annotations

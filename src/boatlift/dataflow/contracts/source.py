@@ -1,8 +1,8 @@
 """The contract of a source.
 
-A step's input is named by a *position*: a JSON object that says exactly which rows the step reads (file names, sizes and
-digests; offset ranges). The position is the determinant of the step: the log holds it before any result of the step can
-be seen. A *cursor*, also JSON, says what all positions so far have taken; the cursor is a pure function of them.
+A step's input is named by a *position*: a JSON object that says exactly which rows the step reads (file names, sizes
+and digests; offset ranges). The position is the determinant of the step: the log holds it before any result of the step
+can be seen. A *cursor*, also JSON, says what all positions so far have taken; the cursor is a pure function of them.
 
 The legal order of calls, by one engine:
 
@@ -13,8 +13,8 @@ The legal order of calls, by one engine:
                                 │
                                 └► acknowledge    once, when no failure can make a processor read the position again
 
-`verify` follows `load` too: only a position that is unchanged after the job was read unchanged. `size_bytes`, `diagnose`
-and the names of an input may be asked for at any time.
+`verify` follows `load` too: only a position that is unchanged after the job was read unchanged. `size_bytes`,
+`diagnose` and the names of an input may be asked for at any time.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ class Source(Protocol):
     """Where rows come from.
 
     Laws:
-        * `load(spark, p)` returns the same rows for the same position, every time, on any cluster, or `verify(p)` raises.
+        * `load(spark, p)` returns the same rows for the same position, every time, on any cluster, or `verify(p)`
+          raises.
         * `next(c)` takes nothing that `c` holds already, and every available row is taken in the end.
         * `advance` is pure: the cursor after positions p1…pn depends on them alone.
         * `capabilities` is constant: the engine may ask for it once, or each time.
@@ -47,7 +48,7 @@ class Source(Protocol):
 
     @property
     def positioned(self) -> bool:
-        """Whether `load` adds the column `_position`."""
+        """Return whether `load` adds the column `_position`."""
 
     @property
     def capabilities(self) -> SourceCapabilities:
@@ -86,15 +87,15 @@ class Source(Protocol):
     def load(self, spark: SparkSession, position: Json) -> DataFrame:
         """Read exactly the rows that a position names, lazily.
 
-        A row's place may be independent of how Spark splits the input. A source with such places adds them as the column
-        `_position` (long), from which `bl.rand()` draws.
+        A row's place may be independent of how Spark splits the input. A source with such places adds them as the
+        column `_position` (long), from which `bl.rand()` draws.
         """
 
     def size_bytes(self, position: Json) -> int:
         """Estimate the bytes that a position names: the engine chooses by it how many tasks read them."""
 
     def diagnose(self, position: Json, text: str) -> Exception | None:
-        """Turn the text of a failed read into a `DataError` that names file and row; None if the source did not fail."""
+        """Turn the text of a failed read into a `DataError` that names file and row; None if the cause is another."""
 
     def acknowledge(self, position: Json) -> None:
         """Free what the source keeps for a position: no failure can make a processor read it again."""
