@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from boatlift.console.explain import explanation_of, show_explanation
-from boatlift.console.kept import show_kept
-from boatlift.console.shows import show_checkpoints, show_log, show_verification
+from boatlift.console.checkpoints import show_checkpoints
+from boatlift.console.explain import show_explanation
+from boatlift.console.gc import show_kept
+from boatlift.console.log import show_log
 from boatlift.console.status import show_status
+from boatlift.console.verify import show_verification
 from boatlift.dataflow import Plan
 from boatlift.runtime.host import host
+from boatlift.runtime.inspect.explanation import explanation_of
 from boatlift.storage.log import Log
 from support.hosts import open_store, run
 from support.memory_engine import World
@@ -49,7 +52,7 @@ def show_everything(root: Path) -> None:
         show_log(root, as_json=False)
         show_checkpoints(root, as_json=False)
         log = Log.open(open_store(root), None)
-        for name in explanation_of(log, frozenset())["processors"]:
+        for name in explanation_of(log, frozenset()).processors:
             explanation_of(log, frozenset({name}))
     told = io.StringIO()
     with redirect_stdout(told):

@@ -1,4 +1,4 @@
-"""What a run is at, told on standard error whenever that changes: compiling, taking over, restoring, replaying, waiting for input, stopping."""
+"""The stages of a run, printed on standard error: compiling, taking over, restoring, replaying, waiting, stopping."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["Stages"]
 
 
 class Stages:
-    """Follows a run from stage to stage.
+    """A run, followed from stage to stage.
 
     Args:
         flow: The dataflow.
-        quiet: Tell nothing but a takeover.
+        quiet: Print nothing but a takeover.
         available_now: Whether the run ends with the input.
     """
 
@@ -27,7 +27,7 @@ class Stages:
         self._replays: dict[str, Progress] = {}
 
     def show(self, progress: Progress) -> None:
-        """Take in what was done, and tell the stage if it is another now."""
+        """Note what was done, and print the stage if it is another one now."""
         match progress.what:
             case "compile":
                 tell(f"compiling {progress.processor}", quiet=self._quiet)
@@ -46,19 +46,24 @@ class Stages:
                     quiet=self._quiet,
                 )
             case "step":
-                self._idle -= set() if self._available_now else self._sources  # with the input a source has ended
+                self._idle -= (
+                    set() if self._available_now else self._sources
+                )  # a source that has no more input stays idle
                 self._waits = False
             case "idle":
                 self._idle.add(progress.processor)
                 self._rest(progress.behind)
             case "stopping":
                 tell(
-                    f"{progress.processor}: finishing the steps under way; Ctrl-C again stops at once",
+                    f"{progress.processor}: finishing the steps under way; a second Ctrl-C stops at once",
                     quiet=self._quiet,
                 )
 
     def replaying(self, step: Progress) -> str:
-        """Return how far a processor has come with its replay: "replaying 1 of 2"; the bare word for a step that the run did not begin with."""
+        """Return how far a processor has come with its replay: "replaying 1 of 2".
+
+        A step that is replayed later, not at the start of the run, is just "replaying".
+        """
         begun = self._replays.get(step.processor)
         at = 0 if begun is None else begun.behind - (begun.time - step.time)
         return f"replaying {at} of {begun.behind}" if begun is not None and at > 0 else "replaying"

@@ -1,6 +1,6 @@
-"""What a command tells on standard error: what it is doing while nothing else can be seen, and warnings of Boatlift.
+"""Lines on standard error: what a command is doing while nothing else can be seen, and warnings of Boatlift.
 
-Imports nothing that takes long: the first line comes at once.
+The module imports nothing that takes long, so that the first line comes at once.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ __all__ = ["begin_warnings", "tell"]
 
 
 def tell(text: str, *, quiet: bool = False) -> None:
-    """Write a line about what is being done now, unless it is to be quiet."""
+    """Write a line about what is being done now, unless `quiet` is set."""
     if not quiet:
         print(f"boatlift: {text}", file=sys.stderr, flush=True)
 
 
 def begin_warnings() -> None:
-    """Write warnings as lines like all others of the command line, instead of as Python does where nothing is set up."""
+    """Write warnings as lines like all others of the command line, unless logging is set up already."""
     root = logging.getLogger()
     if not root.handlers:
         handler = _Lines()
@@ -27,7 +27,7 @@ def begin_warnings() -> None:
 
 
 class _Lines(logging.Handler):
-    """Writes to what is standard error when a warning comes: a live table replaces it for a while."""
+    """A handler that looks up standard error at each warning, because a live table replaces it for a while."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one record."""
