@@ -10,13 +10,13 @@ import pyspark
 import pytest
 from py4j.java_gateway import JavaGateway
 
-import boatlift.spark
-from boatlift.spark.session.session import check_java
+from boatlift.spark.session import settings
+from boatlift.spark.session.java import check_java
 from support.waiting import until
 
 pytestmark = pytest.mark.spark
 
-CONFIGURATION = Path(boatlift.spark.__file__).with_name("log4j2.properties")
+CONFIGURATION = Path(settings.__file__).with_name("log4j2.properties")
 JARS = Path(pyspark.__file__).parent / "jars"
 
 TASKS, EXECUTOR = "org.apache.spark.scheduler.TaskSetManager", "org.apache.spark.executor.Executor"

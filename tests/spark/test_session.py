@@ -14,14 +14,9 @@ from pyspark.sql import SparkSession
 
 from boatlift.errors import InvalidError
 from boatlift.spark.session.environment import environment
-from boatlift.spark.session.session import (
-    RUNTIME_SETTINGS,
-    START_SETTINGS,
-    check_java,
-    check_session,
-    session,
-    settings_for,
-)
+from boatlift.spark.session.java import check_java
+from boatlift.spark.session.session import check_session, session
+from boatlift.spark.session.settings import RUNTIME_SETTINGS, START_SETTINGS, settings_for
 
 
 def fake_java(folder: Path, answer: str, code: int = 0) -> Path:
@@ -94,7 +89,9 @@ def test_the_page_tells_every_setting_that_is_changed() -> None:
 
 
 def test_a_log_configuration_of_the_users_own_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "log4j2" in settings_for("yarn")["spark.driver.extraJavaOptions"]
+    option, _, uri = settings_for("yarn")["spark.driver.extraJavaOptions"].partition("=")
+    assert option == "-Dlog4j2.configurationFile"
+    assert Path(uri.removeprefix("file://")).is_file()
     (tmp_path / "log4j2.properties").write_text("")
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     assert "spark.driver.extraJavaOptions" not in settings_for("yarn")

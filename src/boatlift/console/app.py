@@ -22,7 +22,7 @@ from boatlift import __version__
 from boatlift.console.telling import begin_warnings, tell
 from boatlift.errors import FLOW_AND_STORE, BoatliftError, InvalidError, UserCodeError
 from boatlift.paths import refuse_url
-from boatlift.spark.session.session import DEFAULT_MASTER
+from boatlift.spark.session.settings import DEFAULT_MASTER
 
 __all__ = ["main"]
 

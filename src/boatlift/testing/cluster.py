@@ -22,7 +22,8 @@ from types import TracebackType
 from typing import IO, Self, TypeVar
 
 from boatlift.errors import UnavailableError
-from boatlift.spark.session.session import check_java, prepare_environment
+from boatlift.spark.session.java import check_java
+from boatlift.spark.session.settings import prepare_environment
 
 __all__ = ["StandaloneCluster"]
 
