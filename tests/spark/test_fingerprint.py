@@ -14,7 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType
 
-from boatlift.spark.plans.fingerprint import describe_function, fingerprint, libraries
+from boatlift.spark.plans.fingerprint import fingerprint, libraries
+from boatlift.spark.plans.function_code import describe_function
 from boatlift.spark.plans.row_wise import check_row_wise
 from boatlift.spark.plans.step_functions import StepContext, now, rand, step_context, uuid
 from boatlift.testing.warm_jvm import WarmJvm
