@@ -137,7 +137,7 @@ class _Canonical:
 
 
 def _is_origin(tree: Tree) -> bool:
-    """Return True for the mark of the first transform's input: below it are nodes of a source, or of a task of Boatlift."""
+    """Return True for the mark of the first transform's input: below it are a source's nodes, or Boatlift's own."""
     if not is_input(tree):
         return False
     own_task = tree.children[0].kind == _TASK

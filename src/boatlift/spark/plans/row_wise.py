@@ -128,8 +128,8 @@ def _refuse_frames_from_elsewhere(node: Tree, name: str) -> None:
     if is_input(node):
         raise InvalidError(
             "NOT_ON_A_STREAM",
-            f"{name} uses a DataFrame of another transform, or of another call, and can use only the rows of its own step "
-            f"and static tables: {of_two('stream', 'other')}",
+            f"{name} uses a DataFrame of another transform, or of another call, and can use only the rows of its "
+            f"own step and static tables: {of_two('stream', 'other')}",
         )
     for child in node.children:
         _refuse_frames_from_elsewhere(child, name)

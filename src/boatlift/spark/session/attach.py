@@ -14,13 +14,16 @@ __all__ = ["attach"]
 
 
 def attach() -> SparkSession | None:
-    """Attaches to the Spark context that already lives in the JVM this process was told to use.
+    """Return the session of the Spark context in the JVM that the environment names.
 
-    A JVM serves one driver at a time. Jobs that are still running belong to a driver that is gone: they are cancelled,
-    and its settings, views, caches and objects are dropped.
+    A JVM serves one driver at a time. Jobs that still run belong to a dead driver: they are cancelled, and that driver's
+    settings, views, caches and objects are dropped.
 
     Returns:
-        The session of that context; None if the JVM has no context yet, or this process has one.
+        The session; None if the JVM has no context yet, or this process has one.
+
+    Raises:
+        UnavailableError: `[STEP_FAILED]` no JVM answers.
     """
     from py4j.protocol import Py4JNetworkError
     from pyspark import SparkConf, SparkContext
@@ -34,7 +37,7 @@ def attach() -> SparkSession | None:
         gateway: Any = SparkContext._gateway
         if gateway is None:
             gateway = launch_gateway()  # type: ignore[no-untyped-call]
-            _forget_objects_of_the_dead(gateway)
+            _drop_objects_of_dead_drivers(gateway)
         contexts = getattr(getattr(gateway.jvm, "org.apache.spark.SparkContext$"), "MODULE$")
         active = contexts.getActive()
         # From here on Spark's own code finds the gateway, also where there is no context to attach to.
@@ -66,13 +69,13 @@ def attach() -> SparkSession | None:
     return SparkSession(context, jsparkSession=shared)
 
 
-def _forget_objects_of_the_dead(gateway: Any) -> None:
-    """Empties the table by which Python processes name Java objects of all that came before this process.
+def _drop_objects_of_dead_drivers(gateway: Any) -> None:
+    """Drop the Java objects of earlier Python processes from the table by which Python names them.
 
-    Py4J drops an entry when Python lets go of the object; a process that was killed never does, and a JVM that outlives
-    many of them would be full of their plans.
+    Py4J drops an entry when Python releases the object. A process that was killed never does that, and a JVM that
+    outlives many processes would be full of their plans.
     """
-    mine = gateway.jvm.java.lang.Object()  # its number is larger than those of all before
+    mine = gateway.jvm.java.lang.Object()  # its number is larger than those of all objects before
     table = gateway.java_gateway_server.getGateway().getBindings()
     names = gateway.jvm.java.lang.String.join(",", table.keySet()).split(",")
     last = int(mine._target_id[1:])  # noqa: SLF001 - PySpark has no public name for it
