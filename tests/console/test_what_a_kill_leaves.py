@@ -1,4 +1,4 @@
-"""Every store that a kill can leave, and that `run` goes on from, is a healthy one to every command that shows a store."""
+"""Every command that shows a store works on every store that a kill can leave, if `run` goes on from it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _collect_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def one_life(root: Path, world: World, planned: Plan, fate: Fate) -> bool:
-    """Run a dataflow until its input is exhausted; tell whether the process lived as long."""
+    """Run a dataflow until its input is exhausted; return True if the process lived as long."""
     try:
         run(MortalEngine(world, planned, fate), MortalStore.of(root, fate))
     except KilledError:
@@ -42,7 +42,7 @@ def one_life(root: Path, world: World, planned: Plan, fate: Fate) -> bool:
 
 
 def show_everything(root: Path) -> None:
-    """Run every command that shows a store; any error of theirs is raised."""
+    """Run every command that shows a store; their errors are raised."""
     if not any(open_store(root).list("")):
         return  # the process was killed before it had made a store
     with redirect_stdout(io.StringIO()):

@@ -62,7 +62,7 @@ def test_java_is_looked_for_on_the_path_and_its_lack_has_one_line_to_type(
     check_java()
 
 
-def test_a_missing_pyspark_is_told_with_the_pip_command() -> None:
+def test_a_missing_pyspark_is_an_error_with_the_pip_command() -> None:
     program = "import sys; sys.modules['pyspark'] = None\nfrom boatlift.spark.session.session import session\nsession()"
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert "[MISSING_EXTRA] pyspark is not installed: pip install 'boatlift[spark]'" in answer.stderr
@@ -78,7 +78,7 @@ def test_the_users_settings_win() -> None:
     assert "spark.driver.host" not in settings_for("yarn")
 
 
-def test_the_page_tells_every_setting_that_is_changed() -> None:
+def test_the_page_lists_every_setting_that_is_changed() -> None:
     page = (Path(__file__).parents[2] / "docs" / "session.md").read_text(encoding="utf-8")
     rows = [line for line in page.splitlines() if line.startswith("| `spark.")]
     for name, value in {**START_SETTINGS, **RUNTIME_SETTINGS}.items():
@@ -119,7 +119,7 @@ def test_threads_that_are_not_pinned_are_refused(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.spark
-def test_a_session_has_what_steps_rest_on(spark: SparkSession) -> None:
+def test_a_session_has_the_settings_that_steps_rest_on(spark: SparkSession) -> None:
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
     assert spark.conf.get("spark.sql.adaptive.enabled") == "false"
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"

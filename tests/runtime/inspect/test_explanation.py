@@ -95,7 +95,7 @@ def test_a_place_in_arrival_order_is_given_by_how_much_came_of_each_input(tmp_pa
     assert "the messages of 1 are put back on sums->asked" in explanation.queues
 
 
-def test_what_is_certain_to_the_end_is_told_as_all() -> None:
+def test_the_end_of_all_times_is_written_as_all() -> None:
     """The end of all times is a number that means nothing to people."""
     domain = Sequence(("rows->both", "others->both"))
     frontier = Frontier(domain, [("rows->both", 3), ("others->both", LAST)])

@@ -80,13 +80,13 @@ def test_it_replays_as_many_steps_as_explain_says(tmp_path: Path) -> None:
 
 
 def test_a_sink_holds_what_was_collected_though_no_record_says_so(tmp_path: Path) -> None:
-    """Older versions did not record what a process found in its sinks."""
+    """Older versions did not record the steps that a process found in its sinks."""
     log = crashed(tmp_path, PROGRAM)
     log.append([saved(6, run_of(b"more", "runs/2")), stable({"rows": 6, "clean": 6, "sums": 6, "all": 6, "totals": 6})])
     assert status_of(log).sinks == {"all": 6, "totals": 6}
 
 
-def test_the_owner_is_told_after_manifests_too(tmp_path: Path) -> None:
+def test_the_owner_is_known_after_manifests_too(tmp_path: Path) -> None:
     log = crashed(tmp_path, PROGRAM)
     log.append([stable({"rows": 3, "clean": 3, "sums": 3})])
     log.checkpoint(log.history.snapshot())
@@ -134,7 +134,7 @@ def test_a_process_whose_run_has_ended_with_an_error_is_alive_while_it_goes_on(t
     assert status_of(Log.open(open_store(tmp_path), None)).state == "alive"
 
 
-def test_a_store_that_nobody_claimed(tmp_path: Path) -> None:
+def test_a_store_that_no_process_claimed(tmp_path: Path) -> None:
     log = Log.open(open_store(tmp_path), "flow")
     state = status_of(log)
     assert (state.owner, state.processors, state.after_a_failure) == (None, {}, [])
