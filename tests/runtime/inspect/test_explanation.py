@@ -47,6 +47,7 @@ def test_a_processor_that_lives_stays_and_sends_again_from_memory(tmp_path: Path
     explanation = explanation_of(crashed(tmp_path), frozenset({"sums"}))
     assert not explanation.everything_fails
     assert explanation.processors["clean"].stays
+    assert explanation.processors["clean"].rolled_back_to == "stays"
     assert explanation.processors["clean"].steps == 0
     assert explanation.processors["sums"].steps == 3
     (queue,) = [queue for queue in explanation.queues if "clean->sums" in queue]

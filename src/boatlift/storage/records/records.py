@@ -61,7 +61,7 @@ class Claim(Recorded, frozen=True, tag="claim"):
         host, pid, at: Who and when (milliseconds since 1970), for people.
         program: The program's identity: graph, schemas, keys, canonical plans (`docs/formats/log.md`).
         environment: Versions and settings that results depend on.
-        process: Tells the process from all others that have its number on that host (`runtime/host/processes.py`), for people; empty if unknown.
+        process: Tells the process from all others that have its number on that host (`runtime/inspect/processes.py`), for people; empty if unknown.
     """
 
     host: str
