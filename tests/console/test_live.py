@@ -16,7 +16,7 @@ from boatlift.runtime.host.progress import Progress
 LAST = "mine: stopped cleanly; took 1 new steps with 1,000 rows from sources; replayed 1 steps of processors"
 
 
-def told(shown: Live) -> None:
+def show_a_run(shown: Live) -> None:
     with shown:
         shown.show(Progress("restore", "sums", 3))
         shown.show(Progress("step", "sums", 4, 1000, 10, 500.0, replay=True, behind=MESSAGES_AHEAD))
@@ -28,7 +28,7 @@ def told(shown: Live) -> None:
 
 
 def test_lines_off_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    told(Live(bl.Dataflow("mine"), quiet=False))
+    show_a_run(Live(bl.Dataflow("mine"), quiet=False))
     assert capsys.readouterr().out.splitlines() == [
         "sums: replaying, step 4, 1000 rows in 500 ms, last checkpoint -",
         "sums: step 5, 1000 rows in 250 ms, last checkpoint 4",
@@ -37,8 +37,8 @@ def test_lines_off_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_only_the_last_line_if_it_is_to_be_quiet(capsys: pytest.CaptureFixture[str]) -> None:
-    told(Live(bl.Dataflow("mine"), quiet=True))
+def test_only_the_last_line_with_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    show_a_run(Live(bl.Dataflow("mine"), quiet=True))
     assert capsys.readouterr().out == f"{LAST}\n"
 
 

@@ -19,7 +19,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from boatlift import __version__
-from boatlift.console.telling import begin_warnings, tell
+from boatlift.console.notices import notice, print_warnings
 from boatlift.errors import FLOW_AND_STORE, BoatliftError, InvalidError, UserCodeError
 from boatlift.paths import refuse_url
 from boatlift.spark.session.settings import DEFAULT_MASTER
@@ -75,7 +75,7 @@ def run(
     refuse_url(store, "a store")
     check_flow(flow)
     session = OneSession(master, flow, settings(conf), quiet=quiet)
-    tell(f"importing {flow}", quiet=quiet)
+    notice(f"importing {flow}", quiet=quiet)
     dataflow = load_flow(flow, session)
     check_store(planned(dataflow), store, skips)
     spark = session.begin()
@@ -269,7 +269,7 @@ def main() -> None:
 
     Before that line, an error of the user's own code is shown with the user's part of its traceback.
     """
-    begin_warnings()
+    print_warnings()
     try:
         app()
         sys.stdout.flush()

@@ -10,7 +10,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from boatlift.console.telling import tell
+from boatlift.console.notices import notice
 from boatlift.dataflow import Dataflow
 from boatlift.errors import BoatliftError, InvalidError, UserCodeError
 from boatlift.spark.plans.tracebacks import own_frames, place
@@ -88,7 +88,7 @@ class OneSession:
         if self._session is None:
             from boatlift.spark.session import session
 
-            tell(f"starting Spark ({self._master})", quiet=self._quiet)
+            notice(f"starting Spark ({self._master})", quiet=self._quiet)
             self._session = session.session(self._master, app_name=self._app_name, **self._conf)
         return self._session
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from boatlift.console.telling import tell
+from boatlift.console.notices import notice
 from boatlift.dataflow import Dataflow
 from boatlift.dataflow.processors import SourceProcessor
 from boatlift.runtime.host.progress import Progress
@@ -30,31 +30,30 @@ class Stages:
         """Note what was done, and print the stage if it is another one now."""
         match progress.what:
             case "compile":
-                tell(f"compiling {progress.processor}", quiet=self._quiet)
+                notice(f"compiling {progress.processor}", quiet=self._quiet)
             case "recover":
-                tell("taking over the store and the sinks", quiet=self._quiet)
+                notice("taking over the store and the sinks", quiet=self._quiet)
             case "takeover":
-                tell(f"{progress.processor}: {progress.said}")
+                notice(f"{progress.processor}: {progress.said}")
             case "listening":
-                tell(f"{progress.processor}: listening on {progress.where}", quiet=self._quiet)
+                notice(f"{progress.processor}: listening on {progress.where}", quiet=self._quiet)
             case "restore":
-                tell(f"restoring {progress.processor} from its checkpoint at step {progress.time}", quiet=self._quiet)
+                notice(f"restoring {progress.processor} from its checkpoint at step {progress.time}", quiet=self._quiet)
             case "replay":
                 self._replays[progress.processor] = progress
-                tell(
+                notice(
                     f"{progress.processor} replays {_steps(progress.behind)}, up to step {progress.time}",
                     quiet=self._quiet,
                 )
             case "step":
-                self._idle -= (
-                    set() if self._available_now else self._sources
-                )  # a source that has no more input stays idle
+                if not self._available_now:  # else a source that has no more input stays idle
+                    self._idle -= self._sources
                 self._waits = False
             case "idle":
                 self._idle.add(progress.processor)
                 self._rest(progress.behind)
             case "stopping":
-                tell(
+                notice(
                     f"{progress.processor}: finishing the steps under way; a second Ctrl-C stops at once",
                     quiet=self._quiet,
                 )
@@ -73,9 +72,9 @@ class Stages:
             return
         if self._available_now:
             left = f", {_steps(behind, more='more ')} to go" if behind else ""
-            tell(f"the input is exhausted{left}", quiet=self._quiet)
+            notice(f"the input is exhausted{left}", quiet=self._quiet)
         elif not behind:
-            tell("waiting for input", quiet=self._quiet)
+            notice("waiting for input", quiet=self._quiet)
         self._waits = not behind
 
 

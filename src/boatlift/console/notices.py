@@ -8,16 +8,16 @@ from __future__ import annotations
 import logging
 import sys
 
-__all__ = ["begin_warnings", "tell"]
+__all__ = ["notice", "print_warnings"]
 
 
-def tell(text: str, *, quiet: bool = False) -> None:
+def notice(text: str, *, quiet: bool = False) -> None:
     """Write a line about what is being done now, unless `quiet` is set."""
     if not quiet:
         print(f"boatlift: {text}", file=sys.stderr, flush=True)
 
 
-def begin_warnings() -> None:
+def print_warnings() -> None:
     """Write warnings as lines like all others of the command line, unless logging is set up already."""
     root = logging.getLogger()
     if not root.handlers:
