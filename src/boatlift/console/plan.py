@@ -73,7 +73,7 @@ def _show_log(report: ProgramReport) -> None:
         else:
             no_rows = "" if "position" in determinants else "; no rows: the clients push again what a failure undoes"
             show(f"  {name}: {', '.join(determinants)}{no_rows}")
-    show("\nIn the log a little later, for a replay to be compared with:")
+    show("\nIn the log later, perhaps after sinks show the step, for a replay to be compared with:")
     for name, job in report.jobs.items():
         if job.deterministic:
             show(f"  {name}: the digest of its rows (a sink keeps one of its own, and compares too)")
