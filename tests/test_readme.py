@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 import boatlift as bl
 from boatlift.conditions import CONDITIONS
 from boatlift.console.app import app
-from boatlift.console.shows import show_plan
+from boatlift.console.plan import show_plan
 from boatlift.dataflow.processors import SinkProcessor, upstreams_of
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log

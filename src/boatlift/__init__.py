@@ -72,7 +72,8 @@ __all__ = [
     "uuid",
 ]
 
-# What needs Spark or Arrow is imported when it is first used, so that `import boatlift` and the command line are quick.
+# Names whose modules need Spark or Arrow are imported at first use, so that `import boatlift` and the command line are
+# quick.
 _LATER = {
     "files": "boatlift.connectors",
     "generator": "boatlift.connectors",

@@ -1,4 +1,4 @@
-"""What needs no Spark to be told is told where there is no Java: wrong programs, wrong options, a wrong store."""
+"""Errors that need no Spark are found without Java: wrong programs, wrong options, a wrong store."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def here(tmp_path: Path) -> Path:
         (("run", "plain:flow", "--store", "others"), 5, "[STORE_OF_ANOTHER_DATAFLOW]"),
     ],
 )
-def test_what_needs_no_spark_is_told_without_java(
+def test_errors_that_need_no_spark_are_reported_without_java(
     here: Path, arguments: tuple[str, ...], status: int, told: str
 ) -> None:
     log = Log.open(LocalStore.open(here / "others", create=True), "other")
@@ -88,7 +88,7 @@ def test_what_needs_no_spark_is_told_without_java(
 
 
 @pytest.mark.parametrize("arguments", [(*RUN, "needs:flow"), ("plan", "needs:flow"), (*RUN, "plain:flow")])
-def test_what_needs_spark_asks_for_java_then(here: Path, arguments: tuple[str, ...]) -> None:
+def test_a_command_asks_for_java_when_it_needs_spark(here: Path, arguments: tuple[str, ...]) -> None:
     done = boatlift(here, *arguments, environment=without_java(here))
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith("boatlift: [NO_JAVA] no Java was found")

@@ -1,4 +1,4 @@
-"""What no Boatlift wrote into a store is told by every command in one line, with the exit status for data; never by a traceback."""
+"""Every command reports records that no Boatlift wrote in one line, with the exit status for data."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_records_that_fit_no_execution_are_refused_or_do_no_harm(
 
 
 @pytest.mark.parametrize("far", [10**12, 2**62])
-def test_a_step_that_nobody_can_have_reached_is_refused_by_who_would_count_to_it(
+def test_explain_refuses_a_step_that_no_process_can_have_reached(
     far: int, crashed: tuple[Path, World], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for added in (StepDigest("sums", far, "d"), Checkpoint("sums", (far,), None)):

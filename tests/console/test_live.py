@@ -1,4 +1,4 @@
-"""What `boatlift run` tells while it runs: a table on a terminal, lines elsewhere."""
+"""The progress of `boatlift run`: a table on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from boatlift.runtime.host.tenure import MESSAGES_AHEAD
 LAST = "mine: stopped cleanly; took 1 new steps with 1,000 rows from sources; replayed 1 steps of processors"
 
 
-def told(shown: Live) -> None:
+def show_a_run(shown: Live) -> None:
     with shown:
         shown.show(Progress("restore", "sums", 3))
         shown.show(Progress("step", "sums", 4, 1000, 10, 500.0, replay=True, behind=MESSAGES_AHEAD))
@@ -28,7 +28,7 @@ def told(shown: Live) -> None:
 
 
 def test_lines_off_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    told(Live(bl.Dataflow("mine"), quiet=False))
+    show_a_run(Live(bl.Dataflow("mine"), quiet=False))
     assert capsys.readouterr().out.splitlines() == [
         "sums: replaying, step 4, 1000 rows in 500 ms, last checkpoint -",
         "sums: step 5, 1000 rows in 250 ms, last checkpoint 4",
@@ -37,19 +37,19 @@ def test_lines_off_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_only_the_last_line_if_it_is_to_be_quiet(capsys: pytest.CaptureFixture[str]) -> None:
-    told(Live(bl.Dataflow("mine"), quiet=True))
+def test_only_the_last_line_with_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    show_a_run(Live(bl.Dataflow("mine"), quiet=True))
     assert capsys.readouterr().out == f"{LAST}\n"
 
 
-def test_a_takeover_is_told_on_standard_error_however_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_takeover_is_printed_on_standard_error_even_with_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     with Live(bl.Dataflow("mine"), quiet=True) as shown:
         shown.show(Progress("takeover", "mine", -1, said="taken over from process 7 on there"))
     assert capsys.readouterr().err == "boatlift: mine: taken over from process 7 on there\n"
 
 
 @pytest.mark.parametrize("quiet", [False, True])
-def test_where_a_source_listens_is_told_on_standard_error(capsys: pytest.CaptureFixture[str], quiet: bool) -> None:
+def test_the_address_of_a_source_is_printed_on_standard_error(capsys: pytest.CaptureFixture[str], quiet: bool) -> None:
     with Live(bl.Dataflow("mine"), quiet=quiet) as shown:
         shown.show(Progress("listening", "orders", -1, where="http://127.0.0.1:8080/orders"))
     assert capsys.readouterr().err == ("" if quiet else "boatlift: orders: listening on http://127.0.0.1:8080/orders\n")
@@ -88,7 +88,7 @@ def idle(source: str, behind: int = 0) -> Progress:
 STEP = Progress("step", "sums", 4, 1000, 10, 500.0, replay=True)
 
 
-def test_what_a_run_is_at_is_told_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_stages_of_a_run_are_printed_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
     stages(
         Progress("compile", "mine", -1), Progress("recover", "mine", -1), Progress("replay", "sums", 5, behind=2), STEP
     )
@@ -112,7 +112,7 @@ def test_it_waits_for_input_once_all_sources_have_none_and_nothing_is_to_be_done
     assert capsys.readouterr().err == "boatlift: waiting for input\n" * 2
 
 
-def test_input_that_is_exhausted_is_told_with_what_is_left_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+def test_exhausted_input_is_printed_with_the_steps_left_to_do(capsys: pytest.CaptureFixture[str]) -> None:
     stages(idle("rows"), STEP, idle("more", behind=3), STEP, available_now=True)
     assert capsys.readouterr().err == "boatlift: the input is exhausted, 3 more steps to go\n"
     stages(idle("rows"), STEP, idle("more", behind=1), available_now=True)
@@ -121,7 +121,7 @@ def test_input_that_is_exhausted_is_told_with_what_is_left_to_do(capsys: pytest.
     assert capsys.readouterr().err == "boatlift: the input is exhausted\n"
 
 
-def test_no_stage_is_told_if_it_is_to_be_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_stage_is_printed_with_quiet(capsys: pytest.CaptureFixture[str]) -> None:
     begun = [Progress(what, "mine", 5) for what in ("compile", "recover", "restore", "replay", "listening", "stopping")]
     stages(*begun, idle("rows"), idle("more"), quiet=True)
     told = capsys.readouterr()

@@ -1,4 +1,4 @@
-"""What a run says that it is at, of a real host over an engine in memory: batches and unions that wait, restored states and replays."""
+"""The stages of a run, of a real host over an engine in memory: waiting, restored states and replays."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_input_is_waited_for_though_messages_wait_for_the_end_of_their_epoch_or_
 
 
 @FLOWS
-def test_what_is_said_to_go_once_the_input_is_exhausted_is_executed(
+def test_the_steps_to_go_once_the_input_is_exhausted_are_executed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], flow: Callable[[], Plan], steps: Mapping[str, int]
 ) -> None:
     planned = flow()
@@ -97,7 +97,7 @@ def test_what_is_said_to_go_once_the_input_is_exhausted_is_executed(
 @pytest.mark.parametrize(
     ("flow", "restored", "replayed"), [(lazy, 3, 1), (inputs_only, None, STEPS)], ids=["lazy", "inputs_only"]
 )
-def test_a_restored_state_and_each_step_of_a_replay_are_told(
+def test_a_restored_state_and_each_step_of_a_replay_are_printed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], flow: Callable[[], Plan], restored: int | None, replayed: int
 ) -> None:
     planned, world, done = flow(), World(rows=STEPS * ROWS_A_STEP), set()
@@ -122,7 +122,7 @@ def test_a_restored_state_and_each_step_of_a_replay_are_told(
     assert f"sums: replaying {replayed} of {replayed}, step {STEPS - 1}, " in told.out
 
 
-def test_each_step_of_a_replay_is_told_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_step_of_a_replay_is_printed_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
     monkeypatch.setattr(
         "boatlift.console.live.Console", lambda **_: Console(file=screen, force_terminal=True, width=100)

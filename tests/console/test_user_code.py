@@ -1,4 +1,4 @@
-"""What is wrong with the user's own file is shown with the user's own lines, before a JVM starts if that can be."""
+"""Errors in the user's own file are shown with the user's own lines, before a JVM starts if possible."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def no_session(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def boatlift(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    """Runs a command in this process and gives its exit status."""
+    """Run a command in this process and return its exit status."""
     monkeypatch.setattr(sys, "argv", ["boatlift", *arguments])
     with pytest.raises(SystemExit) as ended:
         main()
@@ -116,7 +116,7 @@ def test_a_module_without_the_flow(
     assert "other_flow has no Dataflow named flow: it has mine" in capsys.readouterr().err
 
 
-def test_what_a_failed_step_advises_to_type_is_typed_as_it_stands_and_the_users_own_text_stays(
+def test_the_commands_that_an_error_advises_can_be_typed_and_the_users_own_text_stays(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -136,7 +136,8 @@ def test_what_a_failed_step_advises_to_type_is_typed_as_it_stands_and_the_users_
     assert boatlift(monkeypatch, "run", "advised:flow", "--store", "my store; ls") == 7
     told = capsys.readouterr().err.splitlines()
     assert told[-1] == (
-        f"boatlift: [USER_CODE] a function of sums raised at step 3 of sums: ValueError: {OWN_TEXT} (line 5 of /home/me/flights.py); "
+        f"boatlift: [USER_CODE] a function of sums raised at step 3 of sums: ValueError: {OWN_TEXT} "
+        "(line 5 of /home/me/flights.py); "
         "boatlift look advised:flow --store 'my store; ls' --step clean:3 shows its rows, "
         "boatlift run advised:flow --store 'my store; ls' --skip clean:3 leaves it out"
     )

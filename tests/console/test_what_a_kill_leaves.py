@@ -1,4 +1,4 @@
-"""Every store that a kill can leave, and that `run` goes on from, is a healthy one to every command that shows a store."""
+"""Every command that shows a store works on every store that a kill can leave, if `run` goes on from it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from boatlift.console.explain import explanation_of, show_explanation
-from boatlift.console.kept import show_kept
-from boatlift.console.shows import show_checkpoints, show_log, show_verification
+from boatlift.console.checkpoints import show_checkpoints
+from boatlift.console.explain import show_explanation
+from boatlift.console.gc import show_kept
+from boatlift.console.log import show_log
 from boatlift.console.status import show_status
+from boatlift.console.verify import show_verification
 from boatlift.dataflow import Plan
 from boatlift.runtime.host import tenure
+from boatlift.runtime.inspect.explanation import explanation_of
 from boatlift.storage.log import Log
 from support.hosts import open_store, run
 from support.memory_engine import World
@@ -30,7 +33,7 @@ def _collect_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def one_life(root: Path, world: World, planned: Plan, fate: Fate) -> bool:
-    """Run a dataflow until its input is exhausted; tell whether the process lived as long."""
+    """Run a dataflow until its input is exhausted; return True if the process lived as long."""
     try:
         run(MortalEngine(world, planned, fate), MortalStore.of(root, fate))
     except KilledError:
@@ -39,7 +42,7 @@ def one_life(root: Path, world: World, planned: Plan, fate: Fate) -> bool:
 
 
 def show_everything(root: Path) -> None:
-    """Run every command that shows a store; any error of theirs is raised."""
+    """Run every command that shows a store; their errors are raised."""
     if not any(open_store(root).list("")):
         return  # the process was killed before it had made a store
     with redirect_stdout(io.StringIO()):
@@ -49,7 +52,7 @@ def show_everything(root: Path) -> None:
         show_log(root, as_json=False)
         show_checkpoints(root, as_json=False)
         log = Log.open(open_store(root), None)
-        for name in explanation_of(log, frozenset())["processors"]:
+        for name in explanation_of(log, frozenset()).processors:
             explanation_of(log, frozenset({name}))
     told = io.StringIO()
     with redirect_stdout(told):

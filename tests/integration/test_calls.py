@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import boatlift as bl
-from boatlift.console.explain import explanation_of
 from boatlift.runtime.host import retries
+from boatlift.runtime.inspect.explanation import explanation_of
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from support.dying import DiesError, dying_at
@@ -215,9 +215,9 @@ def test_what_is_recomputed_may_ask_as_it_is(spark: SparkSession) -> None:
 def test_explain_knows_that_it_is_not_executed_again(spark: SparkSession) -> None:
     with pytest.raises(DiesError):
         run(spark, flow_of(), dying_at("commit", "out", 3))
-    told = explanation_of(Log.open(LocalStore.open(Path("store"), create=False), None), frozenset())["processors"]
-    assert not told["sums"]["restored_to"], "it has no checkpoint yet"
-    assert max(told["asked"]["restored_to"]) >= 2, "what a sink holds is not asked again"
+    told = explanation_of(Log.open(LocalStore.open(Path("store"), create=False), None), frozenset()).processors
+    assert not told["sums"].restored_to, "it has no checkpoint yet"
+    assert max(told["asked"].restored_to) >= 2, "what a sink holds is not asked again"
 
 
 def test_it_must_be_declared(spark: SparkSession) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import boatlift as bl
-from boatlift.console.explain import explanation_of
+from boatlift.runtime.inspect.explanation import explanation_of
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from support.dying import DiesError, dying_at

@@ -11,10 +11,11 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 import boatlift as bl
-from boatlift.console.status import status_of
+from boatlift.runtime.inspect.status import status_of
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.records.facts import Determinant
@@ -178,10 +179,10 @@ def test_status_tells_where_everyone_is_in_its_own_time(spark: SparkSession) -> 
     with pytest.raises(DiesError):
         run(spark, on_progress=dying_at("commit", "asked_of", 1))
     state = status_of(Log.open(LocalStore.open(Path("store"), create=False), None))
-    told = "\n".join(state["after_a_failure"])
-    assert state["processors"].keys() == {"live", "fit", "told", "stats"}
+    told = "\n".join(state.after_a_failure)
+    assert state.processors.keys() == {"live", "fit", "told", "stats"}
     assert "told starts with empty state" in told or "told restores its checkpoint" in told
-    assert all(isinstance(value, int) for at in state["processors"].values() for value in at.values())
+    assert all(isinstance(value, int) for unit in state.processors.values() for value in msgspec.structs.astuple(unit))
 
 
 def test_queries_are_answered_while_the_batch_is_busy(tmp_path: Path, spark: SparkSession) -> None:

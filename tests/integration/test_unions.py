@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import boatlift as bl
-from boatlift.console.explain import explanation_of
+from boatlift.runtime.inspect.explanation import explanation_of
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from support.dying import DiesError, dying_at
@@ -200,8 +200,8 @@ def test_explain_reads_a_union_from_the_store(spark: SparkSession) -> None:
         add(stream, range(3))
     run(spark, flow_of("merge"))
     told = explanation_of(Log.open(LocalStore.open(Path("store"), create=False), None), frozenset({"doubled"}))
-    assert told["processors"]["sums"]["stays"]
-    assert told["processors"]["doubled"]["steps"] == 0
+    assert told.processors["sums"].stays
+    assert told.processors["doubled"].steps == 0
 
 
 def test_what_is_null_in_one_stream_only_is_null_behind_it(spark: SparkSession) -> None:

@@ -214,7 +214,7 @@ def test_rows_are_kept_for_who_reads_them_again(spark: SparkSession) -> None:
     flow = passed()
     with running(flow, spark):
         flow.push("rows", {"id": 1})
-    with pytest.raises(bl.DataError, match=r"\[INPUT_MISSING\] nobody keeps what is pushed to rows"):
+    with pytest.raises(bl.DataError, match=r"\[INPUT_MISSING\] the rows of rows are recorded nowhere"):
         show_rows(lambda: spark, passed(), Path("store"), "twice", 0, at_most=10, as_json=True)
     kept = bl.Dataflow("passed")
     rows = kept.source("rows", bl.push("id LONG NOT NULL"))

@@ -20,8 +20,8 @@ from boatlift.errors import BoatliftError
 from boatlift.runtime.host import tenure
 from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.options import RunOptions
+from boatlift.runtime.host.processes import Life, life_of, this_process
 from boatlift.runtime.host.progress import Progress
-from boatlift.runtime.inspect.processes import Life, life_of, this_process
 from boatlift.storage.log import Log
 from boatlift.storage.log_reader import name_of
 from boatlift.storage.records.codec import FORMAT_VERSION
@@ -134,7 +134,7 @@ def test_it_says_what_became_of_that_process_as_far_as_that_is_known(
 
 
 def test_a_process_is_known_by_when_it_began() -> None:
-    code = "from boatlift.runtime.inspect.processes import this_process; print(this_process(), flush=True); input()"
+    code = "from boatlift.runtime.host.processes import this_process; print(this_process(), flush=True); input()"
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:

@@ -56,5 +56,5 @@ def test_every_node_is_one_of_sparks(classes: set[str]) -> None:
     "kind",
     ["CurrentTimestamp", "Rand", "Uuid", "PythonUDF", "WindowExpression", "ScalarSubquery", "AesEncrypt", "PythonUDAF"],
 )
-def test_what_must_never_pass_is_not_allowed(kind: str) -> None:
+def test_expressions_that_must_never_pass_are_not_allowed(kind: str) -> None:
     assert kind not in allowed.ROW_WISE

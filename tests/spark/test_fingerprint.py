@@ -14,7 +14,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType
 
-from boatlift.spark.plans.fingerprint import describe_function, fingerprint, libraries
+from boatlift.spark.plans.fingerprint import fingerprint, libraries
+from boatlift.spark.plans.function_code import describe_function
 from boatlift.spark.plans.row_wise import check_row_wise
 from boatlift.spark.plans.step_functions import StepContext, now, rand, step_context, uuid
 from boatlift.testing.warm_jvm import WarmJvm
@@ -99,7 +100,7 @@ def test_other_plans_differ(hash_of: HashOf, change: Function) -> None:
         (lambda df: df.select(F.lit(1.0).alias("z")), lambda df: df.select(F.lit(1).alias("z"))),
     ],
 )
-def test_what_is_easily_missed_differs(hash_of: HashOf, one: Function, other: Function) -> None:
+def test_differences_that_are_easily_missed_change_the_hash(hash_of: HashOf, one: Function, other: Function) -> None:
     assert hash_of(one) != hash_of(other)
     assert hash_of(one) == hash_of(one)
 
@@ -216,7 +217,7 @@ class Scorer:
         return x * self.weight
 
 
-def test_a_function_is_its_code_and_what_it_closes_over_and_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_is_its_code_its_closure_and_its_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     assert describe_function(outer(1)) == describe_function(outer(1))
     assert describe_function(outer(1)) != describe_function(outer(2))
     assert describe_function(lambda x: [y for y in x if y > 1]) != describe_function(lambda x: [y for y in x if y > 2])
@@ -242,7 +243,7 @@ def test_a_function_that_calls_itself_ends() -> None:
 
 
 @pytest.mark.spark
-def test_packages_that_udfs_reach_are_told_apart_from_the_program(spark: SparkSession) -> None:
+def test_packages_that_udfs_use_are_no_part_of_the_program(spark: SparkSession) -> None:
     import msgspec
 
     def encoded(value: int) -> bytes:

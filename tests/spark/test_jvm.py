@@ -1,4 +1,4 @@
-"""Which errors look like the end of a JVM, so that the end is waited for; all others are not held up by a JVM that lives."""
+"""Errors that look like the end of a JVM wait for its end; no other error is held up by a JVM that lives."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_an_error_of_py4j_or_pyspark_that_has_lost_its_jvm_waits_for_its_end(
     assert alive.waits == [SECONDS_TO_DIE] * 2
 
 
-def test_a_jvm_that_ends_is_told_whatever_was_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_jvm_that_ends_is_one_error_whichever_was_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     ended = subprocess.Popen(["false"])
     ended.wait()
     monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=ended))

@@ -1,4 +1,4 @@
-"""What Spark's own log lets through: what no error of Boatlift tells."""
+"""Spark's own log has only the lines that no error of Boatlift repeats."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pyspark
 import pytest
 from py4j.java_gateway import JavaGateway
 
-import boatlift.spark
-from boatlift.spark.session.session import check_java
+from boatlift.spark.session import settings
+from boatlift.spark.session.java import check_java
 from support.waiting import until
 
 pytestmark = pytest.mark.spark
 
-CONFIGURATION = Path(boatlift.spark.__file__).with_name("log4j2.properties")
+CONFIGURATION = Path(settings.__file__).with_name("log4j2.properties")
 JARS = Path(pyspark.__file__).parent / "jars"
 
 TASKS, EXECUTOR = "org.apache.spark.scheduler.TaskSetManager", "org.apache.spark.executor.Executor"
@@ -44,7 +44,7 @@ LEFT_OUT = [
 
 @pytest.fixture(scope="module")
 def said() -> Iterator[Callable[[str, str, str], str]]:
-    """A JVM with Spark's jars and Boatlift's log settings; it logs, and what it then wrote is returned."""
+    """A JVM with Spark's jars and Boatlift's log settings: a function that logs and returns the output."""
     check_java()
     lines: deque[str] = deque()
     gateway = JavaGateway.launch_gateway(
@@ -68,14 +68,14 @@ def said() -> Iterator[Callable[[str, str, str], str]]:
 
 
 @pytest.mark.parametrize(("level", "logger", "text"), TOLD)
-def test_what_a_cluster_has_lost_is_logged(
+def test_tasks_and_executors_that_a_cluster_has_lost_are_logged(
     said: Callable[[str, str, str], str], level: str, logger: str, text: str
 ) -> None:
     assert text in said(level, logger, text)
 
 
 @pytest.mark.parametrize(("level", "logger", "text"), LEFT_OUT)
-def test_what_an_error_tells_is_not_logged_for_each_attempt(
+def test_the_cause_in_an_error_is_not_logged_for_each_attempt(
     said: Callable[[str, str, str], str], level: str, logger: str, text: str
 ) -> None:
     assert text not in said(level, logger, text)

@@ -1,4 +1,4 @@
-"""What a transform may hold, and what is refused with which advice."""
+"""The expressions that a transform may hold, and the advice when one is refused."""
 
 from __future__ import annotations
 
@@ -55,14 +55,20 @@ ALLOWED: dict[str, Function] = {
     "outer explode": lambda df: df.select("a", F.posexplode_outer("arr")),
     "stack": lambda df: df.selectExpr("stack(2, a, b, a + 1, b)"),
     "unpivot": lambda df: df.unpivot("b", ["a", "d"], "which", "value"),
-    "lambda": lambda df: df.select(F.transform("arr", lambda x: x * 2), F.aggregate("arr", F.lit(0), lambda s, x: s + x)),
+    "lambda": lambda df: df.select(
+        F.transform("arr", lambda x: x * 2), F.aggregate("arr", F.lit(0), lambda s, x: s + x)
+    ),
     "dates": lambda df: df.select(F.date_trunc("hour", "t"), F.unix_timestamp("t"), F.window("t", "10 minutes").start),
     "formats": lambda df: df.select(F.to_json("s"), F.from_json("b", "x int"), F.get_json_object("b", "$.x")),
     "conditions": lambda df: df.select(F.when(F.col("a") > 1, "m").otherwise("n"), F.coalesce("a", F.lit(0))),
     "missing values": lambda df: df.dropna(subset=["a"]).fillna(0).replace(1, 2, ["a"]),
     "struct fields": lambda df: df.withColumn("s", F.col("s").withField("z", F.lit(1)).dropFields("y")),
-    "regular expressions": lambda df: df.select(F.regexp_replace("b", "x", "y"), F.split("b", ","), F.rlike("b", F.lit("x"))),
-    "hashes": lambda df: df.select(F.hash("a"), F.xxhash64("a", "b"), F.md5(F.col("b").cast("binary")), F.sha2("b", 256)),
+    "regular expressions": lambda df: df.select(
+        F.regexp_replace("b", "x", "y"), F.split("b", ","), F.rlike("b", F.lit("x"))
+    ),
+    "hashes": lambda df: df.select(
+        F.hash("a"), F.xxhash64("a", "b"), F.md5(F.col("b").cast("binary")), F.sha2("b", 256)
+    ),
     "union of branches": lambda df: df.where("a > 1").unionByName(df.where("a < 3")),
     "alias": lambda df: df.alias("left").select("left.a"),
 }  # fmt: skip
@@ -105,7 +111,7 @@ NODES: dict[str, tuple[Function, str]] = {
 
 @pytest.mark.parametrize("name", NODES)
 @pytest.mark.parametrize("deterministic", [None, True, False])
-def test_what_is_not_row_wise_is_refused_whatever_is_declared(
+def test_expressions_that_are_not_row_wise_are_refused_whatever_is_declared(
     rows: DataFrame, name: str, deterministic: bool | None
 ) -> None:
     function, part = NODES[name]
@@ -140,7 +146,7 @@ EXPRESSIONS: dict[str, tuple[Function, str]] = {
 
 
 @pytest.mark.parametrize("name", EXPRESSIONS)
-def test_what_differs_from_run_to_run_is_refused_unless_declared(rows: DataFrame, name: str) -> None:
+def test_expressions_that_differ_from_run_to_run_are_refused_unless_declared(rows: DataFrame, name: str) -> None:
     function, part = EXPRESSIONS[name]
     with pytest.raises(InvalidError) as caught:
         check_row_wise(rows, function, "clean")
@@ -159,9 +165,9 @@ def test_a_udf_counts_as_declared_but_the_clock_does_not(rows: DataFrame) -> Non
 
 def test_a_plan_that_python_builds_differently_each_time_is_refused(rows: DataFrame) -> None:
     count = itertools.count()
-    with pytest.raises(InvalidError, match="builds another plan each time"):
+    with pytest.raises(InvalidError, match="builds another plan at each call"):
         check_row_wise(rows, lambda df: df.withColumn("n", F.lit(next(count))), "clean")
-    with pytest.raises(InvalidError, match="builds another plan each time"):
+    with pytest.raises(InvalidError, match="builds another plan at each call"):
         check_row_wise(rows, lambda df: df.where(F.col("d") > random.random()), "clean")
 
 
@@ -202,7 +208,7 @@ def test_a_union_with_a_static_table_is_refused(rows: DataFrame, static: DataFra
         check_row_wise(rows, lambda df: df.select("a", "b").union(static), "clean")
 
 
-def test_what_the_users_function_raises_keeps_its_own_traceback(rows: DataFrame) -> None:
+def test_an_error_of_the_users_function_keeps_its_own_traceback(rows: DataFrame) -> None:
     def helper(df: DataFrame) -> DataFrame:
         raise ValueError("no such carrier: ZZ")
 
@@ -224,8 +230,8 @@ def test_a_column_that_is_not_there_names_the_users_line(rows: DataFrame) -> Non
     assert [frame.filename for frame in frames] == [__file__]
 
 
-def test_a_function_that_gives_no_frame_is_told(rows: DataFrame) -> None:
-    with pytest.raises(UserCodeError, match="clean gave a NoneType"):
+def test_a_function_that_returns_no_frame_is_refused(rows: DataFrame) -> None:
+    with pytest.raises(UserCodeError, match="clean returned a NoneType"):
         apply(rows, lambda df: None, "clean")  # type: ignore[arg-type, return-value]
 
 
@@ -251,9 +257,7 @@ def test_the_frame_of_another_transform_is_refused(spark: SparkSession, rows: Da
             return kept[0]
         return df.union(kept[0]) if how == "union" else df.join(kept[0], rows.columns[0])
 
-    with pytest.raises(
-        InvalidError, match=r"\[NOT_ON_A_STREAM\] clean uses a DataFrame that another transform was handed"
-    ):
+    with pytest.raises(InvalidError, match=r"\[NOT_ON_A_STREAM\] clean uses a DataFrame of another transform"):
         check_row_wise(rows, use, "clean")
 
 

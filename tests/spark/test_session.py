@@ -14,14 +14,9 @@ from pyspark.sql import SparkSession
 
 from boatlift.errors import InvalidError
 from boatlift.spark.session.environment import environment
-from boatlift.spark.session.session import (
-    RUNTIME_SETTINGS,
-    START_SETTINGS,
-    check_java,
-    check_session,
-    session,
-    settings_for,
-)
+from boatlift.spark.session.java import check_java
+from boatlift.spark.session.session import check_session, session
+from boatlift.spark.session.settings import RUNTIME_SETTINGS, START_SETTINGS, settings_for
 
 
 def fake_java(folder: Path, answer: str, code: int = 0) -> Path:
@@ -67,7 +62,7 @@ def test_java_is_looked_for_on_the_path_and_its_lack_has_one_line_to_type(
     check_java()
 
 
-def test_a_missing_pyspark_is_told_with_the_pip_command() -> None:
+def test_a_missing_pyspark_is_an_error_with_the_pip_command() -> None:
     program = "import sys; sys.modules['pyspark'] = None\nfrom boatlift.spark.session.session import session\nsession()"
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert "[MISSING_EXTRA] pyspark is not installed: pip install 'boatlift[spark]'" in answer.stderr
@@ -83,7 +78,7 @@ def test_the_users_settings_win() -> None:
     assert "spark.driver.host" not in settings_for("yarn")
 
 
-def test_the_page_tells_every_setting_that_is_changed() -> None:
+def test_the_page_lists_every_setting_that_is_changed() -> None:
     page = (Path(__file__).parents[2] / "docs" / "session.md").read_text(encoding="utf-8")
     rows = [line for line in page.splitlines() if line.startswith("| `spark.")]
     for name, value in {**START_SETTINGS, **RUNTIME_SETTINGS}.items():
@@ -94,7 +89,9 @@ def test_the_page_tells_every_setting_that_is_changed() -> None:
 
 
 def test_a_log_configuration_of_the_users_own_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "log4j2" in settings_for("yarn")["spark.driver.extraJavaOptions"]
+    option, _, uri = settings_for("yarn")["spark.driver.extraJavaOptions"].partition("=")
+    assert option == "-Dlog4j2.configurationFile"
+    assert Path(uri.removeprefix("file://")).is_file()
     (tmp_path / "log4j2.properties").write_text("")
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     assert "spark.driver.extraJavaOptions" not in settings_for("yarn")
@@ -122,7 +119,7 @@ def test_threads_that_are_not_pinned_are_refused(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.spark
-def test_a_session_has_what_steps_rest_on(spark: SparkSession) -> None:
+def test_a_session_has_the_settings_that_steps_rest_on(spark: SparkSession) -> None:
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
     assert spark.conf.get("spark.sql.adaptive.enabled") == "false"
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"

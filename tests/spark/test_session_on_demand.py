@@ -43,7 +43,7 @@ def test_whatever_asks_for_a_session_begins_it(ask: Callable[[], object]) -> Non
     assert SparkContext._active_spark_context is None
 
 
-def test_what_needs_none_begins_none() -> None:
+def test_code_that_needs_no_session_starts_none() -> None:
     with session_on_demand(begin):
         F.udf(len, LongType())
     assert SparkContext._active_spark_context is None

@@ -131,7 +131,7 @@ def test_uuids_are_version_4(spark: SparkSession) -> None:
 
 
 @pytest.mark.spark
-def test_named_columns_tell_rows_apart_null_included(spark: SparkSession) -> None:
+def test_named_columns_identify_rows_null_included(spark: SparkSession) -> None:
     rows = spark.createDataFrame([(None, 1), (1, None), (1, 1), (1, 1)], "a int, b int")
     with step_context(StepContext(0, 1, "clean", False)):
         values = [row[0] for row in rows.select(rand("a", "b")).collect()]
@@ -140,7 +140,7 @@ def test_named_columns_tell_rows_apart_null_included(spark: SparkSession) -> Non
 
 
 @pytest.mark.spark
-def test_a_position_that_was_not_kept_is_told(spark: SparkSession) -> None:
+def test_a_draw_from_a_position_that_was_dropped_is_refused(spark: SparkSession) -> None:
     rows = spark.range(3).toDF("_position").withColumn("a", F.lit(1))
 
     def lost(df: DataFrame) -> DataFrame:

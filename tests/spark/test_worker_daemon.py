@@ -1,4 +1,4 @@
-"""What is on the path of Python workers, and what they look through for garbage between tasks."""
+"""The module search path of Python workers, and their garbage collection between tasks."""
 
 import gc
 import socket
@@ -14,7 +14,7 @@ from boatlift.spark.session.worker_daemon import MANY_OBJECTS, UNHEARD, keeping,
 
 
 def archives() -> tuple[Path, list[str]]:
-    """Where PySpark is installed, and what Spark puts on the path of workers."""
+    """The folder of PySpark, and the entries that Spark adds to the path of workers."""
     installed = Path(__import__("pyspark").__file__).parents[1]
     lib = installed / "pyspark" / "python" / "lib"
     (py4j,) = lib.glob("py4j-*.zip")
@@ -22,7 +22,7 @@ def archives() -> tuple[Path, list[str]]:
     return installed, [str(lib / "pyspark.zip"), str(py4j), str(jar)]
 
 
-def test_what_is_installed_beside_comes_from_there_in_the_order_of_the_path() -> None:
+def test_installed_packages_are_found_in_the_order_of_the_path() -> None:
     installed, added = archives()
     path = ["/here", *added, "/files/users.zip", str(installed), "/more"]
     assert without_archives(path) == ["/here", "/files/users.zip", str(installed), "/more"]
@@ -95,7 +95,7 @@ def test_much_that_outlives_a_task_is_set_aside_and_garbage_is_not() -> None:
 
 
 @pytest.mark.spark
-def test_a_worker_does_not_look_again_through_what_it_keeps(spark: object) -> None:
+def test_a_worker_does_not_collect_garbage_among_objects_that_it_keeps(spark: object) -> None:
     def look(batches):  # type: ignore[no-untyped-def]
         import os
 
@@ -119,7 +119,9 @@ def test_a_worker_does_not_look_again_through_what_it_keeps(spark: object) -> No
 
 
 @pytest.mark.parametrize("family", [socket.AF_UNIX, socket.AF_INET])
-def test_a_task_that_its_jvm_has_given_up_ends_quietly_and_what_is_real_is_raised(family: socket.AddressFamily) -> None:
+def test_a_task_that_its_jvm_has_given_up_ends_quietly_and_other_errors_are_raised(
+    family: socket.AddressFamily,
+) -> None:
     def writes(connection: socket.socket) -> int:
         for _ in range(1000):
             connection.sendall(b"rows" * 100_000)

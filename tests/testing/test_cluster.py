@@ -1,4 +1,4 @@
-"""A cluster on loopback survives what is killed of it, and leaves nothing behind."""
+"""A cluster on loopback survives the death of its parts, and leaves nothing behind."""
 
 from __future__ import annotations
 

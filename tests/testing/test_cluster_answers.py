@@ -1,4 +1,4 @@
-"""What a master on loopback says while it starts, and what is made of it."""
+"""The answers of a master on loopback while it starts."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def test_two_at_once_fetch_once(workshop: Workshop) -> None:
     assert workshop.jars == ["first.jar", "second.jar"]
 
 
-def test_one_that_is_killed_leaves_nothing_that_is_taken_for_whole(workshop: Workshop) -> None:
+def test_a_killed_fetch_leaves_nothing_that_looks_whole(workshop: Workshop) -> None:
     killed = workshop.start()
     wait_for_a_half(workshop)
     killed.kill()
@@ -112,7 +112,7 @@ def test_another_pom_has_other_jars(workshop: Workshop) -> None:
     assert workshop.jars == ["first.jar", "second.jar"]
 
 
-def test_a_maven_that_fails_is_told_and_keeps_the_old_jars(workshop: Workshop) -> None:
+def test_a_maven_that_fails_is_reported_and_keeps_the_old_jars(workshop: Workshop) -> None:
     workshop.sign("go-on")
     assert ended(workshop.start()) == (0, "")
     workshop.pom.write_text("another")
@@ -123,7 +123,7 @@ def test_a_maven_that_fails_is_told_and_keeps_the_old_jars(workshop: Workshop) -
     assert workshop.jars == ["first.jar", "second.jar"]
 
 
-def test_a_missing_maven_is_told_with_the_line_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_maven_is_reported_with_the_line_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
     from scripts import kafka_jars
 
     monkeypatch.setattr(kafka_jars, "as_root", lambda: None)

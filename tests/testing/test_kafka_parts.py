@@ -63,7 +63,7 @@ else:
 """
 
 
-def test_a_reserved_port_is_nobody_elses_until_it_is_released() -> None:
+def test_no_other_process_gets_a_reserved_port_until_it_is_released() -> None:
     def seen_by_another(number: int) -> str:
         return subprocess.check_output([sys.executable, "-c", RESERVING, str(number)], text=True).strip()
 

@@ -97,7 +97,7 @@ def test_python_workers_stay_warm_from_driver_to_driver(warm_jvm: WarmJvm) -> No
     assert old & new, (first.stderr, second.stderr)
 
 
-def test_what_killed_drivers_leave_does_not_fill_the_jvm(warm_jvm: WarmJvm) -> None:
+def test_objects_of_killed_drivers_do_not_fill_the_jvm(warm_jvm: WarmJvm) -> None:
     before = 0
     for _ in range(3):
         counts, first, last = drive(warm_jvm, LEAVES_OBJECTS).stdout.split()

@@ -1,4 +1,4 @@
-"""The command line: shows and commands; owns no logic."""
+"""The command line: it parses options, calls `boatlift.runtime.inspect` or `boatlift.api`, and prints."""
 
 from boatlift.console.app import main
 

@@ -1,6 +1,6 @@
 """`boatlift`: the commands.
 
-Those that read a store need neither the program nor a JVM. Spark and Arrow are imported by the commands that need
+A command that reads a store needs neither the program nor a JVM. Spark and Arrow are imported by the commands that need
 them, so that `boatlift --help` is quick.
 """
 
@@ -19,10 +19,10 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from boatlift import __version__
-from boatlift.console.telling import begin_warnings, tell
+from boatlift.console.notices import notice, print_warnings
 from boatlift.errors import FLOW_AND_STORE, BoatliftError, InvalidError, UserCodeError
 from boatlift.paths import refuse_url
-from boatlift.spark.session.session import DEFAULT_MASTER
+from boatlift.spark.session.settings import DEFAULT_MASTER
 
 __all__ = ["main"]
 
@@ -30,7 +30,7 @@ app = App(
     name="boatlift",
     version=__version__,
     help="Exactly-once, rollback-recoverable streaming dataflows on Apache Spark.",
-    suppress_keyboard_interrupt=False,  # `main` says what a second Ctrl-C means
+    suppress_keyboard_interrupt=False,  # `main` handles a second Ctrl-C
 )
 
 StorePath = Annotated[Path, Parameter(name=["--store", "-s"], env_var="BOATLIFT_STORE")]
@@ -50,31 +50,34 @@ def run(
     conf: tuple[str, ...] = (),
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=())] = False,
 ) -> None:
-    """Run a dataflow from where its store says it was, until it is stopped.
+    """Run a dataflow from the place that its store has recorded, until the run is stopped.
 
-    Ctrl-C stops it cleanly; a second Ctrl-C at once. Run the same command again and it goes on.
+    Ctrl-C stops the run cleanly; a second Ctrl-C stops it at once. The same command goes on from there.
 
     Args:
-        flow: Where the dataflow is: module:attribute, such as flights:flow.
-        store: The folder of its durable state; made if absent.
-        available_now: Stop when every source has nothing new.
-        accept_released: Let stand what sinks hold of a step that a replay now gives differently, and put it on the record.
-        skip: A step that fails whenever it is tried, as clean:7; it gives nothing, and that is put on the record. May be repeated.
+        flow: The dataflow, as module:attribute, such as flights:flow.
+        store: The folder of the dataflow's durable state; made if absent.
+        available_now: Stop when no source has anything new.
+        accept_released: If a replay differs from what a sink holds, leave the sink as it is, and record that.
+        skip: A step that always fails, such as clean:7. The step gives no rows, and the log records that. May be
+            repeated.
         master: Spark's master URL.
         conf: A Spark setting, name=value; may be repeated.
-        quiet: Show a takeover, warnings and the last line alone.
+        quiet: Show only a takeover, warnings and the last line.
     """
     from boatlift.console.live import Live
-    from boatlift.console.programs import OneSession, check_flow, check_store, load_flow, settings, steps_named
+    from boatlift.console.programs import OneSession, check_flow, load_flow, settings, steps_named
+    from boatlift.dataflow import plan as planned
+    from boatlift.runtime.inspect.preflight import check_store
 
-    # All that can be told without a JVM is told before one starts.
+    # All errors that need no JVM to be found are raised before one starts.
     skips = steps_named(skip)
     refuse_url(store, "a store")
     check_flow(flow)
     session = OneSession(master, flow, settings(conf), quiet=quiet)
-    tell(f"importing {flow}", quiet=quiet)
+    notice(f"importing {flow}", quiet=quiet)
     dataflow = load_flow(flow, session)
-    check_store(dataflow, store, skips)
+    check_store(planned(dataflow), store, skips)
     spark = session.begin()
     from boatlift.api.running import run as run_dataflow
 
@@ -92,21 +95,21 @@ def run(
 
 @app.command
 def plan(flow: str, *, master: Master = "local[1]", as_json: Json = False) -> None:
-    """Show what a dataflow is and what running it would log, without running it.
+    """Show a dataflow's units, determinants and costs of failures, without running it.
 
     Args:
-        flow: Where the dataflow is: module:attribute.
-        master: Spark's master URL; only for checking the transformations.
+        flow: The dataflow, as module:attribute.
+        master: Spark's master URL; the session only checks the transformations.
         as_json: Print JSON.
     """
+    from boatlift.console.plan import show_plan
     from boatlift.console.programs import OneSession, check_flow, load_flow
-    from boatlift.console.shows import show_plan
     from boatlift.dataflow import plan as planned
 
     check_flow(flow)
     session = OneSession(master, flow)
     dataflow = load_flow(flow, session)
-    planned(dataflow)  # what is wrong with it is told before a JVM starts
+    planned(dataflow)  # raises what is wrong with the program before a JVM starts
     session.begin()
     show_plan(dataflow, as_json=as_json)
 
@@ -115,13 +118,13 @@ def plan(flow: str, *, master: Master = "local[1]", as_json: Json = False) -> No
 def look(
     flow: str, *, store: StorePath, step: str, rows: int = 20, master: Master = "local[1]", as_json: Json = False
 ) -> None:
-    """Show the rows that a recorded step takes from its sources: to see why it fails, before it is skipped.
+    """Show the rows that a recorded step takes from its sources, to see why the step fails before it is skipped.
 
     Args:
-        flow: Where the dataflow is: module:attribute.
-        store: The folder of its durable state.
-        step: Which, as clean:7.
-        rows: How many at most.
+        flow: The dataflow, as module:attribute.
+        store: The folder of the dataflow's durable state.
+        step: The step, such as clean:7.
+        rows: The largest number of rows to show of each source.
         master: Spark's master URL.
         as_json: Print JSON, one row a line.
     """
@@ -136,7 +139,7 @@ def look(
 
 @app.command
 def status(*, store: StorePath, as_json: Json = False) -> None:
-    """Show where each processor is, what would be replayed after a failure, and who ran it last.
+    """Show how far each processor is, which steps a failure now would replay, and the process that ran it last.
 
     Args:
         store: The folder of the dataflow's durable state.
@@ -149,11 +152,11 @@ def status(*, store: StorePath, as_json: Json = False) -> None:
 
 @app.command
 def explain(*, store: StorePath, fail: str = "", as_json: Json = False) -> None:
-    """Show what a failure would cost now: who goes back to where, what is executed again, how long that took before, and why not less.
+    """Show the cost of a failure now: each processor's rollback, the steps executed again, their time, and the reasons.
 
     Args:
         store: The folder of the dataflow's durable state.
-        fail: Who fails, as p,q; everybody if nothing is said.
+        fail: The processors that fail, as p,q; all of them if none is named.
         as_json: Print JSON.
     """
     from boatlift.console.explain import show_explanation
@@ -163,54 +166,54 @@ def explain(*, store: StorePath, fail: str = "", as_json: Json = False) -> None:
 
 @app.command
 def gc(*, store: StorePath, as_json: Json = False) -> None:
-    """Show what a store keeps, and for whom. It deletes nothing: whoever runs the dataflow does.
+    """Show the things that a store keeps, and the processors that need them. A run deletes what no processor needs.
 
     Args:
         store: The folder of the dataflow's durable state.
         as_json: Print JSON.
     """
-    from boatlift.console.kept import show_kept
+    from boatlift.console.gc import show_kept
 
     show_kept(store, as_json=as_json)
 
 
 @app.command
 def log(*, store: StorePath, as_json: Json = False) -> None:
-    """Show the log's records: what was decided, made and kept, oldest first.
+    """Show the log's records, oldest first: determinants, digests, checkpoints, commits.
 
     Args:
         store: The folder of the dataflow's durable state.
         as_json: Print JSON, one record a line.
     """
-    from boatlift.console.shows import show_log
+    from boatlift.console.log import show_log
 
     show_log(store, as_json=as_json)
 
 
 @app.command
 def checkpoints(*, store: StorePath, as_json: Json = False) -> None:
-    """Show the checkpoints a rollback could choose, and the runs they are made of.
+    """Show the checkpoints that a rollback can choose from, and the runs that hold them.
 
     Args:
         store: The folder of the dataflow's durable state.
         as_json: Print JSON.
     """
-    from boatlift.console.shows import show_checkpoints
+    from boatlift.console.checkpoints import show_checkpoints
 
     show_checkpoints(store, as_json=as_json)
 
 
 @app.command
 def verify(*, store: StorePath, flow: str | None = None, master: Master = "local[1]", as_json: Json = False) -> None:
-    """Check every durable byte of a store, and what its dataflow's sinks keep checksums of; exit status 5 if something is wrong.
+    """Check every durable byte of a store and, with --flow, the sinks that keep checksums. Exit status 5: damage.
 
     Args:
         store: The folder of the dataflow's durable state.
-        flow: Where the dataflow is: module:attribute. Without it the sinks are not known, and not checked.
-        master: Spark's master URL; only for making the dataflow.
+        flow: The dataflow, as module:attribute; without it no sink is checked.
+        master: Spark's master URL; used only if the dataflow's module needs a session.
         as_json: Print JSON.
     """
-    from boatlift.console.shows import show_verification
+    from boatlift.console.verify import show_verification
 
     sinks = {}
     if flow is not None:
@@ -234,26 +237,26 @@ def simulate(
     jobs: int | None = None,
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=())] = False,
 ) -> None:
-    """Run whole random dataflows under random failures, without Spark, and hold what comes out against a run without failures.
+    """Run random dataflows under random failures, without Spark, and compare their results with a run without failures.
 
-    A seed gives everything, and always the same. Exit status 1 if any failed.
+    A seed determines the dataflow, its input and its failures. Exit status 1: a seed failed.
 
     Args:
-        seed: Run this one, and show what it is; one that fails is made as small as it can be.
-        seeds: Run so many, and say how many failed.
-        first_seed: The first of them.
-        without: With --seed: leave out these faults, by number from 0, as 0,2.
-        epochs: With --seed: let sources close so many epochs.
-        trace: With --seed: show all that happened.
-        jobs: With --seeds: run them in so many processes; as many as there are cores, if not given.
+        seed: Run this seed and show its dataflow; a failing case is made as small as possible.
+        seeds: Run this number of seeds, and show how many failed.
+        first_seed: With --seeds: the first seed.
+        without: With --seed: leave out these faults, by number from 0, such as 0,2.
+        epochs: With --seed: the number of epochs that sources close.
+        trace: With --seed: show every event.
+        jobs: With --seeds: the number of processes; by default the number of cores.
         quiet: Show no progress.
     """
     from boatlift.console.simulate import case_of, simulate_one, simulate_range
 
     if (seed is None) == (seeds is None):
-        raise InvalidError("BAD_OPTION", "give either --seed N or --seeds K")
+        raise InvalidError("BAD_OPTION", "simulate runs one seed or many: give either --seed N or --seeds K")
     if seeds is not None and (seeds < 1 or without or epochs is not None or trace):
-        raise InvalidError("BAD_OPTION", "--seeds takes at least 1, and --without, --epochs and --trace go with --seed")
+        raise InvalidError("BAD_OPTION", "--seeds takes at least 1; --without, --epochs and --trace go with --seed")
     if seed is not None and jobs is not None:
         raise InvalidError("BAD_OPTION", "--jobs goes with --seeds: one seed runs in one process")
     if seed is not None:
@@ -262,16 +265,16 @@ def simulate(
 
 
 def main() -> None:
-    """Runs a command; an error of ours becomes one line and an exit status by its kind.
+    """Run a command; an error of Boatlift becomes one line, and an exit status by its kind.
 
-    What the user's own code raised is shown before it, with its own traceback.
+    Before that line, an error of the user's own code is shown with the user's part of its traceback.
     """
-    begin_warnings()
+    print_warnings()
     try:
         app()
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read it, such as `head`, has seen enough; nor shall Python fail to flush what is left on its way out.
+        # The reader, such as `head`, has closed the pipe. Python flushes the rest at exit, which must not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(128 + signal.SIGPIPE)
     except BoatliftError as error:
@@ -288,7 +291,7 @@ def main() -> None:
 
 @contextmanager
 def _arguments_named(flow: str, store: Path) -> Iterator[None]:
-    """Put the command's own arguments into what an error of the user's code advises to type."""
+    """Put the command's own arguments into the commands that an error of the user's code advises."""
     try:
         yield
     except UserCodeError as error:
@@ -297,7 +300,7 @@ def _arguments_named(flow: str, store: Path) -> Iterator[None]:
 
 
 def _print_own_traceback(error: UserCodeError) -> None:
-    """Print the user's part of the traceback of what code of the user raised: in a task it is a note, here it is the cause."""
+    """Print the user's part of a traceback: an error of a task has it as a note, one of the driver as its cause."""
     from boatlift.spark.plans.tracebacks import own_frames
 
     if notes := getattr(error, "__notes__", ()):

@@ -1,4 +1,4 @@
-"""What `boatlift run` shows while it runs: a live table on a terminal, plain lines elsewhere."""
+"""The progress of `boatlift run`: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from boatlift.runtime.host.tenure import MESSAGES_AHEAD
 __all__ = ["Live"]
 
 LINE_SECONDS = 1.0
-"""Off a terminal, a processor's steps are told at most this often."""
+"""Off a terminal, a line about a processor's steps is printed at most this often."""
 
 
 class Live:
-    """Shows progress (a context manager).
+    """The progress of a run on standard output (a context manager).
 
     Args:
         flow: The dataflow that runs.
-        quiet: Show a takeover, warnings and the last line alone.
+        quiet: Show only a takeover, warnings and the last line.
         available_now: Whether the run ends with the input.
     """
 
@@ -39,7 +39,7 @@ class Live:
         self._table = self._console.is_terminal and not quiet
         self._rows: dict[str, Progress] = {}
         self._checkpoints: dict[str, int] = {}
-        self._told: dict[str, float] = {}
+        self._printed: dict[str, float] = {}
         self._began = time.monotonic()
         self._taken = 0
         self._steps = 0
@@ -53,7 +53,7 @@ class Live:
         return self
 
     def show(self, progress: Progress) -> None:
-        """Takes in what was done."""
+        """Note what was done, and show it."""
         self._stages.show(progress)
         if progress.what == "checkpoint":
             self._checkpoints[progress.processor] = progress.time
@@ -67,14 +67,14 @@ class Live:
         if self._live is not None:
             self._live.update(self._draw())
         elif not self._quiet:
-            self._tell(progress)
+            self._print(progress)
 
-    def _tell(self, progress: Progress) -> None:
+    def _print(self, progress: Progress) -> None:
         if progress.what != "step":
             return
         now = time.monotonic()
-        if now - self._told.get(progress.processor, 0.0) >= LINE_SECONDS or progress.behind == 0:
-            self._told[progress.processor] = now
+        if now - self._printed.get(progress.processor, 0.0) >= LINE_SECONDS or progress.behind == 0:
+            self._printed[progress.processor] = now
             mode = f"{self._stages.replaying(progress)}, step" if progress.replay else "step"
             print(
                 f"{progress.processor}: {mode} {progress.time}, {progress.numInputRows} rows in "
@@ -113,5 +113,5 @@ class Live:
 
 
 def _behind(closed: int) -> str:
-    """What waits: a source closes no more than so many steps ahead, and does not say what comes after them."""
+    """Return how many steps wait; a source closes no more than `MESSAGES_AHEAD`, so that more may wait behind them."""
     return f"{closed}+" if closed >= MESSAGES_AHEAD else str(closed)

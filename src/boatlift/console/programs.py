@@ -1,42 +1,41 @@
-"""Finding the user's dataflow: `module:attribute`."""
+"""The arguments of commands: a dataflow as `module:attribute`, steps, Spark settings; and the session for them."""
 
 from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.abc import InspectLoader
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from boatlift.console.telling import tell
-from boatlift.dataflow import Dataflow, plan
+from boatlift.console.notices import notice
+from boatlift.dataflow import Dataflow
 from boatlift.errors import BoatliftError, InvalidError, UserCodeError
-from boatlift.runtime.host.overrides import refuse_skip
 from boatlift.spark.plans.tracebacks import own_frames, place
 from boatlift.spark.session.on_demand import session_on_demand
-from boatlift.storage.local import LocalStore
-from boatlift.storage.log import Log
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["OneSession", "check_flow", "check_store", "load_flow", "settings", "steps_named"]
+__all__ = ["OneSession", "check_flow", "load_flow", "settings", "steps_named"]
 
 
 def check_flow(where: str) -> None:
-    """Finds out what can be told of a dataflow's module without importing it, and so without a Spark session.
+    """Raise what is wrong with a dataflow's module, as far as that can be found without importing it.
 
     The current folder is on the path from now on.
 
     Raises:
         InvalidError: `[FLOW_NOT_FOUND]` there is no such module.
-        UserCodeError: it is no Python that can be compiled; the cause says where.
+        UserCodeError: `[USER_CODE]` the module cannot be compiled; the cause says where.
     """
     name, _, attribute = where.partition(":")
     if not name or not attribute:
-        raise InvalidError("FLOW_NOT_FOUND", f"{where!r} names no dataflow: write module:attribute, like flights:flow")
+        raise InvalidError(
+            "FLOW_NOT_FOUND", f"{where!r} names no dataflow: write module:attribute, such as flights:flow"
+        )
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     spec = _find(name)
@@ -44,7 +43,7 @@ def check_flow(where: str) -> None:
         raise InvalidError(
             "FLOW_NOT_FOUND",
             f"there is no module {name} in {Path.cwd()} or on the Python path: name the file without .py, or change to "
-            "its folder",
+            f"its folder",
         )
     if isinstance(spec.loader, InspectLoader):
         try:
@@ -54,28 +53,28 @@ def check_flow(where: str) -> None:
 
 
 def steps_named(steps: Iterable[str]) -> tuple[tuple[str, int], ...]:
-    """Reads steps as they are written on the command line: `clean:7`.
+    """Return the processor and the number of each step that is written as on the command line: `clean:7`.
 
     Raises:
-        InvalidError: `[BAD_OPTION]`.
+        InvalidError: `[BAD_OPTION]` a step is written in another way.
     """
     named = []
     for step in steps:
         processor, _, time = step.rpartition(":")
         if not processor or not time.isdecimal():
-            raise InvalidError("BAD_OPTION", f"{step!r} is no step: write processor:time, as clean:7")
+            raise InvalidError("BAD_OPTION", f"{step!r} is no step: write processor:number, such as clean:7")
         named.append((processor, int(time)))
     return tuple(named)
 
 
 class OneSession:
-    """The session of a command, which begins when it is first asked for.
+    """The session of a command; it starts at the first call of `begin`.
 
     Args:
         master: Spark's master URL.
         app_name: The name that Spark shows.
         conf: Spark settings.
-        quiet: Do not tell that it begins.
+        quiet: Print no line when it starts.
     """
 
     def __init__(
@@ -85,39 +84,25 @@ class OneSession:
         self._session: SparkSession | None = None
 
     def begin(self) -> SparkSession:
-        """Return the session, and start it the first time."""
+        """Return the session; the first call starts it."""
         if self._session is None:
             from boatlift.spark.session import session
 
-            tell(f"starting Spark ({self._master})", quiet=self._quiet)
+            notice(f"starting Spark ({self._master})", quiet=self._quiet)
             self._session = session.session(self._master, app_name=self._app_name, **self._conf)
         return self._session
 
 
-def check_store(flow: Dataflow, store: Path, skip: Collection[tuple[str, int]]) -> None:
-    """Refuse what a run would refuse, as far as program and store tell it without a session.
-
-    Raises:
-        InvalidError: the dataflow cannot be run, or a step not be skipped.
-        DataError: the log cannot be read, or is another dataflow's.
-    """
-    planned = plan(flow)
-    # A folder that holds nothing is what a first run leaves that was refused before it recorded anything.
-    history = Log.open(LocalStore.open(store, create=True), flow.name).history if store.exists() else None
-    for unit, time in set(skip) - (set() if history is None else history.decided("skipped")):
-        refuse_skip(planned, unit, time, -1 if history is None else history.last_executed(unit))
-
-
 def load_flow(where: str, session: OneSession) -> Dataflow:
-    """Imports a dataflow; the current folder is on the path.
+    """Import a dataflow; the current folder is on the path.
 
     Args:
         where: module:attribute.
-        session: Begins when the module asks Spark for one.
+        session: It starts when the module asks Spark for one.
 
     Raises:
-        InvalidError: `[FLOW_NOT_FOUND]`, or what the module's own calls of Boatlift raise.
-        UserCodeError: as `check_flow`, or the module itself raised; the cause is what it raised.
+        InvalidError: `[FLOW_NOT_FOUND]` there is no such dataflow; or an error of the module's own calls of Boatlift.
+        UserCodeError: `[USER_CODE]` the module cannot be compiled or raised an error, which is the cause.
     """
     from pyspark import cloudpickle
 
@@ -131,18 +116,18 @@ def load_flow(where: str, session: OneSession) -> Dataflow:
     except Exception as error:
         line = place(own_frames(error.__traceback__))
         raise UserCodeError("USER_CODE", f"importing {name} raised {error!r}{line}") from error
-    # Tasks get the module's functions as they are: to import it they would need a Spark session, as the driver has.
+    # Tasks get the module's functions by value: an import of the module would need a Spark session there.
     cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     found = getattr(module, attribute, None)
     if not isinstance(found, Dataflow):
         flows = [name for name, value in vars(module).items() if isinstance(value, Dataflow)]
-        hint = f"it has {', '.join(flows)}" if flows else "it has none"
+        hint = f"it has {', '.join(flows)}" if flows else "it has no Dataflow at all"
         raise InvalidError("FLOW_NOT_FOUND", f"{name} has no Dataflow named {attribute}: {hint}")
     return found
 
 
 def _find(name: str) -> ModuleSpec | None:
-    """Finds a module without importing the packages that it is in, as `importlib.util.find_spec` would."""
+    """Find a module; unlike `importlib.util.find_spec`, import none of the packages that it is in."""
     parts = name.split(".")
     path = None
     spec = None
@@ -157,11 +142,15 @@ def _find(name: str) -> ModuleSpec | None:
 
 
 def settings(pairs: Sequence[str]) -> dict[str, str]:
-    """Reads Spark settings written as name=value."""
+    """Return Spark settings that are written as name=value.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]` a setting is written in another way.
+    """
     read = {}
     for pair in pairs:
         name, sign, value = pair.partition("=")
         if not sign:
-            raise InvalidError("BAD_OPTION", f"--conf {pair}: write name=value")
+            raise InvalidError("BAD_OPTION", f"--conf {pair} is no setting: write name=value")
         read[name] = value
     return read

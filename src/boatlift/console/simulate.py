@@ -1,4 +1,4 @@
-"""`boatlift simulate`: seeds by the thousand, or one and all that happened in it."""
+"""`boatlift simulate`: thousands of seeds, or one seed with its events."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ __all__ = ["case_of", "simulate_one", "simulate_range"]
 
 SEEDS_A_DOT = 100
 SEEDS_A_CHUNK = 10
-"""So many seeds a process is handed at once: a second's work."""
+"""A process is handed so many seeds at once: about a second's work."""
 
 LAST_LINES = 60
 
 
 def simulate_range(first: int, count: int, *, jobs: int, quiet: bool) -> int:
-    """Run a range of seeds; the last line says how many failed.
+    """Run a range of seeds, and print those that fail and their number.
 
     Args:
         first, count: The seeds.
-        jobs: How many processes run them; what is printed does not depend on it.
-        quiet: Whether to show no progress.
+        jobs: The number of processes; the output does not depend on it.
+        quiet: Show no progress.
 
     Returns:
         The exit status: 1 if any failed.
 
     Raises:
-        InvalidError: `[BAD_OPTION]`.
-        UnavailableError: `[WORKER_DIED]` one of the processes is gone.
+        InvalidError: `[BAD_OPTION]` there is no process to run them.
+        UnavailableError: `[WORKER_DIED]` a process was killed.
     """
     if jobs < 1:
-        raise InvalidError("BAD_OPTION", f"--jobs {jobs}: give at least 1")
+        raise InvalidError("BAD_OPTION", f"--jobs {jobs} runs nothing: give at least 1")
     failed = 0
     with _tries(range(first, first + count), jobs) as tries:
         for number, said in enumerate(tries, 1):
@@ -53,7 +53,7 @@ def simulate_range(first: int, count: int, *, jobs: int, quiet: bool) -> int:
 
 @contextmanager
 def _tries(seeds: range, jobs: int) -> Iterator[Iterator[str | None]]:
-    """Return what is to be said of each seed, in their order."""
+    """Return the report of each seed that fails and None for the others, in order."""
     if jobs == 1:
         yield map(_try, seeds)
         return
@@ -63,8 +63,8 @@ def _tries(seeds: range, jobs: int) -> Iterator[Iterator[str | None]]:
     except BrokenProcessPool as error:
         raise UnavailableError(
             "WORKER_DIED",
-            f"one of the {jobs} processes that run seeds was killed, so not all of seeds {seeds[0]} to {seeds[-1]} were run: if memory ran out, give --jobs a "
-            "smaller number; run again",
+            f"one of the {jobs} processes that run seeds was killed, so not all of seeds {seeds[0]} to {seeds[-1]} "
+            f"were run: run again, with fewer --jobs if memory ran out",
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
@@ -80,7 +80,7 @@ def _leave_interrupts_to_the_parent() -> None:
 
 
 def simulate_one(case: Case, *, trace: bool) -> int:
-    """Runs one case and shows it; one that fails is made smaller first, and its last acts are shown.
+    """Run one case and print it; a failing case is made smaller first, and its last events are printed.
 
     Returns:
         The exit status: 1 if it fails.
@@ -100,17 +100,19 @@ def simulate_one(case: Case, *, trace: bool) -> int:
 
 
 def case_of(seed: int, without: str, epochs: int | None) -> Case:
-    """Makes a case of what was typed.
+    """Return the case that options describe.
 
     Raises:
-        InvalidError: `[BAD_OPTION]`.
+        InvalidError: `[BAD_OPTION]` an option has a value that is not valid.
     """
     try:
         faults = frozenset(int(number) for number in without.split(",") if number)
     except ValueError:
-        raise InvalidError("BAD_OPTION", f"--without {without}: give numbers of faults, as 0,2") from None
+        raise InvalidError(
+            "BAD_OPTION", f"--without {without} names no faults: give their numbers, such as 0,2"
+        ) from None
     if epochs is not None and epochs < 1:
-        raise InvalidError("BAD_OPTION", f"--epochs {epochs}: sources close at least 1")
+        raise InvalidError("BAD_OPTION", f"--epochs {epochs} is too small: sources close at least 1")
     return Case(seed, faults, epochs)
 
 
@@ -119,7 +121,7 @@ def _show_failure(failure: Failure, *, trace: bool) -> None:
     _show(simulation.recipe, [str(fault) for n, fault in enumerate(simulation.faults) if n not in failure.case.without])
     lines = failure.trace if trace else failure.trace[-LAST_LINES:]
     if len(lines) < len(failure.trace):
-        print(f"… ({len(failure.trace) - len(lines)} acts before; --trace shows them)")
+        print(f"… ({len(failure.trace) - len(lines)} events before; --trace shows them)")
     print(*lines, sep="\n")
     print(f"{failure}\n  again: {failure.case.command}")
 

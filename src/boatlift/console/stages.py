@@ -1,8 +1,8 @@
-"""What a run is at, told on standard error whenever that changes: compiling, taking over, restoring, replaying, waiting for input, stopping."""
+"""The stages of a run, printed on standard error: compiling, taking over, restoring, replaying, waiting, stopping."""
 
 from __future__ import annotations
 
-from boatlift.console.telling import tell
+from boatlift.console.notices import notice
 from boatlift.dataflow import Dataflow
 from boatlift.dataflow.processors import SourceProcessor
 from boatlift.runtime.host.progress import Progress
@@ -11,11 +11,11 @@ __all__ = ["Stages"]
 
 
 class Stages:
-    """Follows a run from stage to stage.
+    """A run, followed from stage to stage.
 
     Args:
         flow: The dataflow.
-        quiet: Tell nothing but a takeover.
+        quiet: Print nothing but a takeover.
         available_now: Whether the run ends with the input.
     """
 
@@ -27,38 +27,42 @@ class Stages:
         self._replays: dict[str, Progress] = {}
 
     def show(self, progress: Progress) -> None:
-        """Take in what was done, and tell the stage if it is another now."""
+        """Note what was done, and print the stage if it is another one now."""
         match progress.what:
             case "compile":
-                tell(f"compiling {progress.processor}", quiet=self._quiet)
+                notice(f"compiling {progress.processor}", quiet=self._quiet)
             case "recover":
-                tell("taking over the store and the sinks", quiet=self._quiet)
+                notice("taking over the store and the sinks", quiet=self._quiet)
             case "takeover":
-                tell(f"{progress.processor}: {progress.said}")
+                notice(f"{progress.processor}: {progress.said}")
             case "listening":
-                tell(f"{progress.processor}: listening on {progress.where}", quiet=self._quiet)
+                notice(f"{progress.processor}: listening on {progress.where}", quiet=self._quiet)
             case "restore":
-                tell(f"restoring {progress.processor} from its checkpoint at step {progress.time}", quiet=self._quiet)
+                notice(f"restoring {progress.processor} from its checkpoint at step {progress.time}", quiet=self._quiet)
             case "replay":
                 self._replays[progress.processor] = progress
-                tell(
+                notice(
                     f"{progress.processor} replays {_steps(progress.behind)}, up to step {progress.time}",
                     quiet=self._quiet,
                 )
             case "step":
-                self._idle -= set() if self._available_now else self._sources  # with the input a source has ended
+                if not self._available_now:  # else a source that has no more input stays idle
+                    self._idle -= self._sources
                 self._waits = False
             case "idle":
                 self._idle.add(progress.processor)
                 self._rest(progress.behind)
             case "stopping":
-                tell(
-                    f"{progress.processor}: finishing the steps under way; Ctrl-C again stops at once",
+                notice(
+                    f"{progress.processor}: finishing the steps under way; a second Ctrl-C stops at once",
                     quiet=self._quiet,
                 )
 
     def replaying(self, step: Progress) -> str:
-        """Return how far a processor has come with its replay: "replaying 1 of 2"; the bare word for a step that the run did not begin with."""
+        """Return how far a processor has come with its replay: "replaying 1 of 2".
+
+        A step that is replayed later, not at the start of the run, is just "replaying".
+        """
         begun = self._replays.get(step.processor)
         at = 0 if begun is None else begun.behind - (begun.time - step.time)
         return f"replaying {at} of {begun.behind}" if begun is not None and at > 0 else "replaying"
@@ -68,9 +72,9 @@ class Stages:
             return
         if self._available_now:
             left = f", {_steps(behind, more='more ')} to go" if behind else ""
-            tell(f"the input is exhausted{left}", quiet=self._quiet)
+            notice(f"the input is exhausted{left}", quiet=self._quiet)
         elif not behind:
-            tell("waiting for input", quiet=self._quiet)
+            notice("waiting for input", quiet=self._quiet)
         self._waits = not behind
 
 

@@ -1,17 +1,20 @@
-"""Tables and text that lose nothing: folded to the width of a terminal, and in full width elsewhere."""
+"""Tables and text on standard output: folded to the width of a terminal, in full width elsewhere, and never cut."""
 
 from __future__ import annotations
 
+import json
 import sys
 from datetime import UTC, datetime
+from typing import Any
 
-from rich.console import Console
+import msgspec
+from rich.console import Console, RenderableType
 from rich.table import Table
 
-__all__ = ["console", "moment", "table"]
+__all__ = ["console", "moment", "print_json", "show", "table"]
 
 FULL_WIDTH = 100_000
-"""Of what is no terminal: a pipe or a file has no width."""
+"""The width where standard output is no terminal: a pipe or a file has none."""
 
 
 def console() -> Console:
@@ -19,14 +22,25 @@ def console() -> Console:
     return Console() if sys.stdout.isatty() else Console(width=FULL_WIDTH, soft_wrap=True)
 
 
+def show(*lines: RenderableType) -> None:
+    """Print tables, trees or text with rich's markup."""
+    for line in lines:
+        console().print(line)
+
+
+def print_json(value: Any) -> None:
+    """Print a value of structs, dictionaries and lists as indented JSON."""
+    print(json.dumps(msgspec.to_builtins(value, enc_hook=str), indent=2))
+
+
 def table(*headings: str, title: str | None = None) -> Table:
     """Return an empty table whose cells are folded where there is no room, and never cut."""
-    made = Table(title=title, title_justify="left")
+    empty = Table(title=title, title_justify="left")
     for heading in headings:
-        made.add_column(heading, overflow="fold")
-    return made
+        empty.add_column(heading, overflow="fold")
+    return empty
 
 
-def moment(milliseconds: int) -> str:
+def moment(milliseconds: int | None) -> str:
     """Return a time of day in UTC; a dash if it is not known."""
     return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC" if milliseconds else "-"

@@ -32,14 +32,8 @@ from boatlift.operators.aggregate.kernel import AggregateColumn, Layout
 from boatlift.spark.jobs.row_questions import check_marks
 from boatlift.spark.plans.catalyst import INPUT, analysed, analysed_text, can_thread, python_functions
 from boatlift.spark.plans.column_rules import check_sink_key, refuse_maps, refuse_reserved
-from boatlift.spark.plans.fingerprint import (
-    calls_python,
-    code_hash,
-    fingerprint,
-    libraries,
-    pin_static_tables,
-    shape,
-)
+from boatlift.spark.plans.fingerprint import calls_python, fingerprint, libraries, pin_static_tables, shape
+from boatlift.spark.plans.function_code import code_hash
 from boatlift.spark.plans.row_wise import apply, check_row_wise
 from boatlift.spark.plans.step_functions import MARK, StepContext, step_context
 from boatlift.spark.session.jvm import unless_gone

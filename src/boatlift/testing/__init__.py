@@ -1,4 +1,4 @@
-"""Attacking a dataflow: crash points, simulation, real clusters and brokers, warm JVMs, laws of projections. For users' own."""
+"""Tools for tests of dataflows: crash points, real clusters and brokers, warm JVMs, the laws of projections."""
 
 from boatlift.times import check_projection
 

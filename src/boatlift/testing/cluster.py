@@ -1,6 +1,6 @@
 """A real Spark cluster on loopback, whose parts can be killed.
 
-`local[2]` is Spark in one process: nothing can be lost of it without losing all. A standalone master and workers are
+`local[2]` is Spark in one process, of which no part can be lost alone. A standalone master and its workers are
 processes of their own, as on real machines, and come with the PySpark package.
 """
 
@@ -22,14 +22,15 @@ from types import TracebackType
 from typing import IO, Self, TypeVar
 
 from boatlift.errors import UnavailableError
-from boatlift.spark.session.session import check_java, prepare_environment
+from boatlift.spark.session.java import check_java
+from boatlift.spark.session.settings import prepare_environment
 
 __all__ = ["StandaloneCluster"]
 
 _T = TypeVar("_T")
 
 _PATIENCE = 120.0
-"""Seconds until something that does not come is an error; a busy machine starts a JVM in ten."""
+"""Seconds until an event that does not come is an error; a busy machine starts a JVM in ten."""
 
 _QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
@@ -42,13 +43,13 @@ class StandaloneCluster:
         with StandaloneCluster(workers=2) as cluster:
             subprocess.run([sys.executable, "driver.py", cluster.url], env=os.environ | cluster.environment)
 
-    where the driver makes its session by `boatlift.session(url, **settings)`. A process has one JVM, so a driver that
-    shall not share its fate with others' is a process of its own.
+    The driver makes its session by `boatlift.session(url, **settings)`. A process has one JVM, so a driver that must
+    not share the fate of another one is a process of its own.
 
     Args:
-        workers: How many workers start.
-        cores: Of each worker.
-        memory: Of each worker, as Spark writes it; an executor gets half of it.
+        workers: The number of workers that start.
+        cores: The cores of each worker.
+        memory: The memory of each worker, as Spark writes it; an executor gets half of it.
     """
 
     def __init__(self, workers: int = 2, cores: int = 1, memory: str = "1g") -> None:
@@ -68,7 +69,7 @@ class StandaloneCluster:
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """Spark settings that suit a driver here: small executors, and a lost one is missed in seconds, not minutes."""
+        """The Spark settings for a driver: small executors, whose loss is noticed in seconds, not minutes."""
         return {
             "spark.executor.memory": "512m",
             "spark.executor.extraJavaOptions": _QUICK_JVM,
@@ -79,7 +80,7 @@ class StandaloneCluster:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What a driver's environment must say, beyond this process's own."""
+        """The environment variables that a driver needs beside those of this process."""
         prepare_environment(self._url)
         return {name: os.environ[name] for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP")}
 
@@ -103,42 +104,42 @@ class StandaloneCluster:
         self.stop()
 
     def start_worker(self) -> int:
-        """Adds a worker and waits until the master knows it; gives its index."""
+        """Add a worker, wait until the master knows it, and return its index."""
         alive = _wait(lambda: alive_workers(self._web), "the master's answer")
         self._launch_worker()
         self._wait_for_workers(alive + 1)
         return len(self._workers) - 1
 
     def executors(self, worker: int | None = None) -> list[int]:
-        """Gives the process ids of the executors that run, of one worker or of all."""
+        """Return the process ids of the executors that run, of one worker or of all."""
         chosen = self._workers if worker is None else [self._workers[worker]]
         sessions = {process.pid for process in chosen}
         return sorted(pid for pid, session in _processes() if session in sessions and _EXECUTOR in _command(pid))
 
     def kill_executor(self, worker: int | None = None) -> int:
-        """Kills an executor by SIGKILL, the first there is; its worker starts another for the same driver.
+        """Kill the first executor by SIGKILL; its worker starts another one for the same driver.
 
         Returns:
-            The process id that it had.
+            The executor's process id.
 
         Raises:
-            LookupError: None runs.
+            LookupError: no executor runs.
         """
         running = self.executors(worker)
         if not running:
-            raise LookupError("no executor runs: has the driver made its session, and is it still there?")
+            raise LookupError("no executor runs: is the driver alive, and has it made its session?")
         os.kill(running[0], signal.SIGKILL)
-        _wait(lambda: running[0] not in self.executors(worker) or None, "the executor to die")
+        _wait(lambda: running[0] not in self.executors(worker) or None, "the executor's death")
         return running[0]
 
     def kill_worker(self, worker: int) -> None:
-        """Kills a worker by SIGKILL with all that runs on it, as a machine that loses power."""
+        """Kill a worker by SIGKILL with its executors, like a machine that loses power."""
         process = self._workers[worker]
         _kill_sessions({process.pid})
         process.wait()
 
     def stop(self) -> None:
-        """Ends every process of the cluster and removes its files; does nothing the second time."""
+        """End every process of the cluster and remove its files; a second call does nothing."""
         atexit.unregister(self.stop)
         processes = [process for process in (self._master, *self._workers) if process is not None]
         _kill_sessions({process.pid for process in processes if process.returncode is None} | self._orphaned())
@@ -149,8 +150,6 @@ class StandaloneCluster:
         if self._folder != Path():
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = Path()
-
-    # --- starting ---
 
     def _start_master(self) -> None:
         port, web = _free_ports(2)
@@ -186,19 +185,19 @@ class StandaloneCluster:
             "SPARK_DAEMON_MEMORY": "256m",
         }
         with self._log(name).open("wb") as log:
-            # A session of its own: everything that it starts is found by it, whatever process group that chooses.
+            # In a session of its own every descendant can be found, whichever process group it chooses.
             return _popen([str(home / "bin" / "spark-class"), main_class, *arguments], environment, log)
 
     def _log(self, name: str) -> Path:
         return self._folder / f"{name}.log"
 
     def _wait_for_workers(self, count: int) -> None:
-        def there() -> bool | None:
+        def have_come() -> bool | None:
             self._check_that_all_run()
             alive = alive_workers(self._web)
             return None if alive is None or alive < count else True
 
-        _wait(there, f"{count} workers of {self._url}")
+        _wait(have_come, f"{count} workers of {self._url}")
 
     def _check_that_all_run(self) -> None:
         named = {"master": self._master} | {f"worker-{i}": process for i, process in enumerate(self._workers)}
@@ -211,15 +210,15 @@ class StandaloneCluster:
                 )
 
     def _orphaned(self) -> set[int]:
-        """Sessions whose leader is gone while something in them still runs."""
+        """Return the sessions whose leader is gone while another process in them still runs."""
         leaders = {process.pid for process in self._workers if process.returncode is not None}
         return {session for _, session in _processes() if session in leaders}
 
 
 def alive_workers(address: str) -> int | None:
-    """Asks a master's web page for the number of workers that it knows; gives None while it cannot say.
+    """Return the number of workers that a master's web page lists; None while it does not answer with the list.
 
-    A master listens before all of its pages are attached: until then it answers for the list with its front page.
+    A master listens before all of its pages are attached: until then it answers with its front page.
     """
     try:
         with urllib.request.urlopen(address, timeout=10) as answer:
@@ -236,17 +235,23 @@ def _popen(command: list[str], environment: Mapping[str, str], log: IO[bytes]) -
 
 
 def _wait(condition: Callable[[], _T | None], what: str) -> _T:
-    """Waits until a condition gives something."""
+    """Return the first value of a condition that is not None.
+
+    Raises:
+        UnavailableError: `[STEP_FAILED]` no value came in time.
+    """
     deadline = time.monotonic() + _PATIENCE
     while (found := condition()) is None:
         if time.monotonic() > deadline:
-            raise UnavailableError("STEP_FAILED", f"waited {_PATIENCE:.0f} s in vain for {what}: is the machine busy?")
+            raise UnavailableError(
+                "STEP_FAILED", f"{what} did not come within {_PATIENCE:.0f} s: run again on a machine that is less busy"
+            )
         time.sleep(0.05)
     return found
 
 
 def _free_ports(count: int) -> list[int]:
-    """Finds ports of loopback that nobody listens on."""
+    """Return ports of loopback that no server listens on."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:
@@ -258,13 +263,13 @@ def _free_ports(count: int) -> list[int]:
 
 
 def _processes() -> Iterator[tuple[int, int]]:
-    """Gives the process id and the session id of everything that runs."""
+    """Return the process id and the session id of every process that runs."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
                 after_name = (entry / "stat").read_text().rpartition(")")[2].split()
             except OSError:
-                continue  # it has just ended
+                continue  # the process has just ended
             if after_name[0] != "Z":
                 yield int(entry.name), int(after_name[3])
 
@@ -273,11 +278,11 @@ def _command(pid: int) -> bytes:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
-        return b""  # it has just ended
+        return b""  # the process has just ended
 
 
 def _kill_sessions(sessions: set[int]) -> None:
-    """Kills all processes of these sessions, until none is left: one may be starting another meanwhile."""
+    """Kill all processes of these sessions until none is left: one of them may be starting another meanwhile."""
     if 0 in sessions or os.getsid(0) in sessions:
         raise AssertionError("this process's own session is not the cluster's")
 
@@ -287,8 +292,8 @@ def _kill_sessions(sessions: set[int]) -> None:
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
-                continue  # it has just ended
+                continue  # the process has just ended
         return None if running else True
 
     if sessions:
-        _wait(gone, "the cluster's processes to die")
+        _wait(gone, "the death of the cluster's processes")

@@ -221,7 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from boatlift.dataflow import plan
     from boatlift.runtime.host.options import RunOptions
     from boatlift.runtime.host.progress import Progress
-    from boatlift.spark.session.session import DEFAULT_MASTER
+    from boatlift.spark.session.settings import DEFAULT_MASTER
     from boatlift.storage.local import LocalStore
 
     parser = argparse.ArgumentParser(prog="python -m boatlift.testing.crash", description=main.__doc__)

@@ -1,6 +1,6 @@
 """A real Kafka broker on loopback, which can be killed.
 
-Imitations of brokers do not hold what transactions promise (some hand aborted rows to readers), so they prove nothing
+Imitations of brokers break the promises of transactions (some hand aborted rows to readers), so they prove nothing
 about exactly-once delivery. This is Apache Kafka itself, one node in KRaft mode, from its published jars.
 """
 
@@ -32,7 +32,7 @@ __all__ = ["ConsoleRow", "KafkaBroker"]
 _T = TypeVar("_T")
 
 _PATIENCE = 120.0
-"""Seconds until something that does not come is an error; a busy machine starts a broker in twenty."""
+"""Seconds until an event that does not come is an error; a busy machine starts a broker in twenty."""
 
 
 class KafkaBroker:
@@ -44,20 +44,20 @@ class KafkaBroker:
             broker.kill()
             broker.restart()
 
-    Ports and data last over kills and restarts. A kill keeps what the operating system has in memory: it does not show
-    what a power loss would take.
+    Ports and data survive kills and restarts. The operating system keeps its memory at a kill: the loss of power would
+    take more.
 
     Args:
-        settings: Settings of the broker on top of those it has here, as its `server.properties` names them.
-        users: Names and passwords. With any there is a second listener, `secured_bootstrap` (SASL_PLAINTEXT, PLAIN), where
-            they may do what access control lists allow, at first nothing. Who comes to `bootstrap` may do everything.
-        heap: How much memory Java has, as its `-Xmx` writes it.
-        jars: The folder of the jars, else where BOATLIFT_KAFKA_JARS points, else .kafka/libs of the current folder.
+        settings: Settings of the broker, by their names in `server.properties`; they win over those of `one_node`.
+        users: Names and passwords. If there are any, a second listener `secured_bootstrap` (SASL_PLAINTEXT, PLAIN) lets
+            them do what access control lists allow, at first nothing. Clients of `bootstrap` may do everything.
+        heap: Java's memory, as `-Xmx` writes it.
+        jars: The folder of the jars; by default that of BOATLIFT_KAFKA_JARS, or .kafka/libs of the current folder.
 
     Raises:
-        InvalidError: `[BAD_OPTION]` a user's name or password cannot be written into the settings. When it is entered:
+        InvalidError: `[BAD_OPTION]` a user's name or password cannot be written into the settings. On entry:
             `[MISSING_EXTRA]`, `[NO_JAVA]`.
-        UnavailableError: `[BROKER_FAILED]` when it is entered: it does not start, or its jars are not there.
+        UnavailableError: On entry: `[BROKER_FAILED]` the broker does not start, or its jars are missing.
     """
 
     def __init__(
@@ -87,23 +87,25 @@ class KafkaBroker:
 
     @property
     def secured_bootstrap(self) -> str:
-        """The address where only the users are let in.
+        """The address of the listener for users.
 
         Raises:
-            LookupError: There are no users.
+            LookupError: the broker has no users.
         """
         if not self._users:
-            raise LookupError("a broker without users has no secured listener: KafkaBroker(users={name: password})")
+            raise LookupError(
+                "a broker without users has no secured listener: make it with KafkaBroker(users={name: password})"
+            )
         return f"127.0.0.1:{self._ports[2].number}"
 
     @property
     def log(self) -> Path:
-        """The file of all that it has printed, over all of its starts; removed at the end."""
+        """The file of the broker's output since its first start; removed at the end."""
         return self._folder / "broker.log"
 
     @property
     def running(self) -> bool:
-        """Whether its process is there, paused or not."""
+        """True if the broker's process lives, paused or not."""
         return self._process is not None and self._process.poll() is None
 
     def __enter__(self) -> Self:
@@ -125,26 +127,24 @@ class KafkaBroker:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         try:
-            # What it has is not wanted any more, so there is one reason only to let it end cleanly.
+            # Its data are not needed any more; only the archive of classes is a reason for a clean end.
             if kind is None and self._writes_archive:
                 self.stop()
         finally:
             self._close()
 
-    # --- what can happen to it ---
-
     def kill(self) -> None:
-        """Kills it by SIGKILL, paused or not; does nothing if it does not run."""
+        """Kill the broker by SIGKILL, paused or not; do nothing if it does not run."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     def stop(self) -> None:
-        """Ends it cleanly, paused or not; does nothing if it does not run.
+        """End the broker cleanly, paused or not; do nothing if it does not run.
 
         Raises:
-            UnavailableError: `[BROKER_FAILED]` it does not end.
+            UnavailableError: `[BROKER_FAILED]` the broker does not end.
         """
         if self._process is None:
             return
@@ -153,41 +153,43 @@ class KafkaBroker:
         try:
             self._process.wait(_PATIENCE)
         except subprocess.TimeoutExpired as error:
-            raise UnavailableError("BROKER_FAILED", f"the broker did not end within {_PATIENCE:.0f} s") from error
+            raise UnavailableError(
+                "BROKER_FAILED", f"the broker did not end within {_PATIENCE:.0f} s: kill it"
+            ) from error
         self._process = None
         if self._writes_archive:
             self._java.keep_archive(self._folder / "classes.jsa")
 
     def restart(self) -> None:
-        """Starts it again on the same ports with the same data; ends it cleanly before, if it runs.
+        """Start the broker again on the same ports with the same data; a broker that runs is ended cleanly before.
 
         Raises:
-            UnavailableError: `[BROKER_FAILED]` it does not start; with the last lines of its output.
+            UnavailableError: `[BROKER_FAILED]` the broker does not start; with the last lines of its output.
         """
         self.stop()
         self._start()
 
     def pause(self) -> None:
-        """Stops it by SIGSTOP, so that it neither answers nor goes away, until `resume`.
+        """Pause the broker by SIGSTOP until `resume`: it keeps its connections and does not answer.
 
         Raises:
-            LookupError: It does not run.
+            LookupError: the broker does not run.
         """
         process = self._existing()
         process.send_signal(signal.SIGSTOP)
 
         def stopped() -> object | None:
             self._check_that_it_runs()
-            # The system reports it when the last of its threads has stopped.
+            # The system reports the pause when the last thread has stopped.
             return os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOHANG)
 
-        _wait(stopped, "the broker to be paused")
+        _wait(stopped, "the broker's pause")
 
     def resume(self) -> None:
-        """Lets it go on by SIGCONT.
+        """Let a paused broker go on, by SIGCONT.
 
         Raises:
-            LookupError: It does not run.
+            LookupError: the broker does not run.
         """
         self._existing().send_signal(signal.SIGCONT)
 
@@ -199,41 +201,41 @@ class KafkaBroker:
         max_messages: int | None = None,
         timeout: float = 10.0,
     ) -> list[ConsoleRow]:
-        """Reads a topic from its beginning with Kafka's own console consumer.
+        """Return the rows of a topic from its beginning, read by Kafka's own console consumer.
 
         Args:
-            topic: Which.
-            isolation: Whether rows of transactions that are open or aborted are read too (`read_uncommitted`).
-            max_messages: After how many rows it ends. Name it where it is known, and the end need not be waited for.
-            timeout: Seconds without a row after which it ends. They begin before it is connected: leave it some.
+            topic: The topic.
+            isolation: `read_uncommitted` reads rows of open and aborted transactions too.
+            max_messages: The number of rows after which the consumer ends; without it the consumer ends by `timeout`.
+            timeout: The seconds without a row after which the consumer ends. They begin before it is connected.
 
         Raises:
-            LookupError: There is no such topic (the console consumer itself would find no row in it).
+            LookupError: there is no such topic (the console consumer itself would find no row in it).
             UnavailableError: `[BROKER_FAILED]` the broker does not answer, or the consumer failed.
         """
         known = _metadata(self.bootstrap, _PATIENCE)
         if known is None:
-            raise UnavailableError("BROKER_FAILED", f"the broker on {self.bootstrap} does not answer")
+            raise UnavailableError(
+                "BROKER_FAILED", f"the broker on {self.bootstrap} does not answer: restart it, or resume it"
+            )
         if topic not in known.topics:
-            raise LookupError(f"there is no topic {topic}")
+            raise LookupError(f"the broker has no topic {topic}: create it first")
         return read_by_console(self._java, self.bootstrap, topic, isolation, max_messages, timeout)
 
-    # --- starting and ending ---
-
     def _format(self) -> None:
-        """Writes the settings, and the files that a broker wants to find in its folder."""
+        """Write the settings, and the files that a broker needs in its folder."""
         settings = one_node(self._ports[0].number, self._ports[1].number, str(self._folder / "data"))
         if self._users:
             settings = secured(settings, self._ports[2].number, self._users)
         self._properties.write_text(as_properties(settings | self._settings), encoding="ascii")
-        # One that begins with a dash would be taken for an option.
+        # An id that begins with a dash would be taken for an option.
         cluster = "b" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
         arguments = ["format", "--standalone", "-t", cluster, "-c", str(self._properties)]
         options = ["-XX:TieredStopAtLevel=1"]
         self._launch(self._java.command("kafka.tools.StorageTool", *arguments, options=options))
-        made = self._existing()
-        _wait(lambda: made.poll() is not None or None, "the broker's folder to be made")
-        if made.returncode != 0:
+        format_tool = self._existing()
+        _wait(lambda: format_tool.poll() is not None or None, "the format of the broker's folder")
+        if format_tool.returncode != 0:
             self._check_that_it_runs()
         self._process = None
 
@@ -247,17 +249,20 @@ class KafkaBroker:
     def _launch(self, command: list[str]) -> None:
         with self.log.open("ab") as log:
             self._log_begin = log.tell()
-            # A session of its own: an interrupt from the keyboard is for the tests, which then end the broker. And in its
-            # folder, for what Java writes about its own crashes.
-            # fmt: off
+            # In a session of its own: an interrupt from the keyboard is for the tests, which then end the broker. In
+            # its folder: Java writes reports of its crashes there. fmt: off
             self._process = subprocess.Popen(
-                command, cwd=self._folder, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+                command,
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
             # fmt: on
 
     def _ready(self) -> bool | None:
-        """Whether it answers and serves everything that it has; None while it does not."""
+        """Return True once the broker answers and leads all its partitions; None before."""
         self._check_that_it_runs()
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", self._ports[0].number)) != 0:
@@ -275,13 +280,13 @@ class KafkaBroker:
             with self.log.open("rb") as log:
                 log.seek(self._log_begin)
                 lines = log.read().decode(errors="replace").splitlines()
-            # Where in Kafka it happened would push aside what has happened.
-            told = "\n".join([line for line in lines if not line.startswith("\tat ")][-20:])
-            raise UnavailableError("BROKER_FAILED", f"the Kafka broker ended with {code}: {told}")
+            # Lines of stack traces would push out the message.
+            last = "\n".join([line for line in lines if not line.startswith("\tat ")][-20:])
+            raise UnavailableError("BROKER_FAILED", f"the Kafka broker ended with exit status {code}: {last}")
 
     def _existing(self) -> subprocess.Popen[bytes]:
         if self._process is None:
-            raise LookupError("the broker does not run: was it killed or stopped, and not restarted?")
+            raise LookupError("the broker does not run: restart it")
         return self._process
 
     @property
@@ -289,7 +294,7 @@ class KafkaBroker:
         return self._folder / "server.properties"
 
     def _close(self) -> None:
-        """Ends everything and removes the files; does nothing the second time."""
+        """End the process and remove the files; a second call does nothing."""
         atexit.unregister(self._close)
         self.kill()
         for port in self._ports:
@@ -301,11 +306,11 @@ class KafkaBroker:
 
 
 def _metadata(bootstrap: str, timeout: float) -> Any:
-    """Asks a broker for all that it serves; gives None if it does not answer."""
+    """Return a broker's metadata; None if it does not answer."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
-    # A client of its own every time: one that has failed to connect waits longer and longer to try again.
+    # A new client each time: a client that has failed to connect waits longer and longer before it tries again.
     client = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     try:
         return client.list_topics(timeout=timeout)
@@ -323,12 +328,17 @@ def _require_client() -> None:
 
 
 def _wait(condition: Callable[[], _T | None], what: str) -> _T:
-    """Waits until a condition gives something."""
+    """Return the first value of a condition that is not None.
+
+    Raises:
+        UnavailableError: `[BROKER_FAILED]` no value came in time.
+    """
     deadline = time.monotonic() + _PATIENCE
     while (found := condition()) is None:
         if time.monotonic() > deadline:
             raise UnavailableError(
-                "BROKER_FAILED", f"waited {_PATIENCE:.0f} s in vain for {what}: is the machine busy?"
+                "BROKER_FAILED",
+                f"{what} did not come within {_PATIENCE:.0f} s: run again on a machine that is less busy",
             )
         time.sleep(0.02)
     return found

@@ -1,4 +1,4 @@
-"""Kafka's own console consumer: what an independent, standard reader sees of a topic."""
+"""Kafka's own console consumer: an independent, standard reader of a topic."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ __all__ = ["ConsoleRow", "Isolation", "read_by_console"]
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 
-# Between the parts of what it prints: control characters that no test has in its data. Tabs and new lines may be data.
+# The separators of the consumer's output are control characters that no test has in its data: tabs and new lines may be
+# data.
 _ROW, _PART, _HEADER, _NULL = "\x1e", "\x1f", "\x1d", "\x1c"
 
 _PATIENCE = 120.0
-"""Seconds for its start and end, beyond those it may wait for rows."""
+"""Seconds for the consumer's start and end, beside those that it may wait for rows."""
 
 
 class ConsoleRow(NamedTuple):
-    """One row as the console consumer prints it.
+    """One row of a topic.
 
     Attributes:
-        partition: Of the topic.
-        key: None for none.
-        value: None for a deletion.
-        headers: Names and values, in their order; names must not hold a colon.
+        partition: The partition of the topic.
+        key: The key; None if the row has none.
+        value: The value; None for a deletion.
+        headers: Names and values, in their order; a name must not have a colon.
     """
 
     partition: int
@@ -38,7 +39,7 @@ class ConsoleRow(NamedTuple):
 def read_by_console(
     java: KafkaJava, bootstrap: str, topic: str, isolation: Isolation, max_messages: int | None, timeout: float
 ) -> list[ConsoleRow]:
-    """Reads a topic from its beginning; see `KafkaBroker.console`."""
+    """Return the rows of a topic from its beginning; see `KafkaBroker.console`."""
     properties = {
         "print.partition": "true",
         "print.headers": "true",
@@ -61,16 +62,16 @@ def read_by_console(
     try:
         answer = subprocess.run(command, capture_output=True, timeout=_PATIENCE + timeout, check=False)
     except subprocess.TimeoutExpired as error:
-        raise UnavailableError("BROKER_FAILED", f"the console consumer of {topic} did not come to its end") from error
-    # It ends with 0 whatever happens, but counts only what it has come to the end of.
-    said = answer.stderr.decode(errors="replace")
-    if answer.returncode != 0 or "Processed a total of" not in said:
-        raise UnavailableError("BROKER_FAILED", f"the console consumer of {topic} failed: {said[-2000:]}")
+        raise UnavailableError("BROKER_FAILED", f"the console consumer of {topic} did not end in time") from error
+    # The exit status is always 0, but the sum is printed only at the end of a complete run.
+    printed = answer.stderr.decode(errors="replace")
+    if answer.returncode != 0 or "Processed a total of" not in printed:
+        raise UnavailableError("BROKER_FAILED", f"the console consumer of {topic} failed: {printed[-2000:]}")
     return parse_rows(answer.stdout)
 
 
 def parse_rows(printed: bytes) -> list[ConsoleRow]:
-    """Takes apart what the console consumer has printed."""
+    """Return the rows in the output of the console consumer."""
     return [_parse_row(row) for row in printed.split(_ROW.encode())[:-1]]
 
 

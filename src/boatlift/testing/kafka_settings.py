@@ -11,7 +11,7 @@ __all__ = ["as_properties", "check_users", "one_node", "secured"]
 
 
 def one_node(port: int, controller_port: int, data: str) -> dict[str, str]:
-    """Gives the settings of a node that is a whole cluster."""
+    """Return the settings of a node that is a whole cluster."""
     return {
         "process.roles": "broker,controller",
         "node.id": "1",
@@ -22,7 +22,7 @@ def one_node(port: int, controller_port: int, data: str) -> dict[str, str]:
         "auto.create.topics.enable": "false",
         "group.initial.rebalance.delay.ms": "0",
         "log.cleaner.dedupe.buffer.size": "16777216",
-        # Topics of its own have three copies by default, and fifty partitions to open.
+        # By default the broker's own topics have three copies, and fifty partitions to open.
         "offsets.topic.num.partitions": "1",
         "offsets.topic.replication.factor": "1",
         "share.coordinator.state.topic.min.isr": "1",
@@ -31,17 +31,17 @@ def one_node(port: int, controller_port: int, data: str) -> dict[str, str]:
         "transaction.state.log.min.isr": "1",
         "transaction.state.log.num.partitions": "1",
         "transaction.state.log.replication.factor": "1",
-        # A killed broker comes back only when the session it had has ended: 9 s by default.
+        # A killed broker comes back only after the end of its session: 9 s by default.
         "broker.heartbeat.interval.ms": "500",
         "broker.session.timeout.ms": "2000",
-        # It looks after transactions that take too long every 10 s by default, and after compacted topics every 15 s.
+        # By default transactions that take too long are looked for every 10 s, and compacted topics every 15 s.
         "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
         "log.cleaner.backoff.ms": "500",
     }
 
 
 def secured(plain: Mapping[str, str], port: int, users: Mapping[str, str]) -> dict[str, str]:
-    """Adds a listener where users must name themselves and may do what they are allowed to."""
+    """Return the settings with one more listener, where users log in and may do what access control lists allow."""
     known = " ".join(f'user_{name}="{_quoted(password)}"' for name, password in users.items())
     return {
         **plain,
@@ -52,28 +52,29 @@ def secured(plain: Mapping[str, str], port: int, users: Mapping[str, str]) -> di
             f"org.apache.kafka.common.security.plain.PlainLoginModule required {known};"
         ),
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        # Who comes to the other listeners has no name.
+        # Clients of the other listeners have no name.
         "super.users": "User:ANONYMOUS",
     }
 
 
 def check_users(users: Mapping[str, str]) -> None:
-    """Refuses what cannot be written into the settings.
+    """Raise if a name or a password cannot be written into the settings.
 
     Raises:
-        InvalidError: `[BAD_OPTION]` a name with other characters than letters, digits and _, or a password of several lines.
+        InvalidError: `[BAD_OPTION]` a name has other characters than letters, digits and _, or a password is not
+            printable on one line.
     """
     for name, password in users.items():
         if not re.fullmatch(r"[A-Za-z0-9_]+", name):
-            raise InvalidError(
-                "BAD_OPTION", f"a user of the broker has letters, digits and _ in the name, not {name!r}"
-            )
+            raise InvalidError("BAD_OPTION", f"{name!r} is no name of a broker's user: use letters, digits and _")
         if not password.isprintable():
-            raise InvalidError("BAD_OPTION", f"the password of the broker's user {name} cannot be printed on one line")
+            raise InvalidError(
+                "BAD_OPTION", f"the password of the broker's user {name} cannot be printed on one line: choose another"
+            )
 
 
 def as_properties(settings: Mapping[str, str]) -> str:
-    """Writes settings as Java reads them from a file: in ASCII, with escapes of its own."""
+    """Return settings as Java reads them from a file: in ASCII, with Java's escapes."""
     return "".join(f"{_escaped(name, ' =:#!')}={_escaped(value, '')}\n" for name, value in settings.items())
 
 

@@ -19,11 +19,11 @@ _TRIES = 1_000
 
 
 class ReservedPort:
-    """A free port that stays free until it is released, whether a server listens on it or not (a context manager).
+    """A free port that stays free until it is released, also while no server listens on it (a context manager).
 
-    It lies outside of the range that the system gives to outgoing connections, one of which could otherwise take it while
-    the server is down. A name in the kernel keeps every other process that reserves ports from choosing it, and vanishes
-    with this process, however that ends.
+    The port lies outside the range that the system gives to outgoing connections: one of them could take it while the
+    server is down. An abstract socket name keeps other processes that reserve ports from choosing it; the kernel
+    removes the name when this process ends, however it ends.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class ReservedPort:
             try:
                 claim.bind(f"\0boatlift-port-{number}")
                 with closing(socket.socket()) as probe:
-                    # As servers do: what is left of closed connections does not count.
+                    # Servers set this option too: ports with remains of closed connections are free to them.
                     probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                     probe.bind(("127.0.0.1", number))
             except OSError:
@@ -41,10 +41,12 @@ class ReservedPort:
             self.number = number
             self._claim = claim
             return
-        raise UnavailableError("BROKER_FAILED", f"none of {_TRIES} ports of 127.0.0.1 that were tried is free")
+        raise UnavailableError(
+            "BROKER_FAILED", f"no port of 127.0.0.1 is free ({_TRIES} were tried): end other servers, then run again"
+        )
 
     def release(self) -> None:
-        """Gives the port back; does nothing the second time."""
+        """Release the port; a second call does nothing."""
         self._claim.close()
 
     def __enter__(self) -> Self:
@@ -57,7 +59,7 @@ class ReservedPort:
 
 
 def _candidates() -> range:
-    """Gives the ports that no outgoing connection gets, if the system leaves any."""
+    """Return the ports that no outgoing connection gets; all ports if the system leaves none."""
     try:
         low, high = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
     except (OSError, ValueError):

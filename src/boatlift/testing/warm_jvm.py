@@ -1,7 +1,8 @@
 """A JVM with a live Spark context that outlives the drivers that use it.
 
 A driver process that is killed and started again spends 5 to 10 s on a JVM, a Spark context, first jobs and Python
-workers. With a warm JVM it attaches to all of these, so that a test or a benchmark of recovery sees recovery alone.
+workers. With a warm JVM the new driver attaches to all of these, so that a test or a benchmark of recovery measures
+recovery alone.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from boatlift.spark.session.session import DEFAULT_MASTER, check_java, prepare_environment, settings_for
+from boatlift.spark.session.java import check_java
+from boatlift.spark.session.settings import DEFAULT_MASTER, prepare_environment, settings_for
 
 __all__ = ["WarmJvm"]
 
@@ -31,13 +33,13 @@ class WarmJvm:
         with WarmJvm() as jvm:
             subprocess.run([sys.executable, "driver.py"], env=jvm.environment())
 
-    In `driver.py`, `boatlift.session()` attaches in a fraction of a second. A driver may die of SIGKILL at any moment;
-    its successor cancels what it left running and drops its settings, views and caches. One driver at a time.
+    In `driver.py`, `boatlift.session()` attaches in a fraction of a second. A driver may die of SIGKILL at any moment:
+    the next driver cancels its jobs and drops its settings, views and caches. The JVM serves one driver at a time.
 
     Args:
         master: Spark's master URL.
-        conf: Spark settings, on top of Boatlift's own.
-        warm_up: Whether a first driver runs a small job, so that classes are loaded and Python workers stand ready.
+        conf: Spark settings; they win over Boatlift's own.
+        warm_up: If True, a first driver runs a small job, so that classes are loaded and Python workers are ready.
     """
 
     def __init__(
@@ -56,7 +58,7 @@ class WarmJvm:
         prepare_environment(self._master)
         settings = settings_for(self._master, self._conf)
         settings |= {"spark.master": self._master, "spark.app.name": "warm"}
-        # Its own gateway: a session of this process, if there is one, is left alone.
+        # A gateway of its own: a session of this process is left alone.
         outer = {name: os.environ.pop(name) for name in _GATEWAY_NAMES if name in os.environ}
         try:
             start = SparkConf(loadDefaults=False)
@@ -93,7 +95,7 @@ class WarmJvm:
         }
 
     def environment(self) -> dict[str, str]:
-        """Gives this process's whole environment with `variables`, as `subprocess` takes it."""
+        """Return this process's environment with `variables`, as `subprocess` takes it."""
         return {**os.environ, **self.variables}
 
     @property
@@ -102,7 +104,7 @@ class WarmJvm:
         return int(self._gateway.proc.pid)
 
     def _stop(self) -> None:
-        # The JVM ends when its standard input does, as it would if this process died.
+        # The JVM ends at the end of its standard input, as it would if this process died.
         process = self._gateway.proc
         self._gateway.close()
         process.stdin.close()

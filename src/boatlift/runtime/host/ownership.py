@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from boatlift.errors import BoatliftError, FencedError
+from boatlift.runtime.host.processes import Life, life_of, this_process
 from boatlift.runtime.host.progress import Progress
-from boatlift.runtime.inspect.processes import Life, life_of, this_process
 from boatlift.storage.log import Log
 from boatlift.storage.records.records import Claim
 

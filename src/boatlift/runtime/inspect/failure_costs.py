@@ -1,7 +1,7 @@
-"""What a failure would cost under a program's policies, before it runs: the solver's answers of a dataflow that has run for a while. Pure.
+"""The cost of each failure under a program's policies, before the program runs. Pure.
 
-Every processor has executed what came, every sink holds what it was given, and it is the worst moment: each checkpoint is as old as its
-policy lets it become.
+The solver is asked about a dataflow that has run for a while. Every processor has executed its input, and every sink
+holds all that it may hold. The moment is the worst one: each checkpoint is as old as its policy lets it become.
 """
 
 from __future__ import annotations
@@ -16,40 +16,43 @@ from boatlift.times import AnyFrontier, Frontier
 __all__ = ["Costs", "costs_of", "needless_policies"]
 
 LONG = 3
-"""It has run for so many of the longest intervals between checkpoints."""
+"""The dataflow has run for so many of the longest intervals between checkpoints."""
 
 AT_LEAST = 24
-SOME = 8
+"""The dataflow has run for at least so many steps."""
+
+STEPS_OF_EPOCH = 8
+"""The steps of an epoch that ends by the clock or by a condition over rows: their number is not known before."""
 
 Costs = Mapping[str, Mapping[str, int]]
-"""Who fails (`everything`: all) to how many steps each processor then executes again; those that execute none are left out."""
+"""The processor that fails (`everything`: all) to the number of steps that each processor executes again, if any."""
 
 
 def costs_of(program: Program) -> Costs:
-    """Gives what each failure would cost.
+    """Return the cost of each failure.
 
     Args:
-        program: With nothing chosen yet; its records are filled in.
+        program: A program that has chosen nothing yet; its records are filled in.
     """
-    grown = _Grown(program)
+    aged = _AgedProgram(program)
     workers = [n for n, v in program.graph.vertices.items() if v.kind in (Kind.STATELESS, Kind.STATEFUL)]
     failures = {name: frozenset({name}) for name in workers} | {"everything": frozenset(program.graph.vertices)}
-    return {who: grown.again(failed) for who, failed in failures.items()}
+    return {name: aged.again(failed) for name, failed in failures.items()}
 
 
 def needless_policies(
-    made: Callable[[Mapping[str, Policy]], Program], policies: Mapping[str, Policy]
+    program_with: Callable[[Mapping[str, Policy]], Program], policies: Mapping[str, Policy]
 ) -> dict[str, Policy]:
-    """Gives the policies that buy nothing: whatever fails, a cheaper one costs the same.
+    """Return the policies that buy nothing: under a cheaper one, every failure costs the same.
 
     Args:
-        made: Makes the program with these policies, with nothing chosen yet.
-        policies: Of each processor.
+        program_with: Makes the program under given policies, with nothing chosen yet.
+        policies: Each processor to its policy.
 
     Returns:
         Processor to a policy that makes less durable.
     """
-    program = made(policies)
+    program = program_with(policies)
     costs, vertices = costs_of(program), program.graph.vertices
     needless: dict[str, Policy] = {}
     for name, policy in policies.items():
@@ -57,19 +60,19 @@ def needless_policies(
         if policy in (cheaper, Ephemeral()) or isinstance(policy, Batch):
             continue
         if vertices[name].kind is Kind.STATELESS and vertices[name].chooses:
-            continue  # it has no other: its rows could not be made again
-        if costs_of(made({**policies, name: cheaper})) == costs:
+            continue  # no other policy is possible: its rows could not be made again
+        if costs_of(program_with({**policies, name: cheaper})) == costs:
             needless[name] = cheaper
     return needless
 
 
 def _steps_of(policy: Batch) -> int:
-    """Gives how many steps an epoch has; one that ends by the clock or by what rows say, some."""
-    return max(policy.epochs or 1, SOME if policy.seconds > 0 or policy.asks_rows else 1)
+    """Return how many steps an epoch has."""
+    return max(policy.epochs or 1, STEPS_OF_EPOCH if policy.seconds > 0 or policy.asks_rows else 1)
 
 
-class _Grown:
-    """A program that has run for a while, as its monitor knows it."""
+class _AgedProgram:
+    """A program that has run for a while, in the eyes of its monitor."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -86,7 +89,7 @@ class _Grown:
                 self._hand_over(name)
 
     def again(self, failed: frozenset[str]) -> dict[str, int]:
-        """Gives how many steps each processor executes again."""
+        """Return how many steps each processor executes again; those that execute none are left out."""
         plan = self._monitor.plan(failed)
         counts = {}
         for name, part in plan.processors.items():
@@ -105,9 +108,9 @@ class _Grown:
         vertex, durability = graph.vertices[name], self._program.durability(name)
         inputs = graph.inputs[name]
         if name in self._program.orders:
-            self._take_in_turn(name, inputs)
+            self._grow_by_arrival(name, inputs)
         elif name in self._program.cuts:
-            self._cut(name, self._steps[inputs[0].source])
+            self._grow_batch(name, self._steps[inputs[0].source])
         elif vertex.kind is Kind.SOURCE:
             self._steps[name] = self._length
         else:
@@ -131,7 +134,7 @@ class _Grown:
                     monitor.durable_message(edge.name, time)
 
     def _hand_over(self, sink: str) -> None:
-        """Gives a sink all that it may have by then."""
+        """Commit to a sink all that it may hold by then."""
         prefixes = [Frontier.up_to(step) for step in range(self._steps[sink])]
         held = self._monitor.releasable(sink, prefixes)
         if held is not None:
@@ -143,7 +146,7 @@ class _Grown:
 
     @staticmethod
     def _checkpoints(policy: Policy, steps: int) -> list[int]:
-        """Gives after how many steps there are checkpoints, the last as old as can be."""
+        """Return after how many steps there are checkpoints, the last one as old as possible."""
         match policy:
             case Lazy(every) if every is not None:
                 return sorted(range(steps - every, 0, -every))
@@ -152,18 +155,18 @@ class _Grown:
             case _:
                 return []
 
-    def _take_in_turn(self, name: str, inputs: tuple[Edge, ...]) -> None:
+    def _grow_by_arrival(self, name: str, inputs: tuple[Edge, ...]) -> None:
         order = self._program.orders[name]
         left = {edge.name: self._steps[edge.source] for edge in inputs}
         total, longest = sum(left.values()), max(left.values())
         for turn in range(longest):
             for edge, count in left.items():
-                # Each as often as it sends, evenly.
+                # Each edge is taken as often as its sender sends, evenly.
                 if (turn + 1) * count // longest > turn * count // longest:
                     order.take(edge)
         self._steps[name] = total
 
-    def _cut(self, name: str, epochs: int) -> None:
+    def _grow_batch(self, name: str, epochs: int) -> None:
         policy = self._program.durability(name).policy
         each = _steps_of(policy) if isinstance(policy, Batch) else 1
         for end in range(each - 1, epochs, each):

@@ -1,1 +1,1 @@
-"""Users' functions as Catalyst plans: read, proved row-wise, hashed."""
+"""Users' functions as Catalyst plans: read (`catalyst.py`), proved row-wise (`row_wise.py`) and hashed."""

@@ -1,8 +1,9 @@
-"""What a transform may consist of: the allow-lists of row-wise, deterministic Catalyst nodes and expressions.
+"""The nodes and expressions of Catalyst that a transform may consist of: those that are row-wise and deterministic.
 
-Catalyst's own `deterministic` flag does not tell (design.md, section 6): it is true for the clock, for `first`, for
-`limit` and for every Python UDF. So what is not listed here is refused. Names are those of Spark 4.3's classes, without
-`org.apache.spark.sql.catalyst.expressions.`; a newer Spark's new expressions are refused until they are added.
+Catalyst's own `deterministic` flag does not serve (docs/design.md, section 6): it is true for the clock, for `first`,
+for `limit` and for every Python UDF. So each expression that is not listed here is refused. Names are those of Spark
+4.3's classes, without `org.apache.spark.sql.catalyst.expressions.`. The new expressions of a newer Spark are refused
+until they are added.
 """
 
 from __future__ import annotations
@@ -31,60 +32,63 @@ _STRUCTURE = _words("""
 """)
 
 _ARITHMETIC = _words("""
-    Add Subtract Multiply Divide IntegralDivide Remainder Pmod UnaryMinus UnaryPositive Abs TryAdd TrySubtract TryMultiply
-    TryDivide TryMod Acos Acosh Asin Asinh Atan Atan2 Atanh Cbrt Ceil RoundCeil Conv Cos Cosh Cot Csc EulerNumber Exp Expm1
-    Factorial Floor RoundFloor Greatest Least Hypot Log Log10 Log1p Log2 Logarithm Pi Pow BRound Round Rint Sec Signum Sin
-    Sinh Sqrt Tan Tanh ToDegrees ToRadians WidthBucket Bin Hex Unhex BitwiseAnd BitwiseCount BitwiseGet BitwiseNot BitwiseOr
-    BitwiseXor ShiftLeft ShiftRight ShiftRightUnsigned BitmapBitPosition BitmapBucketNumber BitmapCount CheckOverflow
-    MakeDecimal UnscaledValue
+    Add Subtract Multiply Divide IntegralDivide Remainder Pmod UnaryMinus UnaryPositive Abs TryAdd TrySubtract
+    TryMultiply TryDivide TryMod Acos Acosh Asin Asinh Atan Atan2 Atanh Cbrt Ceil RoundCeil Conv Cos Cosh Cot Csc
+    EulerNumber Exp Expm1 Factorial Floor RoundFloor Greatest Least Hypot Log Log10 Log1p Log2 Logarithm Pi Pow BRound
+    Round Rint Sec Signum Sin Sinh Sqrt Tan Tanh ToDegrees ToRadians WidthBucket Bin Hex Unhex BitwiseAnd BitwiseCount
+    BitwiseGet BitwiseNot BitwiseOr BitwiseXor ShiftLeft ShiftRight ShiftRightUnsigned BitmapBitPosition
+    BitmapBucketNumber BitmapCount CheckOverflow MakeDecimal UnscaledValue
 """)
 
 _LOGIC = _words("""
-    And Or Not EqualTo EqualNullSafe EqualNull GreaterThan GreaterThanOrEqual LessThan LessThanOrEqual Between In InSet
-    IsNull IsNotNull IsNaN IsUnknown IsNotUnknown AtLeastNNonNulls If CaseWhen Coalesce NaNvl NullIf NullIfResult NullIfZero
-    ZeroIfNull Nvl Nvl2
+    And Or Not EqualTo EqualNullSafe EqualNull GreaterThan GreaterThanOrEqual LessThan LessThanOrEqual Between In
+    InSet IsNull IsNotNull IsNaN IsUnknown IsNotUnknown AtLeastNNonNulls If CaseWhen Coalesce NaNvl NullIf
+    NullIfResult NullIfZero ZeroIfNull Nvl Nvl2
 """)
 
 _STRINGS = _words("""
-    Ascii Base32 Base64 BinaryPad BinaryPredicate BitLength Chr Collate Collation ResolvedCollation Concat ConcatWs Contains
-    Decode Elt Encode EndsWith FindInSet FormatNumber FormatString ILike InitCap IsValidUTF8 JaroWinkler Left Length
-    Levenshtein Like LikeAll LikeAny NotLikeAll NotLikeAny Lower Luhncheck MakeValidUTF8 Mask OctetLength Overlay ParseUrl
-    Quote RLike RegExpCount RegExpExtract RegExpExtractAll RegExpInStr RegExpReplace RegExpSubStr Reverse Right Sentences
-    SoundEx SplitPart StartsWith StringDecode StringInstr StringInstrWithOccurrence StringLPad StringLocate StringRPad
-    StringRepeat StringReplace StringSpace StringSplit StringSplitSQL StringToMap StringTranslate StringTrim StringTrimBoth
-    StringTrimLeft StringTrimRight Substring SubstringIndex ToBinary ToCharacter ToNumber TryParseUrl TryToBinary TryToNumber
-    TryUrlDecode TryValidateUTF8 UnBase32 UnBase64 Upper UrlDecode UrlEncode ValidateUTF8
+    Ascii Base32 Base64 BinaryPad BinaryPredicate BitLength Chr Collate Collation ResolvedCollation Concat ConcatWs
+    Contains Decode Elt Encode EndsWith FindInSet FormatNumber FormatString ILike InitCap IsValidUTF8 JaroWinkler Left
+    Length Levenshtein Like LikeAll LikeAny NotLikeAll NotLikeAny Lower Luhncheck MakeValidUTF8 Mask OctetLength
+    Overlay ParseUrl Quote RLike RegExpCount RegExpExtract RegExpExtractAll RegExpInStr RegExpReplace RegExpSubStr
+    Reverse Right Sentences SoundEx SplitPart StartsWith StringDecode StringInstr StringInstrWithOccurrence StringLPad
+    StringLocate StringRPad StringRepeat StringReplace StringSpace StringSplit StringSplitSQL StringToMap
+    StringTranslate StringTrim StringTrimBoth StringTrimLeft StringTrimRight Substring SubstringIndex ToBinary
+    ToCharacter ToNumber TryParseUrl TryToBinary TryToNumber TryUrlDecode TryValidateUTF8 UnBase32 UnBase64 Upper
+    UrlDecode UrlEncode ValidateUTF8
 """)
 
 _DATES = _words("""
     AddMonths ConvertTimezone CurrentTimeZone DateAdd DateAddInterval DateAddYMInterval DateDiff DateFormatClass
-    DateFromUnixDate DatePart DateSub DatetimeSub DayName DayOfMonth DayOfWeek DayOfYear DivideDTInterval DivideInterval
-    DivideYMInterval Extract ExtractANSIIntervalDays ExtractANSIIntervalHours ExtractANSIIntervalMinutes
-    ExtractANSIIntervalMonths ExtractANSIIntervalSeconds ExtractANSIIntervalYears ExtractIntervalDays ExtractIntervalHours
-    ExtractIntervalMinutes ExtractIntervalMonths ExtractIntervalSeconds ExtractIntervalYears FromUTCTimestamp FromUnixTime
-    GetTimestamp Hour LastDay MakeDTInterval MakeDate MakeInterval MakeTimestamp MakeTimestampFromDateTime MakeTimestampNTZ
-    MakeYMInterval MicrosToTimestamp MillisToTimestamp Minute Month MonthName MonthsBetween MultiplyDTInterval
-    MultiplyInterval MultiplyYMInterval NanosToTimestamp NextDay ParseToDate ParseToTimestamp PreciseTimestampConversion
-    Quarter Second SecondWithFraction SecondsToTimestamp SubtractDates SubtractTimestamps TimeBucket TimestampAdd
-    TimestampAddInterval TimestampAddYMInterval TimestampDiff ToUTCTimestamp ToUnixTimestamp TruncDate TruncTimestamp
-    TryMakeInterval TryMakeTimestamp TryMakeTimestampFromDateTime UnixDate UnixMicros UnixMillis UnixNanos UnixSeconds
-    UnixTimestamp WeekDay WeekOfYear Year YearOfWeek
+    DateFromUnixDate DatePart DateSub DatetimeSub DayName DayOfMonth DayOfWeek DayOfYear DivideDTInterval
+    DivideInterval DivideYMInterval Extract ExtractANSIIntervalDays ExtractANSIIntervalHours
+    ExtractANSIIntervalMinutes ExtractANSIIntervalMonths ExtractANSIIntervalSeconds ExtractANSIIntervalYears
+    ExtractIntervalDays ExtractIntervalHours ExtractIntervalMinutes ExtractIntervalMonths ExtractIntervalSeconds
+    ExtractIntervalYears FromUTCTimestamp FromUnixTime GetTimestamp Hour LastDay MakeDTInterval MakeDate MakeInterval
+    MakeTimestamp MakeTimestampFromDateTime MakeTimestampNTZ MakeYMInterval MicrosToTimestamp MillisToTimestamp Minute
+    Month MonthName MonthsBetween MultiplyDTInterval MultiplyInterval MultiplyYMInterval NanosToTimestamp NextDay
+    ParseToDate ParseToTimestamp PreciseTimestampConversion Quarter Second SecondWithFraction SecondsToTimestamp
+    SubtractDates SubtractTimestamps TimeBucket TimestampAdd TimestampAddInterval TimestampAddYMInterval TimestampDiff
+    ToUTCTimestamp ToUnixTimestamp TruncDate TruncTimestamp TryMakeInterval TryMakeTimestamp
+    TryMakeTimestampFromDateTime UnixDate UnixMicros UnixMillis UnixNanos UnixSeconds UnixTimestamp WeekDay WeekOfYear
+    Year YearOfWeek
 """)
 
 _COLLECTIONS = _words("""
-    ArrayAggregate ArrayAppend ArrayBinarySearch ArrayCompact ArrayContains ArrayDistinct ArrayExcept ArrayExists ArrayFilter
-    ArrayForAll ArrayInsert ArrayIntersect ArrayJoin ArrayMax ArrayMin ArrayPosition ArrayPrepend ArrayRemove ArrayRepeat
-    ArraySize ArraySort ArrayTransform ArrayUnion ArraysOverlap ArraysZip Flatten MapConcat MapContainsKey MapEntries
-    MapFilter MapFromArrays MapFromEntries MapKeys MapSort MapValues MapZipWith Sequence Size Slice SortArray TransformKeys
-    TransformValues ZipWith VectorCosineSimilarity VectorInnerProduct VectorL2Distance VectorNorm VectorNormalize
+    ArrayAggregate ArrayAppend ArrayBinarySearch ArrayCompact ArrayContains ArrayDistinct ArrayExcept ArrayExists
+    ArrayFilter ArrayForAll ArrayInsert ArrayIntersect ArrayJoin ArrayMax ArrayMin ArrayPosition ArrayPrepend
+    ArrayRemove ArrayRepeat ArraySize ArraySort ArrayTransform ArrayUnion ArraysOverlap ArraysZip Flatten MapConcat
+    MapContainsKey MapEntries MapFilter MapFromArrays MapFromEntries MapKeys MapSort MapValues MapZipWith Sequence
+    Size Slice SortArray TransformKeys TransformValues ZipWith VectorCosineSimilarity VectorInnerProduct
+    VectorL2Distance VectorNorm VectorNormalize
 """)
 
 _FORMATS = _words("""
     CsvToStructs StructsToCsv SchemaOfCsv GetJsonObject MultiGetJsonObject JsonObjectKeys JsonToStructs StructsToJson
-    LengthOfJsonArray SchemaOfJson XmlToStructs StructsToXml SchemaOfXml xml.XPathBoolean xml.XPathDouble xml.XPathFloat
-    xml.XPathInt xml.XPathList xml.XPathLong xml.XPathShort xml.XPathString variant.IsValidVariant variant.IsVariantNull
-    variant.ParseJson variant.SchemaOfVariant variant.ToVariantObject variant.VariantArrayAppend variant.VariantDelete
-    variant.VariantGet variant.VariantInsert variant.VariantSet variant.VariantStripNulls
+    LengthOfJsonArray SchemaOfJson XmlToStructs StructsToXml SchemaOfXml xml.XPathBoolean xml.XPathDouble
+    xml.XPathFloat xml.XPathInt xml.XPathList xml.XPathLong xml.XPathShort xml.XPathString variant.IsValidVariant
+    variant.IsVariantNull variant.ParseJson variant.SchemaOfVariant variant.ToVariantObject variant.VariantArrayAppend
+    variant.VariantDelete variant.VariantGet variant.VariantInsert variant.VariantSet variant.VariantStripNulls
 """)
 
 _HASHES = _words("Murmur3Hash XxHash64 HiveHash Crc32 Md5 Sha1 Sha2 Hmac AesDecrypt TryAesDecrypt")
@@ -95,12 +99,12 @@ ROW_WISE = _STRUCTURE | _ARITHMETIC | _LOGIC | _STRINGS | _DATES | _COLLECTIONS 
 """Expressions whose value depends on the row and on the recorded environment alone."""
 
 USER_FUNCTIONS = _words("PythonUDF ScalaUDF ApplyFunctionExpression CallMethodViaReflection TryReflect")
-"""Code of the user, about which Spark knows nothing: it must be declared deterministic."""
+"""Code of the user: Spark knows nothing about it, so it must be declared deterministic."""
 
 NONDETERMINISTIC: dict[str, str] = {
     **dict.fromkeys(
-        _words("CurrentTimestamp CurrentDate CurrentTime CurrentBatchTimestamp CurrentTimestampNanos Now LocalTimestamp "
-               "LocalTimestampNanos"),
+        _words("CurrentTimestamp CurrentDate CurrentTime CurrentBatchTimestamp CurrentTimestampNanos Now "
+               "LocalTimestamp LocalTimestampNanos"),
         "bl.now(), the step's recorded clock",
     ),
     **dict.fromkeys(_words("Rand Randn Uniform RandStr"), "bl.rand()"),
@@ -117,7 +121,7 @@ NONDETERMINISTIC: dict[str, str] = {
     ),
     "AesEncrypt": "a UDF that is given its initialisation vector",
 }  # fmt: skip
-"""Expressions whose value differs from run to run, and what to use instead."""
+"""Expressions whose value differs from run to run, each with its replacement."""
 
 AGGREGATE = "group_by(…).agg(…) of the stream"
 
@@ -134,13 +138,13 @@ NOT_ROW_WISE_EXPRESSIONS: dict[str, str] = {
         "a join with a static table",
     ),
 }
-"""Expressions over more than one row, and what to use instead; aggregate functions are told by their package."""
+"""Expressions over more than one row, each with its replacement; aggregate functions are known by their package."""
 
 NODES = _words("Project Filter Generate Expand SubqueryAlias View ResolvedHint Join Union")
-"""Logical nodes that take each row for itself. Joins and unions have rules of their own (`row_wise.py`)."""
+"""Logical nodes that take each row for itself. Joins and unions have rules of their own (`plan_check.py`)."""
 
 STATIC_LEAVES = _words("LocalRelation LogicalRDD LogicalRelation DataSourceV2Relation Range OneRowRelation")
-"""Where the rows of a static table may come from."""
+"""The leaves that the rows of a static table may come from."""
 
 _DIVISION = "nothing: Boatlift divides the rows among tasks itself"
 
@@ -176,4 +180,4 @@ NOT_ROW_WISE_NODES: dict[str, tuple[str, str]] = {
     "CollectMetrics": ("an observation", "a sink, or group_by(…).agg(…)"),
     "Pivot": ("a pivot", AGGREGATE),
 }
-"""Logical nodes over more than one row: what they are, and what to use instead."""
+"""Logical nodes over more than one row, each in words and with its replacement."""

@@ -1,6 +1,6 @@
-"""What Spark's analyser made of a DataFrame or a Column, read in one call to the JVM.
+"""Spark's plan of a DataFrame or a Column, read in one call to the JVM.
 
-The only module that knows PySpark's private doors and the shape of a plan's JSON. A plan is printed by Catalyst as a list of
+No other module knows PySpark's private attributes and the shape of a plan's JSON. Catalyst prints a plan as a list of
 nodes, each before its children; expressions are such lists inside a node's fields.
 """
 
@@ -43,9 +43,9 @@ INPUT = "__boatlift_input__"
 """The alias that marks a transform's input in its plan."""
 
 _CARRYING = frozenset({"Filter", "Generate", "Join", "SubqueryAlias"})
-"""Nodes that pass on all columns of their input, so that one more passes too; a join has one side that is streamed."""
+"""Nodes that pass on all columns of their input, and so an added one too; a join has one side that is streamed."""
 
-_KEEPING_NOTHING = frozenset(
+_RUN_AGAIN = frozenset(
     {
         "ArrowEvalPythonExec",
         "BatchEvalPythonExec",
@@ -60,7 +60,7 @@ _KEEPING_NOTHING = frozenset(
         "WholeStageCodegenExec",
     }
 )
-"""Physical nodes that may be run again; an exchange would give the rows of its first run again."""
+"""Physical nodes that may be run again; an exchange would return the rows of its first run."""
 
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
 
@@ -80,29 +80,29 @@ class Tree:
     children: tuple[Tree, ...]
 
     def expressions(self) -> Iterator[Tree]:
-        """Gives the roots of all expressions in this node's fields, in order."""
+        """Return the roots of all expressions in this node's fields, in order."""
         for value in self.fields.values():
             yield from _trees(value)
 
     def walk(self) -> Iterator[Tree]:
-        """Gives this node and all nodes below it; an expression's subquery is a field, not a child."""
+        """Return this node and all nodes below it; an expression's subquery is a field, not a child."""
         yield self
         for child in self.children:
             yield from child.walk()
 
 
 def is_input(node: Tree, mark: str = INPUT) -> bool:
-    """Return whether a node marks the input of a transform."""
+    """Return True if a node marks the input of a transform."""
     return node.kind == "SubqueryAlias" and node.fields["identifier"].get("name") == mark
 
 
 def analysed(frame: DataFrame) -> Tree:
-    """Gives the analysed plan: resolved and typed, before any optimisation."""
+    """Return the analysed plan: resolved and typed, before any optimisation."""
     return _tree(json.loads(_plan(frame).toJSON()))
 
 
 def analysed_text(frame: DataFrame) -> str:
-    """Gives the analysed plan as text; it shows options that its JSON leaves out."""
+    """Return the analysed plan as text; it shows options that its JSON leaves out."""
     verbose, suffix, all_fields, operator_id, node_id = True, False, 2**31 - 1, False, False
     return str(_plan(frame).treeString(verbose, suffix, all_fields, operator_id, node_id))
 
@@ -113,12 +113,13 @@ def map_in_arrow(
     task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     schema: StructType,
 ) -> DataFrame:
-    """As `DataFrame.mapInArrow`, which cannot be used where a column's name has a dot in it.
+    """Map the batches of a frame, as `DataFrame.mapInArrow`, but also if a column's name has a dot in it.
 
     Args:
-        frame: What to map; `columns` are all of its columns, which it would have to ask the JVM for.
-        task: What maps its batches.
-        schema: Of the result.
+        frame: The rows.
+        columns: All columns of the frame, which the frame would have to ask the JVM for.
+        task: The function of its batches.
+        schema: The schema of the result.
     """
     from pyspark.sql.pandas.functions import pandas_udf
     from pyspark.util import PythonEvalType
@@ -129,28 +130,28 @@ def map_in_arrow(
 
 
 def optimised(frame: DataFrame) -> DataFrame:
-    """Makes Spark plan a frame now; it keeps what it makes, so that running the frame later only runs it."""
+    """Have Spark plan a frame now; the frame keeps the plan, so that a later job only runs it."""
     frame._jdf.queryExecution().executedPlan()
     return frame
 
 
 def has_one_stage(frame: DataFrame) -> bool:
-    """Tells whether a planned frame runs as one stage of nodes that keep nothing from one run to the next."""
+    """Return True if a planned frame runs as one stage of nodes that keep nothing from one run to the next."""
 
-    def is_such(node: Any) -> bool:
-        known = node.getClass().getSimpleName() in _KEEPING_NOTHING and node.subqueries().isEmpty()
-        return known and all(map(is_such, _items(node.children())))
+    def runs_again(node: Any) -> bool:
+        known = node.getClass().getSimpleName() in _RUN_AGAIN and node.subqueries().isEmpty()
+        return known and all(map(runs_again, _items(node.children())))
 
-    return is_such(frame._jdf.queryExecution().executedPlan())
+    return runs_again(frame._jdf.queryExecution().executedPlan())
 
 
 def java_settings(spark: SparkSession) -> Any:
-    """Gives Java's own map of what was set in a session."""
+    """Return Java's own map of the settings of a session."""
     return cast("Any", spark)._jsparkSession.sessionState().conf().settings()
 
 
 def subplan(frame: DataFrame, path: Sequence[int]) -> DataFrame:
-    """Gives the DataFrame of a node of the plan, by the child to take at each level."""
+    """Return the DataFrame of a node of the plan; the path has the index of the child at each level."""
     plan = _plan(frame)
     for index in path:
         plan = plan.children().apply(index)
@@ -158,12 +159,12 @@ def subplan(frame: DataFrame, path: Sequence[int]) -> DataFrame:
 
 
 def thread(frame: DataFrame, source: DataFrame, column: str) -> DataFrame:
-    """Carries a column of the input, which a frame was built without, through to the frame's result.
+    """Return a frame with one more column, carried through from the input.
 
     Args:
-        frame: Built, row-wise, from `source.drop(column)` with the mark.
+        frame: It is built, row-wise, from `source.drop(column)` with the mark.
         source: The input with the column.
-        column: Its name; the name of the added last column too.
+        column: The name of the column in the input and, as the last one, in the result.
 
     Raises:
         InternalError: the plan holds a node that the column cannot be carried through.
@@ -177,7 +178,7 @@ def thread(frame: DataFrame, source: DataFrame, column: str) -> DataFrame:
 
 
 def can_thread(node: Tree) -> bool:
-    """Tells whether `thread` can carry a column from the marked input to the top of a plan."""
+    """Return True if `thread` can carry a column from the marked input to the top of a plan."""
     carries = node.kind in _CARRYING or node.kind == "Project"
     return is_input(node) or (carries and any(map(can_thread, node.children)))
 
@@ -193,20 +194,20 @@ def _threaded(plan: Any, source: Any, carried: Any) -> Any:
         return None if child is None else node(plan.projectList().appended(carried), child)
     if kind in _CARRYING:
         children = _items(plan.children())
-        made = [_threaded(child, source, carried) for child in children]
-        if any(child is not None for child in made):
-            taken = [child if new is None else new for child, new in zip(children, made, strict=True)]
-            return plan.withNewChildren(jvm.PythonUtils.toSeq(taken))
+        threaded = [_threaded(child, source, carried) for child in children]
+        if any(child is not None for child in threaded):
+            chosen = [child if new is None else new for child, new in zip(children, threaded, strict=True)]
+            return plan.withNewChildren(jvm.PythonUtils.toSeq(chosen))
     return None
 
 
 def python_functions(frame: DataFrame) -> list[bytes]:
-    """Gives the pickled functions of all Python UDFs in a plan, in the order of the plan; none from below the mark of an input."""
+    """Return the pickled functions of all Python UDFs above the mark of the input, in the order of the plan."""
     found: list[bytes] = []
 
     def visit_expression(expression: Any) -> None:
         if expression.getClass().getSimpleName() == "PythonUDF":
-            # A Scala sequence of bytes: as text it crosses in one call.
+            # A Scala sequence of bytes crosses in one call as text.
             signed = expression.func().command().mkString(",").split(",")
             found.append(bytes(int(byte) & 0xFF for byte in signed))
         for child in _items(expression.children()):
@@ -229,12 +230,12 @@ class Call:
     """A Column that is one function call, as the user wrote it.
 
     Attributes:
-        function: Its name; None if the Column is anything else.
-        arguments: Its arguments.
-        counts_rows: Whether its one argument is `*` or a constant other than NULL, so that a count of it counts rows.
-        distinct: Whether it says DISTINCT.
+        function: The function's name; None if the Column is anything else.
+        arguments: The arguments.
+        counts_rows: True if the one argument is `*` or a constant other than NULL, so that a count of it counts rows.
+        distinct: True if the call has DISTINCT.
         name: The alias, or None.
-        shape: What the Column is (`UnresolvedFunction`, `SqlExpression`, `Cast`, …), for messages.
+        shape: The kind of the Column (`UnresolvedFunction`, `SqlExpression`, `Cast`, …), for messages.
     """
 
     function: str | None
@@ -246,7 +247,7 @@ class Call:
 
 
 def call_of(column: Column) -> Call:
-    """Reads a Column as a function call with an alias."""
+    """Return a Column as a function call with an alias."""
     node: Any = cast("Any", column)._jc.node()
     name = None
     shape = node.getClass().getSimpleName()

@@ -1,4 +1,4 @@
-"""What columns a unit may have: names that are not ours, types that can be digested, keys that tell its rows apart."""
+"""The columns that a unit may have: names that are not reserved, types with a digest, keys that identify its rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["check_sink_key", "refuse_maps", "refuse_reserved"]
 
 
 def refuse_reserved(names: Iterable[str], processor: str) -> None:
-    """Refuses columns whose names Boatlift gives itself.
+    """Raise if a column has a name that Boatlift uses.
 
     Raises:
         InvalidError: `[RESERVED_NAME]`.
@@ -27,7 +27,7 @@ def refuse_reserved(names: Iterable[str], processor: str) -> None:
 
 
 def refuse_maps(schema: StructType, processor: str) -> None:
-    """Refuses maps, whose entries have no order, so that equal rows could have different digests.
+    """Raise if a column holds a map: its entries have no order, so that equal rows could have different digests.
 
     Raises:
         InvalidError: `[TYPE_REFUSED]`.
@@ -42,10 +42,10 @@ def refuse_maps(schema: StructType, processor: str) -> None:
 
 
 def check_sink_key(sink: SinkProcessor, unit: Unit, schema: StructType) -> None:
-    """Makes sure that a keyed sink's key names columns, and that no two groups of an aggregate share a row in it.
+    """Raise unless a sink's key names columns, and has all keys of an aggregate: else two groups would share a row.
 
     Raises:
-        InvalidError: `[SCHEMA_MISMATCH]`, `[BAD_OPTION]`.
+        InvalidError: `[SCHEMA_MISMATCH]` there is no such column; `[BAD_OPTION]` a key of the aggregate is missing.
     """
     key = sink.sink.key
     if key is None:
@@ -54,15 +54,15 @@ def check_sink_key(sink: SinkProcessor, unit: Unit, schema: StructType) -> None:
     if missing:
         raise InvalidError(
             "SCHEMA_MISMATCH",
-            f"sink {sink.name} has the key {', '.join(key)}, but {unit.name} has no column {', '.join(missing)}: it has "
-            f"{', '.join(schema.fieldNames())}",
+            f"sink {sink.name} has the key {', '.join(key)}, but {unit.name} has no column {', '.join(missing)}: "
+            f"choose from {', '.join(schema.fieldNames())}",
         )
     grouping = unit.aggregate.keys if unit.aggregate is not None else ()
     if not set(grouping) <= set(key):
         raise InvalidError(
             "BAD_OPTION",
-            f"sink {sink.name} has the key {', '.join(key)}, but {unit.name} groups by {', '.join(grouping)}, so that two "
-            f"of its groups would overwrite each other: give the sink all of them as its key",
+            f"sink {sink.name} has the key {', '.join(key)}, but {unit.name} groups by {', '.join(grouping)}: give the "
+            "sink all of them as its key, or two groups would overwrite each other",
         )
 
 

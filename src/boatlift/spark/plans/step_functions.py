@@ -1,11 +1,11 @@
-"""`bl.now()`, `bl.rand()`, `bl.uuid()`: what replays the same way where Spark's own functions do not; `bl.call()`: what is recorded.
+"""`bl.now()`, `bl.rand()` and `bl.uuid()`, which replay with the same values; `bl.call()`, whose answers are recorded.
 
-The first three read the step's determinants (design.md, section 6): the recorded clock and seed. A seed alone does not fix rows,
-since another partition count would give other values: so each row's value is a hash of the seed, of which call it is,
-and of the row's position at the source, or of columns that the user names.
+The first three read the step's determinants (docs/design.md, section 6): the recorded clock and seed. A seed alone does
+not determine the value of a row, because another number of partitions would draw other values. So each value is a hash
+of the seed, of the number of the call, and of the row's position at the source, or of columns that the user names.
 
 Every literal that changes from step to step is a string that begins with `boatlift:step:`, so that `fingerprint` can
-tell it apart.
+recognise it.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
 __all__ = ["MARK", "StepContext", "call", "now", "rand", "step_context", "uuid"]
 
 MARK = "boatlift:step:"
-"""How a literal that changes from step to step begins; what follows up to the last colon does not change."""
+"""The beginning of a literal that changes from step to step; the text after it, up to the last colon, stays."""
 
 
 @dataclass(slots=True)
 class StepContext:
-    """What is recorded of the step whose plan is being built.
+    """The determinants of the step whose plan is being built, and the draws in it.
 
     Attributes:
         clock_ms: The step's clock reading, in milliseconds since 1970.
         seed: The step's seed.
-        processor: Whose plan is being built; two processors draw different values.
-        positioned: Whether the frame at hand has the column `_position`.
-        changes: Whether rows are changes, of which one must be able to take back another.
-        durable: Whether what it gives is made durable before it is seen, and so may be another each time that it is executed.
-        calls: How many values were drawn so far; each call is a stream of values of its own.
+        processor: The processor whose plan is being built; two processors draw different values.
+        positioned: True if the frame has the column `_position`.
+        changes: True if rows are changes, of which one must be able to take back another.
+        durable: True if the rows are made durable before they are seen, so that another execution may give others.
+        calls: The number of draws so far; each one is a stream of values of its own.
     """
 
     clock_ms: int
@@ -57,7 +57,7 @@ _CURRENT: ContextVar[StepContext | None] = ContextVar("boatlift_step", default=N
 
 @contextmanager
 def step_context(context: StepContext) -> Iterator[StepContext]:
-    """Lets `now`, `rand` and `uuid` see a step's determinants while its plan is built."""
+    """Let `now`, `rand` and `uuid` read a step's determinants while its plan is built in this block."""
     token = _CURRENT.set(context)
     try:
         yield context
@@ -66,50 +66,51 @@ def step_context(context: StepContext) -> Iterator[StepContext]:
 
 
 def current_context() -> StepContext | None:
-    """Gives the context of the plan being built, if one is."""
+    """Return the context of the plan that is being built; None if none is."""
     return _CURRENT.get()
 
 
 def now() -> Column:
-    """Gives the time at which the step was recorded, the same for all its rows and on replay (a timestamp).
+    """Return the time at which the step was recorded, the same for all its rows and on replay (a timestamp).
 
     Raises:
-        InvalidError: `[OUTSIDE_STEP]` called outside a transform; `[NOT_DETERMINISTIC]` over changes.
+        InvalidError: `[OUTSIDE_STEP]` outside a transform; `[NOT_DETERMINISTIC]` over changes.
     """
     from pyspark.sql import functions as F
 
     context = _require("bl.now()")
-    # As a string: the analysed plan then shows which literal it is. The optimiser makes a plain timestamp of it, which
-    # stands in the generated code: this code is compiled anew for each step (20 to 40 ms for a small one).
+    # The literal is a string, by which the analysed plan shows it. The optimiser makes a plain timestamp of it in the
+    # generated code, and that code is compiled again for each step (20 to 40 ms for a small one).
     marked = F.lit(f"{MARK}now:{context.clock_ms}")
     return F.timestamp_millis(F.substring_index(marked, ":", -1).cast("long"))
 
 
 def rand(*columns: Column | str) -> Column:
-    """Gives a random number for each row, uniform in [0, 1), the same on replay (a double).
+    """Return a random number for each row, uniform in [0, 1), the same on replay (a double).
 
     Args:
-        columns: What tells rows apart, where the source's rows have no position or the position was not kept: rows
-            that are equal in all of them get the same number.
+        columns: The columns that identify a row, needed if the rows have no position: rows that are equal in all of
+            them get the same number.
 
     Raises:
-        InvalidError: `[OUTSIDE_STEP]`, `[NO_ROW_POSITION]`; `[NOT_DETERMINISTIC]` over changes.
+        InvalidError: `[OUTSIDE_STEP]` outside a transform; `[NO_ROW_POSITION]` the rows have no position, and no column
+            is named; `[NOT_DETERMINISTIC]` over changes.
     """
     from pyspark.sql import functions as F
 
     (bits,) = _draw("bl.rand()", columns, 1)
-    # 53 bits are what a double holds; dividing by a power of two is exact.
+    # A double holds 53 bits, and a division by a power of two is exact.
     return F.shiftrightunsigned(bits, 11).cast("double") / F.lit(float(1 << 53))
 
 
 def uuid(*columns: Column | str) -> Column:
-    """Gives a random UUID (version 4) for each row, the same on replay (a string).
+    """Return a random UUID (version 4) for each row, the same on replay (a string).
 
     Args:
         columns: As for `rand`.
 
     Raises:
-        InvalidError: `[OUTSIDE_STEP]`, `[NO_ROW_POSITION]`; `[NOT_DETERMINISTIC]` over changes.
+        InvalidError: as for `rand`.
     """
     from pyspark.sql import functions as F
 
@@ -127,50 +128,53 @@ def uuid(*columns: Column | str) -> Column:
 
 
 def call(function: Callable[..., Any], *columns: Column | str, returns: DataType | str = "string") -> Column:
-    """Asks the outside world for each row, and records its answer (seed 004's external call).
+    """Ask the outside world about each row, and record the answer (an external call, Clonos).
 
-    It may be asked more than once: again, if a task or a process dies before its answer is durable. But whatever was seen of an
-    answer, here or outside, is of the one that is recorded; once it is, nobody asks again.
+    The function may be called more than once for a row: again, if a task or a process dies before the answer is
+    durable. But every effect of an answer, here or outside, is that of the recorded one. Once an answer is recorded,
+    the function is not called again for it.
 
     Args:
-        function: Takes the values of the columns of a row, as a plain Python UDF does; runs where the tasks run.
-        columns: What it is asked about.
-        returns: The type of its answers, as Spark writes it.
+        function: A function of the values of the columns of a row, as a plain Python UDF; it runs in the tasks.
+        columns: The columns that it is called with.
+        returns: The type of the answers, as Spark writes it.
 
     Raises:
-        InvalidError: `[OUTSIDE_STEP]`; `[NOT_DETERMINISTIC]` over changes, or in a transform that is not declared with
-            `deterministic=False`. (What is recomputed need not be declared: it is durable before it is seen in any case.)
+        InvalidError: `[OUTSIDE_STEP]` outside a transform; `[NOT_DETERMINISTIC]` over changes, or in a transform that
+            is not declared with `deterministic=False`. (A recomputation needs no declaration: its rows are always
+            durable
+            before they are seen.)
     """
     from pyspark.sql import functions as F
 
-    said = getattr(function, "__name__", type(function).__name__)
-    context = _require(f"bl.call({said})")
+    called = getattr(function, "__name__", type(function).__name__)
+    context = _require(f"bl.call({called})")
     if not context.durable:
         raise InvalidError(
             "NOT_DETERMINISTIC",
-            f"{context.processor} calls {said}, which may answer otherwise when it is asked again: declare "
+            f"{context.processor} calls {called}, whose answer may be another one at the next call: declare "
             "transform(…, deterministic=False), so that answers are recorded",
         )
     return F.udf(function, returns, useArrow=False).asNondeterministic()(*columns)
 
 
 def _draw(what: str, columns: tuple[Column | str, ...], words: int) -> list[Column]:
-    """Gives independent 64-bit hashes of the seed, this call and the row."""
+    """Return independent 64-bit hashes of the seed, this call and the row."""
     from pyspark.sql import functions as F
 
     context = _require(what)
     if not columns and not context.positioned:
         raise InvalidError(
             "NO_ROW_POSITION",
-            f"{what} in {context.processor}: these rows carry no {POSITION}, so nothing tells them apart: name columns "
-            f"that do, as in {what[:-1]}'order_id')",
+            f"{what} in {context.processor}: these rows carry no {POSITION}, so nothing identifies them: name columns "
+            f"that do, such as {what[:-1]}'order_id')",
         )
     row = [F.col(c) if isinstance(c, str) else c for c in columns] or [F.col(POSITION)]
-    # NULL leaves a hash as it is: without its own flag, (NULL, 1) and (1, NULL) would draw the same value.
+    # NULL does not change a hash: without a flag of its own, (NULL, 1) and (1, NULL) would draw the same value.
     parts = [part for column in row for part in (column.isNull(), column)]
     call = context.calls
     context.calls += 1
-    # A string is handed to generated code by reference: the code stays the same from step to step.
+    # Generated code refers to a string by reference, so the code stays the same from step to step.
     return [
         F.xxhash64(F.lit(f"{MARK}draw:{context.processor}:{call}:{word}:{context.seed}"), *parts)
         for word in range(words)
@@ -184,7 +188,7 @@ def _require(what: str) -> StepContext:
     if context.changes:
         raise InvalidError(
             "NOT_DETERMINISTIC",
-            f"{what} in {context.processor}, whose rows are changes: a row would be taken back with another value than "
-            "it had: call it before the aggregate",
+            f"{what} in {context.processor}, whose rows are changes: call it before the aggregate, or a row would be "
+            "taken back with another value than it had",
         )
     return context

@@ -1,4 +1,4 @@
-"""The user's part of a traceback: what stands between our frames and Spark's."""
+"""The user's part of a traceback: the frames between those of Boatlift and those of Spark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["own_frames", "place"]
 
 
 def own_frames(trace: TracebackType | None) -> TracebackType | None:
-    """Leaves out the frames of Boatlift, PySpark, py4j and Python's import machinery; None if nothing is left."""
+    """Return a traceback without the frames of Boatlift, PySpark, py4j and Python's imports; None if none is left."""
     kept = []
     while trace is not None:
         if not _is_framework(trace.tb_frame.f_code.co_filename):
@@ -23,7 +23,7 @@ def own_frames(trace: TracebackType | None) -> TracebackType | None:
 
 
 def place(own: TracebackType | None) -> str:
-    """Tells the line that a traceback ends at, in brackets, to end a message with."""
+    """Return the last line of a traceback, in brackets, as the end of a message."""
     if own is None:
         return ""
     while own.tb_next is not None:

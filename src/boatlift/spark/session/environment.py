@@ -1,6 +1,7 @@
-"""What a replay's results depend on besides program and input: versions, and settings of the session.
+"""The environment of a run: the versions and the settings that results depend on, besides program and input.
 
-It is recorded when a process takes a store over; a replay under another environment is refused (design.md, section 6).
+A process records it when it takes a store over; a replay under another environment is refused (docs/design.md,
+section 6).
 """
 
 from __future__ import annotations
@@ -49,14 +50,14 @@ SETTINGS = (
     "spark.sql.execution.pandas.convertToArrowArraySafely",
     "spark.sql.optimizer.excludedRules",
 )
-"""Settings of Spark's SQL that can change what an expression gives; those a version does not know are left out."""
+"""Settings of Spark's SQL that can change the value of an expression; those unknown to a version are left out."""
 
 
 def environment(spark: SparkSession) -> dict[str, str]:
-    """Tells versions and settings that results depend on.
+    """Return the versions and settings that results depend on.
 
     Returns:
-        Names like `spark`, `java`, `spark.sql.ansi.enabled` to values, defaults included.
+        Names such as `spark`, `java`, `spark.sql.ansi.enabled` to values, defaults included.
     """
     import numpy as np
     import pyarrow as pa
@@ -83,20 +84,21 @@ def environment(spark: SparkSession) -> dict[str, str]:
 
 
 class RunningSettings:
-    """The session's settings while a dataflow runs: a change of one that results depend on must stop it.
+    """The session's settings while a dataflow runs.
 
-    Else steps would be recorded under an environment that they did not have, and could not be replayed.
+    A change of a setting that results depend on must stop the run: else steps would be recorded under an environment
+    that they did not have, and could not be replayed.
     """
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        # Java's own map of what was set: its hash tells of a change in one call.
+        # Java's own map of the settings: its hash shows a change at the price of one call.
         self._java = java_settings(spark)
         self._hash = self._java.hashCode()
         self._begun = environment(spark)
 
     def check(self) -> None:
-        """Looks whether anything changed since this object was made.
+        """Raise if a setting that results depend on has changed since the run began.
 
         Raises:
             DataError: `[ENVIRONMENT_CHANGED]`.
@@ -112,13 +114,14 @@ class RunningSettings:
         ]
         if changed:
             raise DataError(
-                "ENVIRONMENT_CHANGED", f"while the dataflow runs, {', '.join(changed)}: set it back, then run again"
+                "ENVIRONMENT_CHANGED",
+                f"settings changed while the dataflow ran: {', '.join(changed)}: set them back, then run again",
             )
         self._hash = found
 
 
 def _setting(spark: SparkSession, name: str) -> str | None:
-    """Gives what is set or Spark's own default; None where this version of Spark has no such setting."""
+    """Return a setting or its default; None if this version of Spark has no such setting."""
     from pyspark.errors import PySparkException
 
     try:

@@ -1,6 +1,7 @@
-"""The JVM that Spark lives in: how it is started, and what is said when it is gone.
+"""The JVM that Spark lives in: how it is started, and the error that is raised when it is gone.
 
-A dead JVM shows as whatever is noticed first: an empty answer, a refused connection, a cancelled job. So an error is held against the state of the JVM.
+A dead JVM shows in many ways: an empty answer, a refused connection, a cancelled job. So each such error is compared
+with the state of the JVM.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ if TYPE_CHECKING:
 __all__ = ["cause_in_java", "death_of_jvm", "launch", "quiet_when_gone", "told_of_jvm", "unless_gone"]
 
 SECONDS_TO_DIE = 10.0
-"""A JVM that no longer answers is given so long to be gone."""
+"""A JVM that no longer answers has so long to be gone."""
 
 SECONDS_OF_LAST_WORDS = 2.0
+"""The last lines of a dead JVM are waited for so long."""
 
 _GOING = ("SparkContext was shut down", "stopped SparkContext")
-"""What Spark's errors say of a JVM that is about to be gone."""
+"""Words in Spark's errors by which a JVM is about to be gone."""
 
 _OUTPUT = "boatlift_output"
 """The attribute of a gateway that holds the output of its JVM."""
@@ -43,7 +45,7 @@ def launch(conf: SparkConf) -> None:
         conf: Spark's settings.
 
     Raises:
-        UnavailableError: `[SPARK_NOT_STARTED]` it ended while it started.
+        UnavailableError: `[SPARK_NOT_STARTED]` the JVM ended while it started.
     """
     from pyspark import SparkContext
     from pyspark.errors import PySparkRuntimeError
@@ -59,11 +61,11 @@ def launch(conf: SparkConf) -> None:
     finally:
         os.close(writing)
     if ended is not None:
-        said = output.first_words(SECONDS_OF_LAST_WORDS)
+        words = output.first_words(SECONDS_OF_LAST_WORDS)
         raise UnavailableError(
             "SPARK_NOT_STARTED",
-            f"the JVM of Spark ended while it started ({said or 'it said nothing'}): correct the options of Spark and Java, or "
-            "see to the machine's memory, then run again",
+            f"the JVM of Spark ended while it started ({words or 'it said nothing'}): correct the options of Spark and "
+            "Java, or see to the machine's memory, then run again",
         ) from ended
     setattr(gateway, _OUTPUT, output)
     output.pass_on()
@@ -71,10 +73,11 @@ def launch(conf: SparkConf) -> None:
 
 
 def death_of_jvm(error: BaseException) -> UnavailableError | None:
-    """Return the error that says that the JVM is gone, if it is.
+    """Return the error to raise if the JVM is gone; None if it lives.
 
     Args:
-        error: What was raised; if Py4J or PySpark has lost its JVM by it, the end of that JVM is waited for.
+        error: The error that was raised. If it shows that Py4J or PySpark has lost its JVM, the end of that JVM is
+            waited for.
     """
     from pyspark import SparkContext
 
@@ -86,13 +89,13 @@ def death_of_jvm(error: BaseException) -> UnavailableError | None:
         return None
     return UnavailableError(
         "JVM_DIED",
-        f"the JVM of Spark died{_how_it_ended(gateway)}: if memory ran out, give it more (spark.driver.memory) or the machine; run the same command again in a new "
-        "process, and it goes on",
+        f"the JVM of Spark died{_how_it_ended(gateway)}: run the same command again in a new process, and it goes on; "
+        "if memory ran out, give the JVM (spark.driver.memory) or the machine more",
     )
 
 
 def cause_in_java(error: Exception) -> str:
-    """Return one line that says why Spark failed: the first cause of a Java exception, or that the JVM is gone."""
+    """Return why Spark failed, in one line: the first cause of a Java exception, or the death of the JVM."""
     from py4j.protocol import Py4JJavaError
     from pyspark import SparkContext
 
@@ -108,9 +111,9 @@ def cause_in_java(error: Exception) -> str:
 
 @contextmanager
 def told_of_jvm() -> Iterator[None]:
-    """Raise `[JVM_DIED]` in place of whatever comes of a JVM that is gone.
+    """Raise `[JVM_DIED]` in place of an error that a dead JVM has caused.
 
-    Errors that say more than that stay: what was stored is not what was recorded, a newer owner has taken over.
+    Errors with another cause stay, such as stored data that differ from the record, or a newer owner.
     """
     try:
         yield
@@ -123,7 +126,7 @@ def told_of_jvm() -> Iterator[None]:
 
 @contextmanager
 def unless_gone() -> Iterator[None]:
-    """Pass over what fails because the JVM is gone: with it went what was to be ended or let go of."""
+    """Ignore an error that a dead JVM has caused: the objects that were to be released are gone with it."""
     try:
         yield
     except Exception as error:
@@ -134,20 +137,20 @@ def unless_gone() -> Iterator[None]:
 def quiet_when_gone(context: SparkContext) -> None:
     """Keep PySpark and Py4J from printing tracebacks of their own when the JVM closes its connections."""
     logging.getLogger().addFilter(_is_no_closed_connection)
-    server: Any = context._accumulatorServer  # noqa: SLF001 - it has no other name
+    server: Any = context._accumulatorServer  # noqa: SLF001 - PySpark has no public name for it
     if server is None or "handle_error" in vars(server):
         return
-    told = server.handle_error
+    handle_others = server.handle_error
 
     def handle_error(request: Any, client: Any) -> None:
         if not isinstance(sys.exception(), EOFError | ConnectionError):
-            told(request, client)
+            handle_others(request, client)
 
     server.handle_error = handle_error
 
 
 def _is_no_closed_connection(record: logging.LogRecord) -> bool:
-    """Return False for what Py4J logs, as the root of all loggers, of an error that it raises besides."""
+    """Return False for the record that Py4J logs, on the root logger, of an error that it also raises."""
     return not (record.module == "java_gateway" and record.getMessage() == "Exception while sending command.")
 
 
@@ -159,10 +162,10 @@ def _is_gone(gateway: Any, wait_seconds: float) -> bool:
         except subprocess.TimeoutExpired:
             return False
         return True
-    # A JVM that some other process has started.
-    there = gateway.java_parameters
+    # Another process has started the JVM.
+    address = gateway.java_parameters
     try:
-        socket.create_connection((there.address, there.port), SECONDS_TO_DIE).close()
+        socket.create_connection((address.address, address.port), SECONDS_TO_DIE).close()
     except OSError:
         return True
     return False
@@ -170,13 +173,13 @@ def _is_gone(gateway: Any, wait_seconds: float) -> bool:
 
 def _how_it_ended(gateway: Any) -> str:
     output: JvmOutput | None = getattr(gateway, _OUTPUT, None)
-    said = output.last_words(SECONDS_OF_LAST_WORDS) if output is not None else ""
+    words = output.last_words(SECONDS_OF_LAST_WORDS) if output is not None else ""
     status = None if gateway.proc is None else gateway.proc.returncode
-    told = [
+    parts = [
         *([] if status is None else [f"exit status {status}" if status >= 0 else f"killed by signal {-status}"]),
-        *([f"it said: {said}"] if said else []),
+        *([f"it said: {words}"] if words else []),
     ]
-    return f" ({'; '.join(told)})" if told else ""
+    return f" ({'; '.join(parts)})" if parts else ""
 
 
 def _says_more(error: Exception) -> bool:
@@ -196,16 +199,16 @@ def _looks_like_the_end(error: BaseException) -> bool:
             return _comes_of_spark(error)
         case Py4JError() | PySparkException():
             try:
-                said = str(error)
+                text = str(error)
             except (Py4JNetworkError, OSError):  # Py4J asks the JVM for the text
                 return True
-            return any(sign in said for sign in _GOING)
+            return any(sign in text for sign in _GOING)
         case _:
             return False
 
 
 def _comes_of_spark(error: BaseException) -> bool:
-    """Return whether a connection of Py4J or PySpark raised an error, and not one of a source, a sink or a function of the user."""
+    """Return True if a connection of Py4J or PySpark raised an error, not one of a connector or of the user's code."""
     import py4j
     import pyspark
 

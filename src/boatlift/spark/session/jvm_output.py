@@ -1,6 +1,6 @@
-"""What Spark's JVM writes on standard error: passed on line by line, without what says nothing, and its end remembered.
+"""The standard error of Spark's JVM: passed on line by line without noise, and its last lines remembered.
 
-The Python workers write there too, by way of the JVM: what functions of the user print is passed on as it comes.
+Python workers write to it too, through the JVM: the output of the user's functions is passed on as it comes.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import IO
 __all__ = ["JvmOutput"]
 
 LINES_KEPT = 200
-"""So many lines are remembered: more than a stack trace has."""
+"""The number of lines that are remembered: more than a stack trace has."""
 
 _NOISE = frozenset({"WARNING: Using incubator modules: jdk.incubator.vector"})
 """Spark switches this module on, and the JVM has no option against the warning."""
 
-_TELLING = ("OutOfMemoryError", "insufficient memory", "Could not reserve", "Exception in thread")
-"""A line with one of these tells more than others do; the first of them that is found tells most."""
+_CAUSES = ("OutOfMemoryError", "insufficient memory", "Could not reserve", "Exception in thread")
+"""Signs of a line that has the cause; the first sign that is found wins."""
 
-_ABOUT_NOTHING = ("WARNING: ", "Picked up ", "Using Spark's ", "Error occurred during initialization of VM")
-"""How lines begin that a JVM writes before it says what is wrong."""
+_PREAMBLE = ("WARNING: ", "Picked up ", "Using Spark's ", "Error occurred during initialization of VM")
+"""How the lines begin that a JVM writes before the one that has the cause."""
 
 
 class JvmOutput:
-    """Reads the lines of a JVM until it ends; holds them back until they are to be passed on.
+    """A reader of a JVM's lines; they are held back until `pass_on` is called.
 
     Args:
         stream: The reading end of the JVM's standard error.
@@ -42,28 +42,32 @@ class JvmOutput:
         self._thread.start()
 
     def pass_on(self) -> None:
-        """Write all lines to this process's standard error: those that were held back, and those to come."""
+        """Write all lines to this process's standard error: those held back, and those to come."""
         with self._lock:
             self._passes_on = True
             for line in self._lines:
                 _write(line)
 
     def last_words(self, wait_seconds: float) -> str:
-        """Return the line that says most of why the JVM ended, "" if none does.
+        """Return the line that has the cause of the JVM's end; "" if none has.
 
         Args:
-            wait_seconds: So long the last lines of a JVM that has ended are waited for.
+            wait_seconds: How long to wait for the last lines of a JVM that has ended.
         """
-        said = self._said(wait_seconds)
-        return next((line for sign in _TELLING for line in reversed(said) if sign in line), "")
+        lines = self._stripped(wait_seconds)
+        return next((line for sign in _CAUSES for line in reversed(lines) if sign in line), "")
 
     def first_words(self, wait_seconds: float) -> str:
-        """Return the line that says most of why the JVM never began, "" if it said nothing; arguments as for `last_words`."""
-        said = self._said(wait_seconds)
-        begun = (line for line in said if not line.startswith(_ABOUT_NOTHING))
+        """Return the line that has the cause why the JVM did not begin; "" if it wrote nothing.
+
+        Args:
+            wait_seconds: As for `last_words`.
+        """
+        lines = self._stripped(wait_seconds)
+        begun = (line for line in lines if not line.startswith(_PREAMBLE))
         return self.last_words(0) or next(begun, "")
 
-    def _said(self, wait_seconds: float) -> list[str]:
+    def _stripped(self, wait_seconds: float) -> list[str]:
         self._thread.join(wait_seconds)
         with self._lock:
             return [line.strip() for line in self._lines if line.strip()]
@@ -81,6 +85,6 @@ class JvmOutput:
 
 
 def _write(line: str) -> None:
-    with suppress(ValueError, OSError):  # standard error is closed: the JVM must not wait for a reader
+    with suppress(ValueError, OSError):  # standard error is closed; the JVM must not wait for a reader
         sys.stderr.write(line)
         sys.stderr.flush()

@@ -1,7 +1,7 @@
-"""A Spark session that begins when code first asks Spark for one.
+"""A Spark session that starts when code first asks Spark for one.
 
-Most modules of dataflows need a session while they are imported: Spark's `F.count(…)` asks the active context for its JVM. Those that do not, or that
-raise before, need not wait for one.
+Most modules of dataflows need a session while they are imported: Spark's `F.count(…)` asks the active context for its
+JVM. Other modules, and those that raise before that, need not wait for a session.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any
 __all__ = ["session_on_demand"]
 
 _ACTIVE = "_active_spark_context"
-"""Where PySpark looks for its context, whatever asks for it: functions, builders of sessions, `getActiveSession`."""
+"""The attribute that PySpark reads the context from: in functions, builders of sessions, `getActiveSession`."""
 
 
 class _OnDemand:
-    """Stands where the active context will be, and begins the session when that is looked up."""
+    """A placeholder of the active context; a look-up starts the session."""
 
     def __init__(self, begin: Callable[[], object]) -> None:
         self._begin = begin
@@ -30,10 +30,10 @@ class _OnDemand:
 
 @contextmanager
 def session_on_demand(begin: Callable[[], object]) -> Iterator[None]:
-    """Begin the session of this process as soon as code asks for it meanwhile, if there is none.
+    """Start a session as soon as code in this block asks Spark for one, if the process has none.
 
     Args:
-        begin: Makes it.
+        begin: Starts the session.
     """
     from pyspark import SparkContext
 

@@ -1,15 +1,20 @@
-"""The process from which Spark forks its Python workers (`spark.python.daemon.module`), set up so that tasks begin quickly.
+"""The process that forks Spark's Python workers (`spark.python.daemon.module`), set up so that tasks begin quickly.
 
-A worker takes half a second until it begins with its first task. After a failure several are new, just when others need the cores. Part of it
-goes into PySpark's own imports, so they are done here, before workers are forked; not those of Arrow and NumPy, which start threads, and a
-process must not have any when it forks. More goes into zip archives: with the first task PySpark lets all importers forget what they
-know, and those of archives then read the archive's directory again, for each package in it. On the path are PySpark itself and a jar
-of thousands of entries; what workers find elsewhere on it too is taken off it.
+A plain worker takes half a second until its first task begins. After a failure several workers are new, just when other
+jobs need the cores. Two parts of that time are saved here:
 
-After each task a worker collects garbage, and takes no other before it is done. To look through all that Arrow, NumPy and PySpark keep takes longer than a small
-task; so what a worker keeps from task to task is not looked through again.
+* PySpark's own imports are done before workers are forked. Arrow and NumPy are not imported: they start threads, and a
+  process must have none when it forks.
+* At its first task PySpark invalidates all importers, and those of zip archives then read the archive's directory again
+  for each package in it. The module search path has two archives, PySpark itself and a jar of thousands of entries. An
+  archive is taken off the path if its modules are found elsewhere on it.
 
-A worker whose task the JVM gives up, since another part of the job has failed or the JVM stops, cannot write its last rows. It ends without a traceback.
+After each task a worker collects garbage, and takes no other task before that is done. To traverse all objects of
+Arrow, NumPy and PySpark takes longer than a small task. So the objects that a worker keeps from task to task are
+frozen.
+
+The JVM gives up a task if another part of the job has failed, or if the JVM stops. The worker cannot write its last
+rows then, and ends without a traceback.
 """
 
 from __future__ import annotations
@@ -27,23 +32,23 @@ from typing import Any
 __all__ = ["keeping", "peer_is_gone", "without_archives"]
 
 MANY_OBJECTS = 10_000
-"""So many new objects that outlive a task are modules that it imported, and what they hold."""
+"""If so many new objects outlive a task, they are modules that the task has imported, and their contents."""
 
 UNHEARD = 1
-"""The exit code of a task that its JVM has given up: the worker ends, and its JVM has no use for a traceback."""
+"""The exit code of a task that its JVM has given up: the worker ends without a traceback."""
 
 Task = Callable[..., int]
 
 
 def keeping(task: Task) -> Task:
-    """Gives what runs a task, and then sets aside what outlives it, if that is much: the next collection passes it over."""
+    """Return a function that runs a task, and then freezes the objects that outlive it if they are many."""
 
     @wraps(task)
     def run(*arguments: Any) -> int:
         try:
             code = task(*arguments)
         except ConnectionError:
-            # Raised by the last write to the socket: what the user's functions raise is caught before.
+            # The last write to the socket raised this: errors of the user's functions are caught before.
             if not peer_is_gone(arguments[0]):
                 raise
             return UNHEARD
@@ -56,17 +61,17 @@ def keeping(task: Task) -> Task:
 
 
 def peer_is_gone(connection: socket.socket) -> bool:
-    """Return whether the other end of a connection is closed."""
+    """Return True if the other end of a connection is closed."""
     poller = select.poll()
-    poller.register(connection, 0)  # what cannot go on is told without being asked for
+    poller.register(connection, 0)  # a closed connection is reported without being asked for
     return bool(poller.poll(0))
 
 
 def without_archives(path: list[str]) -> list[str]:
-    """Gives a module search path without the archives that Spark puts there; the order of what is left stays.
+    """Return a module search path without the archives that Spark has added; the order of the others stays.
 
-    PySpark's own go if what is left has the PySpark that they came with. The jar has no modules in it. Archives of users (`--py-files`)
-    stay.
+    The archives of PySpark go if the rest of the path has the PySpark that they came with. The jar has no modules in
+    it. Archives of users (`--py-files`) stay.
     """
     left = [entry for entry in path if not _is_jar_of_spark(Path(entry))]
     archive = next((Path(entry) for entry in left if Path(entry).name == "pyspark.zip"), None)
@@ -75,7 +80,7 @@ def without_archives(path: list[str]) -> list[str]:
     without = [entry for entry in left if not _is_of_pyspark(Path(entry))]
     found = {name: PathFinder.find_spec(name, without) for name in ("pyspark", "py4j")}
     origins = [Path(spec.origin).parents[1] for spec in found.values() if spec is not None and spec.origin is not None]
-    # Of a distribution of Spark its folder `python`, of the package from PyPI the folder that it is installed in.
+    # A distribution of Spark has its folder `python`; the package from PyPI is in the folder of its installation.
     came_with = [*archive.parents[1:2], *archive.parents[3:4]]
     return without if len(origins) == 2 and all(origin in came_with for origin in origins) else left
 
@@ -91,7 +96,7 @@ def _is_of_pyspark(entry: Path) -> bool:
 if __name__ == "__main__":
     sys.path[:] = without_archives(sys.path)
     sys.path_importer_cache.clear()
-    sys.modules.pop("org", None)  # which `copy` of the standard library looks for, and finds in the jar
+    sys.modules.pop("org", None)  # `copy` of the standard library imports it, and finds it in the jar
 
     import pyspark.worker  # noqa: F401 - so that forked workers find it imported
     from pyspark import daemon

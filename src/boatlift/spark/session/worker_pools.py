@@ -1,8 +1,9 @@
-"""Python workers of their own for batches: what a batch does to its workers is no concern of who answers at once.
+"""A pool of Python workers for batches alone, so that a batch cannot slow down the jobs that answer at once.
 
-Spark keeps one pool of workers an executor for each set of environment variables that a plan's functions carry, taken from the context when
-the plan is built. Where all share a pool, a batch whose worker dies takes another's for its next attempt, and who comes after that waits
-until one is forked and has imported what it needs.
+On each executor Spark keeps one pool of workers for each set of environment variables that the functions of a plan
+carry; the variables come from the context when the plan is built. If all jobs shared a pool, a batch whose worker died
+would take the worker of another job for its next attempt. The next task of that job would then wait until a worker is
+forked and has imported its modules.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ _VARIABLE = "BOATLIFT_WORKERS"
 
 
 class _Environment(dict[str, str]):
-    """The context's environment, which says more to threads that build the plan of a batch."""
+    """The context's environment, with one more variable for threads that build the plan of a batch."""
 
-    def __init__(self, everybody: dict[str, str]) -> None:
-        super().__init__(everybody)
-        self.here = threading.local()
+    def __init__(self, variables: dict[str, str]) -> None:
+        super().__init__(variables)
+        self.thread = threading.local()
 
-    def keys(self) -> list[str]:  # type: ignore[override] # all that is asked of it, and item by item
-        """Names the variables."""
+    def keys(self) -> list[str]:  # type: ignore[override] # PySpark calls nothing else, and reads item by item
+        """Return the names of the variables."""
         return [*super().keys(), _VARIABLE] if self.is_batch else [*super().keys()]
 
     def __getitem__(self, name: str) -> str:
@@ -34,18 +35,18 @@ class _Environment(dict[str, str]):
 
     @property
     def is_batch(self) -> bool:
-        """Whether this thread builds the plan of a batch."""
-        return getattr(self.here, "batch", False)
+        """True if this thread builds the plan of a batch."""
+        return getattr(self.thread, "batch", False)
 
 
 @contextmanager
 def workers_of_batches(context: SparkContext) -> Iterator[None]:
-    """Lets the plans that this thread builds meanwhile have workers apart from everybody else's."""
+    """Let the plans that this thread builds in this block use the pool of batches."""
     if not isinstance(context.environment, _Environment):
         context.environment = _Environment(context.environment)
-    here = context.environment.here
-    here.batch = True
+    thread = context.environment.thread
+    thread.batch = True
     try:
         yield
     finally:
-        here.batch = False
+        thread.batch = False

@@ -1,4 +1,4 @@
-"""The traceback of a Python worker, which reaches the driver as text: the part of it that is the user's."""
+"""The user's part of the traceback of a Python worker, which reaches the driver as text."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _LINKS = ("The above exception was the direct cause", "During handling of the ab
 
 @dataclass(frozen=True, slots=True)
 class WorkerTraceback:
-    """What a function of the user raised in a task.
+    """An exception that a function of the user raised in a task.
 
     Attributes:
         text: The traceback, exceptions before it included, without the frames of Spark.
         summary: The exception, in one line.
-        place: Where it was raised, in brackets, to end a message with; "" if that is not known.
+        place: The line that raised it, in brackets, as the end of a message; "" if it is not known.
     """
 
     text: str
@@ -29,37 +29,37 @@ class WorkerTraceback:
 
     @classmethod
     def found_in(cls, text: str) -> Self | None:
-        """Return the traceback that a text of Spark's has in it; None if it has none."""
+        """Return the traceback within a text of Spark; None if there is none."""
         begin = text.find(_BEGIN)
         if begin < 0:
             return None
-        kept: list[str] = []
+        own: list[str] = []
         frames: list[tuple[str, str]] = []
         summary = ""
-        sparks, in_frames = False, False
+        in_spark, in_frames = False, False
         for line in text[begin:].splitlines():
             frame = _FRAME.match(line)
             if line.strip() == _BEGIN:
-                in_frames, sparks, frames = True, False, []
-                kept.append(_BEGIN)
+                in_frames, in_spark, frames = True, False, []
+                own.append(_BEGIN)
             elif frame is not None:
-                sparks = "/pyspark/" in frame[1]
-                if not sparks:
+                in_spark = "/pyspark/" in frame[1]
+                if not in_spark:
                     frames.append((frame[1], frame[2]))
-                    kept.append(line)
+                    own.append(line)
             elif in_frames and line.startswith(" "):
-                if not sparks:
-                    kept.append(line)
+                if not in_spark:
+                    own.append(line)
             elif in_frames and line:
                 summary, in_frames = line.split(" SQLSTATE: ")[0].strip(), False
-                kept.append(line)
+                own.append(line)
             elif line.startswith(_LINKS):
-                kept += ["", line, ""]
-        return cls("\n".join(kept), summary or "an exception", _place(frames))
+                own += ["", line, ""]
+        return cls("\n".join(own), summary or "an exception", _place(frames))
 
 
 def _place(frames: list[tuple[str, str]]) -> str:
-    """Return the last frame that is no library's, or else the last."""
+    """Return the last frame that is not of a library, or else the last one."""
     own = [frame for frame in frames if "/site-packages/" not in frame[0] and "/lib/python" not in frame[0]]
     for file, line in (own or frames)[-1:]:
         return f" (line {line} of {file})"

@@ -62,7 +62,7 @@ class Claim(Recorded, frozen=True, tag="claim"):
         program: The program's identity: graph, schemas, keys, canonical plans (`docs/formats/log.md`).
         environment: Versions and settings that results depend on.
         process: The identity that tells the process from others with its number on that host
-            (`runtime/inspect/processes.py`), for people; empty if unknown.
+            (`runtime/host/processes.py`), for people; empty if unknown.
     """
 
     host: str

@@ -1,4 +1,4 @@
-"""What a failure would cost under a program's policies, before it runs; which policies buy nothing."""
+"""The cost of each failure under a program's policies before it runs, and the policies that buy nothing."""
 
 from functools import partial
 from typing import Any
@@ -32,7 +32,7 @@ def costs(**policies: Policy) -> Any:
     return costs_of(program_of(plan(flow_of(**policies))))
 
 
-def test_who_fails_alone_executes_again_what_came_since_its_checkpoint() -> None:
+def test_a_processor_that_fails_alone_executes_again_the_steps_since_its_checkpoint() -> None:
     found = costs(live=bl.Lazy(every=10), asked=bl.Lazy(every=6), stats=bl.Eager())
     assert found["live"] == {"live": 10}
     assert found["asked"] == {"asked": 6}
@@ -40,18 +40,18 @@ def test_who_fails_alone_executes_again_what_came_since_its_checkpoint() -> None
     assert found["everything"].keys() == {"live", "asked"}
 
 
-def test_who_keeps_nothing_executes_everything_again() -> None:
+def test_a_processor_without_checkpoints_executes_all_steps_again() -> None:
     found = costs(live=bl.Lazy(every=None), stats=bl.History())
     assert found["live"] == {"live": 60}, "all there is: three times what the longest interval between checkpoints is"
     assert found["stats"] == {}
 
 
-def test_a_firewall_keeps_what_is_before_it_from_being_executed() -> None:
+def test_an_eager_processor_keeps_those_before_it_from_executing_again() -> None:
     assert costs(cleaning=bl.Eager())["everything"] == {"live": 20, "asked": 20, "stats": 20}
 
 
-def test_who_reads_what_is_not_durable_takes_its_sender_back_with_it() -> None:
-    """All of the lookup is done again from the start, and nobody has kept what it took but the sender's inputs."""
+def test_a_reader_of_messages_that_are_not_durable_takes_its_sender_back_with_it() -> None:
+    """The lookup starts again, and its messages are made again from the inputs of their sender."""
     found = costs(live=bl.Lazy(every=10), asked=bl.Lazy(every=None))
     assert found["asked"].keys() == {"asked"}, "who lives sends it again from memory"
     assert found["live"] == {"live": 10}
@@ -65,7 +65,7 @@ def in_a_row(cleaning: Any, sums: Any) -> bl.Dataflow:
     return flow
 
 
-def test_a_policy_that_buys_nothing_is_told_with_a_cheaper_one() -> None:
+def test_a_policy_that_buys_nothing_is_found_with_a_cheaper_one() -> None:
     def needless(cleaning: Any, sums: Any) -> dict[str, Policy]:
         planned = plan(in_a_row(cleaning, sums))
         return needless_policies(partial(program_of, planned), {name: u.policy for name, u in planned.units.items()})
@@ -87,7 +87,7 @@ def test_long_epochs_are_of_many_steps(policy: bl.Batch) -> None:
 
 
 @pytest.mark.parametrize("ack", ["recorded", "stable"])
-def test_what_a_source_gave_that_nobody_keeps_goes_back_to_the_checkpoints_of_its_readers(ack: Any) -> None:
+def test_a_source_that_keeps_no_rows_goes_back_to_the_checkpoints_of_its_readers(ack: Any) -> None:
     flow = bl.Dataflow("pushed")
     rows = flow.source("rows", bl.push("k LONG NOT NULL", ack=ack))
     rows.sink("all", ANY)

@@ -1,0 +1,89 @@
+"""`boatlift plan`, printed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.tree import Tree
+
+from boatlift.console.tables import print_json, show
+from boatlift.dataflow import Dataflow, plan
+from boatlift.runtime.inspect.program import JobReport, ProgramReport, plan_of
+
+__all__ = ["show_plan"]
+
+
+def show_plan(flow: Dataflow, *, as_json: bool) -> None:
+    """Print a program: its graph, its units, its determinants, the cost of failures, and what is not exactly-once.
+
+    The transformations are compiled by the active Spark session.
+    """
+    from pyspark.sql import SparkSession
+
+    from boatlift.spark.program import compile_program
+
+    spark = SparkSession.getActiveSession()
+    assert spark is not None, "the command has started a session"
+    planned = plan(flow)
+    report = plan_of(planned, compile_program(spark, planned).identity)
+    if as_json:
+        print_json(report)
+    else:
+        show(*_trees(report.processors))
+        _show_units(report)
+        _show_log(report)
+        _show_costs(report)
+        loose = ", ".join(report.at_least_once) or "nothing; every source and sink is exactly-once"
+        show(f"\nAt least once: {loose}")
+
+
+def _trees(processors: Mapping[str, Mapping[str, Any]]) -> list[Tree]:
+    """Return a tree for each source, of the processors that its rows flow through."""
+    nodes: dict[str, Tree] = {}
+    for name, about in processors.items():
+        words = ", ".join(f"{key}: {value}" for key, value in about.items() if key != "reads")
+        label = f"[bold]{name}[/bold]  {words}"
+        nodes[name] = nodes[about["reads"]].add(label) if "reads" in about else Tree(label)
+    return [nodes[name] for name, about in processors.items() if "reads" not in about]
+
+
+def _show_units(report: ProgramReport) -> None:
+    show("\nEach unit is one Spark job a step (another job divides the rows of a large step first):")
+    for job in report.jobs.values():
+        show(f"  {' and '.join(job.reads)} → {' → '.join(job.executes)}{_more(job)}")
+
+
+def _more(job: JobReport) -> str:
+    return "".join(
+        [
+            f", looking up {', '.join(job.looks_up)}" if job.looks_up else "",
+            f", staging for {', '.join(job.stages_for)}" if job.stages_for else "",
+            ", its output kept as runs for its readers" if job.keeps_output else "",
+            ", from all rows since the beginning" if job.everything else "",
+        ]
+    )
+
+
+def _show_log(report: ProgramReport) -> None:
+    show("\nDurable in the log before any effect of a step can be seen:")
+    for name, determinants in report.recorded.items():
+        if name in report.jobs:
+            show(f"  {name}: its rows, which could not be made again")
+        else:
+            no_rows = "" if "position" in determinants else "; no rows: the clients push again what a failure undoes"
+            show(f"  {name}: {', '.join(determinants)}{no_rows}")
+    show("\nIn the log later, perhaps after sinks show the step, for a replay to be compared with:")
+    for name, job in report.jobs.items():
+        if job.deterministic:
+            show(f"  {name}: the digest of its rows (a sink keeps one of its own, and compares too)")
+
+
+def _show_costs(report: ProgramReport) -> None:
+    show("\nExecuted again if one processor failed at the worst moment of a long run (beside the steps under way):")
+    for name, again in report.executed_again.items():
+        steps = ", ".join(f"{count} steps of {other}" for other, count in again.items())
+        show(f"  {name}: {steps or 'nothing'}")
+    for name, cheaper in report.needless_policies.items():
+        own = report.jobs[name].policy
+        show(f"  [bold]{own} of {name} buys nothing[/bold]: with {cheaper} every failure costs the same")

@@ -1,0 +1,31 @@
+"""The checks of a run that need neither a Spark session nor a running process."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from boatlift.dataflow import Plan
+from boatlift.runtime.host.overrides import refuse_skip
+from boatlift.storage.local import LocalStore
+from boatlift.storage.log import Log
+
+__all__ = ["check_store"]
+
+
+def check_store(planned: Plan, path: Path, skip: Collection[tuple[str, int]]) -> None:
+    """Raise what a run of a program on a store would raise, as far as program and store tell it.
+
+    Args:
+        planned: The program.
+        path: The store's folder; it need not exist.
+        skip: The steps that the user asks to skip.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]` a step cannot be skipped.
+        DataError: the log cannot be read, or belongs to another dataflow.
+    """
+    # A first run that was refused before it recorded anything leaves an empty folder.
+    history = Log.open(LocalStore.open(path, create=True), planned.dataflow).history if path.exists() else None
+    for unit, time in set(skip) - (set() if history is None else history.decided("skipped")):
+        refuse_skip(planned, unit, time, -1 if history is None else history.last_executed(unit))

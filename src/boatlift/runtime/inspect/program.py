@@ -1,0 +1,156 @@
+"""A program before it runs: its processors, jobs and determinants, and the cost of failures under its policies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from boatlift.dataflow import Delivery, Plan, Unit
+from boatlift.dataflow.processors import (
+    Aggregate,
+    Lookup,
+    Processor,
+    Recomputation,
+    SinkProcessor,
+    SourceProcessor,
+    Transform,
+    Union,
+    describe_policy,
+    upstreams_of,
+)
+from boatlift.runtime.graph import program_of
+from boatlift.runtime.inspect.failure_costs import costs_of, needless_policies
+
+__all__ = ["JobReport", "ProgramReport", "describe", "plan_of"]
+
+
+class JobReport(msgspec.Struct, frozen=True):
+    """A unit: the processors that are executed together as one Spark job a step.
+
+    Attributes:
+        reads: The sources or units that its rows come from.
+        executes: Its processors, in order.
+        looks_up: The units whose newest rows it looks up.
+        stages_for: The sinks that its job stages rows for.
+        keeps_output: True if its output is kept as runs, because other units read it.
+        everything: True if each step takes all rows since the beginning.
+        deterministic: True if a step that is executed again with the same choices gives the same rows.
+        policy: Its policy, as it is written in Python.
+    """
+
+    reads: list[str]
+    executes: list[str]
+    looks_up: list[str]
+    stages_for: list[str]
+    keeps_output: bool
+    everything: bool
+    deterministic: bool
+    policy: str
+
+
+class ProgramReport(msgspec.Struct, frozen=True):
+    """A program.
+
+    Attributes:
+        dataflow: The dataflow's name.
+        executed_again: Each processor that fails (`everything`: all of them) to the steps that each processor then
+            executes again, at the worst moment of a long run.
+        needless_policies: Each processor to a cheaper policy under which every failure costs the same.
+        processors: Each processor to its description (`describe`).
+        units: Each unit to its processors, in order.
+        at_least_once: The sources and sinks that are not exactly-once.
+        program: The identity that a run records.
+        jobs: Each unit to its job.
+        recorded: Each source, and each unit whose rows could not be made again, to its determinants: they are in the
+            log before any effect of a step can be seen.
+    """
+
+    dataflow: str
+    executed_again: Mapping[str, Mapping[str, int]]
+    needless_policies: Mapping[str, str]
+    processors: Mapping[str, Mapping[str, Any]]
+    units: Mapping[str, list[str]]
+    at_least_once: list[str]
+    program: Mapping[str, Any]
+    jobs: Mapping[str, JobReport]
+    recorded: Mapping[str, list[str]]
+
+
+def plan_of(planned: Plan, identity: Mapping[str, Any]) -> ProgramReport:
+    """Return what a program is, and what running it would log.
+
+    Args:
+        planned: The program.
+        identity: The identity that a run records of it.
+    """
+    jobs = {name: _job(unit) for name, unit in planned.units.items()}
+    policies = {name: unit.policy for name, unit in planned.units.items()}
+    needless = needless_policies(partial(program_of, planned), policies)
+    return ProgramReport(
+        dataflow=planned.dataflow,
+        executed_again=costs_of(program_of(planned)),
+        needless_policies={name: describe_policy(policy) for name, policy in needless.items()},
+        processors={name: describe(processor) for name, processor in planned.processors.items()},
+        units={name: job.executes for name, job in jobs.items()},
+        at_least_once=[name for name, each in planned.processors.items() if _delivery(each) is Delivery.AT_LEAST_ONCE],
+        program=identity,
+        jobs=jobs,
+        recorded=_recorded(planned),
+    )
+
+
+def describe(processor: Processor) -> dict[str, Any]:
+    """Return a processor's kind, its options, and as `reads` the processor that its rows come from."""
+    about: dict[str, Any] = {"kind": type(processor).__name__.removesuffix("Processor").lower()}
+    match processor:
+        case SourceProcessor(source=connector) | SinkProcessor(sink=connector):
+            about |= {"delivery": connector.delivery.value, **connector.describe()}
+        case _:
+            about["policy"] = describe_policy(processor.policy)
+    match processor:
+        case Transform(deterministic=False):
+            about["deterministic"] = False
+        case Aggregate(keys=keys):
+            about["keys"] = list(keys)
+        case Union(others=others, as_they_come=arrival_order):
+            about |= {"with": list(others), "arrival_order": arrival_order}
+        case Lookup(tables=tables):
+            about["tables"] = {table.name: {"reads": table.upstream, "keys": list(table.keys)} for table in tables}
+        case Recomputation(everything=everything, function=function):
+            about["over"] = "everything" if everything else "batch"
+            about["kind"] = about["kind"] if function is not None else "gathering"
+    upstream = next(iter(upstreams_of(processor)), None)
+    return about if upstream is None else {**about, "reads": upstream}
+
+
+def _job(unit: Unit) -> JobReport:
+    parts = [*([unit.union] if unit.union else ()), *unit.chain, *([unit.end] if unit.end else ()), *unit.after]
+    return JobReport(
+        reads=list(unit.roots),
+        executes=[part.name for part in parts] or [unit.name],
+        looks_up=[table.upstream for table in unit.tables],
+        stages_for=[sink.name for sink in unit.sinks],
+        keeps_output=unit.materialised,
+        everything=unit.recomputation is not None and unit.recomputation.everything,
+        deterministic=unit.repeats,
+        policy=describe_policy(unit.policy),
+    )
+
+
+def _recorded(planned: Plan) -> dict[str, list[str]]:
+    sources = {
+        name: ["keys", "clock", "seed"] if planned.forgets(name) else ["position", "clock", "seed"]
+        for name in planned.sources
+    }
+    return sources | {name: ["rows"] for name, unit in planned.units.items() if not unit.repeats}
+
+
+def _delivery(processor: Processor) -> Delivery:
+    match processor:
+        case SourceProcessor(source=connector) | SinkProcessor(sink=connector):
+            return connector.delivery
+        case _:
+            return Delivery.EXACTLY_ONCE

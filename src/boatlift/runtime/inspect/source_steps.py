@@ -1,0 +1,92 @@
+"""The steps of sources that a step is made of, and where their rows are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from boatlift.dataflow import Plan
+from boatlift.errors import DataError, InvalidError
+from boatlift.runtime.inspect.opening import store_at
+from boatlift.storage.input_log import InputLog
+from boatlift.storage.log import Log
+from boatlift.storage.records.history import LogHistory
+
+__all__ = ["SourceStep", "source_steps"]
+
+
+class SourceStep(msgspec.Struct, frozen=True):
+    """A step of a source.
+
+    Attributes:
+        source: The source.
+        step: Its number.
+        position: The recorded position: it names the rows.
+    """
+
+    source: str
+    step: int
+    position: Any
+
+
+def source_steps(planned: Plan, path: Path, processor: str, time: int) -> Iterator[SourceStep]:
+    """Return the steps of sources that a step of a unit takes its rows from, each once and proved unchanged.
+
+    A source that keeps its rows in the store is attached to it: `Source.load` reads them then.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]` the step is not in the log, or the processor executes no steps.
+        DataError: `[INPUT_CHANGED]`, `[INPUT_MISSING]` the rows are not what they were, or the log cannot be read.
+    """
+    if processor not in planned.units:
+        raise InvalidError(
+            "BAD_OPTION", f"{processor} executes no steps of its own: name one of {', '.join(planned.units)}"
+        )
+    store = store_at(path)
+    log = Log.open(store, planned.dataflow)
+    for name, step in _steps_of_sources(planned, log.history, processor, time):
+        recorded = log.history.live_records.chosen.get(name, {}).get(step)
+        if recorded is None:
+            raise InvalidError(
+                "BAD_OPTION",
+                f"step {step} of {name} is not in the log: the step has not come yet, or it is stable and its record "
+                f"is deleted; `boatlift log` shows the steps that there are",
+            )
+        if planned.forgets(name):
+            raise DataError(
+                "INPUT_MISSING",
+                f'the rows of {name} are recorded nowhere: its clients push them again, since it has ack="stable"',
+            )
+        source, position = planned.sources[name].source, recorded.outcome["position"]
+        if (store_backed := source.capabilities.store_backed) is not None:
+            store_backed.attach(InputLog(store, log.store_id, name))
+        source.verify(position)
+        yield SourceStep(name, step, position)
+
+
+def _steps_of_sources(planned: Plan, history: LogHistory, processor: str, time: Any) -> Iterator[tuple[str, int]]:
+    if processor in planned.sources:
+        yield processor, time
+        return
+    unit = planned.units[processor]
+    if not unit.takes_by_choice:
+        messages = tuple((root, time) for root in unit.roots)
+    elif override := history.decisions.get(("failed", processor, time)) or history.decisions.get(
+        ("skipped", processor, time)
+    ):
+        messages = tuple((edge.partition("->")[0], at) for edge, at in override.messages)
+    else:
+        raise InvalidError(
+            "BAD_OPTION",
+            f"{processor} chooses which messages of {' and '.join(unit.reads)} a step takes, and the log shows it for "
+            f"failed steps only; step {time} has not failed: look at the processors before {processor}",
+        )
+    seen = set()
+    for sender, at in messages:
+        for step in _steps_of_sources(planned, history, sender, at):
+            if step not in seen:
+                seen.add(step)
+                yield step

@@ -1,0 +1,125 @@
+"""The state of a dataflow: how far each processor is, the owner of the store, and what a failure now would undo."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from boatlift.recovery import Kind, RecoveryPlan
+from boatlift.runtime.host.processes import Life, life_of
+from boatlift.runtime.inspect.outlook import last_held, monitor_from_log, steps_again
+from boatlift.storage.log import Log
+from boatlift.storage.records.facts import last_number
+from boatlift.storage.records.history import LogHistory
+from boatlift.storage.records.records import Claim
+
+__all__ = ["DataflowStatus", "OwnerStatus", "UnitStatus", "status_of"]
+
+
+class OwnerStatus(msgspec.Struct, frozen=True):
+    """The process that claimed the store last.
+
+    Attributes:
+        host: Its machine.
+        pid: Its number on that machine.
+        at: When it claimed the store, in milliseconds since 1970.
+    """
+
+    host: str
+    pid: int
+    at: int
+
+
+class UnitStatus(msgspec.Struct, frozen=True):
+    """How far a unit is; -1 stands for no step.
+
+    Attributes:
+        executed: The last step that it has executed.
+        checkpoint: The last step of its newest checkpoint.
+        stable: The last step that no failure can undo any more.
+        to_replay: How many steps it would execute again if everything failed now.
+    """
+
+    executed: int
+    checkpoint: int
+    stable: int
+    to_replay: int
+
+
+class DataflowStatus(msgspec.Struct, frozen=True):
+    """The state of a dataflow, as its log knows it.
+
+    Attributes:
+        dataflow: The dataflow's name.
+        store: The store's id.
+        stopped_cleanly: True if its last process stopped in good order.
+        state: `new`, `stopped`, `alive`, `crashed` or `running or crashed`.
+        last_record_at: When the log was written last, in milliseconds since 1970; 0 if it is not known.
+        closed: Each source to the last step that it has closed.
+        processors: Each unit to its state.
+        sinks: Each sink to the last step that it holds as far as the log knows, -1 for none.
+        after_a_failure: The recovery plan in words, if everything failed now; empty after a clean stop.
+        owner: The process that claimed the store last; None if there was none.
+        environment: The settings under which that process runs.
+    """
+
+    dataflow: str
+    store: str
+    stopped_cleanly: bool
+    state: str
+    last_record_at: int
+    closed: Mapping[str, int]
+    processors: Mapping[str, UnitStatus]
+    sinks: Mapping[str, int]
+    after_a_failure: list[str]
+    owner: OwnerStatus | None
+    environment: Mapping[str, Any]
+
+
+def status_of(log: Log) -> DataflowStatus:
+    """Return the state of the dataflow that a log belongs to.
+
+    Raises:
+        DataError: `[CORRUPT]` the log records no program.
+    """
+    history = log.history
+    program, monitor = monitor_from_log(history)
+    graph = program.graph
+    kinds = {name: vertex.kind for name, vertex in graph.vertices.items()}
+    recovery = monitor.plan(graph.vertices.keys())
+    units = [name for name in graph.order if kinds[name] in (Kind.STATELESS, Kind.STATEFUL)]
+    owner = log.last_claim()
+    return DataflowStatus(
+        dataflow=log.dataflow,
+        store=log.store_id,
+        stopped_cleanly=history.stopped,
+        state=_state(history, owner),
+        last_record_at=log.written_at,
+        closed={name: history.last_closed(name) for name in graph.order if kinds[name] is Kind.SOURCE},
+        processors={name: _unit(history, recovery, name) for name in units},
+        sinks=last_held(program, history),
+        # A process that stopped in good order has executed nothing that is not durable.
+        after_a_failure=[] if history.stopped else recovery.describe().splitlines(),
+        owner=None if owner is None else OwnerStatus(owner.host, owner.pid, owner.at),
+        environment=history.environment,
+    )
+
+
+def _state(history: LogHistory, owner: Claim | None) -> str:
+    if owner is None:
+        return "new"
+    if history.stopped:
+        return "stopped"
+    return {Life.RUNNING: "alive", Life.ENDED: "crashed", Life.UNKNOWN: "running or crashed"}[life_of(owner)]
+
+
+def _unit(history: LogHistory, recovery: RecoveryPlan, name: str) -> UnitStatus:
+    live = history.live_records
+    return UnitStatus(
+        executed=history.last_executed(name),
+        checkpoint=max((last_number(frontier) for frontier in live.states.get(name, ())), default=-1),
+        stable=last_number(live.collected.states.get(name, ())),
+        to_replay=len(steps_again(history, recovery.processors[name])),
+    )

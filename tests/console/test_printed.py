@@ -1,0 +1,299 @@
+"""The text that commands print, and that JSON is the data as they are."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+from rich.console import Console
+
+import boatlift as bl
+from boatlift.connectors.parquet.sink import ParquetSink
+from boatlift.console import tables
+from boatlift.console.checkpoints import show_checkpoints
+from boatlift.console.explain import show_explanation
+from boatlift.console.gc import show_kept
+from boatlift.console.log import show_log
+from boatlift.console.plan import show_plan
+from boatlift.console.status import show_status
+from boatlift.console.verify import show_verification
+from boatlift.runtime.host.processes import this_process
+from boatlift.runtime.inspect.checkpoints import checkpoints_of
+from boatlift.runtime.inspect.explanation import explanation_of
+from boatlift.runtime.inspect.kept import kept_in
+from boatlift.runtime.inspect.opening import log_at, store_at
+from boatlift.runtime.inspect.status import status_of
+from boatlift.storage.log import Log, name_of
+from boatlift.storage.records.facts import Checkpoint, LoggedMessage, StepDigest
+from boatlift.storage.records.payloads import contents_with
+from boatlift.storage.records.records import Claim, SinkCommit
+from connectors.conformance import context, put
+from support.crash_data import make_data
+from support.facts import made, run_of, saved, small_store
+from support.hosts import open_store, run
+from support.logs import claimed
+from support.memory_engine import PROGRAM, MemoryEngine, World
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SCHEMA = "k STRING, g INT, v DOUBLE"
+
+
+def crashed(root: Path) -> Log:
+    """A store whose checkpoint is of step 3, and whose steps 4…6 took 15 seconds."""
+    log = claimed(open_store(root), Claim("host", 1, 1_700_000_000_000, PROGRAM, {}))
+    log.append([made(time, "rows") for time in range(7)])
+    log.append([StepDigest(name, time, "d", 10, 1000.0 * time) for name in ("clean", "sums") for time in range(7)])
+    log.append([SinkCommit("all", 6), SinkCommit("totals", 5), saved(3, run_of(b"state", "runs/1"))])
+    return log
+
+
+def test_json_is_the_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    crashed(tmp_path)
+    log = log_at(tmp_path)
+    for show, data in (
+        (lambda: show_status(tmp_path, as_json=True), status_of(log)),
+        (lambda: show_explanation(tmp_path, ["sums"], as_json=True), explanation_of(log, frozenset({"sums"}))),
+        (lambda: show_kept(tmp_path, as_json=True), kept_in(store_at(tmp_path), log)),
+        (lambda: show_checkpoints(tmp_path, as_json=True), checkpoints_of(log)),
+    ):
+        show()
+        assert json.loads(capsys.readouterr().out) == json.loads(msgspec.json.encode(data))
+
+
+def test_a_failure_is_explained_with_its_costs_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    crashed(tmp_path)
+    show_explanation(tmp_path, ["sums"], as_json=False)
+    text = capsys.readouterr().out
+    assert text.startswith("If sums failed now, as far as the log knows:\n")
+    assert text.index("The cost of the rollback") < text.index("sums restores its checkpoint"), "the costs come first"
+    assert "its checkpoint of times 0…3" in text
+    assert "sums restores its checkpoint of time 3, replays 4…6" in text
+    assert "15.0" in text
+
+
+def test_a_failure_that_costs_nothing_has_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    crashed(tmp_path).append([saved(6, run_of(b"state", "runs/2")), SinkCommit("totals", 6)])
+    show_explanation(tmp_path, [], as_json=False)
+    text = capsys.readouterr().out
+    assert text.startswith("If everything failed now")
+    assert "Nothing is executed again." in text
+
+
+def test_status_after_a_clean_stop(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(MemoryEngine(World(rows=20)), open_store(tmp_path))
+    show_status(tmp_path, as_json=False)
+    text = capsys.readouterr().out
+    assert text.startswith(f"flow: stopped in good order\nstore: {log_at(tmp_path).store_id}\nlast owner: process ")
+    assert "If everything failed now" not in text
+
+
+@pytest.mark.parametrize(
+    ("process", "where", "sentence"),
+    [
+        (this_process(), socket.gethostname(), "its process lives: it runs, or its run has ended with an error"),
+        (
+            f"{this_process().rpartition('/')[0]}/1", socket.gethostname(),
+            "crashed: its process has ended without a clean stop",
+        ),
+        (this_process(), "elsewhere", "running or crashed: this machine cannot tell whether its process lives"),
+    ],
+    ids=["alive", "crashed", "elsewhere"],
+)  # fmt: skip
+def test_status_of_a_process_that_has_not_stopped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], process: str, where: str, sentence: str
+) -> None:
+    log = Log.open(open_store(tmp_path), "flow", clock=lambda: 1_700_000_009_000)
+    log.claim(Claim(where, os.getpid(), 1_700_000_000_000, PROGRAM, {}, process))
+    show_status(tmp_path, as_json=False)
+    text = capsys.readouterr().out
+    assert text.startswith(f"flow: {sentence}")
+    assert "\nlast record: 2023-11-14 22:13:29 UTC\n" in text
+
+
+@pytest.fixture
+def sink(tmp_path: Path) -> ParquetSink:
+    small_store(tmp_path / "store", stopped=True)
+    sink = bl.parquet(tmp_path / "history")
+    sink.open(context())
+    put(sink, tmp_path / "history", 0)
+    return sink
+
+
+def test_a_store_and_sinks_that_are_whole_verify(
+    tmp_path: Path, sink: ParquetSink, capsys: pytest.CaptureFixture[str]
+) -> None:
+    never_written = bl.sqlite(tmp_path / "out.db", table="t", key=["k"])
+    assert show_verification(tmp_path / "store", {"history": sink, "answers": never_written}, as_json=False) == 0
+    assert capsys.readouterr().out == "everything verifies: the store, sink answers, sink history\n"
+    assert show_verification(tmp_path / "store", {}, as_json=False) == 0
+    assert capsys.readouterr().out == "everything verifies: the store\n"
+
+
+def test_damage_is_printed_in_sentences_about_store_and_sinks(
+    tmp_path: Path, sink: ParquetSink, capsys: pytest.CaptureFixture[str]
+) -> None:
+    group, step = tmp_path / "store" / name_of(5), tmp_path / "history" / "step-000000000000.parquet"
+    for path in (group, step):
+        path.write_bytes(path.read_bytes()[:-1])
+    (tmp_path / "store" / "README.txt").write_text("by hand")
+    assert show_verification(tmp_path / "store", {"history": sink}, as_json=False) == 5
+    of_store, of_sink, sum_up = capsys.readouterr().out.splitlines()
+    assert of_store.startswith(f"{name_of(5)}: [CORRUPT] fails its checksum")
+    assert of_sink.startswith(f"{step}: [SINK_DAMAGED] is damaged")
+    assert sum_up == "2 faults"
+    assert show_verification(tmp_path / "store", {"history": sink}, as_json=True) == 5
+    outcome = json.loads(capsys.readouterr().out)
+    assert [finding["condition"] for finding in outcome["findings"]] == ["CORRUPT", "SINK_DAMAGED"]
+    assert (outcome["ok"], outcome["sinks"]) == (False, ["history"])
+
+
+def test_a_note_is_no_fault(tmp_path: Path, sink: ParquetSink, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "store" / "README.txt").write_text("by hand")
+    assert show_verification(tmp_path / "store", {}, as_json=False) == 0
+    assert capsys.readouterr().out.startswith("README.txt: is left over")
+
+
+def test_the_log_is_printed_record_by_record(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small_store(tmp_path, stopped=True)
+    show_log(tmp_path, as_json=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[2] for line in lines] == ["snapshot", "chosen", "committed", "result", "stopped"]
+    assert "numbers" in lines[1]
+    show_log(tmp_path, as_json=True)
+    records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [record["record"] for record in records] == ["snapshot", "chosen", "committed", "result", "stopped"]
+    assert records[1]["outcome"]["position"] == {"start": 20, "end": 30}
+    assert {record["written_at"] for record in records} == {None}, "by a writer without a clock"
+    assert (records[3]["processor"], records[3]["time"], records[3]["digest"]) == ("sums", 1, f"{1:032x}")
+
+
+@pytest.mark.parametrize(
+    ("frontier", "cells"),
+    [((0,), ["sums", "0", "1", "1", "5", "5"]), ((("live->asked", 4), ("queries->asked", 1)), ["sums", "6"])],
+    ids=["of epochs", "of arrival order: events 0…6"],
+)
+def test_a_checkpoint_is_printed_with_its_step_and_what_it_added(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], frontier: Any, cells: list[str]
+) -> None:
+    claimed(open_store(tmp_path)).append([Checkpoint("sums", frontier, contents_with([run_of(b"state", "runs/1")]))])
+    show_checkpoints(tmp_path, as_json=False)
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if "sums" in line]
+    assert [cell.strip() for cell in row.strip("│ ").split("│")][: len(cells)] == cells
+
+
+@pytest.mark.spark
+def test_the_plan_of_a_program_is_printed_and_runs_nothing(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from pyspark.sql import functions as F
+
+    make_data(tmp_path / "data")
+    monkeypatch.chdir(tmp_path)
+    flow = bl.Dataflow("mine")
+    rows = flow.source("rows", bl.files("data/*.csv", schema=SCHEMA, null_value="NA"))
+    clean = rows.transform("clean", lambda df: df.where("v IS NOT NULL"))
+    sums = clean.group_by("k").agg("sums", F.sum("v").alias("total"), policy=bl.Lazy(every=3))
+    sums.sink("history", bl.parquet("history"))
+    show_plan(flow, as_json=False)
+    text = capsys.readouterr().out
+    assert "rows → clean → sums, staging for history" in " ".join(text.split())
+    assert "rows: position, clock, seed" in text
+    assert "sums: 3 steps of sums" in text, "what a failure would cost"
+    assert "At least once: nothing" in text
+    show_plan(flow, as_json=True)
+    report = json.loads(capsys.readouterr().out)
+    assert report["units"] == {"sums": ["clean", "sums"]}
+    assert report["processors"]["sums"]["keys"] == ["k"]
+    assert report["at_least_once"] == []
+    assert report["executed_again"] == {"sums": {"sums": 3}, "everything": {"sums": 3}}
+    assert report["needless_policies"] == {}
+    assert not (tmp_path / "history").exists()
+
+
+@pytest.mark.spark
+def test_the_command_finds_the_sinks_of_the_dataflow(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_data(tmp_path / "data")
+    monkeypatch.chdir(tmp_path)
+    source = (
+        "import boatlift as bl\nflow = bl.Dataflow('mine')\n"
+        f"rows = flow.source('rows', bl.files('data/*.csv', schema='{SCHEMA}', null_value='NA'))\n"
+        "rows.sink('history', bl.parquet('history'))\n"
+    )
+    (tmp_path / "verified.py").write_text(source)
+    module: dict[str, bl.Dataflow] = {}
+    exec(source, module)
+    bl.run(module["flow"], "store", available_now=True, spark=spark)
+
+    def verify(*more: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "boatlift.console", "verify", "--store", "store", *more]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    victim = tmp_path / "history" / "step-000000000002.parquet"
+    victim.write_bytes(victim.read_bytes()[:-1])
+    without = verify()
+    assert (without.returncode, without.stdout) == (0, "everything verifies: the store\n")
+    found = verify("--flow", "verified:flow")
+    assert found.returncode == 5
+    assert f"{victim}: [SINK_DAMAGED]" in found.stdout
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
+    small_store(tmp_path, stopped=True)
+    command = [sys.executable, "-m", "boatlift.console", "log", "--store", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as shown:
+        assert shown.stdout is not None
+        shown.stdout.close()  # as `head` does
+        assert shown.stderr is not None
+        assert shown.stderr.read() == ""
+    assert shown.returncode == 128 + signal.SIGPIPE
+
+
+LONG = "a-name-of-a-processor-that-takes-nearly-all-of-the-sixty-four-"
+EDGES = [f"{LONG}0->{LONG}{n}" for n in (1, 2)]
+
+
+@pytest.mark.parametrize("on_a_terminal", [False, True], ids=["pipe", "80 columns"])
+def test_no_name_is_cut(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, on_a_terminal: bool
+) -> None:
+    program: dict[str, Any] = {"source rows": {}, f"processor {LONG}0": {"reads": "rows", "keys": []}}
+    for n in (1, 2):
+        program |= {
+            f"processor {LONG}{n}": {"reads": f"{LONG}0", "keys": ["k"]}, f"sink out{n}": {"reads": f"{LONG}{n}"}
+        }  # fmt: skip
+    log = claimed(open_store(tmp_path), Claim("host", 1, 1_700_000_000_000, program, {}))
+    log.append(
+        [
+            made(0, "rows"),
+            *(LoggedMessage(edge, 0, contents_with([run_of(b"x", f"runs/{edge[-1]}")])) for edge in EDGES),
+        ]
+    )
+    log.append([saved(0, run_of(b"x", "runs/1"), processor=f"{LONG}{n}") for n in (1, 2)])
+    log.append([StepDigest(f"{LONG}{n}", time, "d", 10, 500.0) for n in (1, 2) for time in (0, 1)])
+    if on_a_terminal:
+        monkeypatch.setattr(tables, "console", lambda: Console(width=80, force_terminal=True, no_color=True))
+    for show, names in (
+        (lambda: show_kept(tmp_path, as_json=False), EDGES),
+        (lambda: show_status(tmp_path, as_json=False), [f"{LONG}1", f"{LONG}2"]),
+        (lambda: show_explanation(tmp_path, [], as_json=False), [f"{LONG}1", f"{LONG}2"]),
+        (lambda: show_checkpoints(tmp_path, as_json=False), [f"{LONG}1", f"{LONG}2"]),
+    ):
+        show()
+        lines = capsys.readouterr().out.splitlines()
+        rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if "│" in line]
+        whole = ["".join(column) for column in zip(*rows, strict=True)]
+        for name in names:
+            assert any(name in column for column in whole), f"{name} is cut in {lines}"
+            assert on_a_terminal or any(name in line for line in lines if "│" in line)

@@ -1,0 +1,105 @@
+"""The cost of a failure, of stores in known states."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from boatlift.errors import InvalidError
+from boatlift.recovery.constraints import told
+from boatlift.runtime.inspect.explanation import explanation_of
+from boatlift.storage.log import Log
+from boatlift.storage.records.facts import Checkpoint, Determinant, StepDigest
+from boatlift.storage.records.payloads import contents_with
+from boatlift.storage.records.records import Claim, SinkCommit
+from boatlift.times import EPOCH, LAST, Frontier, Sequence, all_times
+from support.facts import made, run_of, saved
+from support.hosts import open_store
+from support.logs import claimed
+from support.memory_engine import PROGRAM
+
+
+def crashed(root: Path) -> Log:
+    """Steps 0…6 are recorded and executed, a checkpoint is of step 3, the sinks hold all but the newest of `totals`."""
+    log = claimed(open_store(root), Claim("host", 1, 1_700_000_000_000, PROGRAM, {}))
+    log.append([made(time, "rows") for time in range(7)])
+    log.append([StepDigest("clean", time, "d", 10, 500.0) for time in range(7)])
+    log.append([StepDigest("sums", time, "d", 10, 1000.0 * time) for time in range(7)])
+    log.append([SinkCommit("all", 6), SinkCommit("totals", 5), saved(3, run_of(b"state", "runs/1"))])
+    return log
+
+
+def test_a_failure_of_everything_costs_what_the_steps_took(tmp_path: Path) -> None:
+    explanation = explanation_of(crashed(tmp_path), frozenset())
+    assert explanation.failed == sorted(["rows", "clean", "sums", "all", "totals"])
+    assert explanation.everything_fails
+    sums, clean = explanation.processors["sums"], explanation.processors["clean"]
+    assert (sums.restored_to, sums.steps, sums.repeated) == ((3,), 3, 3)
+    assert sums.does == "sums restores its checkpoint of time 3, replays 4…6"
+    assert sums.rolled_back_to == "its checkpoint of times 0…3"
+    assert (sums.rows, sums.seconds) == (30, 15.0), "4 + 5 + 6 s"
+    assert (clean.steps, clean.rows, clean.seconds) == (3, 30, 1.5)
+    assert clean.why_not_less == "sums keeps times 0…3, and clean cannot send again what comes after"
+
+
+def test_a_processor_that_lives_stays_and_sends_again_from_memory(tmp_path: Path) -> None:
+    explanation = explanation_of(crashed(tmp_path), frozenset({"sums"}))
+    assert not explanation.everything_fails
+    assert explanation.processors["clean"].stays
+    assert explanation.processors["clean"].rolled_back_to == "stays"
+    assert explanation.processors["clean"].steps == 0
+    assert explanation.processors["sums"].steps == 3
+    (queue,) = [queue for queue in explanation.queues if "clean->sums" in queue]
+    assert queue == "the messages of 4…6 are put back on clean->sums"
+
+
+def test_nothing_is_executed_again_where_all_is_durable(tmp_path: Path) -> None:
+    log = crashed(tmp_path)
+    log.append([saved(6, run_of(b"state", "runs/2")), SinkCommit("totals", 6)])
+    assert {cost.steps for cost in explanation_of(log, frozenset({"sums"})).processors.values()} == {0}
+
+
+def test_a_processor_that_is_not_there_cannot_fail(tmp_path: Path) -> None:
+    with pytest.raises(
+        InvalidError, match=r"\[BAD_OPTION\] there is no processor sum .* name some of all, clean, rows, sums, totals"
+    ):
+        explanation_of(crashed(tmp_path), frozenset({"sum", "clean"}))
+
+
+ANSWERS = {
+    "source rows": {},
+    "source queries": {},
+    "processor sums": {"reads": "rows", "keys": ["k"]},
+    "processor asked": {"reads": "queries", "keys": [], "tables": {"live": {"reads": "sums", "keys": ["k"]}}},
+    "sink answers": {"reads": "asked"},
+}
+
+
+def test_a_place_in_arrival_order_is_given_by_how_much_came_of_each_input(tmp_path: Path) -> None:
+    log = claimed(open_store(tmp_path), Claim("host", 1, 1_700_000_000_000, ANSWERS, {}))
+    taken = ["queries->asked", "sums->asked", "queries->asked", "queries->asked", "sums->asked"]
+    log.append([made(time, "rows") for time in range(2)] + [made(time, "queries") for time in range(3)])
+    log.append([StepDigest("sums", time, "d", 10, 500.0) for time in range(2)])
+    log.append([Determinant("asked", number, edge, None) for number, edge in enumerate(taken)])
+    log.append([StepDigest("asked", number, "d", 5, 100.0) for number in range(5)])
+    checkpoint = (("queries->asked", 0), ("sums->asked", 0))
+    log.append(
+        [Checkpoint("asked", checkpoint, contents_with([run_of(b"tables", "runs/1")])), SinkCommit("answers", 4)]
+    )
+    explanation = explanation_of(log, frozenset({"asked"}))
+    assert explanation.processors["asked"].does == (
+        "asked restores its checkpoint of the first 1 of queries->asked and 1 of sums->asked, "
+        "replays the next 2 of queries->asked and 1 of sums->asked"
+    )
+    assert "the messages of 1…2 are put back on queries->asked" in explanation.queues
+    assert "the messages of 1 are put back on sums->asked" in explanation.queues
+
+
+def test_the_end_of_all_times_is_written_as_all() -> None:
+    """The end of all times is a number that means nothing to people."""
+    domain = Sequence(("rows->both", "others->both"))
+    frontier = Frontier(domain, [("rows->both", 3), ("others->both", LAST)])
+    assert told(frontier) == "the first 4 of rows->both and all of others->both"
+    assert told(all_times(domain)) == "all of others->both and all of rows->both"
+    assert told(all_times(EPOCH)) == "all times"

@@ -1,0 +1,32 @@
+"""The things that a store keeps, and the processors that may ask for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from boatlift.runtime.inspect.kept import KeptReport, kept_in
+from boatlift.storage.records.facts import LoggedMessage
+from boatlift.storage.records.payloads import contents_with
+from boatlift.storage.records.records import Claim
+from support.facts import made, run_of, saved
+from support.hosts import open_store
+from support.logs import claimed
+from support.memory_engine import PROGRAM
+
+
+def test_each_run_is_counted_once_and_each_kind_names_its_readers(tmp_path: Path) -> None:
+    log, store = claimed(open_store(tmp_path), Claim("host", 1, 0, PROGRAM, {})), open_store(tmp_path)
+    message = contents_with([run_of(b"message", "runs/3"), run_of(b"state", "runs/1")], rows=1)
+    log.append([*(made(time, "rows") for time in range(7)), saved(3, run_of(b"state", "runs/1"))])
+    log.append([LoggedMessage("clean->sums", 4, message)])
+    store.create("runs/9", b"left")
+    assert kept_in(store, log) == [
+        KeptReport("positions", "rows", 7, 0, 0, "clean: to read the same again"),
+        KeptReport("state", "sums", 1, 1, len(b"state"), "sums: to go back to"),
+        KeptReport("messages", "clean->sums", 1, 1, len(b"message"), "sums, if it goes back, or totals behind it"),
+        KeptReport("nothing", "-", 0, 1, 4, "no processor: the next process that runs the dataflow deletes them"),
+    ]
+
+
+def test_a_store_that_no_process_claimed_keeps_nothing(tmp_path: Path) -> None:
+    assert kept_in(open_store(tmp_path), claimed(open_store(tmp_path), Claim("host", 1, 0, {}, {}))) == []

@@ -1,0 +1,84 @@
+"""A program before it runs, as data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+import boatlift as bl
+from boatlift.dataflow import plan
+from boatlift.runtime.inspect.program import JobReport, plan_of
+
+KEYED = {"kind": "aggregate", "policy": "Lazy(every=20)", "keys": ["k"], "reads": "odd"}
+
+
+def same(df: Any) -> Any:
+    return df
+
+
+def rows() -> Any:
+    return bl.generator({"n": "id"}, rows_per_step=1)
+
+
+@pytest.fixture
+def report(tmp_path: Any) -> Any:
+    flow = bl.Dataflow("mine")
+    first, second = flow.source("first", rows()), flow.source("second", rows())
+    pushed = flow.source("pushed", bl.push("k LONG NOT NULL", ack="stable"))
+    pushed.sink("raw", bl.parquet(tmp_path / "raw"))
+    odd = first.transform("odd", same, deterministic=False)
+    sums: Any = odd.group_by("k").agg("sums", "any column")  # type: ignore[arg-type]
+    fit = odd.recompute("fit", same, over="batch", policy=bl.Batch(epochs=4))
+    first.merge("both", second).gather("hours", policy=bl.Batch(epochs=9)).sink("out", bl.parquet(tmp_path / "out"))
+    first.union("all", second).sink("one", bl.parquet(tmp_path / "one"))
+    second.lookup("asked", sums=sums.by("k"), fit=fit.by("k")).sink("told", bl.parquet(tmp_path / "told"))
+    return plan_of(plan(flow), {"identity": 1})
+
+
+def test_each_processor_is_described_by_its_kind_options_and_input(report: Any) -> None:
+    described = report.processors
+    assert described["odd"] == {"kind": "transform", "policy": "Eager()", "deterministic": False, "reads": "first"}
+    assert described["sums"] == KEYED
+    assert described["both"].items() >= {"kind": "union", "with": ["second"], "arrival_order": True}.items()
+    assert described["all"].items() >= {"kind": "union", "with": ["second"], "arrival_order": False}.items()
+    assert described["hours"].items() >= {"kind": "gathering", "over": "batch", "reads": "both"}.items()
+    assert described["fit"].items() >= {"kind": "recomputation", "over": "batch", "policy": "Batch(epochs=4)"}.items()
+    assert described["asked"]["tables"] == {
+        "sums": {"reads": "sums", "keys": ["k"]}, "fit": {"reads": "fit", "keys": ["k"]}
+    }  # fmt: skip
+    assert described["out"].items() >= {"kind": "parquet", "delivery": "exactly once", "reads": "hours"}.items()
+    assert "reads" not in described["first"]
+
+
+def test_each_unit_is_a_job(report: Any) -> None:
+    assert report.jobs["asked"] == JobReport(
+        reads=["second"],
+        executes=["asked"],
+        looks_up=["sums", "fit"],
+        stages_for=["told"],
+        keeps_output=False,
+        everything=False,
+        deterministic=True,
+        policy="Lazy(every=20)",
+    )
+    assert report.jobs["odd"].keeps_output
+    assert not report.jobs["odd"].deterministic
+    assert report.units == {name: job.executes for name, job in report.jobs.items()}
+
+
+def test_determinants_are_those_of_sources_and_the_rows_that_cannot_be_made_again(report: Any) -> None:
+    assert report.recorded == {
+        "first": ["position", "clock", "seed"],
+        "second": ["position", "clock", "seed"],
+        "pushed": ["keys", "clock", "seed"],
+        "odd": ["rows"],
+    }
+
+
+def test_a_report_is_json(report: Any) -> None:
+    data = msgspec.to_builtins(report, enc_hook=str)
+    assert (data["dataflow"], data["program"], data["at_least_once"]) == ("mine", {"identity": 1}, [])
+    assert data["executed_again"]["sums"] == {"sums": 20}
+    assert msgspec.json.decode(msgspec.json.encode(data)) == data

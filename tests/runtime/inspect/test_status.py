@@ -1,0 +1,146 @@
+"""The status of stores in known states."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from boatlift.runtime.graph import program_of
+from boatlift.runtime.host.processes import this_process
+from boatlift.runtime.inspect.explanation import explanation_of
+from boatlift.runtime.inspect.status import OwnerStatus, UnitStatus, status_of
+from boatlift.runtime.recorded_program import recorded_program
+from boatlift.storage.log import Log
+from boatlift.storage.records.records import Claim, SinkCommit, Stopped
+from support.facts import gave, made, run_of, saved, stable
+from support.hosts import RaisingEngine, open_store, run
+from support.logs import claimed
+from support.memory_engine import PROGRAM, MemoryEngine, World, make_plan
+
+STATELESS = {name: about for name, about in PROGRAM.items() if name not in ("processor sums", "sink totals")}
+
+
+def claim(program: dict[str, Any], pid: int = 1) -> Claim:
+    return Claim("host", pid, 1_700_000_000_000, program, {"spark": "4.3.0"})
+
+
+def crashed(root: Path, program: dict[str, Any]) -> Log:
+    """Steps 0…6 are recorded and executed, a checkpoint is of step 3, the sinks hold all but the newest of `totals`."""
+    log = claimed(open_store(root), claim(program))
+    log.append([*(made(time, "rows") for time in range(7)), *(gave(time, "clean") for time in range(7))])
+    log.append([SinkCommit("all", 6)])
+    if "processor sums" in program:
+        log.append([*(gave(time, "sums") for time in range(7)), SinkCommit("totals", 5)])
+        log.append([saved(3, run_of(b"state", "runs/1"))])
+    return log
+
+
+def test_a_stateful_unit_goes_back_to_its_checkpoint_and_what_feeds_it_too(tmp_path: Path) -> None:
+    state = status_of(crashed(tmp_path, PROGRAM))
+    assert state.store == Log.open(open_store(tmp_path), None).store_id
+    assert state.closed == {"rows": 6}
+    assert state.processors == {
+        "clean": UnitStatus(executed=6, checkpoint=-1, stable=-1, to_replay=3),
+        "sums": UnitStatus(executed=6, checkpoint=3, stable=-1, to_replay=3),
+    }
+    assert "sums restores its checkpoint of time 3, replays 4…6" in state.after_a_failure
+    (clean,) = (line for line in state.after_a_failure if line.startswith("clean "))
+    assert clean.startswith("clean runs on from 4, replays 4…6; no later, because sums keeps times 0…3")
+
+
+def test_a_stateless_unit_whose_sink_holds_everything_replays_nothing(tmp_path: Path) -> None:
+    state = status_of(crashed(tmp_path, STATELESS))
+    assert state.processors == {"clean": UnitStatus(executed=6, checkpoint=-1, stable=-1, to_replay=0)}
+    assert state.after_a_failure[0] == "rows reads on from 7"
+    assert "replays" not in "".join(state.after_a_failure)
+
+
+def test_after_a_clean_stop_nothing_is_replayed_though_more_is_recorded(tmp_path: Path) -> None:
+    log = crashed(tmp_path, PROGRAM)
+    log.append([made(7, "rows"), saved(6, run_of(b"more", "runs/2")), SinkCommit("totals", 6), Stopped()])
+    state = status_of(log)
+    assert state.stopped_cleanly
+    assert {unit.to_replay for unit in state.processors.values()} == {0}
+    assert state.after_a_failure == []
+
+
+def test_it_replays_as_many_steps_as_explain_says(tmp_path: Path) -> None:
+    log = crashed(tmp_path, PROGRAM)
+    log.append([made(time, "rows") for time in range(7, 20)])  # recorded, and never executed
+    for stopped in (False, True):
+        if stopped:
+            log.append([Stopped()])
+        explained = explanation_of(log, frozenset()).processors
+        shown = {name: unit.to_replay for name, unit in status_of(log).processors.items()}
+        assert shown == {name: explained[name].steps for name in shown} == {"clean": 3, "sums": 3}
+
+
+def test_a_sink_holds_what_was_collected_though_no_record_says_so(tmp_path: Path) -> None:
+    """Older versions did not record the steps that a process found in its sinks."""
+    log = crashed(tmp_path, PROGRAM)
+    log.append([saved(6, run_of(b"more", "runs/2")), stable({"rows": 6, "clean": 6, "sums": 6, "all": 6, "totals": 6})])
+    assert status_of(log).sinks == {"all": 6, "totals": 6}
+
+
+def test_the_owner_is_known_after_manifests_too(tmp_path: Path) -> None:
+    log = crashed(tmp_path, PROGRAM)
+    log.append([stable({"rows": 3, "clean": 3, "sums": 3})])
+    log.checkpoint(log.history.snapshot())
+    log.truncate()
+    before = status_of(log)
+    assert before.owner == OwnerStatus("host", 1, 1_700_000_000_000)
+    assert before.processors["sums"] == UnitStatus(executed=6, checkpoint=3, stable=3, to_replay=3)
+    claimed(open_store(tmp_path), claim(PROGRAM, pid=2))
+    assert status_of(Log.open(open_store(tmp_path), None)).owner.pid == 2
+
+
+def test_what_a_whole_run_leaves(tmp_path: Path) -> None:
+    run(MemoryEngine(World(rows=20)), open_store(tmp_path))
+    log = Log.open(open_store(tmp_path), None)
+    state = status_of(log)
+    assert state.store == log.store_id
+    assert state.closed == {"rows": 6}
+    assert state.processors["sums"] == UnitStatus(executed=6, checkpoint=6, stable=6, to_replay=0)
+    assert state.sinks == {"all": 6, "totals": 6}
+    assert state.state == "stopped"
+    assert state.last_record_at > state.owner.at - 1000
+
+
+@pytest.mark.parametrize(
+    ("process", "where", "state"),
+    [
+        (this_process(), socket.gethostname(), "alive"),
+        (f"{this_process().rpartition('/')[0]}/1", socket.gethostname(), "crashed"),
+        (this_process(), "elsewhere", "running or crashed"),
+        ("", socket.gethostname(), "running or crashed"),
+    ],
+    ids=["alive", "crashed", "elsewhere", "of an older version"],
+)
+def test_a_process_that_lives_and_one_that_crashed_are_distinguished_where_that_can_be_known(
+    tmp_path: Path, process: str, where: str, state: str
+) -> None:
+    log = Log.open(open_store(tmp_path), "flow", clock=lambda: 1_700_000_009_000)
+    log.claim(Claim(where, os.getpid(), 1_700_000_000_000, PROGRAM, {}, process))
+    assert (status_of(log).state, status_of(log).last_record_at) == (state, 1_700_000_009_000)
+
+
+def test_a_process_whose_run_has_ended_with_an_error_is_alive_while_it_goes_on(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError):
+        run(RaisingEngine(World(rows=3)), open_store(tmp_path))
+    assert status_of(Log.open(open_store(tmp_path), None)).state == "alive"
+
+
+def test_a_store_that_no_process_claimed(tmp_path: Path) -> None:
+    log = Log.open(open_store(tmp_path), "flow")
+    state = status_of(log)
+    assert (state.owner, state.processors, state.after_a_failure) == (None, {}, [])
+
+
+def test_the_recorded_graph_is_that_of_the_plan() -> None:
+    graph, planned = recorded_program(PROGRAM).graph, program_of(make_plan()).graph
+    assert graph.vertices == planned.vertices
+    assert graph.edges == planned.edges
