@@ -284,7 +284,7 @@ def test_a_transaction_that_was_ended_meanwhile_is_written_again(
     monkeypatch.setattr(Writer, "_produce", late)
     with caplog.at_level(logging.WARNING):
         assert put(made, tmp_path, 1) is Outcome.APPENDED
-    assert "begins again, and looks what is there" in caplog.text
+    assert "begins again, and reads its ledger first" in caplog.text
     assert by_key(changes_of(kafka_broker, topic)) == by_key(expected(2))
 
 

@@ -131,7 +131,10 @@ class Writer:
                     raise self.heard(error) from error
                 self._producer = None
                 logger.warning(
-                    "writer %s of topic %s begins again, after reading its ledger: %s", self._number, self._topic, cause
+                    "writer %s of topic %s begins again, and reads its ledger first: %s",
+                    self._number,
+                    self._topic,
+                    cause,
                 )
         raise AssertionError
 
