@@ -26,7 +26,7 @@ import boatlift as bl
 from boatlift.conditions import CONDITIONS
 from boatlift.console.app import app
 from boatlift.console.plan import show_plan
-from boatlift.dataflow.processors import SinkProcessor, upstreams_of
+from boatlift.dataflow.processors import SinkProcessor
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from support.readme import ROOT, TEXT, Block, block_of_file, blocks
@@ -218,7 +218,7 @@ def built(*parts: str, without: str = "") -> dict[str, Any]:
 
 def planned(flow: bl.Dataflow, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     """Plan a flow; what nothing reads gets a sink first, since a fragment of README may end there."""
-    read = {upstream for processor in flow.processors.values() for upstream in upstreams_of(processor)}
+    read = {upstream for processor in flow.processors.values() for upstream in processor.reads}
     for name, processor in list(flow.processors.items()):
         if name not in read and not isinstance(processor, SinkProcessor):
             bl.Stream(flow, name).sink(f"all_{name}", bl.parquet(f"all_{name}"))

@@ -16,7 +16,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from boatlift.dataflow import Batch, Dataflow, Delivery, Eager, Ephemeral, History, Lazy, Receipt, Stream
+from boatlift.dataflow import Batch, Delivery, Eager, Ephemeral, History, Lazy, Receipt
 from boatlift.errors import (
     BoatliftError,
     DataError,
@@ -29,6 +29,7 @@ from boatlift.errors import (
 )
 
 if TYPE_CHECKING:
+    from boatlift.api.builder import Dataflow, Stream
     from boatlift.api.running import Running, run, start
     from boatlift.connectors import files, generator, kafka, parquet, push, sqlite
     from boatlift.runtime.host.progress import Progress
@@ -75,6 +76,8 @@ __all__ = [
 # Names whose modules need Spark or Arrow are imported at first use, so that `import boatlift` and the command line are
 # quick.
 _LATER = {
+    "Dataflow": "boatlift.api.builder",
+    "Stream": "boatlift.api.builder",
     "files": "boatlift.connectors",
     "generator": "boatlift.connectors",
     "kafka": "boatlift.connectors",

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import boatlift as bl
+from boatlift.api.builder import Dataflow, Grouped, Stream
 from boatlift.dataflow import plan
 from boatlift.dataflow.advice import OF_DATAFLOW, OF_GROUPED, OF_STREAM
-from boatlift.dataflow.builder import Dataflow, Grouped, Stream
 from support.any_connector import ANY
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 import boatlift as bl
-from boatlift.dataflow import plan
-from boatlift.dataflow.builder import Dataflow
+from boatlift.api.builder import Dataflow
+from boatlift.dataflow import RowKind, Timing, Unit, plan
 from support.any_connector import ANY
 
 
@@ -14,20 +14,24 @@ def same(df: Any) -> Any:
     return df
 
 
+def names(unit: Unit) -> list[str]:
+    return [operator.name for operator in unit.operators]
+
+
 def test_a_chain_of_transforms_is_fused_into_the_job_of_the_aggregate() -> None:
     flow = Dataflow("flow")
     rows = flow.source("rows", ANY)
     counts = rows.transform("a", same).transform("b", same).group_by("k").agg("counts", ANY)
     counts.sink("out", ANY)
-    units = plan(flow).units
-    assert list(units) == ["counts"]
-    unit = units["counts"]
-    assert unit.roots == ("rows",)
-    assert [t.name for t in unit.chain] == ["a", "b"]
+    planned = plan(flow)
+    assert list(planned.units) == ["counts"]
+    unit = planned.units["counts"]
+    assert unit.reads == ("rows",)
+    assert names(unit) == ["a", "b", "counts"]
     assert [s.name for s in unit.sinks] == ["out"]
     assert not unit.materialised
-    assert unit.changes_out
-    assert not unit.changes_in
+    assert planned.rows["counts"].kind is RowKind.CHANGES
+    assert planned.rows["b"].kind is RowKind.APPEND
 
 
 def test_a_transform_with_two_readers_is_materialised_once() -> None:
@@ -37,8 +41,8 @@ def test_a_transform_with_two_readers_is_materialised_once() -> None:
     clean.group_by("j").agg("two", ANY).sink("out2", ANY)
     units = plan(flow).units
     assert units["clean"].materialised
-    assert units["one"].roots == units["two"].roots == ("clean",)
-    assert units["one"].chain == ()
+    assert units["one"].reads == units["two"].reads == ("clean",)
+    assert names(units["one"]) == ["one"]
 
 
 def test_a_source_with_two_readers_is_read_by_each() -> None:
@@ -47,7 +51,7 @@ def test_a_source_with_two_readers_is_read_by_each() -> None:
     rows.group_by("k").agg("one", ANY).sink("out1", ANY)
     rows.transform("t", same).sink("out2", ANY)
     units = plan(flow).units
-    assert {u.roots for u in units.values()} == {("rows",)}
+    assert {u.reads for u in units.values()} == {("rows",)}
     assert not any(u.materialised for u in units.values())
 
 
@@ -66,10 +70,10 @@ def test_changes_flow_on_through_transforms_but_not_into_aggregates() -> None:
     counts = flow.source("rows", ANY).group_by("k").agg("counts", ANY)
     big = counts.transform("big", same)
     big.sink("out", ANY)
-    unit = plan(flow).units["big"]
-    assert unit.roots == ("counts",)
-    assert unit.changes_in
-    assert unit.changes_out
+    planned = plan(flow)
+    assert planned.units["big"].reads == ("counts",)
+    assert planned.rows["counts"].kind is planned.rows["big"].kind is RowKind.CHANGES
+    assert (planned.rows["counts"].unique, planned.rows["big"].unique) == (("k",), None)
     big.group_by("k").agg("again", ANY).sink("no", ANY)
     with pytest.raises(bl.InvalidError, match=r"\[AGGREGATE_OVER_CHANGES\] again aggregates big"):
         plan(flow)
@@ -115,11 +119,12 @@ def test_a_lookup_is_done_in_one_job_with_the_cheap_transforms_around_it() -> No
     told.sink("out", ANY)
     told.group_by("k").agg("stats", ANY).sink("counts", ANY)
     unit = plan(flow).units["after"]
-    assert ([t.name for t in unit.chain], unit.lookup and unit.lookup.name) == (["before"], "asked")
-    assert [t.name for t in unit.after] == ["after"]
+    assert names(unit) == ["before", "asked", "after"]
+    assert unit.keeper is not None
+    assert unit.keeper.name == "asked"
     assert unit.reads == ("queries", "live")
     assert unit.policy == bl.Lazy()
-    assert plan(flow).units["stats"].roots == ("after",)
+    assert plan(flow).units["stats"].reads == ("after",)
     assert plan(flow).units["live"].materialised
 
 
@@ -132,8 +137,8 @@ def test_what_goes_on_to_keyed_state_or_is_eager_is_no_part_of_the_lookup() -> N
     told.sink("out", ANY)
     units = plan(flow).units
     assert units["asked"].materialised
-    assert units["stats"].roots == units["told"].roots == ("asked",)
-    assert units["told"].end is None
+    assert units["stats"].reads == units["told"].reads == ("asked",)
+    assert not units["told"].keeps_state
     assert units["told"].policy == bl.Eager()
 
 
@@ -148,9 +153,9 @@ def test_a_lookup_that_several_take_from_is_done_once(with_sink: bool) -> None:
         asked.transform("other", same).sink("others", ANY)
     asked.transform("told", same).transform("more", same).sink("out", ANY)
     units = plan(flow).units
-    assert [name for name, unit in units.items() if unit.lookup] == ["asked"]
-    assert units["more"].roots == ("asked",)
-    assert [t.name for t in units["more"].chain] == ["told", "more"]
+    assert [name for name, unit in units.items() if unit.keeps_state and unit.timing is Timing.ARRIVAL] == ["asked"]
+    assert units["more"].reads == ("asked",)
+    assert names(units["more"]) == ["told", "more"]
 
 
 def test_what_is_recomputed_from_everything_reads_its_source_for_itself() -> None:
@@ -160,8 +165,8 @@ def test_what_is_recomputed_from_everything_reads_its_source_for_itself() -> Non
     clean.recompute("fit", same).sink("fits", ANY)
     planned = plan(flow)
     assert list(planned.units) == ["live", "fit"], "clean is not materialised for it"
-    assert planned.units["fit"].roots == planned.units["live"].roots == ("rows",)
-    assert [t.name for t in planned.units["fit"].chain] == ["clean"]
+    assert planned.units["fit"].reads == planned.units["live"].reads == ("rows",)
+    assert names(planned.units["fit"]) == ["clean", "fit"]
     assert planned.read_whole("rows")
 
 
@@ -172,7 +177,7 @@ def test_what_is_recomputed_from_a_batch_is_a_reader_like_others() -> None:
     clean.recompute("fit", same, over="batch", policy=bl.Batch(epochs=3)).sink("fits", ANY)
     planned = plan(flow)
     assert planned.units["clean"].materialised
-    assert planned.units["fit"].roots == ("clean",)
+    assert planned.units["fit"].reads == ("clean",)
     assert not planned.read_whole("rows")
 
 
@@ -205,7 +210,7 @@ def test_new_rows_are_no_tables_but_what_is_behind_a_lookup_is_looked_up_for() -
     rows, queries = flow.source("rows", ANY), flow.source("queries", ANY)
     asked = queries.lookup("asked", live=rows.group_by("k").agg("live", ANY).by("k"))
     asked.lookup("again", live=rows.group_by("j").agg("live2", ANY).by("j")).sink("out", ANY)
-    assert plan(flow).units["again"].roots == ("asked",)
+    assert plan(flow).units["again"].reads == ("asked", "live2")
 
 
 def test_a_table_is_looked_up_by_all_that_tells_its_rows_apart() -> None:
@@ -253,9 +258,9 @@ def test_what_cannot_be_repeated_is_a_unit_of_its_own_with_what_is_before_it() -
     asked.group_by("k").agg("counts", ANY).sink("out", ANY)
     units = plan(flow).units
     assert list(units) == ["asked", "counts"]
-    assert [t.name for t in units["asked"].chain] == ["before", "asked"]
+    assert names(units["asked"]) == ["before", "asked"]
     assert units["asked"].materialised
-    assert (units["asked"].repeats, units["counts"].repeats) == (False, True)
+    assert (units["asked"].deterministic, units["counts"].deterministic) == (False, True)
 
 
 def test_what_is_taken_as_it_comes_is_not_of_one_unit_with_what_cannot_be_repeated() -> None:
@@ -267,8 +272,8 @@ def test_what_is_taken_as_it_comes_is_not_of_one_unit_with_what_cannot_be_repeat
     found.transform("called", same, deterministic=False).sink("answers", ANY)
     units = plan(flow).units
     assert list(units) == ["clean", "plain", "asked", "counts", "found", "called"]
-    assert [name for name, unit in units.items() if not unit.repeats] == ["asked", "called"]
-    assert [name for name, unit in units.items() if unit.in_turn] == ["plain", "found"]
+    assert [name for name, unit in units.items() if not unit.deterministic] == ["asked", "called"]
+    assert [name for name, unit in units.items() if unit.timing is Timing.ARRIVAL] == ["plain", "found"]
 
 
 def test_what_cannot_be_repeated_takes_no_changes_and_is_not_recomputed() -> None:
@@ -296,9 +301,9 @@ def test_a_union_goes_on_in_the_job_of_the_aggregate_that_follows_and_what_is_be
     units = plan(flow).units
     assert list(units) == ["clean", "counts"]
     assert units["clean"].materialised
-    assert units["counts"].roots == units["counts"].reads == ("clean", "b")
-    assert [t.name for t in units["counts"].chain] == ["more"]
-    assert not units["counts"].in_turn
+    assert units["counts"].reads == ("clean", "b")
+    assert names(units["counts"]) == ["both", "more", "counts"]
+    assert units["counts"].timing is Timing.EPOCHS
 
 
 def test_a_union_with_several_readers_is_materialised_once() -> None:
@@ -308,8 +313,8 @@ def test_a_union_with_several_readers_is_materialised_once() -> None:
     both.group_by("k").agg("counts", ANY).sink("counted", ANY)
     units = plan(flow).units
     assert units["both"].materialised
-    assert units["both"].roots == ("clean", "b")
-    assert units["counts"].roots == ("both",)
+    assert units["both"].reads == ("clean", "b")
+    assert units["counts"].reads == ("both",)
 
 
 def test_what_aggregates_a_merge_has_a_job_of_its_own() -> None:
@@ -317,10 +322,10 @@ def test_what_aggregates_a_merge_has_a_job_of_its_own() -> None:
     a.merge("both", b).transform("more", same).group_by("k").agg("counts", ANY).sink("out", ANY)
     units = plan(flow).units
     assert list(units) == ["clean", "more", "counts"]
-    assert units["more"].in_turn
-    assert units["more"].roots == ("clean", "b")
-    assert units["counts"].roots == ("more",)
-    assert not units["counts"].in_turn
+    assert units["more"].timing is Timing.ARRIVAL
+    assert units["more"].reads == ("clean", "b")
+    assert units["counts"].reads == ("more",)
+    assert units["counts"].timing is Timing.EPOCHS
 
 
 def test_rows_are_looked_up_for_behind_a_union_but_not_in_its_job() -> None:
@@ -328,8 +333,8 @@ def test_rows_are_looked_up_for_behind_a_union_but_not_in_its_job() -> None:
     counts = b.group_by("k").agg("counts", ANY)
     a.union("both", b).transform("more", same).lookup("asked", of=counts.by("k")).sink("out", ANY)
     units = plan(flow).units
-    assert units["more"].roots == ("clean", "b")
-    assert units["asked"].roots == ("more",)
+    assert units["more"].reads == ("clean", "b")
+    assert units["asked"].reads == ("more", "counts")
 
 
 @pytest.mark.parametrize(
@@ -359,7 +364,7 @@ def test_what_has_other_rows_cannot_be_united_and_what_has_times_of_its_own_only
     both.sink("out", ANY)
     counts.sink("counted", ANY)
     if merged if as_they_come else united:
-        assert other.name in plan(flow).units["both"].roots
+        assert other.name in plan(flow).units["both"].reads
         return
     with pytest.raises(bl.InvalidError, match=r"\[BAD_UNION\] both takes from"):
         plan(flow)
@@ -371,8 +376,8 @@ def test_what_is_gathered_is_new_rows_for_whoever_takes_them() -> None:
     hours.transform("more", same).group_by("k").agg("counts", ANY).sink("out", ANY)
     units = plan(flow).units
     assert list(units) == ["clean", "both", "hours", "counts"]
-    assert units["hours"].recomputation is not None
-    assert units["counts"].roots == ("hours",)
+    assert units["hours"].timing is Timing.BATCH
+    assert units["counts"].reads == ("hours",)
     with pytest.raises(bl.InvalidError, match=r"\[BAD_POLICY\] more2 gathers until an epoch is over: say when"):
         a.gather("more2")
 

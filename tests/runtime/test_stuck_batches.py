@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 import boatlift as bl
-from boatlift.dataflow import Dataflow, plan
+from boatlift.api.builder import Dataflow
+from boatlift.dataflow import plan
 from boatlift.runtime.graph import program_of
 from boatlift.runtime.host import stuck_batches
 from boatlift.runtime.host.stuck_batches import StuckBatches

@@ -197,7 +197,7 @@ class MemoryEngine:
             digest = mix(take.time, message.payload["digest"], "" if state is None else self._read(state))
             state = contents_with([self._write(unit, take.time, digest, modulus=1)])
         parts = self.plan.units[unit]
-        receivers = [sink.name for sink in parts.sinks] + [u.name for u in self.plan.units.values() if unit in u.roots]
+        receivers = [sink.name for sink in parts.sinks] + [u.name for u in self.plan.units.values() if unit in u.reads]
         sent = {
             f"{unit}->{name}": contents_with([self._write(unit, take.time, made)], rows=1, digest=digest)
             for name in receivers

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import boatlift as bl
-from boatlift.dataflow import Outcome, Plan, SourceCapabilities, StoreBacked, plan
+from boatlift.dataflow import Outcome, Plan, SourceCapabilities, StoreBacked, Timing, plan
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.graph import edge_name
 from boatlift.runtime.machine.instructions import StepInput
+from boatlift.spark.unit import linear
 from boatlift.storage.records.payloads import contents_with, runs_of
 from support.any_connector import ANY
 from support.memory_engine import MemoryEngine, World, mix
@@ -125,14 +126,15 @@ def identity_of(planned: Plan) -> dict[str, Any]:
     for name in planned.sources:
         identity[f"source {name}"] = {"forgets": True} if planned.forgets(name) else {}
     for name, unit in planned.units.items():
-        about: dict[str, Any] = {"reads": unit.roots[0], "keys": ["k"] if unit.aggregate else []}
-        if unit.tables:
-            about["tables"] = {table.name: {"reads": table.upstream, "keys": ["k"]} for table in unit.tables}
-        if len(unit.roots) > 1:
-            about["union"] = {"others": list(unit.roots[1:]), "as_they_come": unit.in_turn}
-        if unit.recomputation is not None:
+        parts = linear(unit, planned)
+        about: dict[str, Any] = {"reads": parts.roots[0], "keys": ["k"] if parts.aggregate else []}
+        if parts.tables:
+            about["tables"] = {table.name: {"reads": table.upstream, "keys": ["k"]} for table in parts.tables}
+        if len(parts.roots) > 1:
+            about["union"] = {"others": list(parts.roots[1:]), "as_they_come": unit.takes_by_choice}
+        if unit.timing is Timing.BATCH:
             about["batch"] = {}
-        if not unit.repeats:
+        if not parts.repeats:
             about["repeats"] = False
         identity[f"processor {name}"] = about
     for name in planned.sinks:
@@ -157,8 +159,7 @@ class FlowEngine(MemoryEngine):
         taken = [(message.edge, message.time, self._what_came(message.payload)) for message in take.inputs]
         digest = mix(unit, taken, "" if state is None else self._read(state))
         parts = self.plan.units[unit]
-        keeps = parts.aggregate is not None or parts.lookup is not None
-        kept = contents_with([self._write(unit, take.number, digest, modulus=1)]) if keeps else None
+        kept = contents_with([self._write(unit, take.number, digest, modulus=1)]) if parts.keeps_state else None
         receivers = [sink.name for sink in parts.sinks] + [u.name for u in self.plan.units.values() if unit in u.reads]
         sent = {
             edge_name(unit, name): contents_with([self._write(unit, take.number, {})], rows=1, digest=digest)

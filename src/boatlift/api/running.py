@@ -11,7 +11,8 @@ from types import FrameType
 
 from pyspark.sql import SparkSession
 
-from boatlift.dataflow import Dataflow, Plan, plan
+from boatlift.api.builder import Dataflow
+from boatlift.dataflow import Plan, plan
 from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.options import RunOptions
 from boatlift.runtime.host.progress import Progress

@@ -8,7 +8,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from boatlift.dataflow import Dataflow, plan
+from boatlift.api.builder import Dataflow
+from boatlift.dataflow import plan
 from boatlift.runtime.inspect.source_steps import source_steps
 
 __all__ = ["show_rows"]

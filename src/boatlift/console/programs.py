@@ -10,8 +10,8 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from boatlift.api.builder import Dataflow
 from boatlift.console.notices import notice
-from boatlift.dataflow import Dataflow
 from boatlift.errors import BoatliftError, InvalidError, UserCodeError
 from boatlift.spark.plans.tracebacks import own_frames, place
 from boatlift.spark.session.on_demand import session_on_demand

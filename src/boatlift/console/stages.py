@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from boatlift.api.builder import Dataflow
 from boatlift.console.notices import notice
-from boatlift.dataflow import Dataflow
 from boatlift.dataflow.processors import SourceProcessor
 from boatlift.runtime.host.progress import Progress
 

@@ -1,6 +1,5 @@
 """What a program is: processors, edges, policies, and the contracts of connectors. Pure."""
 
-from boatlift.dataflow.builder import Dataflow, Grouped, Keyed, Stream
 from boatlift.dataflow.contracts import (
     CoalescesBacklog,
     Committed,
@@ -25,39 +24,31 @@ from boatlift.dataflow.contracts import (
     Stager,
     StoreBacked,
 )
-from boatlift.dataflow.plan import Plan, Unit, plan
+from boatlift.dataflow.operator import Operator, Timing
+from boatlift.dataflow.plan import Graph, Plan, plan
 from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Lazy, Policy
-from boatlift.dataflow.processors import (
-    Aggregate,
-    Lookup,
-    Processor,
-    Recomputation,
-    SinkProcessor,
-    SourceProcessor,
-    Table,
-    Transform,
-)
+from boatlift.dataflow.processors import Processor, SinkProcessor, SourceProcessor
+from boatlift.dataflow.rows import RowKind, Rows
+from boatlift.dataflow.units import Part, Unit
 
 __all__ = [
-    "Aggregate",
     "Batch",
     "CoalescesBacklog",
     "Committed",
     "CrashPoints",
-    "Dataflow",
     "Delivery",
     "DigestsOnRead",
     "Eager",
     "Ephemeral",
-    "Grouped",
+    "Graph",
     "History",
     "Json",
-    "Keyed",
     "Lazy",
-    "Lookup",
     "NamesInput",
+    "Operator",
     "Outcome",
     "ParameterizedRead",
+    "Part",
     "Plan",
     "Policy",
     "Processor",
@@ -65,8 +56,9 @@ __all__ = [
     "Reading",
     "ReadsManySteps",
     "Receipt",
-    "Recomputation",
     "Rescannable",
+    "RowKind",
+    "Rows",
     "Sink",
     "SinkCapabilities",
     "SinkContext",
@@ -77,9 +69,7 @@ __all__ = [
     "Staged",
     "Stager",
     "StoreBacked",
-    "Stream",
-    "Table",
-    "Transform",
+    "Timing",
     "Unit",
     "plan",
 ]

@@ -9,7 +9,7 @@ from functools import cache
 from itertools import chain
 from typing import Any
 
-from boatlift.dataflow import Ephemeral, Plan, Policy
+from boatlift.dataflow import Ephemeral, Plan, Policy, Timing
 from boatlift.recovery import Edge, Kind, RecoveryGraph, Vertex
 from boatlift.runtime.machine import Durability, Program
 from boatlift.times import (
@@ -60,10 +60,11 @@ def program_of(plan: Plan, policies: Mapping[str, Policy] | None = None) -> Prog
     other = policies or {}
     nodes = [GraphNode(name, (), Kind.SOURCE, repeats=not plan.forgets(name)) for name in plan.sources]
     for name, unit in plan.units.items():
-        keeps = unit.aggregate is not None or unit.lookup is not None
-        kind = Kind.STATEFUL if keeps else Kind.STATELESS
-        batch = unit.recomputation is not None
-        nodes.append(GraphNode(name, unit.reads, kind, other.get(name, unit.policy), unit.in_turn, batch, unit.repeats))
+        kind = Kind.STATEFUL if unit.keeps_state else Kind.STATELESS
+        arrival, batch = unit.timing is Timing.ARRIVAL, unit.timing is Timing.BATCH
+        nodes.append(
+            GraphNode(name, unit.reads, kind, other.get(name, unit.policy), arrival, batch, unit.deterministic)
+        )
     nodes += [GraphNode(name, (plan.unit_of_sink(name).name,), Kind.SINK) for name in plan.sinks]
     return program_from(nodes)
 

@@ -18,7 +18,6 @@ import msgspec
 from pyspark.sql import SparkSession
 
 from boatlift.dataflow import (
-    Aggregate,
     Committed,
     Outcome,
     Plan,
@@ -29,6 +28,7 @@ from boatlift.dataflow import (
 from boatlift.errors import BoatliftError, UnavailableError, UserCodeError
 from boatlift.operators.aggregate.kernel import AggregateKernel
 from boatlift.operators.lookup.spark import Lookups
+from boatlift.operators.recompute.node import Recompute
 from boatlift.runtime.engine import Beginning, StepResult
 from boatlift.runtime.graph import edge_name
 from boatlift.runtime.machine.instructions import Execute, Message, Prepare, StepInput
@@ -207,7 +207,10 @@ class SparkEngine(SourceCalls):
     def prepare(self, order: Prepare) -> None:
         """Begins to make a plan in the background, if the rows come from a source."""
         unit = self.plan.units[order.processor]
-        if all(read in self.plan.sources for read in unit.reads) and isinstance(unit.end, Aggregate | None):
+        if (
+            all(read in self.plan.sources for read in unit.reads)
+            and self._compiled.units[unit.name].unit.end is self._compiled.units[unit.name].unit.aggregate
+        ):
             made = self._background.submit(self._plan, order.processor, order.takes)
             self._ahead.append(_Ahead(order.processor, order.takes, made))
 
@@ -258,8 +261,7 @@ class SparkEngine(SourceCalls):
             return self._result(unit, take, (), list(runs_of(state)), 0.0, state)
         if self._compiled.units[unit].lookup is not None:
             return self._take_one(unit, take, state)
-        again = self.plan.units[unit].recomputation
-        if again is not None and again.function is not None:
+        if isinstance(self.plan.units[unit].keeper, Recompute):
             before = self._called_off[unit]
             with self._batches.one_at_a_time:
                 if self._called_off[unit] != before:

@@ -24,11 +24,16 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from boatlift.dataflow import Aggregate, Plan, Recomputation, Table, Transform, Unit
+from boatlift.dataflow import Plan
 from boatlift.dataflow.columns import POSITION, WEIGHT
 from boatlift.errors import InvalidError
 from boatlift.operators.aggregate.columns import canonical_key, parse_aggregates
 from boatlift.operators.aggregate.kernel import AggregateColumn, Layout
+from boatlift.operators.aggregate.node import Aggregate
+from boatlift.operators.lookup.node import Table
+from boatlift.operators.merge.node import Merge
+from boatlift.operators.recompute.node import Recompute
+from boatlift.operators.transform.node import Transform
 from boatlift.spark.jobs.row_questions import check_marks
 from boatlift.spark.plans.catalyst import INPUT, analysed, analysed_text, can_thread, python_functions
 from boatlift.spark.plans.column_rules import check_sink_key, refuse_maps, refuse_reserved
@@ -37,6 +42,7 @@ from boatlift.spark.plans.function_code import code_hash
 from boatlift.spark.plans.row_wise import apply, check_row_wise
 from boatlift.spark.plans.step_functions import MARK, StepContext, step_context
 from boatlift.spark.session.jvm import unless_gone
+from boatlift.spark.unit import LinearUnit, linear
 
 __all__ = ["CompiledProgram", "CompiledUnit", "compile_program"]
 
@@ -81,7 +87,7 @@ class CompiledUnit:
         lookup: What is done before; then `build` begins with the rows that it gives.
     """
 
-    unit: Unit
+    unit: LinearUnit
     schema: StructType
     output: pa.Schema
     columns: tuple[Column, ...]
@@ -136,8 +142,8 @@ class CompiledUnit:
         if self.columns:
             return _apply(self.unit, rows.alias(INPUT), clock, seed, self.positioned).select(*self.columns)
         frame = self.taken(rows, clock, seed)
-        again = self.unit.recomputation
-        return frame if again is None else _recomputed(again, frame, clock, seed)
+        again = self.unit.end
+        return _recomputed(again, frame, clock, seed) if isinstance(again, Recompute) else frame
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,16 +192,19 @@ def _compile_units(spark: SparkSession, program: CompiledProgram) -> None:
         identity[f"source {name}"] = {key: value for key, value in described.items() if key != "path"}
         if plan.forgets(name):
             identity[f"source {name}"]["forgets"] = True
-    for name, unit in plan.units.items():
+    for name, planned in plan.units.items():
+        unit = linear(planned, plan)
         rows = _schema_of_rows(unit, {**schemas, **{name: there.schema for name, there in units.items()}})
         (first, *others) = unit.roots
         positioned = not others and first in plan.sources and plan.sources[first].source.positioned
-        if unit.recomputation is not None and unit.recomputation.everything:
+        if planned.rereads_source:
             _check_reads_everything(unit, plan)
         if unit.lookup is None:
             compiled = _compile(spark, unit, rows, positioned, program.pinned)
         else:
             compiled = _compile_lookup(spark, unit, rows, positioned, program)
+        for sink in planned.sinks:
+            check_sink_key(sink, name, compiled.schema, plan.rows_of(name).unique)
         units[name] = compiled
         identity[f"processor {name}"] = {
             "reads": first,
@@ -204,12 +213,12 @@ def _compile_units(spark: SparkSession, program: CompiledProgram) -> None:
             "plan": compiled.fingerprint,
             **_more_identity(unit),
         }
-    for name, sink in plan.sinks.items():
-        identity[f"sink {name}"] = {"reads": plan.unit_of_sink(name).name, "key": list(sink.sink.key or [])}
+    for name, end in plan.sinks.items():
+        identity[f"sink {name}"] = {"reads": plan.unit_of_sink(name).name, "key": list(end.sink.key or [])}
 
 
 def _compile(
-    spark: SparkSession, unit: Unit, schema: StructType, positioned: bool, pinned: list[DataFrame]
+    spark: SparkSession, unit: LinearUnit, schema: StructType, positioned: bool, pinned: list[DataFrame]
 ) -> CompiledUnit:
     refuse_reserved(schema.fieldNames(), " and ".join(unit.roots))
     own = [StructField(POSITION, LongType(), metadata=_OWN)] if positioned else []
@@ -218,10 +227,10 @@ def _compile(
     calls = 0
     identity = ""
     for transform in unit.chain:
-        if not transform.repeats:
+        if not transform.deterministic:
             identity = fingerprint(frame) + code_hash(transform.function)  # its plan may differ every time
         with step_context(_context(0, 0, transform, unit, positioned=POSITION in frame.columns)):
-            frame = check_row_wise(frame, transform.function, transform.name, transform.deterministic)
+            frame = check_row_wise(frame, transform.function, transform.name, transform.vouched)
         if (now := len(python_functions(frame))) > calls:
             functions.append(transform.name)
         calls = now
@@ -239,27 +248,25 @@ def _compile(
             _check_takes_nothing_of_a_step(unit, frame)
             if unit.recomputation.policy.asks_rows:
                 check_marks(unit.name, unit.recomputation.policy, frame)
-            if unit.recomputation.function is not None:
+            if isinstance(unit.recomputation, Recompute):
                 identity += code_hash(unit.recomputation.function)  # its plan may differ every time
-            frame = _recomputed(unit.recomputation, frame, 0, 0)
+                frame = _recomputed(unit.recomputation, frame, 0, 0)
         refuse_maps(frame.schema, unit.name)
         arrow = _arrow(frame.schema, spark)
         output = arrow.append(pa.field(WEIGHT, pa.int64(), nullable=False)) if unit.changes_out else arrow
         compiled = CompiledUnit(unit, frame.schema, output, (), None, identity, positioned)
     refuse_reserved(compiled.schema.fieldNames(), unit.name)
-    for sink in unit.sinks:
-        check_sink_key(sink, unit, compiled.schema)
     given = [*schema.fields, *own, *([StructField(WEIGHT, LongType())] if unit.changes_in else [])]
     compiled = compiled.with_shape(spark.createDataFrame([], StructType(given)))
     return replace(compiled, functions=tuple(functions) or (unit.name,), takes=tuple(schema.fieldNames()))
 
 
-def _more_identity(unit: Unit) -> dict[str, Any]:
+def _more_identity(unit: LinearUnit) -> dict[str, Any]:
     if unit.recomputation is not None:
-        return {"batch": "everything" if unit.recomputation.everything else "batch"}
+        return {"batch": "everything" if unit.recomputation.rereads_source else "batch"}
     more: dict[str, Any] = {}
     if unit.union is not None:
-        more["union"] = {"others": list(unit.union.others), "as_they_come": unit.union.as_they_come}
+        more["union"] = {"others": list(unit.union.reads[1:]), "as_they_come": isinstance(unit.union, Merge)}
     if not unit.repeats:
         more["repeats"] = False
     if unit.tables:
@@ -267,7 +274,7 @@ def _more_identity(unit: Unit) -> dict[str, Any]:
     return more
 
 
-def _schema_of_rows(unit: Unit, schemas: Mapping[str, StructType]) -> StructType:
+def _schema_of_rows(unit: LinearUnit, schemas: Mapping[str, StructType]) -> StructType:
     """Gives the columns of what a unit takes: of all of its roots the same, in whatever order."""
     first, *others = unit.roots
     wanted = {field.name: field.dataType for field in schemas[first].fields}
@@ -291,7 +298,7 @@ def _with_nullable(field: StructField, nullable: bool) -> StructField:
     return StructField(field.name, field.dataType, nullable, field.metadata)
 
 
-def _check_takes_nothing_of_a_step(unit: Unit, frame: DataFrame) -> None:
+def _check_takes_nothing_of_a_step(unit: LinearUnit, frame: DataFrame) -> None:
     if MARK in analysed_text(frame):
         raise InvalidError(
             "NOT_DETERMINISTIC",
@@ -300,7 +307,7 @@ def _check_takes_nothing_of_a_step(unit: Unit, frame: DataFrame) -> None:
         )
 
 
-def _check_reads_everything(unit: Unit, plan: Plan) -> None:
+def _check_reads_everything(unit: LinearUnit, plan: Plan) -> None:
     (root,) = unit.roots
     source = plan.sources[root].source
     if source.capabilities.rescannable is None:
@@ -312,7 +319,7 @@ def _check_reads_everything(unit: Unit, plan: Plan) -> None:
 
 
 def _compile_lookup(
-    spark: SparkSession, unit: Unit, schema: StructType, positioned: bool, program: CompiledProgram
+    spark: SparkSession, unit: LinearUnit, schema: StructType, positioned: bool, program: CompiledProgram
 ) -> CompiledUnit:
     """Compiles a lookup as what comes before it, and what comes after it."""
     before = replace(unit, end=None, after=(), sinks=(), materialised=False)
@@ -346,7 +353,7 @@ def _compile_lookup(
     )
 
 
-def _check_table(unit: Unit, table: Table, rows: StructType, there: StructType) -> None:
+def _check_table(unit: LinearUnit, table: Table, rows: StructType, there: StructType) -> None:
     for key in table.keys:
         for schema, whose in ((rows, f"the input of {unit.name}"), (there, table.upstream)):
             if key in schema.fieldNames() and isinstance(
@@ -376,7 +383,7 @@ def _arrow(schema: StructType, spark: SparkSession) -> pa.Schema:
     return to_arrow_schema(schema, timezone=spark.conf.get("spark.sql.session.timeZone"))
 
 
-def _compile_aggregate(unit: Unit, aggregate: Aggregate, frame: DataFrame, positioned: bool) -> CompiledUnit:
+def _compile_aggregate(unit: LinearUnit, aggregate: Aggregate, frame: DataFrame, positioned: bool) -> CompiledUnit:
     missing = [key for key in aggregate.keys if key not in frame.columns]
     if missing:
         raise InvalidError(
@@ -406,25 +413,23 @@ def _compile_aggregate(unit: Unit, aggregate: Aggregate, frame: DataFrame, posit
     )
 
 
-def _apply(unit: Unit, rows: DataFrame, clock: int, seed: int, positioned: bool) -> DataFrame:
+def _apply(unit: LinearUnit, rows: DataFrame, clock: int, seed: int, positioned: bool) -> DataFrame:
     for transform in unit.chain:
         with step_context(_context(clock, seed, transform, unit, positioned=positioned)):
             rows = apply(rows, transform.function, transform.name)
     return rows
 
 
-def _context(clock: int, seed: int, transform: Transform, unit: Unit, *, positioned: bool) -> StepContext:
-    return StepContext(clock, seed, transform.name, positioned, unit.changes_in, not transform.repeats)
+def _context(clock: int, seed: int, transform: Transform, unit: LinearUnit, *, positioned: bool) -> StepContext:
+    return StepContext(clock, seed, transform.name, positioned, unit.changes_in, not transform.deterministic)
 
 
-def _recomputed(recomputation: Recomputation, rows: DataFrame, clock: int, seed: int) -> DataFrame:
-    if recomputation.function is None:
-        return rows
+def _recomputed(recomputation: Recompute, rows: DataFrame, clock: int, seed: int) -> DataFrame:
     with step_context(StepContext(clock, seed, recomputation.name, False, False, True)):
         return apply(rows, recomputation.function, recomputation.name)
 
 
-def _on_changes(unit: Unit, rows: DataFrame, clock: int, seed: int) -> DataFrame:
+def _on_changes(unit: LinearUnit, rows: DataFrame, clock: int, seed: int) -> DataFrame:
     """Applies transforms to changes: row-wise functions are linear, so they may see the rows of each weight alone."""
     sides = []
     for weight in (-1, 1):

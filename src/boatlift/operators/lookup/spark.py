@@ -7,7 +7,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from boatlift.dataflow import Plan, Table
+from boatlift.dataflow import Plan, RowKind
+from boatlift.operators.lookup.node import Table
 from boatlift.operators.lookup.task import LookupTable, LookupTask, put_together
 from boatlift.runtime.graph import edge_name
 from boatlift.runtime.machine.instructions import StepInput
@@ -90,7 +91,7 @@ class Lookups:
     def table_of(self, unit: str, take: StepInput) -> Table | None:
         """Gives the table that a message is for; None if it has rows to look up for."""
         (message,) = take.inputs
-        return next((t for t in self._plan.units[unit].tables if edge_name(t.upstream, unit) == message.edge), None)
+        return next((t for t in self._units[unit].unit.tables if edge_name(t.upstream, unit) == message.edge), None)
 
     def with_message(self, unit: str, table: Table, message: Any, state: Any) -> Mapping[str, Any]:
         """Gives the state after a message of a table came."""
@@ -99,8 +100,8 @@ class Lookups:
             scratch, token = self._planner.scratch, self._planner.token
             return put_together(messages, self._inputs.path, table, scratch, token, first=first)
 
-        whole = self._plan.units[table.upstream].recomputation is not None
-        return with_message(state, self._plan.units[unit].tables, table, message, whole=whole, put_together=put)
+        whole = self._plan.rows_of(table.upstream).kind is RowKind.TABLE
+        return with_message(state, self._units[unit].unit.tables, table, message, whole=whole, put_together=put)
 
     def look_up(self, unit: str, take: StepInput, state: Any) -> Sequence[TaskReceipt]:
         """Runs the job that looks up for rows, and does what comes after it."""

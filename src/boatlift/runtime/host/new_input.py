@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from boatlift.dataflow import Plan, Unit
+from boatlift.dataflow import Plan, Timing, Unit
 from boatlift.runtime.graph import edge_name
 from boatlift.runtime.machine.instructions import StepInput
 
@@ -42,5 +42,6 @@ class NewInput:
 
 def _countable(unit: Unit, plan: Plan) -> bool:
     """Return whether a unit's steps have rows of sources alone, or one message each, and take no row twice."""
-    over_everything = unit.recomputation is not None and unit.recomputation.everything
-    return not over_everything and (unit.in_turn or all(name in plan.sources for name in unit.reads))
+    return not unit.rereads_source and (
+        unit.timing is Timing.ARRIVAL or all(name in plan.sources for name in unit.reads)
+    )

@@ -178,7 +178,7 @@ def refuse_skip(plan: Plan, unit: str, step: int, executed: int) -> None:
     if refused is None:
         units = ", ".join(plan.units)
         raise InvalidError("BAD_OPTION", f"{unit} executes no steps that could be skipped: {units} do")
-    if refused.recomputation is not None and refused.recomputation.everything:
+    if refused.rereads_source:
         raise InvalidError(
             "BAD_OPTION",
             f"{unit} takes everything at every step, so that the rows at which a step fails come again with the "

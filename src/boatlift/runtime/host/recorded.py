@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from boatlift.dataflow import Plan, Reading
+from boatlift.dataflow import Plan, Reading, Timing
 from boatlift.storage.records.facts import last_epoch
 from boatlift.storage.records.history import LogHistory
 
@@ -25,10 +25,10 @@ def recorded_steps(plan: Plan, closed: Mapping[str, int], history: LogHistory) -
         if unit.takes_by_choice:
             chosen = history.live_records.chosen.get(name, {})
             recorded[name] = sent[name] = last_epoch(chosen)
-            if unit.recomputation is not None and chosen:
+            if unit.timing is Timing.BATCH and chosen:
                 sent[name] = int(chosen[recorded[name]].taken or 0)
         else:
-            recorded[name] = sent[name] = min(sent[root] for root in unit.roots)
+            recorded[name] = sent[name] = min(sent[root] for root in unit.reads)
     return recorded
 
 

@@ -84,9 +84,9 @@ class SourceCursors:
     def with_cursors(self, order: Execute) -> Execute:
         """Return an order with the cursor of everything that a source ever gave, if its unit is computed from that."""
         unit = self._engine.plan.units[order.processor]
-        if unit.recomputation is None or not unit.recomputation.everything:
+        if not unit.rereads_source:
             return order
-        source = unit.roots[0]
+        source = unit.reads[0]
         takes = (replace(take, cursor=self._folded(source, take.inputs[-1].time)[1]) for take in order.takes)
         return replace(order, takes=tuple(takes))
 

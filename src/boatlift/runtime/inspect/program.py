@@ -8,19 +8,8 @@ from typing import Any
 
 import msgspec
 
-from boatlift.dataflow import Delivery, Plan, Unit
-from boatlift.dataflow.processors import (
-    Aggregate,
-    Lookup,
-    Processor,
-    Recomputation,
-    SinkProcessor,
-    SourceProcessor,
-    Transform,
-    Union,
-    describe_policy,
-    upstreams_of,
-)
+from boatlift.dataflow import Delivery, Plan, Timing, Unit
+from boatlift.dataflow.processors import Processor, SinkProcessor, SourceProcessor, describe_policy
 from boatlift.runtime.graph import program_of
 from boatlift.runtime.inspect.failure_costs import costs_of, needless_policies
 
@@ -104,40 +93,36 @@ def plan_of(planned: Plan, identity: Mapping[str, Any]) -> ProgramReport:
 
 def describe(processor: Processor) -> dict[str, Any]:
     """Return a processor's kind, its options, and as `reads` the processor that its rows come from."""
-    about: dict[str, Any] = {"kind": type(processor).__name__.removesuffix("Processor").lower()}
     match processor:
-        case SourceProcessor(source=connector) | SinkProcessor(sink=connector):
-            about |= {"delivery": connector.delivery.value, **connector.describe()}
-        case _:
-            about["policy"] = describe_policy(processor.policy)
-    match processor:
-        case Transform(deterministic=False):
-            about["deterministic"] = False
-        case Aggregate(keys=keys):
-            about["keys"] = list(keys)
-        case Union(others=others, as_they_come=arrival_order):
-            about |= {"with": list(others), "arrival_order": arrival_order}
-        case Lookup(tables=tables):
-            about["tables"] = {table.name: {"reads": table.upstream, "keys": list(table.keys)} for table in tables}
-        case Recomputation(everything=everything, function=function):
-            about["over"] = "everything" if everything else "batch"
-            about["kind"] = about["kind"] if function is not None else "gathering"
-    upstream = next(iter(upstreams_of(processor)), None)
-    return about if upstream is None else {**about, "reads": upstream}
+        case SourceProcessor(source=connector):
+            return {"kind": "source", "delivery": connector.delivery.value, **connector.describe()}
+        case SinkProcessor(sink=connector, upstream=upstream):
+            about = {"kind": "sink", "delivery": connector.delivery.value, **connector.describe()}
+            return {**about, "reads": upstream}
+        case operator:
+            about = {"kind": operator.kind, "policy": describe_policy(operator.policy), **operator.summary()}
+            return {**about, "reads": operator.reads[0]}
 
 
 def _job(unit: Unit) -> JobReport:
-    parts = [*([unit.union] if unit.union else ()), *unit.chain, *([unit.end] if unit.end else ()), *unit.after]
+    names = {operator.name for operator in unit.operators}
+    main: list[str] = list(unit.reads)
+    looked_up = [read for operator in unit.operators if operator.keeps_state for read in operator.reads[1:]]
     return JobReport(
-        reads=list(unit.roots),
-        executes=[part.name for part in parts] or [unit.name],
-        looks_up=[table.upstream for table in unit.tables],
+        reads=[name for name in main if name not in looked_up],
+        executes=[operator.name for operator in unit.operators] or [unit.name],
+        looks_up=[name for name in looked_up if name not in names],
         stages_for=[sink.name for sink in unit.sinks],
         keeps_output=unit.materialised,
-        everything=unit.recomputation is not None and unit.recomputation.everything,
-        deterministic=unit.repeats,
+        everything=unit.rereads_source,
+        deterministic=_can_be_made_again(unit),
         policy=describe_policy(unit.policy),
     )
+
+
+def _can_be_made_again(unit: Unit) -> bool:
+    """Return whether rows are made again after a failure; those of a batch are logged in any case."""
+    return all(operator.deterministic or operator.timing is Timing.BATCH for operator in unit.operators)
 
 
 def _recorded(planned: Plan) -> dict[str, list[str]]:
@@ -145,7 +130,7 @@ def _recorded(planned: Plan) -> dict[str, list[str]]:
         name: ["keys", "clock", "seed"] if planned.forgets(name) else ["position", "clock", "seed"]
         for name in planned.sources
     }
-    return sources | {name: ["rows"] for name, unit in planned.units.items() if not unit.repeats}
+    return sources | {name: ["rows"] for name, unit in planned.units.items() if not _can_be_made_again(unit)}
 
 
 def _delivery(processor: Processor) -> Delivery:

@@ -73,7 +73,7 @@ def _steps_of_sources(planned: Plan, history: LogHistory, processor: str, time: 
         return
     unit = planned.units[processor]
     if not unit.takes_by_choice:
-        messages = tuple((root, time) for root in unit.roots)
+        messages = tuple((root, time) for root in unit.reads)
     elif override := history.decisions.get(("failed", processor, time)) or history.decisions.get(
         ("skipped", processor, time)
     ):

@@ -88,8 +88,7 @@ def remedy(plan: Plan, unit: str, time: int) -> str:
     if any(plan.forgets(source) for source in plan.sources_of(unit)):
         return "let the function pass over such rows"
     look = f"boatlift look {FLOW_AND_STORE} --step {unit}:{time} shows its rows"
-    again = plan.units[unit].recomputation
-    if again is not None and again.everything:
+    if plan.units[unit].rereads_source:
         return f"{look}; let the function pass over bad ones"
     return f"{look}, boatlift run {FLOW_AND_STORE} --skip {unit}:{time} leaves it out"
 

@@ -66,7 +66,7 @@ class Inputs:
 
     def source_of(self, unit: str) -> Source | None:
         """Gives the one source whose rows a unit takes at first hand, and nothing else."""
-        roots = self._plan.units[unit].roots
+        roots = self._units[unit].unit.roots
         return self._source(roots[0]) if len(roots) == 1 else None
 
     def positions(self, take: StepInput) -> list[tuple[Source, Json]]:
@@ -89,7 +89,7 @@ class Inputs:
             sent.setdefault(self._sender(message), []).append(message)
         parts = [self._rows(spark, unit, sender, messages, reader or unit) for sender, messages in sent.items()]
         frames = [frame for frame, _ in parts]
-        if len(self._plan.units[unit].roots) > 1:
+        if len(self._units[unit].unit.roots) > 1:
             columns = [quoted(name) for name in self._units[unit].takes]
             frames = [frame.select(*columns) for frame in frames]
         return reduce(DataFrame.unionAll, frames), sum(weight for _, weight in parts)
@@ -125,7 +125,7 @@ class Inputs:
         assert source is not None
         if source.capabilities.digests_on_read is not None:
             messages = [message for take in takes for message in take.inputs]
-            return self._counted(spark, self._plan.units[unit].roots[0], messages, unit, ordinals=True)
+            return self._counted(spark, self._units[unit].unit.roots[0], messages, unit, ordinals=True)
         many = source.capabilities.reads_many_steps
         assert many is not None
         return many.load_together(spark, [content_of(take)["position"] for take in takes])
@@ -141,7 +141,7 @@ class Inputs:
 
     def parameters_for(self, unit: str, take: StepInput) -> bytes | None:
         """Gives what to tell the task that reads a step, of a unit whose one source tells; None if it is not one task's."""
-        (name,), (message,) = self._plan.units[unit].roots, take.inputs
+        (name,), (message,) = self._units[unit].unit.roots, take.inputs
         capabilities = self._plan.sources[name].source.capabilities
         assert capabilities.parameterized_read is not None
         folder = self._readings.folder(unit, name, message.time) if capabilities.digests_on_read is not None else ""

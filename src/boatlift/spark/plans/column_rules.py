@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from boatlift.dataflow import SinkProcessor, Unit
+from boatlift.dataflow import SinkProcessor
 from boatlift.dataflow.columns import is_reserved
 from boatlift.errors import InvalidError
 
@@ -41,7 +41,7 @@ def refuse_maps(schema: StructType, processor: str) -> None:
             )
 
 
-def check_sink_key(sink: SinkProcessor, unit: Unit, schema: StructType) -> None:
+def check_sink_key(sink: SinkProcessor, unit: str, schema: StructType, unique: tuple[str, ...] | None) -> None:
     """Raise unless a sink's key names columns, and has all keys of an aggregate: else two groups would share a row.
 
     Raises:
@@ -54,14 +54,14 @@ def check_sink_key(sink: SinkProcessor, unit: Unit, schema: StructType) -> None:
     if missing:
         raise InvalidError(
             "SCHEMA_MISMATCH",
-            f"sink {sink.name} has the key {', '.join(key)}, but {unit.name} has no column {', '.join(missing)}: "
+            f"sink {sink.name} has the key {', '.join(key)}, but {unit} has no column {', '.join(missing)}: "
             f"choose from {', '.join(schema.fieldNames())}",
         )
-    grouping = unit.aggregate.keys if unit.aggregate is not None else ()
+    grouping = unique or ()
     if not set(grouping) <= set(key):
         raise InvalidError(
             "BAD_OPTION",
-            f"sink {sink.name} has the key {', '.join(key)}, but {unit.name} groups by {', '.join(grouping)}: give the "
+            f"sink {sink.name} has the key {', '.join(key)}, but {unit} groups by {', '.join(grouping)}: give the "
             "sink all of them as its key, or two groups would overwrite each other",
         )
 

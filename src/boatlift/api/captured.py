@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import dis
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FunctionType
 from typing import Any
 
 from boatlift.dataflow.advice import used_as_frame
-from boatlift.dataflow.builder import Dataflow, Grouped, Keyed, Stream
-from boatlift.dataflow.processors import Recomputation, Transform
+from boatlift.dataflow.operator import Operator
+from boatlift.dataflow.processors import Processor
 
 __all__ = ["refuse_captured_streams"]
 
 
-def refuse_captured_streams(dataflow: Dataflow) -> None:
-    """Refuse a function of the dataflow that reads a stream from around it.
+def refuse_captured_streams(processors: Iterable[Processor], stream_of: Callable[[object], str | None]) -> None:
+    """Refuse a function that reads a stream from around it.
+
+    Args:
+        processors: The processors of a dataflow.
+        stream_of: Returns the processor whose rows a value stands for; None if the value is no stream.
 
     Raises:
         InvalidError: `[NOT_ON_A_STREAM]`.
     """
-    for processor in dataflow.processors.values():
-        if not isinstance(processor, Transform | Recomputation) or processor.function is None:
-            continue
-        for value in _values(processor.function):
-            stream = value.stream if isinstance(value, Grouped | Keyed) else value
-            if isinstance(stream, Stream):
-                raise used_as_frame(stream.name, processor.name, processor.upstream)
+    for operator in (each for each in processors if isinstance(each, Operator)):
+        for value in (value for function in operator.functions for value in _values(function)):
+            if (stream := stream_of(value)) is not None:
+                raise used_as_frame(stream, operator.name, operator.reads[0])
 
 
 def _values(function: Callable[..., Any]) -> Iterator[object]:

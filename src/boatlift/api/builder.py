@@ -15,21 +15,19 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NoReturn
 
+from boatlift.api.captured import refuse_captured_streams
 from boatlift.dataflow.advice import OF_DATAFLOW, OF_GROUPED, OF_STREAM, advise, column_advice
 from boatlift.dataflow.contracts import Pushable, Receipt, Sink, Source
-from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Lazy
-from boatlift.dataflow.processors import (
-    Aggregate,
-    Lookup,
-    Processor,
-    Recomputation,
-    SinkProcessor,
-    SourceProcessor,
-    Table,
-    Transform,
-    Union,
-)
+from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Lazy, Policy
+from boatlift.dataflow.processors import Processor, SinkProcessor, SourceProcessor
 from boatlift.errors import InvalidError
+from boatlift.operators.aggregate.node import Aggregate
+from boatlift.operators.gather.node import Gather
+from boatlift.operators.lookup.node import Lookup, Table
+from boatlift.operators.merge.node import Merge
+from boatlift.operators.recompute.node import Recompute
+from boatlift.operators.transform.node import Transform
+from boatlift.operators.union.node import Union
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -54,6 +52,14 @@ class Dataflow:
     def processors(self) -> Mapping[str, Processor]:
         """All processors by name, each after the one it reads from."""
         return MappingProxyType(self._processors)
+
+    def check(self) -> None:
+        """Refuse functions of the program that use a stream as if it were a DataFrame.
+
+        Raises:
+            InvalidError: `[NOT_ON_A_STREAM]`.
+        """
+        refuse_captured_streams(self._processors.values(), _stream_of)
 
     def source(self, name: str, source: Source) -> Stream:
         """Adds a source of append-only rows.
@@ -141,18 +147,13 @@ class Stream:
         """
         if not (deterministic is None or deterministic is True or deterministic is False):
             raise InvalidError("BAD_OPTION", f"{name}: deterministic is {deterministic!r}: choose True or False")
-        if policy is not None and not isinstance(policy, Ephemeral | Eager):
-            raise InvalidError(
-                "BAD_POLICY",
-                f"{name} keeps no state that {type(policy).__name__} could save: use Ephemeral() or Eager()",
-            )
         if deterministic is False and isinstance(policy, Ephemeral):
             raise InvalidError(
                 "BAD_POLICY",
                 f"{name} is not deterministic, so that its rows could not be made again: leave the policy out, or use Eager()",
             )
-        made = policy or (Eager() if deterministic is False else Ephemeral())
-        return self.dataflow._add(Transform(_checked(name), self.name, function, deterministic, made))
+        chosen = _policy_without_state(name, policy, Eager() if deterministic is False else Ephemeral())
+        return self.dataflow._add(Transform(_checked(name), self.name, function, deterministic, chosen))
 
     def group_by(self, *keys: str) -> Grouped:
         """Groups by columns, to be aggregated. NULL is a key like any other."""
@@ -188,13 +189,9 @@ class Stream:
             raise InvalidError(
                 "BAD_OPTION", f"{name} reads {', '.join(reads)}: give it tables, each of a stream of its own"
             )
-        if policy is not None and not isinstance(policy, Lazy | Eager | History):
-            raise InvalidError(
-                "BAD_POLICY",
-                f"{name} keeps tables, which {type(policy).__name__} cannot: use Lazy(…), Eager() or History()",
-            )
+        chosen = _policy_of_state(name, policy, "tables")
         made = tuple(Table(_checked(table), keyed.stream.name, keyed.keys) for table, keyed in tables.items())
-        return flow._add(Lookup(_checked(name), self.name, made, policy or Lazy()))
+        return flow._add(Lookup(_checked(name), self.name, made, chosen))
 
     def union(self, name: str, *others: Stream, policy: Ephemeral | Eager | None = None) -> Stream:
         """Gives the rows of this and other streams of the same columns, time by time.
@@ -210,7 +207,8 @@ class Stream:
         Raises:
             InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
         """
-        return self._united(name, others, policy, as_they_come=False)
+        streams = self._with(name, others)
+        return self.dataflow._add(Union(_checked(name), streams, _policy_without_state(name, policy, Ephemeral())))
 
     def merge(self, name: str, *others: Stream, policy: Ephemeral | Eager | None = None) -> Stream:
         """Gives the rows of this and other streams of the same columns, as they come; none waits for another.
@@ -226,24 +224,17 @@ class Stream:
         Raises:
             InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
         """
-        return self._united(name, others, policy, as_they_come=True)
+        streams = self._with(name, others)
+        return self.dataflow._add(Merge(_checked(name), streams, _policy_without_state(name, policy, Ephemeral())))
 
-    def _united(
-        self, name: str, others: tuple[Stream, ...], policy: Ephemeral | Eager | None, *, as_they_come: bool
-    ) -> Stream:
+    def _with(self, name: str, others: tuple[Stream, ...]) -> tuple[str, ...]:
         flow, offered = self.dataflow, tuple[object, ...](others)
         if any(not isinstance(other, Stream) or other.dataflow is not flow for other in offered):
             raise InvalidError("BAD_OPTION", f"{name}: give streams of {flow.name}")
-        reads = [self.name, *(other.name for other in others)]
+        reads = (self.name, *(other.name for other in others))
         if not others or len(set(reads)) < len(reads):
             raise InvalidError("BAD_OPTION", f"{name} reads {', '.join(reads)}: give it streams, each only once")
-        made = policy or Ephemeral()
-        if not isinstance(made, Ephemeral | Eager):
-            raise InvalidError(
-                "BAD_POLICY",
-                f"{name} keeps no state that {type(policy).__name__} could save: use Ephemeral() or Eager()",
-            )
-        return flow._add(Union(_checked(name), self.name, tuple(reads[1:]), as_they_come, made))
+        return reads
 
     def recompute(
         self,
@@ -271,7 +262,7 @@ class Stream:
             raise InvalidError(
                 "BAD_POLICY", f"{name} is recomputed, which {type(policy).__name__} cannot: use Batch(…)"
             )
-        made = Recomputation(_checked(name), self.name, function, over == "everything", policy or Batch())
+        made = Recompute(_checked(name), self.name, function, over == "everything", policy or Batch())
         return self.dataflow._add(made)
 
     def gather(self, name: str, *, policy: Batch | None = None) -> Stream:
@@ -290,7 +281,7 @@ class Stream:
             raise InvalidError(
                 "BAD_POLICY", f"{name} gathers until an epoch is over: say when, as in Batch(seconds=60)"
             )
-        return self.dataflow._add(Recomputation(_checked(name), self.name, None, False, policy))
+        return self.dataflow._add(Gather(_checked(name), self.name, policy))
 
     def sink(self, name: str, sink: Sink) -> None:
         """Hands every step to the outside, exactly once."""
@@ -327,13 +318,9 @@ class Grouped:
         """
         if not columns:
             raise InvalidError("BAD_OPTION", f"{name}: agg needs at least one aggregate")
-        if policy is not None and not isinstance(policy, Lazy | Eager | History):
-            raise InvalidError(
-                "BAD_POLICY",
-                f"{name} keeps state, which {type(policy).__name__} cannot: use Lazy(…), Eager() or History()",
-            )
+        chosen = _policy_of_state(name, policy, "state")
         flow = self.stream.dataflow
-        return flow._add(Aggregate(_checked(name), self.stream.name, self.keys, columns, policy or Lazy()))
+        return flow._add(Aggregate(_checked(name), self.stream.name, self.keys, columns, chosen))
 
     if not TYPE_CHECKING:
 
@@ -356,3 +343,40 @@ def _checked(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise InvalidError("BAD_NAME", f"{name!r} is no name: use up to 64 letters, digits, - and _, a letter first")
     return name
+
+
+def _stream_of(value: object) -> str | None:
+    stream = value.stream if isinstance(value, Grouped | Keyed) else value
+    return stream.name if isinstance(stream, Stream) else None
+
+
+def _policy_without_state(name: str, policy: object, default: Policy) -> Policy:
+    """Return the policy of a processor that keeps no state.
+
+    Raises:
+        InvalidError: `[BAD_POLICY]`.
+    """
+    if policy is None:
+        return default
+    if not isinstance(policy, Ephemeral | Eager):
+        raise InvalidError(
+            "BAD_POLICY",
+            f"{name} keeps no state that {type(policy).__name__} could save: use Ephemeral() or Eager()",
+        )
+    return policy
+
+
+def _policy_of_state(name: str, policy: object, kept: str) -> Policy:
+    """Return the policy of a processor with state; `Lazy()` if none is given.
+
+    Raises:
+        InvalidError: `[BAD_POLICY]`.
+    """
+    if policy is None:
+        return Lazy()
+    if not isinstance(policy, Lazy | Eager | History):
+        raise InvalidError(
+            "BAD_POLICY",
+            f"{name} keeps {kept}, which {type(policy).__name__} cannot: use Lazy(…), Eager() or History()",
+        )
+    return policy

@@ -1,0 +1,60 @@
+"""What the rows of a processor are: appended rows, changes of rows, or a whole table at each step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from boatlift.errors import InvalidError
+
+__all__ = ["RowKind", "Rows", "refuse_unless_new"]
+
+
+class RowKind(Enum):
+    """What one message says about the rows before it."""
+
+    APPEND = "new rows"
+    """Rows are only ever added."""
+    CHANGES = "changes"
+    """Rows carry `_weight`: some take others back."""
+    TABLE = "whole tables"
+    """Each message takes the place of all messages before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows that a processor gives.
+
+    Attributes:
+        origin: The processor.
+        kind: What a message says about the rows before it.
+        source_times: Whether the times of the rows are those of sources; else they are the processor's own, or those of one before it.
+        rereadable: Whether the rows are those of a source, through nothing but deterministic transforms.
+        unique: Columns that tell any two rows apart that hold at the same time; None if no such columns are known.
+    """
+
+    origin: str
+    kind: RowKind = RowKind.APPEND
+    source_times: bool = True
+    rereadable: bool = False
+    unique: tuple[str, ...] | None = None
+
+
+def refuse_unless_new(name: str, rows: Rows, condition: str, remedy: str) -> None:
+    """Refuse an input that gives changes or whole tables.
+
+    Args:
+        name: The processor that reads the rows.
+        rows: The rows.
+        condition: The condition of the error.
+        remedy: What to do.
+
+    Raises:
+        InvalidError: `condition`.
+    """
+    if rows.kind is not RowKind.APPEND:
+        raise InvalidError(
+            condition,
+            f"{name} takes from {rows.origin}, whose rows are not all new, so that it could not tell which of two rows "
+            f"holds: {remedy}",
+        )

@@ -1,0 +1,189 @@
+"""Units: the processors that are executed together as one Spark job.
+
+A unit is a tree of operators. Its leaves are the sources and the other units that it reads; its top is the operator by whose name the unit
+goes. An operator goes into its reader's job where that is right (`goes_into`); else it is the top of a unit of its own, and its output is
+materialised once, as runs, for all its readers. Sinks are staged inside the job that makes their rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from boatlift.dataflow.operator import Operator, Timing
+from boatlift.dataflow.policies import Ephemeral, Policy
+from boatlift.dataflow.processors import Processor, SinkProcessor, SourceProcessor
+
+__all__ = ["Part", "Unit", "units_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """An operator within a unit.
+
+    Attributes:
+        operator: The operator.
+        inputs: For each of its reads the part that gives the rows, or the name of the source or unit that does.
+    """
+
+    operator: Operator
+    inputs: tuple[Part | str, ...]
+
+    def operators(self) -> Iterator[Operator]:
+        """Iterate over the operators, each after those that it reads, those of the main input first."""
+        for part in self.inputs:
+            if isinstance(part, Part):
+                yield from part.operators()
+        yield self.operator
+
+    def leaves(self) -> Iterator[str]:
+        """Iterate over the sources and units that are read, those of the main input first."""
+        for part in self.inputs:
+            if isinstance(part, Part):
+                yield from part.leaves()
+            else:
+                yield part
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What is executed as a whole at a step: one Spark job, and for large steps another one before it, which divides the rows.
+
+    Attributes:
+        name: The name of its top operator; of a source that is staged as it is, `NAME:rows`.
+        body: Its operators; of a source that is staged as it is, the source.
+        sinks: Sinks whose rows its job stages.
+        materialised: Whether other units read its output.
+    """
+
+    name: str
+    body: Part | str
+    sinks: tuple[SinkProcessor, ...]
+    materialised: bool
+
+    @property
+    def operators(self) -> tuple[Operator, ...]:
+        """Its operators, each after those that it reads."""
+        return tuple(self.body.operators()) if isinstance(self.body, Part) else ()
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The sources and units that it takes messages from, those of the main input first."""
+        return tuple(self.body.leaves()) if isinstance(self.body, Part) else (self.body,)
+
+    @property
+    def keeper(self) -> Operator | None:
+        """The operator that decides what a step is: the one with state, with times of its own, or with work in the last stage; else the top.
+
+        None of a source that is staged as it is.
+        """
+        operators = self.operators
+        own = [each for each in operators if each.keeps_state or each.ends_job or each.timing is not Timing.EPOCHS]
+        keepers = own or operators
+        return keepers[-1] if keepers else None
+
+    @property
+    def policy(self) -> Policy:
+        """What is made durable: by the policy of the operator that keeps state or ends the job, else of the top."""
+        operators = self.operators
+        own = [each for each in operators if each.keeps_state or each.ends_job]
+        return (own or operators)[-1].policy if operators else Ephemeral()
+
+    @property
+    def timing(self) -> Timing:
+        """Which times it has: those of its one operator that has times of its own."""
+        return next((each.timing for each in self.operators if each.timing is not Timing.EPOCHS), Timing.EPOCHS)
+
+    @property
+    def keeps_state(self) -> bool:
+        """Whether a step depends on the steps before it."""
+        return any(each.keeps_state for each in self.operators)
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether executing a step again, with the same determinants, gives the same rows."""
+        return all(each.deterministic for each in self.operators)
+
+    @property
+    def takes_by_choice(self) -> bool:
+        """Whether what a step takes is a determinant of the unit, recorded once the step is done."""
+        return self.timing is not Timing.EPOCHS
+
+    @property
+    def rereads_source(self) -> bool:
+        """Whether each step takes all rows that its source ever gave."""
+        return any(each.rereads_source for each in self.operators)
+
+
+def units_of(processors: Mapping[str, Processor]) -> dict[str, Unit]:
+    """Return the units of a dataflow by name, each after those that it reads.
+
+    Args:
+        processors: All processors, each after those that it reads.
+    """
+    readers: dict[str, list[Processor]] = {name: [] for name in processors}
+    for processor in processors.values():
+        for read in processor.reads:
+            readers[read].append(processor)
+    parts: dict[str, Part] = {}
+    units: dict[str, Unit] = {}
+    for name, processor in processors.items():
+        sinks = tuple(each for each in readers[name] if isinstance(each, SinkProcessor))
+        if isinstance(processor, SourceProcessor):
+            # A source can be read again by each of its readers, so that its rows are never materialised, only staged.
+            if sinks:
+                units[f"{name}:rows"] = Unit(f"{name}:rows", name, sinks, materialised=False)
+        elif isinstance(processor, Operator):
+            part = parts[name] = _part(processor, parts, units)
+            operators = [each for each in readers[name] if isinstance(each, Operator) and not each.rereads_source]
+            if sinks or len(operators) > 1 or (operators and not goes_into(part, operators[0])) or processor.ends_job:
+                units[name] = Unit(name, part, sinks, materialised=bool(operators))
+    return units
+
+
+def _part(operator: Operator, parts: Mapping[str, Part], units: Mapping[str, Unit]) -> Part:
+    inputs: list[Part | str] = []
+    for read in operator.reads:
+        fused = read in parts and (read not in units or operator.rereads_source)
+        inputs.append(
+            _unfused(parts[read], parts) if fused and operator.rereads_source else parts[read] if fused else read
+        )
+    return Part(operator, tuple(inputs))
+
+
+def _unfused(part: Part, parts: Mapping[str, Part]) -> Part:
+    """Return a part down to its source, also through operators that are units of their own."""
+    inputs = [
+        _unfused(parts[read], parts) if read in parts else read
+        for read in (each if isinstance(each, str) else each.operator.name for each in part.inputs)
+    ]
+    return Part(part.operator, tuple(inputs))
+
+
+def goes_into(part: Part, reader: Operator) -> bool:
+    """Return whether a part may be executed in the job of its one reader.
+
+    Laws:
+        * The state of a unit is one operator's, and so is its policy: a part that is to be made durable is a unit's top, and a part with
+          state goes only into a reader whose rows are cheap to make again.
+        * The determinants of a unit are one operator's: a part with times of its own goes only into a reader without times or state of its own
+          that is deterministic, so that the recorded order says all.
+        * Several messages make one step only where the reader's step is one time of all of them.
+    """
+    operators: Sequence[Operator] = tuple(part.operators())
+    own_times = any(each.timing is not Timing.EPOCHS for each in operators)
+    keeps_state = any(each.keeps_state for each in operators)
+    if operators[-1].ends_job or not reader.fuses(reader.reads.index(part.operator.name)):
+        return False
+    if not isinstance(part.operator.policy, Ephemeral) and not (part.operator.keeps_state and operators):
+        return False
+    if (own_times or keeps_state) and not (
+        len(reader.reads) == 1
+        and reader.timing is Timing.EPOCHS
+        and not (reader.keeps_state or reader.ends_job)
+        and reader.deterministic
+    ):
+        return False
+    if keeps_state and not isinstance(reader.policy, Ephemeral):
+        return False
+    return len(list(part.leaves())) == 1 or keeps_state or own_times or reader.timing is Timing.EPOCHS

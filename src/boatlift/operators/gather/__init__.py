@@ -1,0 +1,1 @@
+"""The gather operator: the rows of several steps as one."""

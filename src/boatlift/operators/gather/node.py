@@ -1,0 +1,53 @@
+"""The gathering: the rows of several steps as one step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from boatlift.dataflow.operator import Operator, Timing
+from boatlift.dataflow.policies import Batch
+from boatlift.dataflow.rows import Rows, refuse_unless_new
+
+__all__ = ["Gather"]
+
+
+@dataclass(frozen=True, slots=True)
+class Gather(Operator):
+    """Gives the rows of all steps of an epoch of its own as one step."""
+
+    kind: ClassVar[str] = "gather"
+
+    name: str
+    upstream: str
+    policy: Batch
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The one processor whose rows it gathers."""
+        return (self.upstream,)
+
+    @property
+    def timing(self) -> Timing:
+        """Epochs of its own."""
+        return Timing.BATCH
+
+    @property
+    def ends_job(self) -> bool:
+        """Its step is made of many steps of its input: what comes after has other times."""
+        return True
+
+    def rows(self, inputs: Sequence[Rows]) -> Rows:
+        """Return new rows, at times of its own.
+
+        Raises:
+            InvalidError: `[BAD_RECOMPUTATION]` the rows are not all new.
+        """
+        (taken,) = inputs
+        refuse_unless_new(self.name, taken, "BAD_RECOMPUTATION", "take from what that is made from")
+        return Rows(self.name, source_times=False)
+
+    def summary(self) -> Mapping[str, Any]:
+        """Return that it takes the rows of its epoch."""
+        return {"over": "batch"}

@@ -1,0 +1,1 @@
+"""The merge operator: the rows of several streams, in arrival order."""

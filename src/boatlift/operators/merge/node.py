@@ -1,0 +1,57 @@
+"""The merge: the rows of several streams, in the order in which they arrive."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from boatlift.dataflow.operator import Operator, Timing
+from boatlift.dataflow.policies import Policy
+from boatlift.dataflow.rows import Rows, refuse_unless_new
+
+__all__ = ["Merge"]
+
+
+@dataclass(frozen=True, slots=True)
+class Merge(Operator):
+    """The rows of several streams: a step has what one stream has at a step, in arrival order, which is recorded.
+
+    Attributes:
+        streams: The streams.
+    """
+
+    kind: ClassVar[str] = "merge"
+
+    name: str
+    streams: tuple[str, ...]
+    policy: Policy
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The streams."""
+        return self.streams
+
+    @property
+    def timing(self) -> Timing:
+        """One time for each message."""
+        return Timing.ARRIVAL
+
+    def rows(self, inputs: Sequence[Rows]) -> Rows:
+        """Return new rows at times of its own.
+
+        Raises:
+            InvalidError: `[BAD_UNION]` an input's rows are not all new.
+        """
+        for taken in inputs:
+            refuse_unless_new(self.name, taken, "BAD_UNION", "unite what it is made from")
+        return Rows(self.name, source_times=False)
+
+    def fuses(self, read: int) -> bool:
+        """Return False: a stream's message is complete before the merge takes it."""
+        del read
+        return False
+
+    def summary(self) -> Mapping[str, Any]:
+        """Return the other streams."""
+        return {"with": list(self.streams[1:]), "arrival_order": True}

@@ -1,0 +1,1 @@
+"""The recompute operator: a table computed anew every now and then."""

@@ -1,0 +1,87 @@
+"""The recomputation: a table computed anew every now and then, beside everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from boatlift.dataflow.contracts import Json
+from boatlift.dataflow.operator import Operator, Timing
+from boatlift.dataflow.policies import Batch
+from boatlift.dataflow.rows import RowKind, Rows, refuse_unless_new
+from boatlift.errors import InvalidError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["Recompute"]
+
+
+@dataclass(frozen=True, slots=True)
+class Recompute(Operator):
+    """Computes a table anew in each epoch of its own.
+
+    Attributes:
+        function: Takes the rows, gives the table; any DataFrame operation.
+        everything: Whether it takes all rows since the beginning; else those of its epoch.
+    """
+
+    kind: ClassVar[str] = "recompute"
+
+    name: str
+    upstream: str
+    function: Callable[[DataFrame], DataFrame]
+    everything: bool
+    policy: Batch
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The one processor whose rows it takes."""
+        return (self.upstream,)
+
+    @property
+    def timing(self) -> Timing:
+        """Epochs of its own."""
+        return Timing.BATCH
+
+    @property
+    def deterministic(self) -> bool:
+        """False: the function may do anything; its table is durable before any of it is seen."""
+        return False
+
+    @property
+    def functions(self) -> tuple[Callable[..., Any], ...]:
+        """The user's function."""
+        return (self.function,)
+
+    @property
+    def ends_job(self) -> bool:
+        """Its jobs run beside those of all others."""
+        return True
+
+    @property
+    def rereads_source(self) -> bool:
+        """Whether it takes all rows since the beginning."""
+        return self.everything
+
+    def rows(self, inputs: Sequence[Rows]) -> Rows:
+        """Return whole tables, at times of its own.
+
+        Raises:
+            InvalidError: `[BAD_RECOMPUTATION]` the rows are not all new, or, taken from the beginning, cannot be read again.
+        """
+        (taken,) = inputs
+        if self.everything and not taken.rereadable:
+            raise InvalidError(
+                "BAD_RECOMPUTATION",
+                f"{self.name} is recomputed from everything that {self.upstream} gave, which is neither a source nor "
+                "deterministic transforms of one, so that it cannot be read again: recompute from one of these, or use "
+                "over='batch'",
+            )
+        refuse_unless_new(self.name, taken, "BAD_RECOMPUTATION", "take from what that is made from")
+        return Rows(self.name, RowKind.TABLE, source_times=False)
+
+    def describe(self) -> Json:
+        """Return which rows it takes."""
+        return {"over": "everything" if self.everything else "batch"}

@@ -1,0 +1,1 @@
+"""The transform operator: a row-wise function."""

@@ -1,0 +1,1 @@
+"""The union operator: the rows of several streams, time by time."""

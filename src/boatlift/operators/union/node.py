@@ -1,0 +1,59 @@
+"""The union: the rows of several streams, time by time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from boatlift.dataflow.operator import Operator
+from boatlift.dataflow.policies import Policy
+from boatlift.dataflow.rows import Rows, refuse_unless_new
+from boatlift.errors import InvalidError
+
+__all__ = ["Union"]
+
+
+@dataclass(frozen=True, slots=True)
+class Union(Operator):
+    """The rows of several streams: step n has what each stream has at its step n, and waits for the last of them.
+
+    Attributes:
+        streams: The streams.
+    """
+
+    kind: ClassVar[str] = "union"
+
+    name: str
+    streams: tuple[str, ...]
+    policy: Policy
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The streams."""
+        return self.streams
+
+    def rows(self, inputs: Sequence[Rows]) -> Rows:
+        """Return new rows at the times of sources.
+
+        Raises:
+            InvalidError: `[BAD_UNION]` an input's rows are not all new, or its times are not those of sources.
+        """
+        for taken in inputs:
+            refuse_unless_new(self.name, taken, "BAD_UNION", "unite what it is made from")
+            if not taken.source_times:
+                raise InvalidError(
+                    "BAD_UNION",
+                    f"{self.name} takes from {taken.origin}, which is behind a lookup, a merge or a batch and has times of "
+                    "its own: unite before that, or merge",
+                )
+        return Rows(self.name)
+
+    def fuses(self, read: int) -> bool:
+        """Return False: what comes before an input is executed by itself, so that it does not wait for the others."""
+        del read
+        return False
+
+    def summary(self) -> Mapping[str, Any]:
+        """Return the other streams."""
+        return {"with": list(self.streams[1:]), "arrival_order": False}
