@@ -10,8 +10,9 @@ import pytest
 
 import boatlift as bl
 import boatlift.dataflow.contracts as contracts
+from boatlift.api.builder import Dataflow
 from boatlift.connectors.kit.wrapping import SinkWrapper, SourceWrapper
-from boatlift.dataflow import Dataflow, Plan, Sink, Source, plan
+from boatlift.dataflow import Plan, Sink, Source, plan
 from boatlift.runtime.graph import program_of
 from boatlift.testing.crash import Tracer, with_crashing_sinks
 from connectors.cases import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Any, ClassVar
 
@@ -104,9 +104,5 @@ class Operator(ABC):
         return read == 0
 
     def describe(self) -> Json:
-        """Return what people and the program's recorded identity are told beyond kind, reads, timing and state."""
+        """Return its options: what a plan shows of it beside kind, policy and reads."""
         return {}
-
-    def summary(self) -> Mapping[str, Any]:
-        """Return what `boatlift plan` shows of it beyond kind, reads and policy."""
-        return self.describe()

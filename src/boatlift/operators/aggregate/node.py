@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from boatlift.dataflow.contracts import Json
 from boatlift.dataflow.operator import Operator
@@ -74,7 +74,3 @@ class Aggregate(Operator):
     def describe(self) -> Json:
         """Return its keys."""
         return {"keys": list(self.keys)}
-
-    def summary(self) -> Mapping[str, Any]:
-        """Return its keys and aggregates."""
-        return {"keys": list(self.keys), "columns": [str(column) for column in self.columns]}

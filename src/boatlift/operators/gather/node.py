@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from boatlift.dataflow.operator import Operator, Timing
 from boatlift.dataflow.policies import Batch
@@ -47,7 +47,3 @@ class Gather(Operator):
         (taken,) = inputs
         refuse_unless_new(self.name, taken, "BAD_RECOMPUTATION", "take from what that is made from")
         return Rows(self.name, source_times=False)
-
-    def summary(self) -> Mapping[str, Any]:
-        """Return that it takes the rows of its epoch."""
-        return {"over": "batch"}

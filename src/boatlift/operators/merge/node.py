@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from boatlift.dataflow.contracts import Json
 from boatlift.dataflow.operator import Operator, Timing
 from boatlift.dataflow.policies import Policy
 from boatlift.dataflow.rows import Rows, refuse_unless_new
@@ -52,6 +53,6 @@ class Merge(Operator):
         del read
         return False
 
-    def summary(self) -> Mapping[str, Any]:
+    def describe(self) -> Json:
         """Return the other streams."""
-        return {"with": list(self.streams[1:]), "arrival_order": True}
+        return {"with": list(self.streams[1:])}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -69,7 +69,3 @@ class Transform(Operator):
                 "another value than it had: do it before the aggregate",
             )
         return replace(taken, origin=self.name, rereadable=taken.rereadable and self.deterministic, unique=None)
-
-    def summary(self) -> Mapping[str, Any]:
-        """Return that it is not deterministic, if so."""
-        return {} if self.deterministic else {"deterministic": False}

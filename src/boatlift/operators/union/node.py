@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from boatlift.dataflow.contracts import Json
 from boatlift.dataflow.operator import Operator
 from boatlift.dataflow.policies import Policy
 from boatlift.dataflow.rows import Rows, refuse_unless_new
@@ -54,6 +55,6 @@ class Union(Operator):
         del read
         return False
 
-    def summary(self) -> Mapping[str, Any]:
+    def describe(self) -> Json:
         """Return the other streams."""
-        return {"with": list(self.streams[1:]), "arrival_order": False}
+        return {"with": list(self.streams[1:])}

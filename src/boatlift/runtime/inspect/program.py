@@ -100,7 +100,9 @@ def describe(processor: Processor) -> dict[str, Any]:
             about = {"kind": "sink", "delivery": connector.delivery.value, **connector.describe()}
             return {**about, "reads": upstream}
         case operator:
-            about = {"kind": operator.kind, "policy": describe_policy(operator.policy), **operator.summary()}
+            about = {"kind": operator.kind, "policy": describe_policy(operator.policy), **operator.describe()}
+            if not (operator.deterministic or operator.timing is Timing.BATCH):
+                about["deterministic"] = False
             return {**about, "reads": operator.reads[0]}
 
 
