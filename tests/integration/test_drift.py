@@ -37,7 +37,7 @@ def test_a_setting_that_results_depend_on_may_not_change(spark: SparkSession) ->
     zone = spark.conf.get("spark.sql.session.timeZone")
     try:
         with pytest.raises(
-            bl.DataError, match=r"\[ENVIRONMENT_CHANGED\].*timeZone was UTC and is Asia/Tokyo: set it back"
+            bl.DataError, match=r"\[ENVIRONMENT_CHANGED\].*timeZone was UTC and is Asia/Tokyo: set them back"
         ):
             run(spark, lambda df: df, lambda: spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo"))
     finally:

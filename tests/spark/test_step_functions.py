@@ -148,7 +148,7 @@ def test_a_draw_from_a_position_that_was_dropped_is_refused(spark: SparkSession)
 
     with (
         step_context(StepContext(0, 1, "clean", True)),
-        pytest.raises(InvalidError, match=r"NO_ROW_POSITION.*did not keep"),
+        pytest.raises(InvalidError, match=r"NO_ROW_POSITION.*has dropped that column"),
     ):
         apply(rows, lost, "clean")
     with step_context(StepContext(0, 1, "clean", True)):

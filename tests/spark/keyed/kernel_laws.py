@@ -126,11 +126,11 @@ class KernelLaws:
             if at_once and by_halves and (at_once.first, at_once.last) == (by_halves.first, by_halves.last):
                 assert at_once.digest == by_halves.digest
             expected = plain.take(last)
-            for merged in (at_once, by_halves):
+            for way, merged in enumerate((at_once, by_halves), 1):
                 other = self.case.run_in(Path(folder) / "runs")
                 plain.spread_to(other)
                 other.runs = [[merged] if merged else []]
-                other.files += 1000 * (1 + (merged is by_halves))
+                other.files += 1000 * way
                 assert other.take(last) == expected
 
     @of_each_case(20)
