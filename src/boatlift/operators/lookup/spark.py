@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from boatlift.dataflow import Plan, RowKind
-from boatlift.operators.lookup.node import Table
+from boatlift.operators.lookup.node import Lookup, Table
 from boatlift.operators.lookup.task import LookupTable, LookupTask, put_together
 from boatlift.runtime.graph import edge_name
 from boatlift.runtime.machine.instructions import StepInput
@@ -91,7 +91,12 @@ class Lookups:
     def table_of(self, unit: str, take: StepInput) -> Table | None:
         """Gives the table that a message is for; None if it has rows to look up for."""
         (message,) = take.inputs
-        return next((t for t in self._units[unit].unit.tables if edge_name(t.upstream, unit) == message.edge), None)
+        return next((t for t in self._tables_of(unit) if edge_name(t.upstream, unit) == message.edge), None)
+
+    def _tables_of(self, unit: str) -> tuple[Table, ...]:
+        keeper = self._plan.units[unit].keeper
+        assert isinstance(keeper, Lookup)
+        return keeper.tables
 
     def with_message(self, unit: str, table: Table, message: Any, state: Any) -> Mapping[str, Any]:
         """Gives the state after a message of a table came."""
@@ -101,7 +106,7 @@ class Lookups:
             return put_together(messages, self._inputs.path, table, scratch, token, first=first)
 
         whole = self._plan.rows_of(table.upstream).kind is RowKind.TABLE
-        return with_message(state, self._units[unit].unit.tables, table, message, whole=whole, put_together=put)
+        return with_message(state, self._tables_of(unit), table, message, whole=whole, put_together=put)
 
     def look_up(self, unit: str, take: StepInput, state: Any) -> Sequence[TaskReceipt]:
         """Runs the job that looks up for rows, and does what comes after it."""
