@@ -62,10 +62,10 @@ class Dataflow:
         refuse_captured_streams(self._processors.values(), _stream_of)
 
     def source(self, name: str, source: Source) -> Stream:
-        """Adds a source of append-only rows.
+        """Add a source, whose rows are new rows.
 
         Raises:
-            InvalidError: `[BAD_OPTION]` rows that are pushed cannot be two sources' at once.
+            InvalidError: `[BAD_OPTION]` one `bl.push` stands for two sources.
         """
         others = [each for each in self._processors.values() if isinstance(each, SourceProcessor)]
         pushable = source.capabilities.pushable
@@ -74,21 +74,21 @@ class Dataflow:
         return self._add(SourceProcessor(_checked(name), source))
 
     def push(self, source: str, rows: object, *, key: str | None = None, timeout: float = 30.0) -> Receipt:
-        """Hands rows to a source of `bl.push` while the dataflow runs in this process; see `Pushable.push`.
+        """Push rows to a source of `bl.push` while the dataflow runs in this process; see `Pushable.push`.
 
         Args:
             source: The source's name.
-            rows: Rows as mappings, or a table of Arrow, pandas or Polars. All are taken, or none.
-            key: Pushed again with the same key, they are taken once.
+            rows: Rows as mappings, or a table of Arrow, pandas or Polars. The source takes all of them or none.
+            key: A name of these rows: rows that are pushed again with the same key are taken once.
             timeout: Seconds to wait for the dataflow to begin, if it does not run yet.
 
         Returns:
-            Once they are recorded: no crash can lose them any more.
+            The receipt, once the rows are recorded: no crash can lose them any more.
         """
         return self._pushes_to(source).push(rows, key, timeout)
 
     def pushed(self, source: str, key: str) -> Receipt | None:
-        """Tells whether rows were recorded that were pushed with a key; None if they were not."""
+        """Return the receipt of the rows that were pushed with a key; None if no such rows are recorded."""
         return self._pushes_to(source).pushed(key)
 
     def _pushes_to(self, name: str) -> Pushable:
@@ -130,17 +130,18 @@ class Stream:
         deterministic: bool | None = None,
         policy: Ephemeral | Eager | None = None,
     ) -> Stream:
-        """Applies a row-wise function: projections, filters, `explode`, joins with a static table.
+        """Apply a row-wise function: projections, filters, `explode`, joins with a static table.
 
         Args:
             name: The processor's name.
-            function: Takes the DataFrame of a step and gives another one. It is called for every step, so it must
+            function: Takes the DataFrame of a step and returns another one. It is called for every step, so it must
                 build the same plan each time; `bl.now()`, `bl.rand()` and `bl.uuid()` may be called inside it.
-            deterministic: True if it has Python UDFs, to vouch that they give the same value for the same arguments:
-                Spark believes it of every UDF, so it cannot be checked. False if it asks the outside (`bl.call`), or draws from
-                Spark's own clock and chance: then its rows are made durable before anything of them is seen, and are never made again.
-            policy: What a crash may cost: `Ephemeral()` if not given; `Eager()` makes its rows durable, so that they are never
-                made again, and is what a transform has that is not deterministic.
+            deterministic: True vouches that the Python UDFs in the function give the same value for the same arguments:
+                Spark takes that for granted of every UDF, so it cannot be checked. False says that the function asks
+                the outside (`bl.call`), or draws from Spark's own clock and chance: its rows are then made durable
+                before any of them is seen, and are never made again.
+            policy: What a crash may cost. `Ephemeral()` if not given. `Eager()` makes the rows durable, so that they
+                are never made again; it is the policy of every transform that is not deterministic.
 
         Raises:
             InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
@@ -156,23 +157,24 @@ class Stream:
         return self.dataflow._add(Transform(_checked(name), self.name, function, deterministic, chosen))
 
     def group_by(self, *keys: str) -> Grouped:
-        """Groups by columns, to be aggregated. NULL is a key like any other."""
+        """Group by columns, for `agg`. NULL is a key like any other."""
         return Grouped(self, _columns(self, "group_by", keys))
 
     def by(self, *keys: str) -> Keyed:
-        """Names the columns by which a lookup finds the rows of this stream, an aggregate's or a recomputation's."""
+        """Name the columns by which a lookup finds the rows of this stream: an aggregate's or a recomputation's."""
         return Keyed(self, _columns(self, "by", keys))
 
     def lookup(self, name: str, *, policy: Lazy | Eager | History | None = None, **tables: Keyed) -> Stream:
-        """Gives each row the newest rows of other streams, as they are when it comes; it waits for none of them.
+        """Look up the newest rows of other streams for each row of this one; no stream waits for another.
 
-        What it takes next is whatever comes first, and that choice is recorded: after a crash it takes the same again.
+        The lookup takes its messages in arrival order. That order is recorded: after a crash it takes the same again.
 
         Args:
             name: The processor's name.
             policy: What a crash may cost; `Lazy()` if not given.
-            tables: Name to what is looked up, as in `live=delays.by("origin")`. A row gets the columns of the row of `delays` that
-                has the same origin and holds now, but for the key: `live_delay`; NULLs where there is none. NULL equals no key.
+            tables: The name of each table to the stream that is looked up, as in `live=delays.by("origin")`. A row gets
+                the columns of the row of `delays` that holds now and has the same origin, without the key, as
+                `live_delay`; NULLs if there is no such row. NULL equals no key.
 
         Raises:
             InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`, `[BAD_NAME]`.
@@ -194,10 +196,10 @@ class Stream:
         return flow._add(Lookup(_checked(name), self.name, made, chosen))
 
     def union(self, name: str, *others: Stream, policy: Ephemeral | Eager | None = None) -> Stream:
-        """Gives the rows of this and other streams of the same columns, time by time.
+        """Unite this and other streams of the same columns, step by step.
 
-        Its step n has the rows that each stream has at its own step n, and waits for the last of them; what is transformed before, each
-        stream's rows by themselves, does not wait. For streams that shall not wait for each other there is `merge`.
+        Step n of the union has the rows of step n of each stream, and waits for the last of them. The transforms of each
+        stream before the union do not wait. `merge` is for streams that shall not wait for each other.
 
         Args:
             name: The processor's name.
@@ -211,10 +213,10 @@ class Stream:
         return self.dataflow._add(Union(_checked(name), streams, _policy_without_state(name, policy, Ephemeral())))
 
     def merge(self, name: str, *others: Stream, policy: Ephemeral | Eager | None = None) -> Stream:
-        """Gives the rows of this and other streams of the same columns, as they come; none waits for another.
+        """Merge this and other streams of the same columns in arrival order; no stream waits for another.
 
-        A step has what one stream has at a step. Whose is next is whatever comes first, and that choice is recorded: after a crash it
-        takes the same again.
+        A step of the merge has the rows of one step of one stream. The order of these steps is recorded: after a crash the
+        merge takes the same again.
 
         Args:
             name: The processor's name.
@@ -244,14 +246,16 @@ class Stream:
         policy: Batch | None = None,
         over: Literal["everything", "batch"] = "everything",
     ) -> Stream:
-        """Computes a table anew every now and then, beside all that runs meanwhile: a batch.
+        """Compute a table anew every now and then, beside everything else that runs: a batch.
 
         Args:
             name: The processor's name.
-            function: Takes a DataFrame, gives a DataFrame: joins, aggregates, windows, whatever Spark has. It need not be
-                deterministic: what it gave is durable before anyone sees it, and is then never computed again.
-            policy: When: `Batch()` if not given, which is whenever the last one is done and something new has come.
-            over: `everything`: all rows since the beginning, read again from the source; `batch`: those that are new, of any stream of new rows.
+            function: Takes a DataFrame and returns a DataFrame: joins, aggregates, windows, all that Spark has. It need
+                not be deterministic: its table is durable before any of it is seen, and is then never computed again.
+            policy: The end of an epoch. `Batch()` if not given: an epoch ends once the one before is done and new rows
+                are there.
+            over: `everything`: the function takes all rows since the beginning, read again from the source. `batch`: it
+                takes the rows of its epoch, of any stream of new rows.
 
         Raises:
             InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
@@ -266,13 +270,13 @@ class Stream:
         return self.dataflow._add(made)
 
     def gather(self, name: str, *, policy: Batch | None = None) -> Stream:
-        """Gives the rows of several steps as one: of all that came until an epoch of its own was over, by the clock for instance.
+        """Gather the rows of several steps into one step, which ends by the clock for instance.
 
-        It is also the way back from what comes as it comes, behind a lookup or a merge, to epochs that many rows share.
+        Behind a lookup or a merge it leads back from steps of single messages to steps that many rows share.
 
         Args:
             name: The processor's name.
-            policy: When an epoch is over: `Batch(seconds=60)`. What it gave is durable by then.
+            policy: The end of an epoch, as in `Batch(seconds=60)`. The rows of the epoch are durable by then.
 
         Raises:
             InvalidError: `[BAD_POLICY]`.
@@ -284,7 +288,7 @@ class Stream:
         return self.dataflow._add(Gather(_checked(name), self.name, policy))
 
     def sink(self, name: str, sink: Sink) -> None:
-        """Hands every step to the outside, exactly once."""
+        """Hand every step to the outside, exactly once."""
         self.dataflow._add(SinkProcessor(_checked(name), self.name, sink))
 
     if not TYPE_CHECKING:
@@ -309,7 +313,7 @@ class Grouped:
     keys: tuple[str, ...]
 
     def agg(self, name: str, *columns: Column, policy: Lazy | Eager | History | None = None) -> Stream:
-        """Keeps aggregates by key, and gives one change for each change of its input.
+        """Keep aggregates by key, and give one change for each change of the input.
 
         Args:
             name: The processor's name.

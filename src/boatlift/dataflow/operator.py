@@ -28,12 +28,14 @@ class Timing(Enum):
 class Operator(ABC):
     """A processor that computes: a node of the dataflow, immutable, without Spark.
 
-    An operator says how its rows flow, what recovery has to know of it, and how it may share a Spark job with its neighbours. The Spark
-    side of the same operator (`spark/operator.py`) compiles it.
+    An operator says how its rows flow, what recovery has to know of it, and how it may share a Spark job with its
+    neighbours. The Spark side compiles it.
 
     Laws:
-        * `reads`, `timing`, `keeps_state`, `deterministic`, `rows` and `describe` depend on the operator and its arguments alone.
-        * `deterministic` is True only if executing a step again, with the same messages, state and determinants, gives the same rows.
+        * `reads`, `timing`, `keeps_state`, `deterministic`, `rows` and `describe` depend on the operator and its
+          arguments alone.
+        * `deterministic` is True only if executing a step again, with the same messages, state and determinants, gives
+          the same rows.
         * Without `keeps_state`, the rows of a step depend on the messages of that step alone.
         * Two operators whose `describe()` and compiled plans are equal give the same rows for the same messages.
 
@@ -72,12 +74,12 @@ class Operator(ABC):
 
     @property
     def keeps_state(self) -> bool:
-        """Whether a step depends on the steps before it."""
+        """True if a step depends on the steps before it."""
         return False
 
     @property
     def deterministic(self) -> bool:
-        """Whether executing a step again, with the same determinants, gives the same rows."""
+        """True if executing a step again, with the same determinants, gives the same rows."""
         return True
 
     @property
@@ -87,12 +89,12 @@ class Operator(ABC):
 
     @property
     def ends_job(self) -> bool:
-        """Whether its work is done by the last stage of a job, so that no other operator follows in that job."""
+        """True if its work is done by the last stage of a job, so that no other operator follows in that job."""
         return False
 
     @property
     def rereads_source(self) -> bool:
-        """Whether it reads all rows of its source again at each step, through the transforms before it."""
+        """True if it reads all rows of its source again at each step, through the transforms before it."""
         return False
 
     def fuses(self, read: int) -> bool:

@@ -1,7 +1,7 @@
 """Policies: what a processor makes durable, and when; so, what a crash may cost it (design, section 2).
 
-A policy never changes a result. It can be changed between two runs of one program, but for `History` of who reads a
-source whose rows nobody else keeps (`bl.push(…, ack="stable")`).
+A policy never changes a result. It can be changed between two runs of one program, with one exception: `History` of a
+processor that reads a source whose rows are kept nowhere (`bl.push(…, ack="stable")`).
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ class Ephemeral:
 class Batch:
     """Keeps nothing between its coarse epochs, and makes what it sends durable when one is over: a firewall.
 
-    A coarse epoch ends, with all steps that are there by then, as soon as everything holds that is given here; and when no input will ever
-    come any more. Where it ended is recorded. If rows are asked, it ends with the step that ends it, though more may be there.
+    An epoch ends, with all steps that are there by then, once all of the conditions below hold, or once no input will
+    come any more. Its end is a determinant. If a condition asks rows, the epoch ends with the step that fulfils it,
+    though more steps may be there.
 
     Args:
-        epochs: It covers at least so many steps of the input. None: one.
-        seconds: And at least so long a time from its first step on, by the clock.
-        event_time: And its rows reach beyond the period in which those of its first step end: a column of dates or timestamps.
-        every: How long such a period is, `"1 day"` for instance; periods begin where those of Spark's `window` do.
-        when: And a step of it is one for which this SQL condition over all of its rows is true: `"count_if(kind = 'close') > 0"`.
+        epochs: The epoch covers at least so many steps of the input. None: one.
+        seconds: The epoch lasts at least so long, by the clock, from its first step on.
+        event_time: A column of dates or timestamps: the epoch's rows reach beyond the period in which its first step ends.
+        every: The length of such a period, as in `"1 day"`; periods begin where those of Spark's `window` do.
+        when: An SQL condition over all rows of a step, as in `"count_if(kind = 'close') > 0"`: it is true for one step.
     """
 
     epochs: int | None = None
@@ -55,7 +56,8 @@ class Batch:
         if (self.event_time is None) != (self.every is None):
             raise InvalidError(
                 "BAD_OPTION",
-                f"Batch(event_time={self.event_time!r}, every={self.every!r}): give event_time and every together: a column, and how long a period of it is",
+                f"Batch(event_time={self.event_time!r}, every={self.every!r}): give event_time and every together: a column, "
+                "and how long a period of it is",
             )
         if self.every is not None and not self.period:
             raise InvalidError(
@@ -76,13 +78,13 @@ class Batch:
 
     @property
     def period(self) -> int:
-        """How many microseconds `every` is; 0 if it is none."""
+        """The length of `every` in microseconds; 0 if it is no period."""
         found = _PERIOD.fullmatch((self.every or "").strip().lower())
         return int(found["count"]) * _MICROSECONDS[found["unit"]] if found else 0
 
     @property
     def asks_rows(self) -> bool:
-        """Whether the end of an epoch depends on what rows say."""
+        """True if the end of an epoch depends on the rows of its steps."""
         return self.event_time is not None or self.when is not None
 
 
@@ -91,8 +93,8 @@ class Lazy:
     """Keeps state and makes it durable at intervals, incrementally.
 
     Args:
-        every: A checkpoint after every so many steps, at least 1. Small: quick recovery; large: cheap steps. None: never, and
-            nothing but determinants is durable (input logging): replay from the start.
+        every: A checkpoint after every so many steps, at least 1. Small: quick recovery; large: cheap steps. None: no
+            checkpoint at all, so that determinants alone are durable (input logging) and a replay begins at the start.
     """
 
     every: int | None = 20
@@ -104,12 +106,12 @@ class Lazy:
 
 @dataclass(frozen=True, slots=True)
 class Eager:
-    """Keeps state, and makes it and what is sent durable at every step: results that must never be executed again."""
+    """Keeps state, and makes state and messages durable at every step: for results that must never be computed again."""
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Keeps what it takes, durably, and so can be taken back to any frontier by replaying what is within: any deterministic processor."""
+    """Makes its inputs durable; it can go back to any frontier by replaying them. For any deterministic processor."""
 
 
 Policy = Ephemeral | Batch | Lazy | Eager | History

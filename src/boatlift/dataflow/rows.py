@@ -28,8 +28,9 @@ class Rows:
     Attributes:
         origin: The processor.
         kind: What a message says about the rows before it.
-        source_times: Whether the times of the rows are those of sources; else they are the processor's own, or those of one before it.
-        rereadable: Whether the rows are those of a source, through nothing but deterministic transforms.
+        source_times: True if the times of the rows are those of sources; else they are those of the processor, or of one
+            before it.
+        rereadable: True if the rows are those of a source, through nothing but deterministic transforms.
         unique: Columns that tell any two rows apart that hold at the same time; None if no such columns are known.
     """
 

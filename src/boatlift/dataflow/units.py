@@ -1,8 +1,9 @@
 """Units: the processors that are executed together as one Spark job.
 
-A unit is a tree of operators. Its leaves are the sources and the other units that it reads; its top is the operator by whose name the unit
-goes. An operator goes into its reader's job where that is right (`goes_into`); else it is the top of a unit of its own, and its output is
-materialised once, as runs, for all its readers. Sinks are staged inside the job that makes their rows.
+A unit is a tree of operators. Its leaves are the sources and the other units that it reads; its top is the operator
+whose name the unit has. An operator goes into its reader's job where that is right (`goes_into`). Else it is the top of
+a unit of its own, and its output is materialised once, as runs, for all its readers. Sinks are staged inside the job
+that makes their rows.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """What is executed as a whole at a step: one Spark job, and for large steps another one before it, which divides the rows.
+    """The operators that are executed as one Spark job a step; a large step has another job before it, which divides rows.
 
     Attributes:
         name: The name of its top operator; of a source that is staged as it is, `NAME:rows`.
@@ -73,9 +74,9 @@ class Unit:
 
     @property
     def keeper(self) -> Operator | None:
-        """The operator that decides what a step is: the one with state, with times of its own, or with work in the last stage; else the top.
+        """The operator that decides what a step is; None of a source that is staged as it is.
 
-        None of a source that is staged as it is.
+        It is the operator with state, with times of its own, or with work in the last stage; else the top.
         """
         operators = self.operators
         own = [each for each in operators if each.keeps_state or each.ends_job or each.timing is not Timing.EPOCHS]
@@ -96,22 +97,22 @@ class Unit:
 
     @property
     def keeps_state(self) -> bool:
-        """Whether a step depends on the steps before it."""
+        """True if a step depends on the steps before it."""
         return any(each.keeps_state for each in self.operators)
 
     @property
     def deterministic(self) -> bool:
-        """Whether executing a step again, with the same determinants, gives the same rows."""
+        """True if executing a step again, with the same determinants, gives the same rows."""
         return all(each.deterministic for each in self.operators)
 
     @property
     def takes_by_choice(self) -> bool:
-        """Whether what a step takes is a determinant of the unit, recorded once the step is done."""
+        """True if the choice of a step's messages is a determinant of the unit, recorded once the step is done."""
         return self.timing is not Timing.EPOCHS
 
     @property
     def rereads_source(self) -> bool:
-        """Whether each step takes all rows that its source ever gave."""
+        """True if each step takes all rows that its source ever gave."""
         return any(each.rereads_source for each in self.operators)
 
 
@@ -164,10 +165,10 @@ def goes_into(part: Part, reader: Operator) -> bool:
     """Return whether a part may be executed in the job of its one reader.
 
     Laws:
-        * The state of a unit is one operator's, and so is its policy: a part that is to be made durable is a unit's top, and a part with
-          state goes only into a reader whose rows are cheap to make again.
-        * The determinants of a unit are one operator's: a part with times of its own goes only into a reader without times or state of its own
-          that is deterministic, so that the recorded order says all.
+        * The state of a unit is one operator's, and so is its policy: a part that is to be made durable is a unit's top,
+          and a part with state goes only into a reader whose rows are cheap to make again.
+        * The determinants of a unit are one operator's: a part with times of its own goes only into a deterministic reader
+          without times or state of its own, so that the recorded order says all.
         * Several messages make one step only where the reader's step is one time of all of them.
     """
     operators: Sequence[Operator] = tuple(part.operators())

@@ -1,4 +1,4 @@
-"""The dataflow as the state machine takes it: sources, units and sinks, each in its time domain, and the regime of each."""
+"""The dataflow as the state machine drives it: sources, units and sinks, each with its time domain and durability."""
 
 from __future__ import annotations
 
@@ -34,11 +34,13 @@ class GraphNode:
     """A processor as far as time and recovery go.
 
     Attributes:
-        reads: Whom it takes from; nobody: a source.
+        reads: The processors that it reads; none of a source.
         kind: What it keeps.
-        ordered: Whether it takes its inputs as they come.
-        batch: Whether an epoch of its own covers many of its input's.
-        repeats: Whether executing it again, with the same choices, gives the same; of a source, whether it can be read again.
+        policy: What it makes durable.
+        ordered: True if it takes its messages in arrival order.
+        batch: True if an epoch of its own covers many times of its input.
+        repeats: True if executing a step again, with the same determinants, gives the same rows; of a source, if it can
+            be read again.
     """
 
     name: str
@@ -51,11 +53,11 @@ class GraphNode:
 
 
 def program_of(plan: Plan, policies: Mapping[str, Policy] | None = None) -> Program:
-    """Gives what the machine drives.
+    """Return what the machine drives.
 
     Args:
         plan: The dataflow, in units.
-        policies: Of some units, in place of their own.
+        policies: The policies of some units, in place of their own.
     """
     other = policies or {}
     nodes = [GraphNode(name, (), Kind.SOURCE, repeats=not plan.forgets(name)) for name in plan.sources]
@@ -70,11 +72,11 @@ def program_of(plan: Plan, policies: Mapping[str, Policy] | None = None) -> Prog
 
 
 def program_from(nodes: Iterable[GraphNode]) -> Program:
-    """Gives processors their domains, and edges the projections that follow.
+    """Return processors with their time domains, and edges with the projections that follow.
 
-    The times of what takes its inputs as they come are those of a sequence; for who takes from it they are epochs again, one for each
-    message that it took. A batch has epochs of its own; for who takes from it they are those of its input with which they ended, but
-    what takes its inputs as they come, and another batch, count them as they are.
+    A processor in arrival order has the times of a sequence. For its receivers they are epochs again: one for each
+    message that it took. A batch has epochs of its own. For its receivers each of them is the epoch of its input with
+    which it ended; a receiver in arrival order, and another batch, count the epochs of the batch as they are.
     """
     nodes = list(nodes)
     orders = {n.name: ArrivalOrder(Sequence(tuple(edge_name(r, n.name) for r in n.reads))) for n in nodes if n.ordered}
@@ -105,11 +107,13 @@ def program_from(nodes: Iterable[GraphNode]) -> Program:
 
 
 def _regimes(nodes: list[GraphNode]) -> dict[str, Durability]:
-    """Gives what each makes durable.
+    """Return what each processor makes durable.
 
-    Of what cannot be repeated, what it sent is durable in place of its choices; where a batch ends counts once that is. What comes of a source that cannot be
-    read again is not repeated either: so what who keeps state sends is durable with the state, for a sink takes one step after the other, and may die in between;
-    and what others send is, at once, where several sinks come after the source: else each would have to wait for the others.
+    A processor that is not deterministic makes its messages durable in place of its determinants; the end of a batch's
+    epoch counts once its messages are durable. The messages that come of a source that cannot be read again cannot be
+    made again either. So a processor with state makes its messages durable with the state, because a sink commits one
+    step after the other and may die in between. A processor without state makes them durable at once if several sinks
+    come after the source, because each sink would have to wait for the others.
     """
     made = {node.name: node for node in nodes}
 
@@ -131,10 +135,10 @@ def _regimes(nodes: list[GraphNode]) -> dict[str, Durability]:
 
 
 def edge_name(sender: str, receiver: str) -> str:
-    """Names an edge."""
+    """Return the name of an edge."""
     return f"{sender}->{receiver}"
 
 
 def source_record(position: Mapping[str, Any], clock: int, seed: int) -> dict[str, Any]:
-    """Gives what a source chooses at a time, and sends: its position, and the clock and seed of whoever executes it."""
+    """Return the determinants of a source's time, which are its message too: the position, a clock reading and a seed."""
     return {"position": dict(position), "clock": clock, "seed": seed}
