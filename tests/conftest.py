@@ -1,7 +1,8 @@
-"""What all tests share: one Spark session, one warm JVM, one Kafka broker; tests that use them are marked `spark` or `kafka`.
+"""What all tests share: one Spark session, one warm JVM, one Kafka broker; tests that use them are marked `spark` or
+`kafka`.
 
-Tests start many JVMs that live for seconds: none of them, nor those of the processes they start, waits for the optimising compiler. No
-test fails for being slow: machines are.
+Tests start many JVMs that live for seconds: none of them, nor those of the processes they start, waits for the
+optimising compiler. No test fails for being slow: machines are.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a user of Spark tries first on a stream is answered with what to write; nothing else about the object changes."""
+"""A method of Spark's DataFrames on a stream is answered with the code to write; the object changes in nothing else."""
 
 from __future__ import annotations
 

@@ -104,7 +104,10 @@ def test_a_source_is_advised_as_it_is_written() -> None:
         (lambda: F.col("kind"), 'rows.group_by("kind")'),
         (
             lambda: F.window("t", "1 hour"),
-            'rows.transform("keyed", lambda df: df.withColumn("start", F.window("t", "1 hour").start)).group_by("start")',
+            (
+                'rows.transform("keyed", lambda df: df.withColumn("start", F.window("t", "1 hour").start))'
+                '.group_by("start")'
+            ),
         ),
         (
             lambda: F.upper("kind").alias("big"),

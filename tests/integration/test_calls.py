@@ -1,4 +1,5 @@
-"""Answers of the outside world: asked more than once perhaps, but one answer is recorded, and only that is seen; on Spark.
+"""Answers of the outside world: asked more than once perhaps, but one answer is recorded, and only that is seen; on
+Spark.
 
 The world here never answers the same twice, and remembers all that it said.
 """

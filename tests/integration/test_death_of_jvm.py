@@ -1,4 +1,4 @@
-"""The JVM of Spark is killed, while a dataflow runs and while it starts: one line tells it, and the same command goes on."""
+"""Spark's JVM is killed, while a dataflow runs and while it starts: one line says so, and the same command goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Money: sums and averages of decimals are those of Spark's own batch aggregate over the same rows, and survive a crash."""
+"""Money: sums and averages of decimals are those of Spark's own batch aggregate, and survive a crash."""
 
 from __future__ import annotations
 

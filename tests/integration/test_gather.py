@@ -1,4 +1,4 @@
-"""Epochs that many steps share: by count, by the clock, by event time, by what rows say; behind whatever comes as it comes; on Spark."""
+"""Epochs that many steps share: by count, by the clock, by event time, by what rows say; in arrival order; on Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries on a path of their own, answered from what two other parts hold at that moment: keyed state, and a batch; on Spark."""
+"""Queries are answered from keyed state and a batch, as these are when a query arrives; on Spark."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def rows(query: str) -> list[tuple[Any, ...]]:
 
 
 def check(flights: int, queries: int) -> None:
-    """Each query has one answer, and all answers are what one execution could give: from later and later states, none ahead of time."""
+    """Each query has one answer, and all answers are those of one execution: from later and later states."""
     answers = rows("SELECT id, origin, live_total, live_n, fit_worst, fit_seen, known FROM answers ORDER BY id")
     assert [answer[0] for answer in answers] == list(range(5 * queries))
     of_live = of_fit = 0

@@ -1,4 +1,4 @@
-"""Input at which a processor fails whenever it is tried: it is named, can be looked at, and skipped on the record; on Spark."""
+"""Input at which a processor always fails is named, can be looked at, and is skipped on the record; on Spark."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def dies(progress: bl.Progress) -> None:
 
 
 def run(flow: bl.Dataflow, spark: SparkSession) -> dict[str, list[int]]:
-    """Run it to its end, after which every byte verifies and nothing is left over; return the steps that each unit executed."""
+    """Run to the end, verify every byte, find nothing left over; return the steps that each unit executed."""
     executed: dict[str, list[int]] = {}
 
     def note(progress: bl.Progress) -> None:
@@ -175,7 +175,7 @@ def test_after_a_clean_stop_another_environment_is_refused_to_who_executes_again
 def test_a_clean_stop_leaves_no_run_over_however_often_garbage_was_collected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
 ) -> None:
-    """Collected while states in memory could still be gone back to, and not again at the end: by then nothing more was garbage."""
+    """Garbage is collected while states in memory could be gone back to, and there is none at the end."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tenure, "COLLECT_AFTER", 1)
     idle: list[bl.Progress] = []

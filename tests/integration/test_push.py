@@ -1,4 +1,4 @@
-"""Rows that are pushed to a dataflow on Spark come out once: over crashes, stops, takeovers, and for whoever asks again."""
+"""Rows that are pushed to a dataflow on Spark come out once: over crashes, stops, takeovers, and pushed again."""
 
 from __future__ import annotations
 
@@ -292,7 +292,7 @@ def test_many_push_at_once_and_each_row_comes_out_once(spark: SparkSession) -> N
 def test_where_it_listens_is_told_once_rows_are_taken_there(
     spark: SparkSession, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a token of the environment, which a push of this process does not need and which is neither shown nor kept."""
+    """A token of the environment is neither shown nor kept; a push of this process does not need it."""
     secret = "of.the-environment"
     monkeypatch.setenv("BOATLIFT_PUSH_TOKEN", secret)
     flow = orders(listen="127.0.0.1:0")

@@ -1,4 +1,4 @@
-"""Small steps of a source that tells its tasks what to read are run by one plan, where nothing of it is a step's own."""
+"""Small steps of a parameterized read are run by one plan, where the plan has no values of a step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real process is killed between a sink's commit and the log's record of it: every command that shows the store is content, before and after the next run."""
+"""A process is killed between a sink's commit and the log's record of it: every command still shows the store."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def test_a_crash_anywhere_loses_nothing_and_doubles_nothing(
 
 
 def counting(stream: str) -> Callable[[DataFrame], DataFrame]:
-    """Counts, in the function, the rows that are executed; of one stream it raises as long as there is a file `fails`."""
+    """The function counts the rows that are executed; for one stream it raises while a file `fails` is there."""
     seen, fails = Path(f"seen-{stream}").absolute(), Path("fails").absolute()
 
     def noted(value: int) -> int:
@@ -165,7 +165,7 @@ def executed_rows(stream: str) -> Counter[str]:
 
 
 def test_what_came_ahead_stays_when_a_stream_that_is_late_goes_back(spark: SparkSession) -> None:
-    """The rows of the one that is ahead lie later in time and earlier in the order of execution: nothing of them is executed again."""
+    """The rows of the stream that is ahead are executed once: they are later in time and earlier in execution."""
     add("east", range(6))
     add("west", range(4))
     Path("fails").touch()
@@ -244,7 +244,7 @@ def test_a_row_that_cannot_be_read_is_found_in_whichever_source_it_is(spark: Spa
 def test_rows_that_several_tasks_sent_are_taken_once_each_whoever_takes_them(
     files_a_step: int, spark: SparkSession
 ) -> None:
-    """Each small file of a step is a task's; what they send is read by a sum in one task, by a batch, and by a union in several."""
+    """Each small file of a step is a task's; a sum, a batch and a union of several tasks read the messages."""
     from pyspark.sql import functions as F
 
     add("east", range(6))

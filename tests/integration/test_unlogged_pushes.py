@@ -1,4 +1,4 @@
-"""Rows that nobody keeps: who pushes them is answered once no failure can take back what came of them, and pushes the others again."""
+"""Rows that are kept nowhere: a client is answered once the results are stable, and pushes all others again."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_nothing_of_rows_that_pass_is_ever_in_the_store(spark: SparkSession) -> 
 
 @pytest.mark.parametrize("make", [passed, counted, summed])
 def test_who_pushes_again_what_was_not_answered_finds_it_once(spark: SparkSession, make: Any) -> None:
-    """Each life dies at another moment; what it had given to readers, and was not kept, comes again as something else, or not at all."""
+    """Each owner dies at another moment; what it sent and did not keep comes again as other rows, or not at all."""
     told: list[int] = []
     number = deaths = 0
     moments = [("step", 1), ("step", 2), ("commit", 1), ("commit", 3), ("step", 5), ("commit", 4)]

@@ -1,4 +1,4 @@
-"""A function of the user raises at a row whenever it is called: the command says so once, soon, and what it advises to type works."""
+"""A user's function raises at a row at each call: the command says so once, soon, and its advice works as typed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a lookup keeps of its tables: messages, put together so that there are never many, and no row is copied often."""
+"""The messages that make up the tables of a lookup are never many, and no row is copied often."""
 
 import uuid
 

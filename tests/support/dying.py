@@ -12,7 +12,7 @@ class DiesError(Exception):
 
 
 def dying_at(what: str, processor: str, nth: int = 1, *, time: int | None = None) -> Callable[[Progress], None]:
-    """Gives a watcher that dies when something is told of a processor for the nth time; of one time, if one is given."""
+    """Return a watcher that dies at the nth progress of a processor; of one time, if one is given."""
     seen = 0
 
     def watch(progress: Progress) -> None:

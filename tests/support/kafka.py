@@ -73,7 +73,8 @@ def values_of(broker: KafkaBroker, topic: str, *, committed: bool = True) -> lis
 
 
 def messages_of(broker: Broker, topic: str, *, committed: bool = True, settled: bool = True) -> list[Message]:
-    """Reads a topic up to its present end, one partition after the other; it shares no code with the library's own reading.
+    """Reads a topic up to its present end, one partition after the other; it shares no code with the library's own
+    reading.
 
     Args:
         broker, topic: Which.
@@ -100,7 +101,7 @@ def messages_of(broker: Broker, topic: str, *, committed: bool = True, settled: 
 
 
 def _end_of(admin: AdminClient, whole: TopicPartition, *, committed: bool, settled: bool) -> int:
-    """Gives where what may be read ends. What a transaction wrote that has just ended may be held back for a moment, what is open for longer."""
+    """Return the end of a partition, once the last transaction's records can be read."""
     deadline = time.monotonic() + PATIENCE
     while True:
         ends = [

@@ -1,4 +1,4 @@
-"""Any dataflow on the engine in memory: a step is a hash of all that it takes, of recorded clocks and seeds, and of the state before it."""
+"""Any dataflow on the engine in memory: a step is a hash of its messages, its determinants and its state."""
 
 from __future__ import annotations
 
@@ -110,7 +110,8 @@ def forgets_with_two_sinks() -> Plan:
 
 
 FLOWS = (
-    stateless, lazy, inputs_only, eager, history, two_sinks, asks_outside, batch, lookup, merge, union, forgets, forgets_with_two_sinks,
+    stateless, lazy, inputs_only, eager, history, two_sinks, asks_outside, batch, lookup, merge, union, forgets,
+    forgets_with_two_sinks,
 )  # fmt: skip
 
 

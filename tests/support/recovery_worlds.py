@@ -1,6 +1,7 @@
 """Random recovery problems in the epoch domain, and a plain checker written from the formulas of the design, section 4.
 
-The checker knows nothing of `boatlift.recovery` but its words: everything here is a dict of ints, -1 for the empty frontier.
+The checker knows nothing of `boatlift.recovery` but its words: everything here is a dict of ints, -1 for the empty
+frontier.
 """
 
 from __future__ import annotations

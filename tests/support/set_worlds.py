@@ -1,7 +1,7 @@
 """Recovery problems over several time domains, and a plain checker that knows only sets of times.
 
-The checker is written from the formulas of the design, section 4. It uses of `boatlift.times` only which of two times comes
-first, and which time a message has; φ, D̄ and all the rest it finds by trying every time there is.
+The checker is written from the formulas of the design, section 4. It uses of `boatlift.times` only which of two times
+comes first, and which time a message has; φ, D̄ and all the rest it finds by trying every time there is.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ class Facts:
     """What is known of one processor.
 
     Attributes:
-        times: All times that its events have, in the order in which they come; in a loop also the end of each epoch's rounds, as
-            if it were an event: that there are no more rounds is known, chosen and recorded like what is in them.
+        times: All times that its events have, in the order in which they come; in a loop also the end of each epoch's
+            rounds, as if it were an event: that there are no more rounds is known, chosen and recorded like what is in
+                them.
         candidates: F*(p), each as a number of times from the first on; None: every number.
         choices: The times whose determinants are durable.
         logged: Output edge to the times whose messages are durable.
@@ -150,7 +151,7 @@ class SetWorld:
         return self._told_right(f)
 
     def _told_right(self, f) -> bool:
-        """Whether there are notification frontiers: f_n ⊆ f, f_n ⊆ φ(f_n), and N̄ = f ⊆ f_n where notifications are used."""
+        """Return True if notification frontiers exist: f_n ⊆ f, f_n ⊆ φ(f_n), and N̄ = f ⊆ f_n where used."""
         f_n = dict(f)
         while True:
             fixed = self.widened(f_n)

@@ -151,7 +151,8 @@ class Stream:
         if deterministic is False and isinstance(policy, Ephemeral):
             raise InvalidError(
                 "BAD_POLICY",
-                f"{name} is not deterministic, so that its rows could not be made again: leave the policy out, or use Eager()",
+                f"{name} is not deterministic, so that its rows could not be made again: leave the policy out, or "
+                "use Eager()",
             )
         chosen = _policy_without_state(name, policy, Eager() if deterministic is False else Ephemeral())
         return self.dataflow._add(Transform(_checked(name), self.name, function, deterministic, chosen))
@@ -198,8 +199,8 @@ class Stream:
     def union(self, name: str, *others: Stream, policy: Ephemeral | Eager | None = None) -> Stream:
         """Unite this and other streams of the same columns, step by step.
 
-        Step n of the union has the rows of step n of each stream, and waits for the last of them. The transforms of each
-        stream before the union do not wait. `merge` is for streams that shall not wait for each other.
+        Step n of the union has the rows of step n of each stream, and waits for the last of them. The transforms of
+        each stream before the union do not wait. `merge` is for streams that shall not wait for each other.
 
         Args:
             name: The processor's name.
@@ -215,8 +216,8 @@ class Stream:
     def merge(self, name: str, *others: Stream, policy: Ephemeral | Eager | None = None) -> Stream:
         """Merge this and other streams of the same columns in arrival order; no stream waits for another.
 
-        A step of the merge has the rows of one step of one stream. The order of these steps is recorded: after a crash the
-        merge takes the same again.
+        A step of the merge has the rows of one step of one stream. The order of these steps is recorded: after a crash
+        the merge takes the same again.
 
         Args:
             name: The processor's name.

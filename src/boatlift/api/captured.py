@@ -31,7 +31,7 @@ def refuse_captured_streams(processors: Iterable[Processor], stream_of: Callable
 
 
 def _values(function: Callable[..., Any]) -> Iterator[object]:
-    """Iterate over what a function written in Python finds around it: its closure, and the globals that its code loads."""
+    """Iterate over the values around a function written in Python: its closure, and the globals that its code loads."""
     if not isinstance(function, FunctionType):
         return
     for cell in function.__closure__ or ():

@@ -1,7 +1,7 @@
 """What is written instead of what Spark's DataFrames have and streams do not: a table, and the error that shows it.
 
-In the tables, code stands between backticks; `{here}` is the stream (or the dataflow), `{keys}` the columns it is grouped by, and
-`{other}` another stream. The tests execute all of it.
+In the tables, code stands between backticks; `{here}` is the stream (or the dataflow), `{keys}` the columns it is
+grouped by, and `{other}` another stream. The tests execute all of it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = [
 
 
 class AttributeInvalidError(InvalidError, AttributeError):
-    """`[NOT_ON_A_STREAM]` as an AttributeError too, so that `hasattr`, `copy` and `inspect` see that nothing is there."""
+    """`[NOT_ON_A_STREAM]`, and an AttributeError, so that `hasattr`, `copy` and `inspect` find no attribute."""
 
 
 def _row_wise(code: str) -> str:
@@ -45,7 +45,8 @@ _WINDOW = (
 )
 _WHOLE = (
     "one key for all rows: "
-    '`{here}.transform("keyed", lambda df: df.withColumn("all", F.lit(1))).group_by("all").agg("name", F.count("*").alias("n"))`'
+    '`{here}.transform("keyed", lambda df: df.withColumn("all", F.lit(1))).group_by("all").agg("name", '
+    'F.count("*").alias("n"))`'
 )
 _DISTINCT = '`{here}.group_by("k", "x").agg("name", F.count("*").alias("n"))`, which has one row for each of them'
 _ONE_A_KEY = '`{here}.group_by("k").agg("name", F.min("x").alias("x"))`, which has one row a key'
@@ -56,7 +57,8 @@ _LOOK = (
 )
 _RUN = 'a dataflow runs as a whole: `bl.run(flow, store="store", available_now=True)`, or the command boatlift run'
 _LOOKUP = (
-    'for a table that does not change `{here}.transform("name", lambda df: df.join(df.sparkSession.read.parquet("table"), "k"))`; '
+    'for a table that does not change `{here}.transform("name", lambda df: '
+    'df.join(df.sparkSession.read.parquet("table"), "k"))`; '
     "for what another stream holds now "
     '`{here}.lookup("name", newest={other}.group_by("k").agg("newest", F.max("x").alias("x")).by("k"))`'
 )
@@ -164,7 +166,8 @@ OF_DATAFLOW: Mapping[str, str] = {
     ),
     **dict.fromkeys(
         ("transform", "group_by", "groupBy", "sink", "where", "select"),
-        'a stream has it, and a stream begins at a source: `{here}.source("name", bl.files("folder/*.csv", schema="k LONG, x DOUBLE"))`',
+        'a stream has it, and a stream begins at a source: `{here}.source("name", bl.files("folder/*.csv", schema="k '
+        'LONG, x DOUBLE"))`',
     ),
 }
 """By the name of a method that a user may look for on a dataflow."""
@@ -213,7 +216,8 @@ def used_as_frame(captured: str, processor: str, upstream: str) -> InvalidError:
     """
     return InvalidError(
         "NOT_ON_A_STREAM",
-        f"the function of {processor} uses the stream {captured}, and can use the rows of its own step and static tables alone: "
+        f"the function of {processor} uses the stream {captured}, and can use the rows of its own step and static "
+        "tables alone: "
         f"{of_two(upstream, captured)}",
     )
 
@@ -266,6 +270,7 @@ def column_advice(call: str, key: object, here: str) -> InvalidError:
         why = f"{named[1] if named else text} is an expression, to be computed in a transform"
     return InvalidError(
         "NOT_ON_A_STREAM",
-        f'{call} takes names of columns, and {why}: write `{variable}.transform("keyed", lambda df: df.withColumn("{name}", {made}))'
+        f'{call} takes names of columns, and {why}: write `{variable}.transform("keyed", lambda df: '
+        f'df.withColumn("{name}", {made}))'
         f'.{call}("{name}")`',
     )

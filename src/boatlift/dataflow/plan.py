@@ -65,9 +65,10 @@ class Plan:
     def forgets(self, source: str) -> bool:
         """Return whether the rows of a source are kept nowhere, so that it cannot give them again.
 
-        The client keeps them until they are stable. All that comes of such a source restarts with it, at one step. So the
-        rows are kept in the store after all where a processor reads them again (`History`), and where they would wait for
-        another processor: before a batch, a union with another source, and a sink that may have a part of a step.
+        The client keeps them until they are stable. All that comes of such a source restarts with it, at one step. So
+        the rows are kept in the store after all where a processor reads them again (`History`), and where they would
+        wait for another processor: before a batch, a union with another source, and a sink that may have a part of
+        a step.
         """
         backed = self.sources[source].source.capabilities.store_backed
         if backed is None or not backed.answers_when_stable:

@@ -35,7 +35,8 @@ class Batch:
     Args:
         epochs: The epoch covers at least so many steps of the input. None: one.
         seconds: The epoch lasts at least so long, by the clock, from its first step on.
-        event_time: A column of dates or timestamps: the epoch's rows reach beyond the period in which its first step ends.
+        event_time: A column of dates or timestamps: the epoch's rows reach beyond the period in which its first step
+            ends.
         every: The length of such a period, as in `"1 day"`; periods begin where those of Spark's `window` do.
         when: An SQL condition over all rows of a step, as in `"count_if(kind = 'close') > 0"`: it is true for one step.
     """
@@ -56,7 +57,8 @@ class Batch:
         if (self.event_time is None) != (self.every is None):
             raise InvalidError(
                 "BAD_OPTION",
-                f"Batch(event_time={self.event_time!r}, every={self.every!r}): give event_time and every together: a column, "
+                f"Batch(event_time={self.event_time!r}, every={self.every!r}): give event_time and every together: a "
+                "column, "
                 "and how long a period of it is",
             )
         if self.every is not None and not self.period:
@@ -106,7 +108,7 @@ class Lazy:
 
 @dataclass(frozen=True, slots=True)
 class Eager:
-    """Keeps state, and makes state and messages durable at every step: for results that must never be computed again."""
+    """Keeps state; makes state and messages durable at every step, for results that must never be computed again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from boatlift.errors import InvalidError
-
-__all__ = ["RowKind", "Rows", "refuse_unless_new"]
+__all__ = ["RowKind", "Rows", "not_all_new"]
 
 
 class RowKind(Enum):
@@ -28,8 +26,8 @@ class Rows:
     Attributes:
         origin: The processor.
         kind: What a message says about the rows before it.
-        source_times: True if the times of the rows are those of sources; else they are those of the processor, or of one
-            before it.
+        source_times: True if the times of the rows are those of sources; else they are those of the processor, or of
+            one before it.
         rereadable: True if the rows are those of a source, through nothing but deterministic transforms.
         unique: Columns that tell any two rows apart that hold at the same time; None if no such columns are known.
     """
@@ -41,21 +39,15 @@ class Rows:
     unique: tuple[str, ...] | None = None
 
 
-def refuse_unless_new(name: str, rows: Rows, condition: str, remedy: str) -> None:
-    """Refuse an input that gives changes or whole tables.
+def not_all_new(processor: str, rows: Rows, remedy: str) -> str:
+    """Return the message of an error about an input that gives changes or whole tables.
 
     Args:
-        name: The processor that reads the rows.
+        processor: The processor that reads the rows.
         rows: The rows.
-        condition: The condition of the error.
         remedy: What to do.
-
-    Raises:
-        InvalidError: `condition`.
     """
-    if rows.kind is not RowKind.APPEND:
-        raise InvalidError(
-            condition,
-            f"{name} takes from {rows.origin}, whose rows are not all new, so that it could not tell which of two rows "
-            f"holds: {remedy}",
-        )
+    return (
+        f"{processor} takes from {rows.origin}, whose rows are not all new, so that it could not tell which of two "
+        f"rows holds: {remedy}"
+    )

@@ -48,7 +48,9 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """The operators that are executed as one Spark job a step; a large step has another job before it, which divides rows.
+    """The operators that are executed as one Spark job a step.
+
+    A large step has another job before it, which divides its rows.
 
     Attributes:
         name: The name of its top operator; of a source that is staged as it is, `NAME:rows`.
@@ -165,10 +167,10 @@ def goes_into(part: Part, reader: Operator) -> bool:
     """Return whether a part may be executed in the job of its one reader.
 
     Laws:
-        * The state of a unit is one operator's, and so is its policy: a part that is to be made durable is a unit's top,
-          and a part with state goes only into a reader whose rows are cheap to make again.
-        * The determinants of a unit are one operator's: a part with times of its own goes only into a deterministic reader
-          without times or state of its own, so that the recorded order says all.
+        * The state of a unit is one operator's, and so is its policy: a part that is to be made durable is a unit's
+          top, and a part with state goes only into a reader whose rows are cheap to make again.
+        * The determinants of a unit are one operator's: a part with times of its own goes only into a deterministic
+          reader without times or state of its own, so that the recorded order says all.
         * Several messages make one step only where the reader's step is one time of all of them.
     """
     operators: Sequence[Operator] = tuple(part.operators())

@@ -140,5 +140,5 @@ def edge_name(sender: str, receiver: str) -> str:
 
 
 def source_record(position: Mapping[str, Any], clock: int, seed: int) -> dict[str, Any]:
-    """Return the determinants of a source's time, which are its message too: the position, a clock reading and a seed."""
+    """Return the determinants of a source's time, which are its message too: a position, a clock reading, a seed."""
     return {"position": dict(position), "clock": clock, "seed": seed}

@@ -370,7 +370,7 @@ class SparkEngine(SourceCalls):
         return _Made(receipts, held, clocks.perf_counter() - began)
 
     def _prepared(self, unit: str, takes: Sequence[StepInput]) -> StepPlan | None:
-        """Gives the plan that was got ready for exactly these steps, and drops what was got ready for a run that never came."""
+        """Return the plan that was prepared for exactly these steps, and drop plans of runs that never came."""
         found: StepPlan | None = None
         for ahead in [
             ahead for ahead in self._ahead if ahead.unit == unit and ahead.takes[0].number <= takes[-1].number

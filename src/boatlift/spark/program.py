@@ -81,8 +81,8 @@ class CompiledUnit:
         python: Whether its plan has Python UDFs.
         functions: The transforms that they are of, or itself: who may have raised.
         shape: What its plan looks like, whatever the step.
-        apart: Whether its steps cannot be run together: its plan has values that are a step's own (`bl.now()`, `bl.rand()`,
-            `bl.uuid()`), or a node that no further column passes through.
+        apart: Whether its steps cannot be run together: its plan has values that are a step's own (`bl.now()`,
+            `bl.rand()`, `bl.uuid()`), or a node that no further column passes through.
         takes: The columns of the rows that it takes, in order.
         lookup: What is done before; then `build` begins with the rows that it gives.
     """
@@ -106,7 +106,8 @@ class CompiledUnit:
         """Applies the unit's transforms to the rows of a step.
 
         Raises:
-            InvalidError: `[NOT_DETERMINISTIC]` the user's functions build another plan than when the program was compiled.
+            InvalidError: `[NOT_DETERMINISTIC]` the user's functions build another plan than when the program was
+                compiled.
         """
         frame = self._built(rows, clock, seed)
         if self.unit.recomputation is not None or not self.unit.repeats:
@@ -114,7 +115,8 @@ class CompiledUnit:
         if shape(frame, functions=self.python) != self.shape:
             raise InvalidError(
                 "NOT_DETERMINISTIC",
-                f"{self.unit.name} builds another plan now than when this process began, so a replay would differ: let its "
+                f"{self.unit.name} builds another plan now than when this process began, so a replay would differ: "
+                "let its "
                 "functions depend on nothing that changes while it runs",
             )
         return frame
@@ -284,7 +286,8 @@ def _schema_of_rows(unit: LinearUnit, schemas: Mapping[str, StructType]) -> Stru
         if different:
             raise InvalidError(
                 "SCHEMA_MISMATCH",
-                f"{unit.name} takes from {first} and {other}, which differ in {', '.join(different)}: give them the same columns of the "
+                f"{unit.name} takes from {first} and {other}, which differ in {', '.join(different)}: give them the "
+                "same columns of the "
                 "same types",
             )
     fields = [
@@ -302,7 +305,8 @@ def _check_takes_nothing_of_a_step(unit: LinearUnit, frame: DataFrame) -> None:
     if MARK in analysed_text(frame):
         raise InvalidError(
             "NOT_DETERMINISTIC",
-            f"{unit.name} is recomputed from the rows of many steps at once, and a transform before it takes clock or chance from "
+            f"{unit.name} is recomputed from the rows of many steps at once, and a transform before it takes clock "
+            "or chance from "
             "each: leave that out of what it reads",
         )
 
@@ -313,7 +317,8 @@ def _check_reads_everything(unit: LinearUnit, plan: Plan) -> None:
     if source.capabilities.rescannable is None:
         raise InvalidError(
             "BAD_RECOMPUTATION",
-            f"{unit.name} is recomputed from everything, and source {root} cannot be read again from the beginning: use "
+            f"{unit.name} is recomputed from everything, and source {root} cannot be read again from the beginning: "
+            "use "
             "over='batch'",
         )
 
@@ -361,19 +366,22 @@ def _check_table(unit: LinearUnit, table: Table, rows: StructType, there: Struct
             ):
                 raise InvalidError(
                     "BAD_LOOKUP",
-                    f"{unit.name} looks up {table.upstream} by {key}, a {schema[key].dataType.simpleString()} in {whose}: look up by "
+                    f"{unit.name} looks up {table.upstream} by {key}, a {schema[key].dataType.simpleString()} in "
+                    f"{whose}: look up by "
                     "columns of whole numbers, text, dates or the like",
                 )
             if key not in schema.fieldNames():
                 raise InvalidError(
                     "SCHEMA_MISMATCH",
                     f"{unit.name} looks up {table.upstream} by {key}, which {whose} does not have: it has "
-                    f"{', '.join(schema.fieldNames())}; both sides need the key's columns by the same names, so rename one before",
+                    f"{', '.join(schema.fieldNames())}; both sides need the key's columns by the same names, so "
+                    "rename one before",
                 )
         if rows[key].dataType != there[key].dataType:
             raise InvalidError(
                 "SCHEMA_MISMATCH",
-                f"{unit.name} looks up {table.upstream} by {key}, which is {rows[key].dataType.simpleString()} here and "
+                f"{unit.name} looks up {table.upstream} by {key}, which is {rows[key].dataType.simpleString()} here "
+                "and "
                 f"{there[key].dataType.simpleString()} there: cast one of them",
             )
 

@@ -58,7 +58,8 @@ _INSTEAD = {
 }
 _DISTINCT = (
     "distinct values are not kept as state: count them anew now and then, "
-    '`stream.recompute("name", lambda df: df.groupBy("k").agg(F.count_distinct("x").alias("n")), policy=bl.Batch(epochs=10))`, '
+    '`stream.recompute("name", lambda df: df.groupBy("k").agg(F.count_distinct("x").alias("n")), '
+    "policy=bl.Batch(epochs=10))`, "
     "or group_by with the column as another key, and count the rows that the sink holds"
 )
 
@@ -108,9 +109,9 @@ def parse_aggregates(frame: DataFrame, key_names: Sequence[str], columns: Sequen
         columns: What the user passed to `agg`.
 
     Raises:
-        InvalidError: `[UNSUPPORTED_AGGREGATE]` anything else, with what to use; `[SCHEMA_MISMATCH]` a column that is not
-            there, a result name that occurs twice, a key that cannot be one; `[NOT_ROW_WISE]`, `[NOT_DETERMINISTIC]` of
-            an argument.
+        InvalidError: `[UNSUPPORTED_AGGREGATE]` anything else, with what to use; `[SCHEMA_MISMATCH]` a column that is
+            not there, a result name that occurs twice, a key that cannot be one; `[NOT_ROW_WISE]`,
+            `[NOT_DETERMINISTIC]` of an argument.
     """
     _check_keys(frame, key_names)
     read = [_read(frame, column) for column in columns]
@@ -191,7 +192,8 @@ def _argument(frame: DataFrame, function: str, column: Column, output: str) -> _
     if function in ("sum", "avg") and not isinstance(kind, _SUMMABLE):
         raise _unsupported(
             output,
-            f"{function} over {kind.simpleString()} is not kept exactly: cast it to a number (long, double, decimal) in a transform",
+            f"{function} over {kind.simpleString()} is not kept exactly: cast it to a number (long, double, decimal) "
+            "in a transform",
         )
     return _Argument(column, kind, json.dumps(canonical(analysed(selected)), sort_keys=True))
 
@@ -216,7 +218,8 @@ def _check_keys(frame: DataFrame, key_names: Sequence[str]) -> None:
         if "collate" in kind:
             raise InvalidError(
                 "SCHEMA_MISMATCH",
-                f"key column {name} has type {kind}, in which different texts are equal: group by F.lower(…) or the like, made "
+                f"key column {name} has type {kind}, in which different texts are equal: group by F.lower(…) or the "
+                "like, made "
                 "in a transform",
             )
 

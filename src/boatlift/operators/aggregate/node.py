@@ -60,7 +60,8 @@ class Aggregate(Operator):
         if taken.kind is RowKind.TABLE:
             raise InvalidError(
                 "BAD_RECOMPUTATION",
-                f"{self.name} takes from {self.upstream}, which gives a whole table every time: put what {self.name} does into the "
+                f"{self.name} takes from {self.upstream}, which gives a whole table every time: put what {self.name} "
+                "does into the "
                 f"function of {self.upstream}; a sink can take the table, and a lookup",
             )
         if taken.kind is RowKind.CHANGES:

@@ -8,7 +8,8 @@ from typing import ClassVar
 
 from boatlift.dataflow.operator import Operator, Timing
 from boatlift.dataflow.policies import Batch
-from boatlift.dataflow.rows import Rows, refuse_unless_new
+from boatlift.dataflow.rows import RowKind, Rows, not_all_new
+from boatlift.errors import InvalidError
 
 __all__ = ["Gather"]
 
@@ -45,5 +46,6 @@ class Gather(Operator):
             InvalidError: `[BAD_RECOMPUTATION]` the rows are not all new.
         """
         (taken,) = inputs
-        refuse_unless_new(self.name, taken, "BAD_RECOMPUTATION", "take from what that is made from")
+        if taken.kind is not RowKind.APPEND:
+            raise InvalidError("BAD_RECOMPUTATION", not_all_new(self.name, taken, "take from what that is made from"))
         return Rows(self.name, source_times=False)

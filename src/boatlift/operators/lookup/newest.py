@@ -1,7 +1,7 @@
 """Of rows that came one message after the other, those that hold now: one for each key.
 
-A message is a set of changes: a row with weight −1 held until now, one with +1 holds from now on. So of a key what the last
-message says counts, and in that the row that holds.
+A message is a set of changes: a row with weight −1 held until now, one with +1 holds from now on. So of a key what the
+last message says counts, and in that the row that holds.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def newest_rows(messages: Sequence[pa.Table], keys: Sequence[str], what: str, *,
     if holding.group_by(list(keys)).aggregate([]).num_rows < holding.num_rows:
         raise DataError(
             "NOT_UNIQUE",
-            f"{what} has two rows for one {', '.join(keys)}, so that none is the one to look up: name keys that tell its rows apart",
+            f"{what} has two rows for one {', '.join(keys)}, so that none is the one to look up: name keys that tell "
+            "its rows apart",
         )
     return holding if all_known else newest
 

@@ -66,7 +66,8 @@ class Lookup(Operator):
         if taken.kind is not RowKind.APPEND:
             raise InvalidError(
                 "BAD_LOOKUP",
-                f"{self.name} looks up for {self.upstream}, whose rows are not all new: what was looked up for a row could not "
+                f"{self.name} looks up for {self.upstream}, whose rows are not all new: what was looked up for a row "
+                "could not "
                 "be taken back as it was; look up for the rows of a source, or of transforms of one",
             )
         for table, rows in zip(self.tables, tables, strict=True):
@@ -83,7 +84,8 @@ class Lookup(Operator):
         if rows.kind is RowKind.CHANGES and rows.unique is None:
             raise InvalidError(
                 "BAD_LOOKUP",
-                f"{self.name} looks up {table.upstream}, which may have made two rows of a key, or one of two: look up the "
+                f"{self.name} looks up {table.upstream}, which may have made two rows of a key, or one of two: look "
+                "up the "
                 f"aggregate before it, and do what {table.upstream} does with what {self.name} gives",
             )
         if rows.kind is RowKind.APPEND:

@@ -39,8 +39,8 @@ def with_message(
 ) -> Mapping[str, Any]:
     """Gives the state after a message of a table came.
 
-    Messages are put together as one counts in binary: one is never put to another that is more than twice as large. So a row is copied as
-    often as the logarithm of the table's size, and there are never many.
+    Messages are put together as one counts in binary: one is never put to another that is more than twice as large. So
+    a row is copied as often as the logarithm of the table's size, and there are never many.
 
     Args:
         state: The state before; None at the start.
@@ -73,7 +73,7 @@ def _rows(message: Sequence[RunRef]) -> int:
 
 
 class Lookups:
-    """Executes the steps of units that look something up: a message for a table goes into the state, rows are looked up for.
+    """Executes the steps of units with a lookup: tables go into the state, and rows get what is looked up.
 
     Args:
         spark: The session.

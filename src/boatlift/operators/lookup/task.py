@@ -1,7 +1,8 @@
 """Looking up the newest rows of tables, inside the tasks.
 
-A table is a few runs: what came last, and what that was added to. A worker puts them together once and keeps the result, so that a
-message with one row costs little. So a table must fit into a worker's memory, as one that Spark broadcasts must.
+A table is a few runs: what came last, and what that was added to. A worker puts them together once and keeps the
+result, so that a message with one row costs little. So a table must fit into a worker's memory, as one that Spark
+broadcasts must.
 """
 
 from __future__ import annotations

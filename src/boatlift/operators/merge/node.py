@@ -9,7 +9,8 @@ from typing import ClassVar
 from boatlift.dataflow.contracts import Json
 from boatlift.dataflow.operator import Operator, Timing
 from boatlift.dataflow.policies import Policy
-from boatlift.dataflow.rows import Rows, refuse_unless_new
+from boatlift.dataflow.rows import RowKind, Rows, not_all_new
+from boatlift.errors import InvalidError
 
 __all__ = ["Merge"]
 
@@ -45,7 +46,8 @@ class Merge(Operator):
             InvalidError: `[BAD_UNION]` an input's rows are not all new.
         """
         for taken in inputs:
-            refuse_unless_new(self.name, taken, "BAD_UNION", "unite what it is made from")
+            if taken.kind is not RowKind.APPEND:
+                raise InvalidError("BAD_UNION", not_all_new(self.name, taken, "unite what it is made from"))
         return Rows(self.name, source_times=False)
 
     def fuses(self, read: int) -> bool:

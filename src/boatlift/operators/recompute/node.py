@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from boatlift.dataflow.contracts import Json
 from boatlift.dataflow.operator import Operator, Timing
 from boatlift.dataflow.policies import Batch
-from boatlift.dataflow.rows import RowKind, Rows, refuse_unless_new
+from boatlift.dataflow.rows import RowKind, Rows, not_all_new
 from boatlift.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -69,7 +69,8 @@ class Recompute(Operator):
         """Return whole tables, at times of its own.
 
         Raises:
-            InvalidError: `[BAD_RECOMPUTATION]` the rows are not all new, or, taken from the beginning, cannot be read again.
+            InvalidError: `[BAD_RECOMPUTATION]` the rows are not all new, or, taken from the beginning, cannot be read
+                again.
         """
         (taken,) = inputs
         if self.everything and not taken.rereadable:
@@ -79,7 +80,8 @@ class Recompute(Operator):
                 "deterministic transforms of one, so that it cannot be read again: recompute from one of these, or use "
                 "over='batch'",
             )
-        refuse_unless_new(self.name, taken, "BAD_RECOMPUTATION", "take from what that is made from")
+        if taken.kind is not RowKind.APPEND:
+            raise InvalidError("BAD_RECOMPUTATION", not_all_new(self.name, taken, "take from what that is made from"))
         return Rows(self.name, RowKind.TABLE, source_times=False)
 
     def describe(self) -> Json:

@@ -22,8 +22,8 @@ class Transform(Operator):
     """A row-wise function.
 
     Attributes:
-        vouched: True if the user vouches for the Python functions in it; None if there is nothing to vouch for; False if the same rows may
-            give others when it is executed again.
+        vouched: True if the user vouches for the Python functions in it; None if there is nothing to vouch for; False
+            if the same rows may give others when it is executed again.
     """
 
     kind: ClassVar[str] = "transform"
@@ -41,7 +41,7 @@ class Transform(Operator):
 
     @property
     def deterministic(self) -> bool:
-        """Whether executing it again gives the same; else it is eager, so that none of its rows is seen before they are durable."""
+        """True if executing it again gives the same rows; if False, the transform is eager."""
         return self.vouched is not False
 
     @property
@@ -53,19 +53,22 @@ class Transform(Operator):
         """Return rows of the same kind; which columns tell them apart is not known any more.
 
         Raises:
-            InvalidError: `[BAD_RECOMPUTATION]` of whole tables; `[NOT_DETERMINISTIC]` a function that may give other rows, of changes.
+            InvalidError: `[BAD_RECOMPUTATION]` of whole tables; `[NOT_DETERMINISTIC]` a function that may give other
+                rows, of changes.
         """
         (taken,) = inputs
         if taken.kind is RowKind.TABLE:
             raise InvalidError(
                 "BAD_RECOMPUTATION",
-                f"{self.name} takes from {self.upstream}, which gives a whole table every time: put what {self.name} does into the "
+                f"{self.name} takes from {self.upstream}, which gives a whole table every time: put what {self.name} "
+                "does into the "
                 f"function of {self.upstream}; a sink can take the table, and a lookup",
             )
         if taken.kind is RowKind.CHANGES and not self.deterministic:
             raise InvalidError(
                 "NOT_DETERMINISTIC",
-                f"{self.name} is not deterministic, and takes changes of rows from {self.upstream}: a row would be taken back with "
+                f"{self.name} is not deterministic, and takes changes of rows from {self.upstream}: a row would be "
+                "taken back with "
                 "another value than it had: do it before the aggregate",
             )
         return replace(taken, origin=self.name, rereadable=taken.rereadable and self.deterministic, unique=None)

@@ -9,7 +9,7 @@ from typing import ClassVar
 from boatlift.dataflow.contracts import Json
 from boatlift.dataflow.operator import Operator
 from boatlift.dataflow.policies import Policy
-from boatlift.dataflow.rows import Rows, refuse_unless_new
+from boatlift.dataflow.rows import RowKind, Rows, not_all_new
 from boatlift.errors import InvalidError
 
 __all__ = ["Union"]
@@ -41,11 +41,13 @@ class Union(Operator):
             InvalidError: `[BAD_UNION]` an input's rows are not all new, or its times are not those of sources.
         """
         for taken in inputs:
-            refuse_unless_new(self.name, taken, "BAD_UNION", "unite what it is made from")
+            if taken.kind is not RowKind.APPEND:
+                raise InvalidError("BAD_UNION", not_all_new(self.name, taken, "unite what it is made from"))
             if not taken.source_times:
                 raise InvalidError(
                     "BAD_UNION",
-                    f"{self.name} takes from {taken.origin}, which is behind a lookup, a merge or a batch and has times of "
+                    f"{self.name} takes from {taken.origin}, which is behind a lookup, a merge or a batch and has "
+                    "times of "
                     "its own: unite before that, or merge",
                 )
         return Rows(self.name)

@@ -1,4 +1,4 @@
-"""Which process has claimed a dataflow, so that another one can tell whether it still runs. For people: no decision rests on it."""
+"""The process that has claimed a dataflow: whether it is alive. For people: no decision rests on it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Life(Enum):
 
 
 def this_process() -> str:
-    """Return what tells this process from all others that have, had or will have its number here; empty where the system does not say."""
+    """Return a text that tells this process from all others with its number; empty where the system has none."""
     began = _began(os.getpid())
     where = _where()
     return f"{where}/{began}" if began and where else ""
@@ -33,8 +33,8 @@ def this_process() -> str:
 def life_of(claim: Claim) -> Life:
     """Return whether the process of a claim lives, as far as that can be told from here.
 
-    Nothing is told of a process on another host, in another container, from before this machine was started, or that has not recorded
-    when it began: its number may be another process's by now.
+    Nothing is told of a process on another host, in another container, from before this machine was started, or that
+    has not recorded when it began: its number may be another process's by now.
     """
     where, _, began = claim.process.rpartition("/")
     if not where or claim.host != socket.gethostname() or where != _where():
@@ -52,7 +52,7 @@ def _where() -> str:
 
 
 def _began(pid: int) -> str:
-    """Return when a process began, in ticks of the machine; empty if there is no such process, or it is dead and not buried yet."""
+    """Return when a process began, in ticks of the machine; empty if no such process is alive."""
     try:
         state, *fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
     except OSError:

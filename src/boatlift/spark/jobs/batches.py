@@ -1,7 +1,7 @@
 """Batches: tables that are computed anew every now and then, beside everything else, and never on all slots.
 
-Spark does not take a slot away from a task that runs. So a batch has one slot fewer than there are, and whatever is quick always finds
-one free.
+Spark does not take a slot away from a task that runs. So a batch has one slot fewer than there are, and whatever is
+quick always finds one free.
 """
 
 from __future__ import annotations

@@ -34,7 +34,8 @@ class InputLogs:
             if never and source.answers_when_stable:
                 raise InvalidError(
                     "BAD_POLICY",
-                    f"{name} answers once its rows are stable, and {never[0]}, which never makes a checkpoint, could need them for ever: choose "
+                    f"{name} answers once its rows are stable, and {never[0]}, which never makes a checkpoint, could "
+                    "need them for ever: choose "
                     f"ack='recorded', or another policy",
                 )
 

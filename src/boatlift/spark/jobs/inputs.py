@@ -140,7 +140,7 @@ class Inputs:
         return digests.load_digested(spark, positions, folders, ordinals=ordinals)
 
     def parameters_for(self, unit: str, take: StepInput) -> bytes | None:
-        """Gives what to tell the task that reads a step, of a unit whose one source tells; None if it is not one task's."""
+        """Return the parameters of the task that reads a step; None if more than one task had better read it."""
         (name,), (message,) = self._units[unit].unit.roots, take.inputs
         capabilities = self._plan.sources[name].source.capabilities
         assert capabilities.parameterized_read is not None
@@ -158,7 +158,9 @@ class Inputs:
                 self._plan.sources[source].source.verify(message.payload["position"])
 
     def verify(self, reader: str, takes: Sequence[StepInput]) -> None:
-        """Proves that what was read is what the positions name: only if files are the same after the job did Spark read those.
+        """Prove, after a job, that it read the rows that the positions name.
+
+        Spark read a file's recorded bytes only if the file is the same after the job.
 
         Raises:
             DataError: `[INPUT_CHANGED]`, `[INPUT_MISSING]`.

@@ -1,7 +1,7 @@
 """Plans that stand: made once, and run for each small step of a unit.
 
-To plan a step takes Spark as long as to run a small one. What differs between two small steps is only what their tasks are told when they begin, if the
-source can be told so too, and the unit's functions take nothing of a step's own.
+To plan a step takes Spark as long as to run a small one. What differs between two small steps is only what their tasks
+are told when they begin, if the source can be told so too, and the unit's functions take nothing of a step's own.
 """
 
 from __future__ import annotations

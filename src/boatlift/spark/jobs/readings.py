@@ -1,4 +1,4 @@
-"""What tasks read of sources whose rows they count and digest: compared with what was read of the same position before."""
+"""What tasks have read of sources that digest on read, compared with what was read of the same position before."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Readings"]
 
 
 class Readings:
-    """Gives each plan that reads a position a folder for its tasks' notes, and holds what they noted against what is known.
+    """The folders in which tasks note what they read, and the comparison of these notes with the known readings.
 
     Args:
         scratch: Where folders are made.
@@ -57,8 +57,9 @@ class Readings:
         if known != found:
             raise DataError(
                 "INPUT_CHANGED",
-                f"step {time} of {source} had {known.rows} rows with digest {known.digest} when it was first read, and has {found.rows} with digest "
-                f"{found.digest} now: rows were deleted or compacted meanwhile; restore them, or keep them longer than a recovery may need",
+                f"step {time} of {source} had {known.rows} rows with digest {known.digest} when it was first read, "
+                f"and has {found.rows} with digest {found.digest} now: rows were deleted or compacted meanwhile; "
+                "restore them, or keep them longer than a recovery may need",
             )
 
     def take_new(self) -> list[tuple[str, int, Reading]]:

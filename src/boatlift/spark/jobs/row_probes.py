@@ -1,4 +1,4 @@
-"""Marks: what the rows of each step say about the end of a batch's epoch. They are in no log: where an epoch ended is."""
+"""Row probes: what the rows of a step say about the end of a batch's epoch. Answers are in no log; the end is."""
 
 from __future__ import annotations
 

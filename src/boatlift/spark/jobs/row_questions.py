@@ -1,4 +1,4 @@
-"""What a policy asks of the rows of a step, as one small aggregation: whether the epoch of a batch is over (`Batch.asks_rows`)."""
+"""The question of a policy to the rows of a step, as one small aggregation: is the epoch of a batch over?"""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ def check_marks(name: str, policy: Batch, rows: DataFrame) -> None:
     """Refuses a policy that cannot be asked of these rows.
 
     Raises:
-        InvalidError: `[BAD_POLICY]` no such column, or none of times; a condition that Spark does not know, or that is none over rows.
+        InvalidError: `[BAD_POLICY]` no such column, or none of times; a condition that Spark does not know, or that is
+            none over rows.
     """
     column = policy.event_time
     if column is not None:
@@ -43,7 +44,8 @@ def check_marks(name: str, policy: Batch, rows: DataFrame) -> None:
     if not isinstance(fields["ends"].dataType, BooleanType):
         raise InvalidError(
             "BAD_POLICY",
-            f"{name}: {policy.when!r} is {fields['ends'].dataType.simpleString()}: write a condition, as in \"count_if(kind = 'close') > 0\"",
+            f"{name}: {policy.when!r} is {fields['ends'].dataType.simpleString()}: write a condition, as in "
+            "\"count_if(kind = 'close') > 0\"",
         )
 
 

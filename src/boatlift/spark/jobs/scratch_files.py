@@ -14,7 +14,8 @@ class ScratchFiles:
     """The files of runs, by name; safe to use from several threads.
 
     Laws:
-        * What was made and not yet delivered stays, whatever is discarded: those who know what is needed have not heard of it.
+        * What was made and not yet delivered stays, whatever is discarded: those who know what is needed have not
+          heard of it.
         * Everything else stays as long as somebody names it.
 
     Args:

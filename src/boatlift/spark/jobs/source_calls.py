@@ -12,7 +12,7 @@ __all__ = ["SourceCalls"]
 
 
 class SourceCalls:
-    """The part of an engine that hands on what it is asked to the one source that it is about; see `runtime.engine.Engine`."""
+    """The part of an engine that passes calls on to one source; see `runtime.engine.Engine`."""
 
     plan: Plan
     _readings: Readings
@@ -52,7 +52,7 @@ class SourceCalls:
         return self._readings.take_new()
 
     def acknowledge(self, source: str, time: int, position: Json) -> None:
-        """Tells a source that nobody will ask for a position again; one that is read in the whole only if it keeps its rows itself."""
+        """Acknowledge a position, unless a unit reads the whole source and its rows are not in the store."""
         told = self.plan.sources[source].source
         if not self.plan.read_whole(source) or told.capabilities.store_backed is not None:
             self._readings.forget(source, time)

@@ -16,8 +16,8 @@ __all__ = ["attach"]
 def attach() -> SparkSession | None:
     """Return the session of the Spark context in the JVM that the environment names.
 
-    A JVM serves one driver at a time. Jobs that still run belong to a dead driver: they are cancelled, and that driver's
-    settings, views, caches and objects are dropped.
+    A JVM serves one driver at a time. Jobs that still run belong to a dead driver: they are cancelled, and that
+    driver's settings, views, caches and objects are dropped.
 
     Returns:
         The session; None if the JVM has no context yet, or this process has one.
