@@ -28,7 +28,7 @@ _RESERVED = re.compile(rf"{WEIGHT}|{POSITION}|{HASH}|{ROW_HASH}|{ORDINAL}|{ARGUM
 
 
 def is_reserved(name: str) -> bool:
-    """Tells whether a column's name is one of ours; Spark's names are the same in capitals."""
+    """Return whether Boatlift itself gives a column this name; Spark does not tell capitals apart."""
     return _RESERVED.fullmatch(name) is not None
 
 

@@ -101,7 +101,7 @@ class ParsedAggregates:
 
 
 def parse_aggregates(frame: DataFrame, key_names: Sequence[str], columns: Sequence[Column]) -> ParsedAggregates:
-    """Reads `F.count`, `F.sum`, `F.avg`, `F.min` and `F.max` of row-wise expressions; runs no job.
+    """Read `F.count`, `F.sum`, `F.avg`, `F.min` and `F.max` of row-wise expressions; runs no job.
 
     Args:
         frame: The input, empty or not.
@@ -155,7 +155,7 @@ class _Argument:
 
 
 def _read(frame: DataFrame, column: Column) -> tuple[Function, _Argument | None]:
-    """Tells which aggregate a Column is, and checks its argument."""
+    """Return the aggregate that a Column is, with its checked argument."""
     call = call_of(column)
     output = call.name or str(column).removeprefix("Column<'").removesuffix("'>")
     if call.function is None:
@@ -200,7 +200,7 @@ def _argument(frame: DataFrame, function: str, column: Column, output: str) -> _
 
 @contextmanager
 def _told_by_spark() -> Iterator[None]:
-    """Turns what Spark's analyser says about an aggregate into an error of ours."""
+    """Raise an error of the analyser about an aggregate as `[SCHEMA_MISMATCH]`."""
     try:
         yield
     except AnalysisException as error:
@@ -229,7 +229,7 @@ def _unsupported(output: str, why: str) -> InvalidError:
 
 
 def canonical_key(frame: DataFrame, name: str) -> Column:
-    """Gives a key column in which equal keys have equal bits: −0.0 becomes 0.0, every NaN the same one.
+    """Return a key column in which equal keys have equal bits: −0.0 becomes 0.0, every NaN the same one.
 
     Spark's own `groupBy` does this unseen; `repartition` and our hashes do not.
     """

@@ -16,7 +16,7 @@ __all__ = ["Gather"]
 
 @dataclass(frozen=True, slots=True)
 class Gather(Operator):
-    """Gives the rows of all steps of an epoch of its own as one step."""
+    """The rows of all steps of an epoch of its own, as one step."""
 
     kind: ClassVar[str] = "gather"
 

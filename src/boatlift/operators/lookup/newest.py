@@ -18,7 +18,7 @@ __all__ = ["looked_up", "newest_rows"]
 
 
 def newest_rows(messages: Sequence[pa.Table], keys: Sequence[str], what: str, *, all_known: bool) -> pa.Table:
-    """Gives for each key its last rows.
+    """Return the last rows of each key.
 
     Args:
         messages: The rows of each, in the order in which they came; those without `_weight` all hold.
@@ -53,7 +53,7 @@ def newest_rows(messages: Sequence[pa.Table], keys: Sequence[str], what: str, *,
 
 
 def looked_up(rows: pa.Table, table: pa.Table, keys: Sequence[str], prefix: str) -> pa.Table:
-    """Gives rows the columns of the table's row of the same key, NULLs where there is none; NULL equals no key.
+    """Return rows with the columns of the table's row of the same key; NULLs if there is none. NULL equals no key.
 
     Args:
         rows: Some rows.

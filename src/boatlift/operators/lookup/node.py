@@ -32,7 +32,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Lookup(Operator):
-    """Gives each row the newest rows of tables; all inputs are taken in arrival order."""
+    """A lookup of the newest rows of tables for each row; all inputs are taken in arrival order."""
 
     kind: ClassVar[str] = "lookup"
 

@@ -23,11 +23,11 @@ from boatlift.storage.records.records import RunRef
 __all__ = ["Lookups", "runs_of_table", "with_message"]
 
 PutTogether = Callable[[Sequence[Sequence[RunRef]], bool], RunRef]
-"""Makes one run of several messages, each of one or more runs; told whether they are all that there is of the table."""
+"""Writes several messages as one run; the flag says that they are the whole table."""
 
 
 def runs_of_table(state: Any, table: str) -> list[list[RunRef]]:
-    """Gives the messages that make up a table, in the order in which they came, each as its runs."""
+    """Return the messages that make up a table, in order of arrival, each as its runs."""
     if state is None:
         return []
     runs = {run.name: run for run in runs_of(state)}
@@ -37,7 +37,7 @@ def runs_of_table(state: Any, table: str) -> list[list[RunRef]]:
 def with_message(
     state: Any, tables: Sequence[Table], changed: Table, message: Any, *, whole: bool, put_together: PutTogether
 ) -> Mapping[str, Any]:
-    """Gives the state after a message of a table came.
+    """Return the state after a message of a table.
 
     Messages are put together as one counts in binary: one is never put to another that is more than twice as large. So
     a row is copied as often as the logarithm of the table's size, and there are never many.
@@ -89,7 +89,7 @@ class Lookups:
         self._spark, self._plan, self._units, self._inputs, self._planner = spark, plan, units, inputs, planner
 
     def table_of(self, unit: str, take: StepInput) -> Table | None:
-        """Gives the table that a message is for; None if it has rows to look up for."""
+        """Return the table that a message is for; None if its rows are to get what is looked up."""
         (message,) = take.inputs
         return next((t for t in self._tables_of(unit) if edge_name(t.upstream, unit) == message.edge), None)
 
@@ -99,7 +99,7 @@ class Lookups:
         return keeper.tables
 
     def with_message(self, unit: str, table: Table, message: Any, state: Any) -> Mapping[str, Any]:
-        """Gives the state after a message of a table came."""
+        """Return the state after a message of a table."""
 
         def put(messages: Sequence[Sequence[RunRef]], first: bool) -> RunRef:
             scratch, token = self._planner.scratch, self._planner.token
@@ -109,7 +109,7 @@ class Lookups:
         return with_message(state, self._tables_of(unit), table, message, whole=whole, put_together=put)
 
     def look_up(self, unit: str, take: StepInput, state: Any) -> Sequence[TaskReceipt]:
-        """Runs the job that looks up for rows, and does what comes after it."""
+        """Run the job of a step: the lookup, and the transforms around it."""
         compiled, given = self._units[unit], content_of(take)
         lookup = compiled.lookup
         assert lookup is not None

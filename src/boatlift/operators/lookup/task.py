@@ -48,17 +48,17 @@ class LookupTable:
 
 @dataclass(frozen=True, slots=True)
 class LookupTask:
-    """Gives rows the columns of what is looked up for them."""
+    """Adds the columns of tables to rows."""
 
     processor: str
     tables: tuple[LookupTable, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Looks up for a partition's rows."""
+        """Return a partition's rows with the columns of the tables."""
         yield from guarded(self.processor, lambda: self.run(batches))
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        """Looks up for some rows."""
+        """Return rows with the columns of the tables."""
         came = [batch for batch in batches if batch.num_rows]
         if not came:
             return []
@@ -77,7 +77,7 @@ def put_together(
     *,
     first: bool,
 ) -> RunRef:
-    """Makes one run of several messages, with what of them still counts.
+    """Write the rows of several messages that still count as one run.
 
     Args:
         messages: Them, in the order in which they came.

@@ -20,11 +20,11 @@ __all__ = ["Recompute"]
 
 @dataclass(frozen=True, slots=True)
 class Recompute(Operator):
-    """Computes a table anew in each epoch of its own.
+    """A table that is computed anew in each epoch of its own.
 
     Attributes:
         function: Takes the rows, gives the table; any DataFrame operation.
-        everything: Whether it takes all rows since the beginning; else those of its epoch.
+        everything: True if it takes all rows since the beginning; else those of its epoch.
     """
 
     kind: ClassVar[str] = "recompute"
@@ -62,7 +62,7 @@ class Recompute(Operator):
 
     @property
     def rereads_source(self) -> bool:
-        """Whether it takes all rows since the beginning."""
+        """True if it takes all rows since the beginning."""
         return self.everything
 
     def rows(self, inputs: Sequence[Rows]) -> Rows:
