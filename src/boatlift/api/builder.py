@@ -50,7 +50,7 @@ class Dataflow:
 
     @property
     def processors(self) -> Mapping[str, Processor]:
-        """All processors by name, each after the one it reads from."""
+        """All processors by name, each after those that it reads."""
         return MappingProxyType(self._processors)
 
     def check(self) -> None:
@@ -117,7 +117,7 @@ class Dataflow:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """The output of a processor: rows, or changes of rows."""
+    """The output of a processor: new rows, changes of rows, or whole tables."""
 
     dataflow: Dataflow
     name: str
@@ -282,14 +282,14 @@ class Stream:
         Raises:
             InvalidError: `[BAD_POLICY]`.
         """
-        if not isinstance(policy, Batch) or policy == Batch():  # compares texts and numbers: `Batch` has seen to it
+        if not isinstance(policy, Batch) or policy == Batch():
             raise InvalidError(
                 "BAD_POLICY", f"{name} gathers until an epoch is over: say when, as in Batch(seconds=60)"
             )
         return self.dataflow._add(Gather(_checked(name), self.name, policy))
 
     def sink(self, name: str, sink: Sink) -> None:
-        """Hand every step to the outside, exactly once."""
+        """Hand every step to the outside, as the sink promises: all of Boatlift's own exactly once."""
         self.dataflow._add(SinkProcessor(_checked(name), self.name, sink))
 
     if not TYPE_CHECKING:

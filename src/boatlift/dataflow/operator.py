@@ -36,8 +36,10 @@ class Operator(ABC):
           arguments alone.
         * `deterministic` is True only if executing a step again, with the same messages, state and determinants, gives
           the same rows.
-        * Without `keeps_state`, the rows of a step depend on the messages of that step alone.
-        * Two operators whose `describe()` and compiled plans are equal give the same rows for the same messages.
+        * Without `keeps_state`, the rows of a step depend on the messages of that step alone; with `rereads_source`, on
+          all rows that its source gave up to then.
+        * Two operators of one kind whose `describe()`, functions and columns are equal give the same rows for the same
+          messages.
 
     Attributes:
         kind: The word for the operator in plans, errors and recorded identities.
@@ -96,6 +98,11 @@ class Operator(ABC):
     def rereads_source(self) -> bool:
         """True if it reads all rows of its source again at each step, through the transforms before it."""
         return False
+
+    @property
+    def looks_up(self) -> tuple[str, ...]:
+        """The names in `reads` whose newest rows it looks up, and whose steps it does not give rows for."""
+        return ()
 
     def fuses(self, read: int) -> bool:
         """Return whether the operators before one of its inputs may be executed in its own job.

@@ -15,7 +15,7 @@ from boatlift.dataflow.operator import Operator, Timing
 from boatlift.dataflow.policies import Ephemeral, Policy
 from boatlift.dataflow.processors import Processor, SinkProcessor, SourceProcessor
 
-__all__ = ["Part", "Unit", "units_of"]
+__all__ = ["Part", "Unit", "goes_into", "units_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,17 +147,19 @@ def units_of(processors: Mapping[str, Processor]) -> dict[str, Unit]:
 def _part(operator: Operator, parts: Mapping[str, Part], units: Mapping[str, Unit]) -> Part:
     inputs: list[Part | str] = []
     for read in operator.reads:
-        fused = read in parts and (read not in units or operator.rereads_source)
-        inputs.append(
-            _unfused(parts[read], parts) if fused and operator.rereads_source else parts[read] if fused else read
-        )
+        if read not in parts:
+            inputs.append(read)
+        elif operator.rereads_source:
+            inputs.append(_down_to_source(parts[read], parts))
+        else:
+            inputs.append(read if read in units else parts[read])
     return Part(operator, tuple(inputs))
 
 
-def _unfused(part: Part, parts: Mapping[str, Part]) -> Part:
+def _down_to_source(part: Part, parts: Mapping[str, Part]) -> Part:
     """Return a part down to its source, also through operators that are units of their own."""
     inputs = [
-        _unfused(parts[read], parts) if read in parts else read
+        _down_to_source(parts[read], parts) if read in parts else read
         for read in (each if isinstance(each, str) else each.operator.name for each in part.inputs)
     ]
     return Part(part.operator, tuple(inputs))
@@ -176,9 +178,9 @@ def goes_into(part: Part, reader: Operator) -> bool:
     operators: Sequence[Operator] = tuple(part.operators())
     own_times = any(each.timing is not Timing.EPOCHS for each in operators)
     keeps_state = any(each.keeps_state for each in operators)
-    if operators[-1].ends_job or not reader.fuses(reader.reads.index(part.operator.name)):
+    if part.operator.ends_job or not reader.fuses(reader.reads.index(part.operator.name)):
         return False
-    if not isinstance(part.operator.policy, Ephemeral) and not (part.operator.keeps_state and operators):
+    if not (isinstance(part.operator.policy, Ephemeral) or part.operator.keeps_state):
         return False
     if (own_times or keeps_state) and not (
         len(reader.reads) == 1

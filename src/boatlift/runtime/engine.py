@@ -1,7 +1,8 @@
 """The contract between a host and what executes its steps: Spark, or an engine in memory.
 
-An engine executes; it decides nothing. Any worker thread may call any method; two calls about one unit, or about one
-sink, are never under way at the same time, except `mark`.
+An engine executes; it decides nothing. Any worker thread may call any method. Two runs of one unit, and two commits of
+one sink, are never under way at the same time. `prepare`, `call_off`, `kept` and `mark` may be called while a run of
+the same unit is under way.
 
 **Payloads.** Messages and states are *payloads*: JSON that names immutable runs (`storage/records/payloads.py`). The
 machine passes payloads on without looking into them. A run is a file in scratch, and one in the store, too, once the

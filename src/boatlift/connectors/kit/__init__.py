@@ -1,7 +1,7 @@
 """The kit for authors of connectors: all that a connector needs besides the contracts and the errors.
 
 Connectors import nothing of `boatlift.spark`: what they need of it comes through this kit, and `make check` says so.
-`docs/connectors.md` shows each part in use.
+`docs/connectors.md` lists the parts, and shows those that a sink needs in use.
 
 | part | for |
 |---|---|

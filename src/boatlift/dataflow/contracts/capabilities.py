@@ -63,9 +63,8 @@ class CoalescesBacklog(Protocol):
 class Rescannable(Protocol):
     """Reads again all input that the source ever gave: for `recompute` over everything.
 
-    Law: the rows of `load_everything(spark, c)`, whatever their order, are those of `load` of all positions of which c
-        is
-    the cursor, or `verify_everything(c)` raises.
+    Law: the rows of `load_everything(spark, c)`, whatever their order, are those of `load` of all positions of
+    which c is the cursor, or `verify_everything(c)` raises.
     """
 
     def load_everything(self, spark: SparkSession, cursor: Json) -> DataFrame:

@@ -47,6 +47,11 @@ class Lookup(Operator):
         return (self.upstream, *(table.upstream for table in self.tables))
 
     @property
+    def looks_up(self) -> tuple[str, ...]:
+        """The streams of its tables."""
+        return tuple(table.upstream for table in self.tables)
+
+    @property
     def timing(self) -> Timing:
         """One time for each message."""
         return Timing.ARRIVAL

@@ -53,7 +53,8 @@ class Host:
         """Recover, then run until the input is exhausted or a stop is requested.
 
         Raises:
-            BoatliftError: the cause of the end. Everything done is durable, and the same call goes on from there.
+            BoatliftError: the cause of the end. A new host on the same store goes on from what is durable, and loses
+                nothing.
         """
         try:
             self._engine.reserve()

@@ -26,7 +26,7 @@ class JobReport(msgspec.Struct, frozen=True):
         stages_for: The sinks that its job stages rows for.
         keeps_output: True if its output is kept as runs, because other units read it.
         everything: True if each step takes all rows since the beginning.
-        deterministic: True if a step that is executed again with the same choices gives the same rows.
+        deterministic: False if a transform is declared not to be; the rows of a batch are logged in any case.
         policy: Its policy, as it is written in Python.
     """
 
@@ -107,13 +107,11 @@ def describe(processor: Processor) -> dict[str, Any]:
 
 
 def _job(unit: Unit) -> JobReport:
-    names = {operator.name for operator in unit.operators}
-    main: list[str] = list(unit.reads)
-    looked_up = [read for operator in unit.operators if operator.keeps_state for read in operator.reads[1:]]
+    tables = {table for operator in unit.operators for table in operator.looks_up}
     return JobReport(
-        reads=[name for name in main if name not in looked_up],
+        reads=[name for name in unit.reads if name not in tables],
         executes=[operator.name for operator in unit.operators] or [unit.name],
-        looks_up=[name for name in looked_up if name not in names],
+        looks_up=[name for name in unit.reads if name in tables],
         stages_for=[sink.name for sink in unit.sinks],
         keeps_output=unit.materialised,
         everything=unit.rereads_source,
@@ -123,7 +121,7 @@ def _job(unit: Unit) -> JobReport:
 
 
 def _can_be_made_again(unit: Unit) -> bool:
-    """Return whether rows are made again after a failure; those of a batch are logged in any case."""
+    """Return whether no function is declared to give other rows when it is executed again; a batch's may do so."""
     return all(operator.deterministic or operator.timing is Timing.BATCH for operator in unit.operators)
 
 

@@ -51,8 +51,7 @@ class KeyedKernel(Protocol):
     Laws, each held by `tests/spark/keyed/kernel_laws.py`:
         - Replay: a step over the same rows and the same state has the same rows, digest and run, bit for bit.
         - Division: the rows, and the sum of the digests, of all tasks of a step depend on the rows of this step and of
-          all
-          steps before it alone: not on their order, their division into batches, or the number of tasks.
+          all steps before it alone: not on their order, their division into batches, or the number of tasks.
         - Merging: they do not depend on how runs were merged either.
         - Rest: a step without rows has no output and no run, and opens no run.
         - What a step adds is a run of its own; a run is never changed.
