@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from boatlift.operators.aggregate.kernel import AggregateColumn, AggregateKernel, Layout
-from boatlift.operators.aggregate.kernel import kernel as kernel_module
+from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateKernel, Layout
+from boatlift.spark.aggregates.kernel import kernel as kernel_module
 from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
 from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS
 from boatlift.spark.keyed.opened import forget_runs, open_run, open_runs

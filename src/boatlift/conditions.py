@@ -45,6 +45,9 @@ CONDITIONS: dict[str, Condition] = {
     "BAD_RECOMPUTATION": Condition(
         "InvalidError", "a recomputation of what cannot be read again, or something after one", "change what it reads"
     ),
+    "BAD_REDUCTION": Condition(
+        "InvalidError", "a reduction of rows that are not all new", "keep the aggregate as state, with agg(…)"
+    ),
     "BAD_UNION": Condition(
         "InvalidError", "a union or merge of streams that do not go together", "unite what they are made from"
     ),
@@ -86,9 +89,6 @@ CONDITIONS: dict[str, Condition] = {
         "two rows of a table that is looked up hold for one key",
         "look up by keys that tell its rows apart",
     ),
-    "AGGREGATE_OVER_CHANGES": Condition(
-        "InvalidError", "an aggregate over the output of another aggregate", "aggregate the append-only stream"
-    ),
     "RESERVED_NAME": Condition("InvalidError", "a column has a name that Boatlift itself uses", "rename it"),
     "SCHEMA_MISMATCH": Condition("InvalidError", "columns or types are not what is declared", "correct the schema"),
     "NO_JAVA": Condition("InvalidError", "no Java 17 or newer was found", "install one or set JAVA_HOME"),
@@ -105,6 +105,9 @@ CONDITIONS: dict[str, Condition] = {
         "DataError",
         "steps must be replayed, but versions or settings that results depend on have changed",
         "replay under the recorded environment and stop cleanly, then upgrade",
+    ),
+    "OLDER_FORMAT": Condition(
+        "DataError", "the store has an older format than this version", "go on with the version that wrote it"
     ),
     "NEWER_FORMAT": Condition("DataError", "the store has a newer format than this version", "upgrade Boatlift"),
     "CORRUPT": Condition("DataError", "a durable object fails its checksum", "restore it from a copy"),

@@ -24,7 +24,7 @@ from connectors.cases import (
     SqliteCase,
     SqliteNanCase,
 )
-from support.memory_flows import identity_of
+from support.memory_engine import identity_in_memory
 
 SINKS: dict[str, Callable[[Path], Sink]] = {
     "parquet": ParquetCase.make,
@@ -55,7 +55,7 @@ def planned(source: Source, sink: Sink) -> Plan:
 
 def assert_same_program(wrapped: Plan, bare: Plan) -> None:
     assert wrapped.forgets("rows") == bare.forgets("rows")
-    assert identity_of(wrapped) == identity_of(bare)
+    assert identity_in_memory(wrapped) == identity_in_memory(bare)
     assert program_of(wrapped).graph.vertices == program_of(bare).graph.vertices
     mine, theirs = wrapped.sources["rows"].source, bare.sources["rows"].source
     assert mine.capabilities == theirs.capabilities

@@ -129,11 +129,17 @@ def test_explain_refuses_a_step_that_no_process_can_have_reached(
     [
         {"processor clean": 5},
         {"processor clean": {}},
-        {"processor clean": {"reads": "nobody", "keys": []}},
-        {"processor clean": {"reads": ["rows"], "keys": []}},
-        {"processor clean": {"reads": "rows", "keys": [], "union": 5}},
-        {"sink all": {}},
+        {"processor clean": {**PROGRAM["processor clean"], "timing": "at noon"}},
+        {"processor clean": {**PROGRAM["processor clean"], "reads": "rows"}},
+        {"sink more": {"reads": "clean", "key": []}},
         {"source rows": []},
+        {"units": {}},
+        {"units": 5},
+        {"units": {**PROGRAM["units"], "more": {"operators": ["clean"]}}},
+        {"units": {**PROGRAM["units"], "clean": {**PROGRAM["units"]["clean"], "inputs": {"rows->clean": "nobody"}}}},
+        {"units": {**PROGRAM["units"], "clean": {**PROGRAM["units"]["clean"], "operators": ["nobody"]}}},
+        {"units": {**PROGRAM["units"], "clean": {**PROGRAM["units"]["clean"], "policy": {"name": "Hasty"}}}},
+        {"units": {**PROGRAM["units"], "clean": {**PROGRAM["units"]["clean"], "policy": {"name": "Eager", "by": 1}}}},
     ],
 )
 def test_a_claim_that_records_no_program_is_corrupt(changed: dict[str, object]) -> None:

@@ -25,6 +25,7 @@ from boatlift.console.log import show_log
 from boatlift.console.plan import show_plan
 from boatlift.console.status import show_status
 from boatlift.console.verify import show_verification
+from boatlift.dataflow import plan
 from boatlift.runtime.host.processes import this_process
 from boatlift.runtime.inspect.checkpoints import checkpoints_of
 from boatlift.runtime.inspect.explanation import explanation_of
@@ -36,11 +37,12 @@ from boatlift.storage.records.facts import Checkpoint, LoggedMessage, StepDigest
 from boatlift.storage.records.payloads import contents_with
 from boatlift.storage.records.records import Claim, SinkCommit
 from connectors.conformance import context, put
+from support.any_connector import ANY
 from support.crash_data import make_data
 from support.facts import made, run_of, saved, small_store
 from support.hosts import open_store, run
 from support.logs import claimed
-from support.memory_engine import PROGRAM, MemoryEngine, World
+from support.memory_engine import PROGRAM, MemoryEngine, World, recorded
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -268,12 +270,11 @@ EDGES = [f"{LONG}0->{LONG}{n}" for n in (1, 2)]
 def test_no_name_is_cut(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, on_a_terminal: bool
 ) -> None:
-    program: dict[str, Any] = {"source rows": {}, f"processor {LONG}0": {"reads": "rows", "keys": []}}
+    flow = bl.Dataflow("flow")
+    first = flow.source("rows", ANY).transform(f"{LONG}0", ANY)
     for n in (1, 2):
-        program |= {
-            f"processor {LONG}{n}": {"reads": f"{LONG}0", "keys": ["k"]}, f"sink out{n}": {"reads": f"{LONG}{n}"}
-        }  # fmt: skip
-    log = claimed(open_store(tmp_path), Claim("host", 1, 1_700_000_000_000, program, {}))
+        first.group_by("k").agg(f"{LONG}{n}", ANY).sink(f"out{n}", ANY)
+    log = claimed(open_store(tmp_path), Claim("host", 1, 1_700_000_000_000, recorded(plan(flow)), {}))
     log.append(
         [
             made(0, "rows"),

@@ -65,7 +65,7 @@ def test_sinks_are_staged_in_the_job_that_makes_their_rows() -> None:
     assert not units["clean"].materialised
 
 
-def test_changes_flow_on_through_transforms_but_not_into_aggregates() -> None:
+def test_changes_flow_on_through_transforms_and_into_aggregates() -> None:
     flow = Dataflow("flow")
     counts = flow.source("rows", ANY).group_by("k").agg("counts", ANY)
     big = counts.transform("big", same)
@@ -74,9 +74,50 @@ def test_changes_flow_on_through_transforms_but_not_into_aggregates() -> None:
     assert planned.units["big"].reads == ("counts",)
     assert planned.rows["counts"].kind is planned.rows["big"].kind is RowKind.CHANGES
     assert (planned.rows["counts"].unique, planned.rows["big"].unique) == (("k",), None)
-    big.group_by("k").agg("again", ANY).sink("no", ANY)
-    with pytest.raises(bl.InvalidError, match=r"\[AGGREGATE_OVER_CHANGES\] again aggregates big"):
+    big.group_by("g").agg("again", ANY).sink("groups", ANY)
+    planned = plan(flow)
+    assert planned.units["again"].reads == ("big",)
+    assert planned.rows["again"].kind is RowKind.CHANGES
+    assert planned.rows["again"].unique == ("g",)
+
+
+def test_an_aggregate_without_keys_has_one_row_that_holds() -> None:
+    flow = Dataflow("flow")
+    flow.source("rows", ANY).agg("total", ANY).sink("out", ANY)
+    planned = plan(flow)
+    assert planned.rows["total"].unique == ()
+    assert planned.units["total"].keeps_state
+
+
+def test_a_reduction_gives_new_rows_and_keeps_no_state() -> None:
+    flow = Dataflow("flow")
+    rows = flow.source("rows", ANY)
+    reduced = rows.transform("clean", same).group_by("k").reduce("sums", ANY)
+    reduced.group_by("k").agg("total", ANY).sink("out", ANY)
+    planned = plan(flow)
+    assert [each.name for each in planned.units["sums"].operators] == ["clean", "sums"]
+    assert not planned.units["sums"].keeps_state
+    assert planned.rows["sums"].kind is RowKind.APPEND
+    assert planned.units["total"].reads == ("sums",)
+    planned_rows = rows.group_by("k").agg("counts", ANY)
+    planned_rows.group_by("k").reduce("again", ANY).sink("no", ANY)
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_REDUCTION\] again takes from counts"):
         plan(flow)
+
+
+def test_aggregates_and_reductions_are_told_what_they_lack() -> None:
+    rows = Dataflow("flow").source("rows", ANY)
+    for make in (rows.agg, rows.group_by("k").agg, rows.group_by("k").reduce):
+        with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] sums: (agg|reduce) needs at least one aggregate"):
+            make("sums")
+    policies: Any = (bl.Ephemeral(), bl.Batch(epochs=2))
+    for policy in policies:
+        with pytest.raises(bl.InvalidError, match=r"\[BAD_POLICY\]"):
+            rows.agg("sums", ANY, policy=policy)
+    policies = (bl.Lazy(), bl.History())
+    for policy in policies:
+        with pytest.raises(bl.InvalidError, match=r"\[BAD_POLICY\]"):
+            rows.group_by("k").reduce("sums", ANY, policy=policy)
 
 
 def test_a_dataflow_without_source_or_sink_or_with_a_dead_end_is_refused() -> None:

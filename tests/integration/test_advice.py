@@ -13,7 +13,8 @@ from pyspark.sql import functions as F
 import boatlift as bl
 from boatlift.dataflow import plan
 from boatlift.dataflow.advice import OF_DATAFLOW, OF_GROUPED, OF_STREAM
-from boatlift.spark.program import compile_program
+from boatlift.operators.registry import ON_SPARK
+from boatlift.spark.compile.program import compile_program
 
 pytestmark = pytest.mark.spark
 
@@ -52,7 +53,7 @@ def try_out(spark: SparkSession, advice: str, **names: Any) -> None:
             each.sink(f"{each.name}-sunk", bl.parquet(each.name))
         if code.startswith("flow.source"):
             continue
-        compile_program(spark, plan(flow)).close()
+        compile_program(spark, plan(flow), ON_SPARK).close()
 
 
 def advices() -> dict[str, tuple[str, str]]:
@@ -131,7 +132,7 @@ def test_what_is_advised_for_distinct_values_compiles(spark: SparkSession, aggre
     other.sink("other-sunk", bl.parquet("other"))
     rows.group_by("k").agg("counts", aggregate().alias("n")).sink("out", bl.parquet("out"))
     with pytest.raises(bl.InvalidError, match=r"\[UNSUPPORTED_AGGREGATE\] n: distinct values are not kept") as caught:
-        compile_program(spark, plan(flow))
+        compile_program(spark, plan(flow), ON_SPARK)
     try_out(spark, caught.value.message)
 
 
@@ -142,4 +143,4 @@ def test_a_stream_where_spark_takes_a_dataframe_is_told_though_it_has_a_sink(spa
     tables = {"other": other}
     rows.transform("joined", lambda df: df.join(tables["other"], "k")).sink("out", bl.parquet("out"))
     with pytest.raises(bl.InvalidError, match=r"\[NOT_ON_A_STREAM\] other is a Stream, used where Spark takes"):
-        compile_program(spark, plan(flow))
+        compile_program(spark, plan(flow), ON_SPARK)

@@ -17,6 +17,7 @@ import pytest
 import boatlift as bl
 from boatlift.console.app import main
 from boatlift.dataflow import plan
+from boatlift.operators.registry import ON_SPARK
 from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.options import RunOptions
 from boatlift.spark.engine import SparkEngine
@@ -286,7 +287,9 @@ def test_the_host_refuses_what_it_was_not_made_for(here: Path, spark: SparkSessi
     missing = bl.Dataflow("missing")
     missing.source("rows", bl.files("nowhere/*.csv", schema=SCHEMA)).sink("out", bl.parquet("out"))
     host = Host(
-        SparkEngine(spark, plan(missing)), LocalStore.open(here / "s", create=True), RunOptions(available_now=True)
+        SparkEngine(spark, plan(missing), ON_SPARK),
+        LocalStore.open(here / "s", create=True),
+        RunOptions(available_now=True),
     )
     with pytest.raises(bl.InvalidError, match=r"\[NO_INPUT\]"):
         host.run()

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import boatlift as bl
+from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.planner import StepPlan, StepPlanner
 from boatlift.spark.tasks.parameters import JobParameters
 
@@ -37,13 +38,17 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def planned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The units that plans were made for, one entry a plan."""
     made: list[str] = []
-    frame = StepPlanner.frame
+    staged, keyed = StepPlanner.staged, StepPlanner.keyed
 
-    def noted(self: StepPlanner, compiled: Any, *arguments: Any) -> DataFrame:
-        made.append(compiled.unit.name)
-        return frame(self, compiled, *arguments)
+    def noted(make: Any) -> Any:
+        def planned(self: StepPlanner, unit: CompiledUnit, *arguments: Any) -> DataFrame:
+            made.append(unit.name)
+            return make(self, unit, *arguments)
 
-    monkeypatch.setattr(StepPlanner, "frame", noted)
+        return planned
+
+    monkeypatch.setattr(StepPlanner, "staged", noted(staged))
+    monkeypatch.setattr(StepPlanner, "keyed", noted(keyed))
     return made
 
 
@@ -158,7 +163,7 @@ def test_a_plan_whose_run_has_failed_is_made_anew(
     run, failed = StepPlan.run, []
 
     def fails(plan: StepPlan, *held: Any) -> Any:
-        if plan.told.first == 1 and not failed:
+        if plan.parameters.first == 1 and not failed:
             failed.append(plan)
             raise OSError("no space left")
         return run(plan, *held)
@@ -179,7 +184,7 @@ def test_what_tasks_were_not_told_is_no_answer(spark: SparkSession, monkeypatch:
     run = StepPlan.run
 
     def crossed(plan: StepPlan, *held: Any) -> Any:
-        return run(replace(plan, told=msgspec.structs.replace(plan.told, first=7, last=7)), *held)
+        return run(replace(plan, parameters=msgspec.structs.replace(plan.parameters, first=7, last=7)), *held)
 
     tell = JobParameters.to_tasks
     monkeypatch.setattr(StepPlan, "run", crossed)

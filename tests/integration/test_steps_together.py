@@ -16,6 +16,7 @@ import boatlift as bl
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark import engine as spark_engine
 from boatlift.spark.engine import SparkEngine
+from boatlift.spark.jobs.row_steps import JobSteps
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,13 +47,13 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def jobs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many steps each job of a step had, in order; a job that failed counts too."""
     sizes: list[int] = []
-    job = SparkEngine._job
+    job = JobSteps._job
 
-    def counted(engine: SparkEngine, unit: str, takes: Sequence[StepInput], state: Any) -> object:
+    def counted(steps: JobSteps, takes: Sequence[StepInput], held: Any) -> object:
         sizes.append(len(takes))
-        return job(engine, unit, takes, state)
+        return job(steps, takes, held)
 
-    monkeypatch.setattr(SparkEngine, "_job", counted)
+    monkeypatch.setattr(JobSteps, "_job", counted)
     return sizes
 
 
@@ -171,17 +172,17 @@ def test_what_fails_together_and_not_again_is_made_once(
     flow = flow_of("csv", plain)
     expected = outcome(flow, spark)
     jobs.clear()
-    failing = SparkEngine._job
+    failing = JobSteps._job
     failed: list[int] = []
 
-    def once(engine: SparkEngine, unit: str, takes: Sequence[StepInput], state: Any) -> object:
-        made = failing(engine, unit, takes, state)
+    def once(steps: JobSteps, takes: Sequence[StepInput], held: Any) -> object:
+        made = failing(steps, takes, held)
         if len(takes) > 1 and not failed:
             failed.append(takes[0].time)
             raise ConnectionError("the executor is gone")
         return made
 
-    monkeypatch.setattr(SparkEngine, "_job", once)
+    monkeypatch.setattr(JobSteps, "_job", once)
     monkeypatch.setattr(spark_engine, "APART_RUNS", 1)
     assert outcome(flow, spark) == expected
     assert failed
@@ -224,24 +225,24 @@ def test_a_stop_waits_for_no_more_than_the_step_under_way_where_each_is_a_job(
     here: Path, spark: SparkSession, jobs: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Several steps were ordered at once, and cannot be run together after all."""
-    failing, hasten = SparkEngine._job, SparkEngine.hasten
+    failing, hasten = JobSteps._job, SparkEngine.hasten
     asked = threading.Event()
 
     def hastened(engine: SparkEngine) -> None:
         hasten(engine)
         asked.set()
 
-    def fails(engine: SparkEngine, unit: str, takes: Sequence[StepInput], state: Any) -> object:
+    def fails(steps: JobSteps, takes: Sequence[StepInput], held: Any) -> object:
         if len(takes) > 1:
             raise ConnectionError("the executor is gone")
-        made = failing(engine, unit, takes, state)
+        made = failing(steps, takes, held)
         if len(jobs) == 2:  # the first of those that were to run together
             threading.Thread(target=running.stop).start()
             assert asked.wait(60)
         return made
 
     monkeypatch.setattr(SparkEngine, "hasten", hastened)
-    monkeypatch.setattr(SparkEngine, "_job", fails)
+    monkeypatch.setattr(JobSteps, "_job", fails)
     running = bl.start(flow_of("csv", plain), "store", spark=spark)
     running.wait()
     assert jobs == [1, 1]

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from boatlift.errors import InvalidError
-from boatlift.operators.aggregate.columns import canonical_key, parse_aggregates
+from boatlift.spark.aggregates.columns import canonical_key, parse_aggregates
 from boatlift.spark.keyed.key_groups import key_hash
 
 pytestmark = pytest.mark.spark

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from boatlift.operators.aggregate.kernel import AggregateColumn, AggregateKernel, Layout
+from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateKernel, Layout
 from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
 from boatlift.spark.keyed.key_groups import Share
 from boatlift.spark.keyed.opened import OpenRun

@@ -3,7 +3,7 @@
 import uuid
 
 from boatlift.operators.lookup.node import Table
-from boatlift.operators.lookup.spark import runs_of_table, with_message
+from boatlift.operators.lookup.state import runs_of_table, with_message
 from boatlift.storage.records.payloads import contents_with, runs_of
 from boatlift.storage.records.records import RunRef
 

@@ -7,8 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from boatlift.runtime.machine.instructions import Message, StepInput
-from boatlift.spark import engine as spark_engine
-from boatlift.spark.engine import SparkEngine
+from boatlift.spark.jobs.background import PlansAhead
 from support.waiting import until
 
 
@@ -26,7 +25,6 @@ class Plan:
 def test_it_is_waited_for_and_dropped() -> None:
     """Else its tasks' notes of what was read could be looked for where nobody left any."""
     begun, go, plan = threading.Event(), threading.Event(), Plan()
-    engine: Any = SparkEngine.__new__(SparkEngine)
     events: list[str] = []
 
     def make() -> Plan:
@@ -36,11 +34,13 @@ def test_it_is_waited_for_and_dropped() -> None:
         return plan
 
     with ThreadPoolExecutor(2) as threads:
-        made: Any = threads.submit(make)
-        engine._ahead = [spark_engine._Ahead("unit", (take(3, "old"),), made)]
+        background: Any = threads
+        ahead = PlansAhead(background)
+        made: Any = make
+        ahead.make((take(3, "old"),), made)
         assert begun.wait(30)
-        found = threads.submit(lambda: (engine._prepared("unit", (take(3, "new"),)), events.append("asked"))[0])
-        until(lambda: not engine._ahead)
+        found = threads.submit(lambda: (ahead.take((take(3, "new"),)), events.append("asked"))[0])
+        until(lambda: not ahead._ahead)
         assert not found.done()
         go.set()
         assert found.result(30) is None

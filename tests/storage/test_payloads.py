@@ -84,11 +84,11 @@ def test_json_that_is_no_payload_is_corrupt(json: Any) -> None:
         payload_of(json)
 
 
-def test_the_clock_and_seed_of_a_message_are_read_together_and_a_state_has_none() -> None:
-    assert payload_of({"position": {}, "clock": 3, "seed": 4}).clock_and_seed == (3, 4)
-    assert payload_of({"runs": [], "clock": 0, "seed": 0}).clock_and_seed == (0, 0)
+def test_the_step_clock_of_a_message_are_read_together_and_a_state_has_none() -> None:
+    assert payload_of({"position": {}, "clock": 3, "seed": 4}).step_clock == (3, 4)
+    assert payload_of({"runs": [], "clock": 0, "seed": 0}).step_clock == (0, 0)
     with pytest.raises(DataError, match=r"\[CORRUPT\].*`clock` or `seed`"):
-        payload_of({"runs": []}).clock_and_seed  # noqa: B018
+        payload_of({"runs": []}).step_clock  # noqa: B018
 
 
 def test_untyped_json_names_the_same_runs() -> None:

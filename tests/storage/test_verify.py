@@ -17,7 +17,7 @@ from boatlift.storage.records.facts import Determinant
 from boatlift.storage.store import Store
 from boatlift.storage.verify import verify
 from support.facts import CLAIM, gave, made, run_of, saved, small_store, stable
-from support.hostile_stores import add_object, in_format
+from support.hostile_stores import in_format
 
 
 def errors(store: Store) -> list[Finding]:
@@ -98,22 +98,6 @@ def test_a_stop_whose_mark_is_not_there_is_a_note_for_a_process_may_have_died_ju
     store, _ = small_store(tmp_path, stopped=True)
     store.delete("stopped/000000000007")
     assert [(finding.name, finding.condition) for finding in verify(store)] == [("stopped/000000000007", None)]
-
-
-def test_nothing_is_said_of_a_stop_whose_owner_made_no_marks_but_an_empty_group(tmp_path: Path) -> None:
-    store, _ = small_store(tmp_path, stopped=True)
-    store.delete("stopped/000000000007")
-    add_object(tmp_path, [])
-    assert Log.open(store, None).history.stopped
-    assert list(verify(store)) == []
-
-
-def test_nothing_is_said_of_a_stop_whose_owner_wrote_format_version_1(tmp_path: Path) -> None:
-    store, _ = small_store(tmp_path, stopped=True)
-    store.delete("stopped/000000000007")
-    (tmp_path / name_of(7)).write_bytes(in_format(1, store.read(name_of(7))))
-    assert Log.open(store, None).history.stopped
-    assert list(verify(store)) == []
 
 
 def test_nothing_is_said_of_a_stop_after_which_a_newer_owner_has_gone_on_meanwhile(tmp_path: Path) -> None:

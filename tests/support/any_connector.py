@@ -10,5 +10,9 @@ from boatlift.dataflow import SinkCapabilities, SourceCapabilities
 
 __all__ = ["ANY"]
 
-ANY: Any = SimpleNamespace(capabilities=SimpleNamespace(**asdict(SourceCapabilities()), **asdict(SinkCapabilities())))
+ANY: Any = SimpleNamespace(
+    capabilities=SimpleNamespace(**asdict(SourceCapabilities()), **asdict(SinkCapabilities())),
+    describe=dict,
+    key=None,
+)
 """A source, a sink, or a function of the program, without any capability."""

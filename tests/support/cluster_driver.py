@@ -13,13 +13,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import boatlift as bl
+from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs import planner as step_plans
-from boatlift.spark.program import CompiledUnit
 
 master, folder, settings, tasks = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3]), int(sys.argv[4])
 step_plans.tasks_for = lambda _weight, _parallelism: tasks  # every step is shuffled, small as it is
 
-build = CompiledUnit.build
+build = CompiledUnit.frame
 
 
 def build_with_the_sum_of_spark(unit: CompiledUnit, *step: Any) -> DataFrame:
@@ -42,6 +42,6 @@ def between_steps(progress: bl.Progress) -> None:
 
 
 bl.run(make_flow(folder / "history"), folder / "store", available_now=True, spark=spark, on_progress=between_steps)
-CompiledUnit.build = build_with_the_sum_of_spark  # type: ignore[method-assign]
+CompiledUnit.frame = build_with_the_sum_of_spark  # type: ignore[method-assign]
 bl.run(make_flow(folder / "control"), folder / "control-store", available_now=True, spark=spark)
 spark.stop()

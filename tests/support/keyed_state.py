@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import xxhash
 
-from boatlift.operators.aggregate.kernel import AggregateColumn, AggregateKernel, Layout
+from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateKernel, Layout
 from boatlift.spark.keyed.digest import digest
 from boatlift.spark.keyed.kernel import ROWS_INPUT, KeyedKernel, StepOutput
 from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS, Share

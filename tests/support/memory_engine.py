@@ -21,25 +21,19 @@ import xxhash
 
 import boatlift as bl
 from boatlift.dataflow import Committed, Json, Outcome, Plan, Reading, plan
+from boatlift.dataflow.identity import identity_of
 from boatlift.errors import DivergedError, FencedError
+from boatlift.runtime.division import division_of
 from boatlift.runtime.engine import Beginning, StepResult
 from boatlift.runtime.machine.instructions import Execute, Prepare, StepInput
 from boatlift.spark.jobs.scratch_files import ScratchFiles
+from boatlift.storage.records.division import UNITS
 from boatlift.storage.records.payloads import contents_with, runs_of
 from boatlift.storage.records.records import RunRef
 from support.any_connector import ANY
 from support.facts import run_of
 
 ROWS_A_STEP = 3
-
-PROGRAM: dict[str, Any] = {
-    "source rows": {},
-    "processor clean": {"reads": "rows", "keys": []},
-    "processor sums": {"reads": "clean", "keys": ["k"]},
-    "sink all": {"reads": "clean"},
-    "sink totals": {"reads": "sums"},
-}
-"""The identity of `make_plan`'s dataflow, in the form that the Spark engine gives it."""
 
 
 def make_plan(*, every: int = 2) -> Plan:
@@ -49,6 +43,24 @@ def make_plan(*, every: int = 2) -> Plan:
     clean.sink("all", ANY)
     clean.group_by("k").agg("sums", ANY, policy=bl.Lazy(every=every)).sink("totals", ANY)
     return plan(flow)
+
+
+def identity_in_memory(planned: Plan) -> dict[str, Any]:
+    """Return a program's identity as an engine without schemas has it."""
+    nothing = dict.fromkeys(planned.processors, "")
+    return identity_of(planned, nothing, nothing)
+
+
+def recorded(planned: Plan) -> dict[str, Any]:
+    """Return a program as a claim records it."""
+    return {**identity_in_memory(planned), UNITS: division_of(planned)}
+
+
+IDENTITY = identity_in_memory(make_plan())
+"""The identity of `make_plan`'s dataflow."""
+
+PROGRAM = recorded(make_plan())
+"""What a claim records of `make_plan`'s dataflow."""
 
 
 def mix(*parts: object) -> str:
@@ -108,7 +120,7 @@ class MemoryEngine:
     # -- beginning and end --------------------------------------------------------------------------------------------
 
     def program(self) -> dict[str, Any]:
-        return PROGRAM
+        return IDENTITY
 
     def environment(self) -> dict[str, Any]:
         return {"python": "3"}

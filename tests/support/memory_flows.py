@@ -6,20 +6,22 @@ from collections.abc import Sequence
 from typing import Any
 
 import boatlift as bl
-from boatlift.dataflow import Outcome, Plan, SourceCapabilities, StoreBacked, Timing, plan
+from boatlift.dataflow import Outcome, Plan, SourceCapabilities, StoreBacked, plan
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.graph import edge_name
 from boatlift.runtime.machine.instructions import StepInput
-from boatlift.spark.unit import linear
 from boatlift.storage.records.payloads import contents_with, runs_of
 from support.any_connector import ANY
-from support.memory_engine import MemoryEngine, World, mix
+from support.memory_engine import MemoryEngine, World, identity_in_memory, mix
 
 
 class Forgets(StoreBacked):
     """A source that keeps no rows, as `bl.push(…, ack="stable")`."""
 
     answers_when_stable = True
+
+    def describe(self) -> dict[str, Any]:
+        return {}
 
     @property
     def capabilities(self) -> SourceCapabilities:
@@ -121,28 +123,6 @@ def _counted(policy: bl.Lazy | bl.Eager | bl.History) -> Plan:
     return plan(flow)
 
 
-def identity_of(planned: Plan) -> dict[str, Any]:
-    """Return a program's identity in the form that the Spark engine gives it."""
-    identity: dict[str, Any] = {}
-    for name in planned.sources:
-        identity[f"source {name}"] = {"forgets": True} if planned.forgets(name) else {}
-    for name, unit in planned.units.items():
-        parts = linear(unit, planned)
-        about: dict[str, Any] = {"reads": parts.roots[0], "keys": ["k"] if parts.aggregate else []}
-        if parts.tables:
-            about["tables"] = {table.name: {"reads": table.upstream, "keys": ["k"]} for table in parts.tables}
-        if len(parts.roots) > 1:
-            about["union"] = {"others": list(parts.roots[1:]), "as_they_come": unit.takes_by_choice}
-        if unit.timing is Timing.BATCH:
-            about["batch"] = {}
-        if not parts.repeats:
-            about["repeats"] = False
-        identity[f"processor {name}"] = about
-    for name in planned.sinks:
-        identity[f"sink {name}"] = {"reads": planned.unit_of_sink(name).name}
-    return identity
-
-
 class FlowEngine(MemoryEngine):
     """An engine in memory for any dataflow."""
 
@@ -151,7 +131,7 @@ class FlowEngine(MemoryEngine):
         self.plan = planned
 
     def program(self) -> dict[str, Any]:
-        return identity_of(self.plan)
+        return identity_in_memory(self.plan)
 
     def together(self, unit: str, takes: Sequence[StepInput]) -> int:
         return 1 + (takes[0].number + len(unit)) % len(takes)

@@ -26,6 +26,7 @@ from boatlift.operators.gather.node import Gather
 from boatlift.operators.lookup.node import Lookup, Table
 from boatlift.operators.merge.node import Merge
 from boatlift.operators.recompute.node import Recompute
+from boatlift.operators.reduce.node import Reduce
 from boatlift.operators.transform.node import Transform
 from boatlift.operators.union.node import Union
 
@@ -288,6 +289,21 @@ class Stream:
             )
         return self.dataflow._add(Gather(_checked(name), self.name, policy))
 
+    def agg(self, name: str, *columns: Column, policy: Lazy | Eager | History | None = None) -> Stream:
+        """Keep aggregates of all rows, as `group_by(…).agg` keeps them by key.
+
+        There is no row of results before the first row of input, as in Spark's streaming aggregations.
+
+        Args:
+            name: The processor's name.
+            columns: Spark's `count`, `sum`, `avg`, `min` and `max`, each with an `alias`.
+            policy: What a crash may cost; `Lazy()` if not given.
+
+        Raises:
+            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
+        """
+        return _aggregate(self, (), name, columns, policy)
+
     def sink(self, name: str, sink: Sink) -> None:
         """Hand every step to the outside, as the sink promises: all of Boatlift's own exactly once."""
         self.dataflow._add(SinkProcessor(_checked(name), self.name, sink))
@@ -316,22 +332,52 @@ class Grouped:
     def agg(self, name: str, *columns: Column, policy: Lazy | Eager | History | None = None) -> Stream:
         """Keep aggregates by key, and give one change for each change of the input.
 
+        The stream may itself give changes, as another aggregate does: then a key ends when its last row is taken back,
+        and `count`, `sum` and `avg` can be kept.
+
         Args:
             name: The processor's name.
             columns: Spark's `count`, `sum`, `avg`, `min` and `max`, each with an `alias`.
             policy: What a crash may cost; `Lazy()` if not given.
+
+        Raises:
+            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
         """
-        if not columns:
-            raise InvalidError("BAD_OPTION", f"{name}: agg needs at least one aggregate")
-        chosen = _policy_of_state(name, policy, "state")
-        flow = self.stream.dataflow
-        return flow._add(Aggregate(_checked(name), self.stream.name, self.keys, columns, chosen))
+        return _aggregate(self.stream, self.keys, name, columns, policy)
+
+    def reduce(self, name: str, *columns: Column, policy: Ephemeral | Eager | None = None) -> Stream:
+        """Aggregate the rows of each step by themselves: new rows, one for each key of the step, and no state.
+
+        Args:
+            name: The processor's name.
+            columns: Spark's `count`, `sum`, `avg`, `min` and `max`, each with an `alias`.
+            policy: As for `transform`.
+
+        Raises:
+            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
+        """
+        _check_aggregates(name, "reduce", columns)
+        chosen = _policy_without_state(name, policy, Ephemeral())
+        return self.stream.dataflow._add(Reduce(_checked(name), self.stream.name, self.keys, columns, chosen))
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
             bare = name in ("stream", "keys")  # not set yet, as in a copy under way
             advise(self, name, OF_GROUPED, "" if bare else self.stream.name, () if bare else self.keys)
+
+
+def _aggregate(
+    stream: Stream, keys: tuple[str, ...], name: str, columns: tuple[Column, ...], policy: Lazy | Eager | History | None
+) -> Stream:
+    _check_aggregates(name, "agg", columns)
+    chosen = _policy_of_state(name, policy, "state")
+    return stream.dataflow._add(Aggregate(_checked(name), stream.name, keys, columns, chosen))
+
+
+def _check_aggregates(name: str, call: str, columns: tuple[Column, ...]) -> None:
+    if not columns:
+        raise InvalidError("BAD_OPTION", f"{name}: {call} needs at least one aggregate")
 
 
 def _columns(stream: Stream, call: str, keys: tuple[str, ...]) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from boatlift.api.builder import Dataflow
 from boatlift.dataflow import Plan, plan
+from boatlift.operators.registry import ON_SPARK
 from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.options import RunOptions
 from boatlift.runtime.host.progress import Progress
@@ -138,7 +139,7 @@ def _session_of(flow: Dataflow) -> SparkSession:
 def _host(planned: Plan, store: Store, spark: SparkSession, options: RunOptions) -> Host:
     check_session(spark)
     options.on_progress(Progress("compile", planned.dataflow, -1))
-    engine = SparkEngine(spark, planned)
+    engine = SparkEngine(spark, planned, ON_SPARK)
     options.on_progress(Progress("recover", planned.dataflow, -1))
     return Host(engine, store, options)
 

@@ -22,12 +22,13 @@ def show_plan(flow: Dataflow, *, as_json: bool) -> None:
     """
     from pyspark.sql import SparkSession
 
-    from boatlift.spark.program import compile_program
+    from boatlift.operators.registry import ON_SPARK
+    from boatlift.spark.compile.program import compile_program
 
     spark = SparkSession.getActiveSession()
     assert spark is not None, "the command has started a session"
     planned = plan(flow)
-    report = plan_of(planned, compile_program(spark, planned).identity)
+    report = plan_of(planned, compile_program(spark, planned, ON_SPARK).identity)
     if as_json:
         print_json(report)
     else:

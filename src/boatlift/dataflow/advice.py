@@ -43,10 +43,10 @@ _WINDOW = (
     '`{here}.transform("timed", lambda df: df.withColumn("hour", F.date_trunc("hour", "t")))'
     '.group_by("hour").agg("name", F.count("*").alias("n"))`'
 )
-_WHOLE = (
-    "one key for all rows: "
-    '`{here}.transform("keyed", lambda df: df.withColumn("all", F.lit(1))).group_by("all").agg("name", '
-    'F.count("*").alias("n"))`'
+_WHOLE = '`{here}.agg("name", F.count("*").alias("n"))`'
+_REDUCED = (
+    'the aggregates of each step by itself: `{here}.group_by("k").reduce("name", F.sum("x").alias("total"))`; '
+    'of all rows: `{here}.agg("name", F.sum("x").alias("total"))`'
 )
 _DISTINCT = '`{here}.group_by("k", "x").agg("name", F.count("*").alias("n"))`, which has one row for each of them'
 _ONE_A_KEY = '`{here}.group_by("k").agg("name", F.min("x").alias("x"))`, which has one row a key'
@@ -89,7 +89,8 @@ OF_STREAM: Mapping[str, str] = {
     **dict.fromkeys(("join", "crossJoin", "lateralJoin"), _LOOKUP),
     **dict.fromkeys(("unionAll", "unionByName"), _UNION),
     **dict.fromkeys(("groupBy", "groupby", "rollup", "cube", "groupByKey", "key_by"), _KEYED),
-    **dict.fromkeys(("agg", "count", "sum", "avg", "mean", "min", "max", "reduce"), _WHOLE),
+    **dict.fromkeys(("count", "sum", "avg", "mean", "min", "max"), _WHOLE),
+    "reduce": _REDUCED,
     "distinct": _DISTINCT,
     **dict.fromkeys(("dropDuplicates", "drop_duplicates", "dropDuplicatesWithinWatermark"), _ONE_A_KEY),
     **dict.fromkeys(("withWatermark", "window"), _WINDOW),

@@ -100,8 +100,8 @@ def plan(dataflow: Graph) -> Plan:
     """Check a dataflow and divide it into units.
 
     Raises:
-        InvalidError: `[EMPTY_DATAFLOW]`, `[AGGREGATE_OVER_CHANGES]`, `[BAD_LOOKUP]`, `[BAD_RECOMPUTATION]`,
-            `[BAD_UNION]`, `[NOT_DETERMINISTIC]`, `[NOT_ON_A_STREAM]`.
+        InvalidError: `[EMPTY_DATAFLOW]`, `[BAD_LOOKUP]`, `[BAD_RECOMPUTATION]`, `[BAD_REDUCTION]`, `[BAD_UNION]`,
+            `[NOT_DETERMINISTIC]`, `[NOT_ON_A_STREAM]`.
     """
     processors = dataflow.processors
     sources = {p.name: p for p in processors.values() if isinstance(p, SourceProcessor)}

@@ -80,11 +80,13 @@ class Engine(Protocol):
 
     Attributes:
         plan: The dataflow, in units.
-        cancelled: `cancel` was called.
     """
 
     plan: Plan
-    cancelled: bool
+
+    @property
+    def cancelled(self) -> bool:
+        """True once `cancel` was called."""
 
     def program(self) -> dict[str, Any]:
         """Return the identity of the program: a store of another program is refused."""

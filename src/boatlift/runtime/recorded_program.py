@@ -1,20 +1,21 @@
-"""Reading the graph out of a program's identity, as a store has recorded it: without the program, and without Spark.
-
-`spark/program.py` writes the identity. It knows sources, units and sinks; transforms that are fused into a unit have
-no name in it.
-"""
+"""Reading the graph out of a program's identity, as a store has recorded it: without the program, and without Spark."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from boatlift.dataflow import Batch, Eager, Ephemeral, Lazy, Policy
+import msgspec
+
+from boatlift.dataflow import Timing
+from boatlift.dataflow.identity import ProcessorRecord, processors_of
 from boatlift.errors import DataError, InternalError, InvalidError
 from boatlift.recovery import Kind
+from boatlift.runtime.division import policy_of
 from boatlift.runtime.graph import GraphNode, program_from
 from boatlift.runtime.machine import Program
 from boatlift.storage.records.damage import RESTORE
+from boatlift.storage.records.division import UnitRecord, units_in
 
 __all__ = ["recorded_program"]
 
@@ -26,25 +27,44 @@ def recorded_program(identity: Mapping[str, Any]) -> Program:
         DataError: `[CORRUPT]` what was recorded is no program.
     """
     try:
-        return program_from([_node(key, about) for key, about in identity.items()])
-    except (AttributeError, KeyError, TypeError, ValueError, InternalError, InvalidError) as error:
+        return program_from(_nodes(identity))
+    except (
+        AttributeError,
+        KeyError,
+        TypeError,
+        ValueError,
+        msgspec.ValidationError,
+        InternalError,
+        InvalidError,
+    ) as error:
         raise DataError(
             "CORRUPT", f"the log's newest claim records what is no program ({error!r}): {RESTORE}"
         ) from error
 
 
-def _node(key: str, about: Mapping[str, Any]) -> GraphNode:
-    what, _, name = key.partition(" ")
-    if what == "source":
-        return GraphNode(name, (), Kind.SOURCE, repeats=not about.get("forgets", False))
-    if what == "sink":
-        return GraphNode(name, (about["reads"],), Kind.SINK)
-    tables = about.get("tables", {})
-    union = about.get("union", {})
-    reads = (about["reads"], *union.get("others", ()), *(table["reads"] for table in tables.values()))
-    in_turn = bool(tables) or union.get("as_they_come", False)
-    batch = "batch" in about
-    keeps = bool(about["keys"] or tables)
-    repeats = about.get("repeats", True)
-    policy: Policy = Batch() if batch else Lazy() if keeps else Ephemeral() if repeats else Eager()
-    return GraphNode(name, reads, Kind.STATEFUL if keeps else Kind.STATELESS, policy, in_turn, batch, repeats)
+def _nodes(identity: Mapping[str, Any]) -> list[GraphNode]:
+    processors, units = processors_of(identity), units_in(identity)
+    nodes = [
+        GraphNode(key.removeprefix("source "), (), Kind.SOURCE, repeats=not about.get("forgets", False))
+        for key, about in identity.items()
+        if key.startswith("source ")
+    ]
+    nodes += [_node(name, unit, [processors[each] for each in unit.operators]) for name, unit in units.items()]
+    nodes += [GraphNode(sink, (name,), Kind.SINK) for name, unit in units.items() for sink in unit.outputs.values()]
+    missing = {key.removeprefix("sink ") for key in identity if key.startswith("sink ")} - {each.name for each in nodes}
+    if missing:
+        raise ValueError(f"no unit stages {', '.join(sorted(missing))}")
+    return nodes
+
+
+def _node(name: str, unit: UnitRecord, operators: list[ProcessorRecord]) -> GraphNode:
+    timings = {Timing(each.timing) for each in operators}
+    return GraphNode(
+        name,
+        tuple(unit.inputs.values()),
+        Kind.STATEFUL if any(each.keeps_state for each in operators) else Kind.STATELESS,
+        policy_of(unit),
+        Timing.ARRIVAL in timings,
+        Timing.BATCH in timings,
+        all(each.deterministic for each in operators),
+    )

@@ -23,6 +23,8 @@ from boatlift.errors import BoatliftError, DataError, FencedError, InternalError
 from boatlift.storage.identities import BEGUN, IDENTITY, TRUNCATED
 from boatlift.storage.log_reader import Group, LogReader, name_of
 from boatlift.storage.records.codec import Header, checksum_of, encode_group
+from boatlift.storage.records.division import without_units
+from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.records import Claim, Record, Snapshot, Stopped
 from boatlift.storage.stops import drop_older_marks, mark_of
 from boatlift.storage.store import Store
@@ -70,8 +72,12 @@ class Log(LogReader):
         log.load()
         return log
 
-    def claim(self, record: Claim) -> int:
+    def claim(self, record: Claim, refuse: Callable[[LogHistory], None] = lambda _history: None) -> int:
         """Take the dataflow over: from now on no process that claimed before can write.
+
+        Args:
+            record: The claim.
+            refuse: Raises if the log's content does not fit the claim.
 
         Returns:
             The token: the number of the claim, larger than that of every earlier owner.
@@ -84,6 +90,7 @@ class Log(LogReader):
             raise InternalError("INTERNAL", f"this log was claimed already, with token {self._token}")
         for _ in range(CLAIM_ATTEMPTS):
             self._refuse_other_program(record)
+            refuse(self.history)
             self._identities.create(IDENTITY)
             number = self.last + 1
             try:
@@ -200,12 +207,10 @@ class Log(LogReader):
         self._apply(Group(header, records, checksum_of(content)))
 
     def _refuse_other_program(self, record: Claim) -> None:
-        recorded = self.history.program
+        recorded, now = without_units(self.history.program), without_units(record.program)
         if not recorded:
             return
-        changed = sorted(
-            key for key in {*recorded, *record.program} if not _same(recorded.get(key), record.program.get(key))
-        )
+        changed = sorted(key for key in {*recorded, *now} if not _same(recorded.get(key), now.get(key)))
         if changed:
             raise DataError(
                 "PROGRAM_CHANGED",

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 import xxhash
 
-from boatlift.errors import BoatliftError, DataError, Finding
+from boatlift.errors import BoatliftError, Finding
 from boatlift.storage.identities import IDENTITIES
 from boatlift.storage.input_log import INPUT, verify_input
 from boatlift.storage.log import Log
 from boatlift.storage.log_reader import LOG, name_of
-from boatlift.storage.records.codec import decode_group, decode_identity, version_of
+from boatlift.storage.records.codec import decode_group, decode_identity
 from boatlift.storage.records.damage import RESTORE
 from boatlift.storage.records.facts import contents_of
 from boatlift.storage.records.history import LogHistory
@@ -24,8 +24,6 @@ from boatlift.storage.store import Store
 __all__ = ["verify"]
 
 READ_BYTES = 8 << 20
-MARKED_SINCE = 2
-"""The format version in which a stop in good order is marked."""
 
 
 def verify(store: Store) -> Iterator[Finding]:
@@ -82,7 +80,7 @@ def _check_object(store: Store, name: str) -> Iterator[Finding]:
 
 
 def _check_end(store: Store, log: Log) -> Iterator[Finding]:
-    if log.history.stopped and last_mark(store) < log.last and _could_be_marked(store, log.last):
+    if log.history.stopped and last_mark(store) < log.last and _is_there(store, log.last):
         name = mark_of(log.last)
         yield Finding(
             name,
@@ -91,19 +89,9 @@ def _check_end(store: Store, log: Log) -> Iterator[Finding]:
         )
 
 
-def _could_be_marked(store: Store, last: int) -> bool:
-    """Return whether the owner that ended a log with this object was of a version that marks stops.
-
-    Older ones wrote format version 1, or an empty group after the stop in place of a mark.
-    """
-    try:
-        content = store.read(name_of(last))
-    except DataError as error:
-        if error.condition != "MISSING_OBJECT":
-            raise
-        return False  # truncated since the log was read: a newer owner has gone on
-    _, records = decode_group(content, name_of(last))
-    return bool(records) and version_of(content) >= MARKED_SINCE
+def _is_there(store: Store, last: int) -> bool:
+    """Return whether the last object of a log is still there: a newer owner may have gone on, and truncated it."""
+    return store.size(name_of(last)) is not None
 
 
 def _check_runs(store: Store, history: LogHistory) -> Iterator[Finding]:

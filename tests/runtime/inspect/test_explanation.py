@@ -17,7 +17,8 @@ from boatlift.times import EPOCH, LAST, Frontier, Sequence, all_times
 from support.facts import made, run_of, saved
 from support.hosts import open_store
 from support.logs import claimed
-from support.memory_engine import PROGRAM
+from support.memory_engine import PROGRAM, recorded
+from support.memory_flows import lookup
 
 
 def crashed(root: Path) -> Log:
@@ -67,17 +68,8 @@ def test_a_processor_that_is_not_there_cannot_fail(tmp_path: Path) -> None:
         explanation_of(crashed(tmp_path), frozenset({"sum", "clean"}))
 
 
-ANSWERS = {
-    "source rows": {},
-    "source queries": {},
-    "processor sums": {"reads": "rows", "keys": ["k"]},
-    "processor asked": {"reads": "queries", "keys": [], "tables": {"live": {"reads": "sums", "keys": ["k"]}}},
-    "sink answers": {"reads": "asked"},
-}
-
-
 def test_a_place_in_arrival_order_is_given_by_how_much_came_of_each_input(tmp_path: Path) -> None:
-    log = claimed(open_store(tmp_path), Claim("host", 1, 1_700_000_000_000, ANSWERS, {}))
+    log = claimed(open_store(tmp_path), Claim("host", 1, 1_700_000_000_000, recorded(lookup()), {}))
     taken = ["queries->asked", "sums->asked", "queries->asked", "queries->asked", "sums->asked"]
     log.append([made(time, "rows") for time in range(2)] + [made(time, "queries") for time in range(3)])
     log.append([StepDigest("sums", time, "d", 10, 500.0) for time in range(2)])

@@ -19,9 +19,10 @@ from boatlift.storage.records.records import Claim, SinkCommit, Stopped
 from support.facts import gave, made, run_of, saved, stable
 from support.hosts import RaisingEngine, open_store, run
 from support.logs import claimed
-from support.memory_engine import PROGRAM, MemoryEngine, World, make_plan
+from support.memory_engine import PROGRAM, MemoryEngine, World, make_plan, recorded
+from support.memory_flows import stateless
 
-STATELESS = {name: about for name, about in PROGRAM.items() if name not in ("processor sums", "sink totals")}
+STATELESS = recorded(stateless())
 
 
 def claim(program: dict[str, Any], pid: int = 1) -> Claim:

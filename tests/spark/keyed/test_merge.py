@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from boatlift.operators.aggregate.kernel import AggregateColumn, Layout
-from boatlift.operators.aggregate.kernel.codec import PartialsCodec
+from boatlift.spark.aggregates.kernel import AggregateColumn, Layout
+from boatlift.spark.aggregates.kernel.codec import PartialsCodec
 from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS, Share
 from boatlift.spark.keyed.merge import merge_runs
 from boatlift.spark.keyed.opened import forget_runs, open_run

@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from boatlift.operators.aggregate.kernel import AggregateColumn, AggregateKernel, Layout
-from boatlift.operators.aggregate.kernel.codec import PartialsCodec
+from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateKernel, Layout
+from boatlift.spark.aggregates.kernel.codec import PartialsCodec
 from boatlift.spark.keyed import opened
 from boatlift.spark.keyed.opened import open_run
 from support.keyed_state import take_step

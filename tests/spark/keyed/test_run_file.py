@@ -12,8 +12,8 @@ import pytest
 import xxhash
 
 from boatlift.errors import BoatliftError, DataError, UnavailableError
-from boatlift.operators.aggregate.kernel import AggregateColumn, AggregateKernel, Layout
-from boatlift.operators.aggregate.kernel.codec import PartialsCodec
+from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateKernel, Layout
+from boatlift.spark.aggregates.kernel.codec import PartialsCodec
 from boatlift.spark.keyed import opened as opened_module
 from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS
 from boatlift.spark.keyed.merge import merge_runs

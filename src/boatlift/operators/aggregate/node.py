@@ -1,4 +1,4 @@
-"""The keyed aggregate: state by key, one output change for each change of its input."""
+"""The aggregate: state by key, or of all rows; one output change for each change of its input."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ __all__ = ["Aggregate"]
 
 @dataclass(frozen=True, slots=True)
 class Aggregate(Operator):
-    """Aggregates by key, kept as state.
+    """Aggregates by key, kept as state, over new rows or over changes.
 
     Attributes:
-        keys: The columns that it groups by.
+        keys: The columns that it groups by; none: all rows are one group.
         columns: Spark's aggregates, each with its result's name.
     """
 
@@ -51,24 +51,17 @@ class Aggregate(Operator):
         return True
 
     def rows(self, inputs: Sequence[Rows]) -> Rows:
-        """Return changes, one row for each key.
+        """Return changes, by which one row holds for each key.
 
         Raises:
-            InvalidError: `[BAD_RECOMPUTATION]` of whole tables; `[AGGREGATE_OVER_CHANGES]` of changes.
+            InvalidError: `[BAD_RECOMPUTATION]` of whole tables.
         """
         (taken,) = inputs
         if taken.kind is RowKind.TABLE:
             raise InvalidError(
                 "BAD_RECOMPUTATION",
                 f"{self.name} takes from {self.upstream}, which gives a whole table every time: put what {self.name} "
-                "does into the "
-                f"function of {self.upstream}; a sink can take the table, and a lookup",
-            )
-        if taken.kind is RowKind.CHANGES:
-            raise InvalidError(
-                "AGGREGATE_OVER_CHANGES",
-                f"{self.name} aggregates {self.upstream}, which gives changes of rows, not only new ones: "
-                f"aggregate the stream that {self.upstream} is made from",
+                f"does into the function of {self.upstream}; a sink can take the table, and a lookup",
             )
         return Rows(self.name, RowKind.CHANGES, taken.source_times, unique=self.keys)
 

@@ -7,9 +7,11 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from boatlift.errors import BoatliftError, FencedError
+from boatlift.runtime.division import refuse_other_division
 from boatlift.runtime.host.processes import Life, life_of, this_process
 from boatlift.runtime.host.progress import Progress
 from boatlift.storage.log import Log
@@ -36,11 +38,19 @@ class Ownership:
     def claim(self, program: Mapping[str, Any], environment: Mapping[str, Any]) -> int:
         """Claim the dataflow; from now on no earlier owner can write.
 
+        Args:
+            program: The program's identity, and its units.
+            environment: Versions and settings that results depend on.
+
         Returns:
             The token.
+
+        Raises:
+            DataError: `[PROGRAM_CHANGED]`, `[CORRUPT]`.
+            FencedError: `[FENCED]`.
         """
         mine = (socket.gethostname(), os.getpid(), self._clock(), dict(program), dict(environment), this_process())
-        return self._log.claim(Claim(*mine))
+        return self._log.claim(Claim(*mine), partial(refuse_other_division, program=program))
 
     def taken_over(self) -> Iterator[Progress]:
         """Return from which process this one has taken over, if that one has not stopped in good order."""

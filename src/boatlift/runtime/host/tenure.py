@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from contextlib import closing
 
+from boatlift.runtime.division import division_of
 from boatlift.runtime.engine import Beginning, Engine
 from boatlift.runtime.graph import program_of
 from boatlift.runtime.host.environments import admit
@@ -31,6 +32,7 @@ from boatlift.runtime.host.workers import Workers
 from boatlift.runtime.machine import StateMachine, events, instructions
 from boatlift.storage.group_writer import GroupWriter
 from boatlift.storage.log import Log
+from boatlift.storage.records.division import UNITS
 from boatlift.storage.store import Store
 from boatlift.times import Frontier
 
@@ -67,7 +69,7 @@ class Tenure:
         self._program = program_of(plan)
         self._log = Log.open(store, plan.dataflow, clock=clock)
         self._owner = Ownership(self._log, clock)
-        token = self._owner.claim(engine.program(), engine.environment())
+        token = self._owner.claim({**engine.program(), UNITS: division_of(plan)}, engine.environment())
         for takeover in self._owner.taken_over():
             options.on_progress(takeover)
         self._history = history = self._log.history

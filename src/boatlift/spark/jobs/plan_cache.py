@@ -1,70 +1,74 @@
-"""Plans that stand: made once, and run for each small step of a unit.
+"""Plans that are kept: made once for a unit, and run for each of its small steps.
 
-To plan a step takes Spark as long as to run a small one. What differs between two small steps is only what their tasks
-are told when they begin, if the source can be told so too, and the unit's functions take nothing of a step's own.
+To plan a step takes Spark as long as to run a small one. Two small steps differ only in the parameters that their tasks
+read when they begin, if the source's position can be such a parameter, and the unit's functions use no value of a step.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 from boatlift.dataflow import ParameterizedRead
 from boatlift.runtime.machine.instructions import StepInput
-from boatlift.spark.jobs.inputs import Inputs, content_of
+from boatlift.spark.compile.unit import CompiledUnit
+from boatlift.spark.jobs.inputs import Inputs
 from boatlift.spark.jobs.planner import StepPlan, StepPlanner
 from boatlift.spark.plans.catalyst import has_one_stage
-from boatlift.spark.program import CompiledUnit
+from boatlift.storage.records.payloads import StepClock
 
 __all__ = ["PlanCache"]
 
 MOST_TOLD = 1 << 16
-"""Bytes; they go to the task through the driver's messages."""
+"""Bytes of parameters at most; they go to the task through the driver's messages."""
 
 
 class PlanCache:
-    """Makes them when they are first wanted, and keeps them.
+    """The kept plan of one unit.
 
     Args:
-        spark: The session.
-        units: What may have one.
-        inputs: Where their rows come from.
-        planner: Makes them.
+        unit: The unit; its steps can be run together.
+        inputs: The rows that steps take.
+        planner: Makes plans.
     """
 
-    def __init__(
-        self, spark: SparkSession, units: Mapping[str, CompiledUnit], inputs: Inputs, planner: StepPlanner
-    ) -> None:
-        self._spark, self._units, self._inputs, self._planner = spark, units, inputs, planner
-        self._frames: dict[str, DataFrame | None] = {}
+    def __init__(self, unit: CompiledUnit, inputs: Inputs, planner: StepPlanner) -> None:
+        self._unit, self._inputs, self._planner = unit, inputs, planner
+        self._frame: DataFrame | None = None
+        self._made = False
         self._making = threading.Lock()
 
-    def of(self, unit: str, take: StepInput) -> StepPlan | None:
-        """Gives the plan of a step, if the one that stands serves it."""
-        compiled, source = self._units[unit], self._inputs.source_of(unit)
-        if compiled.apart or not compiled.unit.repeats or compiled.unit.end is not compiled.unit.aggregate:
-            return None
+    def of(self, take: StepInput, make: Callable[[DataFrame], DataFrame], *, state: bool) -> StepPlan | None:
+        """Return the plan of a step, if the kept plan serves it.
+
+        Args:
+            take: The step.
+            make: Returns the planned frame of a small step.
+            state: Whether the step's tasks read runs of the state.
+        """
+        source = self._inputs.source_of(self._unit)
         if source is None or (read := source.capabilities.parameterized_read) is None:
             return None
-        if not self._planner.fits_one_task(source.size_bytes(content_of(take)["position"])):
+        if not self._planner.fits_one_task(source.size_bytes(self._inputs.position_of(take))):
             return None
-        frame = self._frame(compiled, read)
-        words = None if frame is None else self._inputs.parameters_for(unit, take)
-        if frame is None or words is None or len(words) > MOST_TOLD:
+        frame = self._kept(read, make)
+        parameters = None if frame is None else self._inputs.parameters_for(self._unit, take)
+        if frame is None or parameters is None or len(parameters) > MOST_TOLD:
             return None
-        return StepPlan(frame, self._planner.told(compiled, take.number, words))
+        return StepPlan(frame, self._planner.parameters(take.number, parameters, state=state))
 
-    def forget(self, unit: str) -> None:
-        """Drops a plan whose run has failed: of what failed on the way to its tasks Spark keeps the failure with it."""
+    def forget(self) -> None:
+        """Drop a plan whose run has failed: Spark keeps a failure on the way to the tasks with the plan."""
         with self._making:
-            self._frames.pop(unit, None)
+            self._frame, self._made = None, False
 
-    def _frame(self, compiled: CompiledUnit, read: ParameterizedRead) -> DataFrame | None:
-        name = compiled.unit.name
+    def _kept(self, read: ParameterizedRead, make: Callable[[DataFrame], DataFrame]) -> DataFrame | None:
         with self._making:
-            if name not in self._frames:
-                made = self._planner.frame(compiled, read.load_parameterized(self._spark), 0, 0)
-                self._frames[name] = made if has_one_stage(made) else None
-            return self._frames[name]
+            if not self._made:
+                (leaf,) = self._unit.leaves
+                rows = {leaf: read.load_parameterized(self._inputs.spark)}
+                made = make(self._unit.frame(rows, StepClock(0, 0)))
+                self._frame, self._made = (made if has_one_stage(made) else None), True
+            return self._frame

@@ -5,35 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pyspark.sql import SparkSession
-
+from boatlift.dataflow import Batch
 from boatlift.runtime.machine.instructions import StepInput
-from boatlift.spark.jobs.inputs import Inputs, content_of
+from boatlift.spark.compile.unit import CompiledUnit
+from boatlift.spark.jobs.jobs import Jobs, clock_of
 from boatlift.spark.jobs.row_questions import asked
-from boatlift.spark.program import CompiledUnit
 
-__all__ = ["Markers"]
+__all__ = ["probe_rows"]
 
 
-class Markers:
-    """Asks the rows of steps.
+def probe_rows(unit: CompiledUnit, take: StepInput, jobs: Jobs) -> Mapping[str, Any]:
+    """Run the job that asks the rows of a step about the end of an epoch.
 
     Args:
-        spark: The session.
-        units: The dataflow's units, compiled.
-        inputs: What steps take.
+        unit: The batch.
+        take: The step: one message.
+        jobs: The dataflow's jobs.
     """
+    policy, reader = unit.unit.policy, f"{unit.name}:marks"
+    assert isinstance(policy, Batch)
 
-    def __init__(self, spark: SparkSession, units: Mapping[str, CompiledUnit], inputs: Inputs) -> None:
-        self._spark, self._units, self._inputs = spark, units, inputs
-
-    def mark(self, unit: str, take: StepInput) -> Mapping[str, Any]:
-        """Runs the job of a step: one message."""
-        compiled, given, reader = self._units[unit], content_of(take), f"{unit}:marks"
-        assert compiled.unit.recomputation is not None
-        self._inputs.verify_recorded((take,))
-        rows, _ = self._inputs.rows(self._spark, unit, take, reader)
-        frame = compiled.taken(rows, given["clock"], given["seed"])
-        (answer,) = asked(compiled.unit.recomputation.policy, frame).collect()
-        self._inputs.verify(reader, (take,))
+    def probe() -> Mapping[str, Any]:
+        jobs.begin(reader, take)  # not called off with the batch
+        jobs.inputs.verify_recorded((take,))
+        rows, _ = jobs.inputs.rows(jobs.spark, unit, take, reader)
+        (answer,) = asked(policy, unit.taken(rows, clock_of(take))).collect()
+        jobs.inputs.verify(reader, (take,))
         return {"period": answer["period"], "ends": bool(answer["ends"])}
+
+    return jobs.explained(unit, take, probe)

@@ -10,7 +10,7 @@ from boatlift.dataflow import SinkProcessor
 from boatlift.dataflow.columns import is_reserved
 from boatlift.errors import InvalidError
 
-__all__ = ["check_sink_key", "refuse_maps", "refuse_reserved"]
+__all__ = ["check_sink_key", "refuse_maps", "refuse_of_step", "refuse_reserved"]
 
 
 def refuse_reserved(names: Iterable[str], processor: str) -> None:
@@ -24,6 +24,24 @@ def refuse_reserved(names: Iterable[str], processor: str) -> None:
             raise InvalidError(
                 "RESERVED_NAME", f"{processor} has a column {name}, a name that Boatlift uses: rename it"
             )
+
+
+def refuse_of_step(processor: str, *, of_step: bool) -> None:
+    """Raise if a processor that takes the rows of many steps at once takes values of a step's clock or chance.
+
+    Args:
+        processor: The processor.
+        of_step: Whether a transform before it took clock or chance from a step.
+
+    Raises:
+        InvalidError: `[NOT_DETERMINISTIC]`.
+    """
+    if of_step:
+        raise InvalidError(
+            "NOT_DETERMINISTIC",
+            f"{processor} takes the rows of many steps at once, and a transform before it takes clock or chance from "
+            "each: leave that out of what it reads",
+        )
 
 
 def refuse_maps(schema: StructType, processor: str) -> None:

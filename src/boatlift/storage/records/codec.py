@@ -32,10 +32,10 @@ __all__ = [
     "encode_group",
     "encode_identity",
     "encode_input",
-    "version_of",
 ]
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
+"""The version that is written, and the only one that is read: before 3, a program was recorded unit by unit."""
 
 _MAGIC = b"BLFT"
 _PREFIX = struct.Struct("<4sHcxQ")  # magic, format version, kind, zero, length of the payload
@@ -195,11 +195,6 @@ def checksum_of(content: bytes) -> bytes:
     return content[-_CHECKSUM_BYTES:]
 
 
-def version_of(content: bytes) -> int:
-    """Return the format version of an object that can be decoded."""
-    return int(_PREFIX.unpack_from(content)[1])
-
-
 def _framed(kind: bytes, payload: bytes) -> bytes:
     body = _PREFIX.pack(_MAGIC, FORMAT_VERSION, kind, len(payload)) + payload
     return body + xxhash.xxh3_128_digest(body)
@@ -217,6 +212,12 @@ def _payload(content: bytes, name: str, kind: bytes) -> memoryview:
     if version > FORMAT_VERSION:
         raise DataError(
             "NEWER_FORMAT", f"{name} has format {version}, and this version reads up to {FORMAT_VERSION}: upgrade"
+        )
+    if version < FORMAT_VERSION:
+        raise DataError(
+            "OLDER_FORMAT",
+            f"{name} has format {version}, and this version reads {FORMAT_VERSION}: go on with the version of Boatlift "
+            "that wrote it; or let that version come to the end of its input, and begin with a new store and new sinks",
         )
     if found_kind != kind:
         raise _corrupt(name, f"is of kind {found_kind!r} where {kind!r} belongs")

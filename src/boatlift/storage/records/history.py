@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from boatlift.storage.records.division import edges_of, units_in
 from boatlift.storage.records.facts import contents_of, last_epoch, last_number
 from boatlift.storage.records.live import LiveRecords
 from boatlift.storage.records.payloads import runs_of
@@ -24,7 +25,8 @@ class LogHistory:
 
     Attributes:
         dataflow: The dataflow's name.
-        program: The program's identity as the last claim had it; {} before the first.
+        program: The program's identity as the last claim had it, and its units (`division`); {} before the first. The
+            facts of units and edges that the last claim has no more are forgotten.
         environment: The environment under which the recorded work was done. A new owner's takes its place with the
             owner's first record after the claim (a claim alone does no work, and its owner may yet be refused), or at
             once if nothing was recorded before.
@@ -130,6 +132,8 @@ class LogHistory:
             self._claimed = claim.environment
         else:
             self.environment = claim.environment
+        before, now = units_in(self.program), units_in(claim.program)
+        self.live_records.forget(before.keys() - now.keys(), edges_of(before) - edges_of(now))
         self.program = claim.program
         self.stopped, self.resumed = False, self.stopped or (self.resumed and did_nothing)
 

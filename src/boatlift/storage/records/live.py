@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -76,6 +76,20 @@ class LiveRecords:
                 self._truncate(fact)
             case GarbageCollection():
                 self._collect(fact)
+
+    def forget(self, processors: Collection[str], edges: Collection[str]) -> None:
+        """Forget all facts of processors and edges that the program does not have any more."""
+        parts: tuple[dict[str, Any], ...]
+        parts = (self.chosen, self.ended, self.results, self.states, self.taken)
+        for part, names in [*((part, processors) for part in parts), (self.sent, edges)]:
+            for name in names:
+                part.pop(name, None)
+        of = self.collected
+        self.collected = GarbageCollection(
+            {name: frontier for name, frontier in of.states.items() if name not in processors},
+            {name: frontier for name, frontier in of.choices.items() if name not in processors},
+            {name: frontier for name, frontier in of.messages.items() if name not in edges},
+        )
 
     def facts(self) -> Iterator[Fact]:
         """Yield the live facts, and before them the garbage collections in one."""

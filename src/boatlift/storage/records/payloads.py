@@ -7,7 +7,7 @@ A payload is one of two: that of a source's step names its input outside, that o
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -21,6 +21,7 @@ __all__ = [
     "Payload",
     "RunsPayload",
     "SourcePayload",
+    "StepClock",
     "contents_with",
     "input_log_of",
     "names_of_runs",
@@ -33,6 +34,18 @@ __all__ = [
 INPUT_LOG = "input_log"
 """The entry of a position that names an object: the number of the newest object of the source's input log that the step
 rests on. Each source that keeps its rows in the store writes it, so that `verify` misses what is lost."""
+
+
+class StepClock(NamedTuple):
+    """The clock and the seed under which the functions of a step run.
+
+    Attributes:
+        clock: In milliseconds since 1970.
+        seed: The seed of random numbers.
+    """
+
+    clock: int
+    seed: int
 
 
 class SourcePayload(msgspec.Struct, frozen=True):
@@ -49,9 +62,9 @@ class SourcePayload(msgspec.Struct, frozen=True):
     seed: int
 
     @property
-    def clock_and_seed(self) -> tuple[int, int]:
+    def step_clock(self) -> StepClock:
         """The clock and the seed under which the step's functions run."""
-        return self.clock, self.seed
+        return StepClock(self.clock, self.seed)
 
 
 class RunsPayload(msgspec.Struct, frozen=True):
@@ -73,7 +86,7 @@ class RunsPayload(msgspec.Struct, frozen=True):
     tables: dict[str, tuple[tuple[str, ...], ...]] | None = None
 
     @property
-    def clock_and_seed(self) -> tuple[int, int]:
+    def step_clock(self) -> StepClock:
         """The clock and the seed under which the functions run that read this message.
 
         Raises:
@@ -81,7 +94,7 @@ class RunsPayload(msgspec.Struct, frozen=True):
         """
         if self.clock is None or self.seed is None:
             raise _corrupt("a message of a unit lacks `clock` or `seed`")
-        return self.clock, self.seed
+        return StepClock(self.clock, self.seed)
 
 
 Payload = SourcePayload | RunsPayload

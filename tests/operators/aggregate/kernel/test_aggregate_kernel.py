@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boatlift.errors import DataError, FencedError, InternalError, InvalidError
-from boatlift.operators.aggregate.kernel import AggregateColumn, AggregateKernel, Layout
-from boatlift.operators.aggregate.kernel.layout import Function
+from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateKernel, Layout
+from boatlift.spark.aggregates.kernel.layout import Function
 from boatlift.spark.keyed.digest import digest
 from boatlift.spark.keyed.key_groups import Share
 from boatlift.storage.records.records import RunRef

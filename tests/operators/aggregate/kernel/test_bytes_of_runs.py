@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from boatlift.operators.aggregate.kernel import AggregateColumn, Layout
-from boatlift.operators.aggregate.kernel.codec import PartialsCodec
+from boatlift.spark.aggregates.kernel import AggregateColumn, Layout
+from boatlift.spark.aggregates.kernel.codec import PartialsCodec
 from boatlift.spark.keyed.key_groups import Share
 from boatlift.spark.keyed.merge import merge_runs
 from boatlift.spark.keyed.opened import open_run

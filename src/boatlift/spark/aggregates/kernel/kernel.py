@@ -9,14 +9,14 @@ from pathlib import Path
 import pyarrow as pa
 
 from boatlift.errors import InvalidError
-from boatlift.operators.aggregate.kernel.change import change_of
-from boatlift.operators.aggregate.kernel.codec import PartialsCodec
-from boatlift.operators.aggregate.kernel.layout import Layout
-from boatlift.operators.aggregate.kernel.output import KeyedOutput
-from boatlift.operators.aggregate.kernel.partials import StoredPartials
-from boatlift.operators.aggregate.kernel.previous import previous_of
-from boatlift.operators.aggregate.kernel.results import results_of
-from boatlift.operators.aggregate.kernel.step_input import aggregate
+from boatlift.spark.aggregates.kernel.change import change_of
+from boatlift.spark.aggregates.kernel.codec import PartialsCodec
+from boatlift.spark.aggregates.kernel.layout import Layout
+from boatlift.spark.aggregates.kernel.output import KeyedOutput
+from boatlift.spark.aggregates.kernel.partials import StoredPartials
+from boatlift.spark.aggregates.kernel.previous import previous_of
+from boatlift.spark.aggregates.kernel.results import results_of
+from boatlift.spark.aggregates.kernel.step_input import aggregate
 from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
 from boatlift.spark.keyed.key_groups import Share
 from boatlift.spark.keyed.merge import filtered, merge_runs

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from boatlift.operators.aggregate.kernel.layout import ROWS, Layout
-from boatlift.operators.aggregate.kernel.order_code import ABSENT, merge_ranked
-from boatlift.operators.aggregate.kernel.partials import PartialAggregates, StoredPartials, settle_sums
+from boatlift.spark.aggregates.kernel.layout import ROWS, Layout
+from boatlift.spark.aggregates.kernel.order_code import ABSENT, merge_ranked
+from boatlift.spark.aggregates.kernel.partials import PartialAggregates, StoredPartials, settle_sums
 from boatlift.spark.keyed.opened import OpenRun
 from boatlift.spark.keyed.probe import matching_rows
 from boatlift.spark.keyed.rows import KeyedRows

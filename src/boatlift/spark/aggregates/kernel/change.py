@@ -10,12 +10,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from boatlift.errors import DataError
-from boatlift.operators.aggregate.kernel.layout import Layout
-from boatlift.operators.aggregate.kernel.order_code import merge_ranked
-from boatlift.operators.aggregate.kernel.output import KeyedOutput, OutputRows
-from boatlift.operators.aggregate.kernel.partials import PartialAggregates, settle_sums
-from boatlift.operators.aggregate.kernel.previous import Previous
-from boatlift.operators.aggregate.kernel.results import results_of
+from boatlift.spark.aggregates.kernel.layout import Layout
+from boatlift.spark.aggregates.kernel.order_code import merge_ranked
+from boatlift.spark.aggregates.kernel.output import KeyedOutput, OutputRows
+from boatlift.spark.aggregates.kernel.partials import PartialAggregates, settle_sums
+from boatlift.spark.aggregates.kernel.previous import Previous
+from boatlift.spark.aggregates.kernel.results import results_of
 from boatlift.spark.keyed.column import Column
 from boatlift.spark.keyed.rows import KeyedRows
 

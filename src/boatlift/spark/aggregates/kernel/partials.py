@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from boatlift.operators.aggregate.kernel.exact_sum import settle
-from boatlift.operators.aggregate.kernel.layout import ROWS, Addend, Layout
-from boatlift.operators.aggregate.kernel.order_code import ABSENT, Extreme
+from boatlift.spark.aggregates.kernel.exact_sum import settle
+from boatlift.spark.aggregates.kernel.layout import ROWS, Addend, Layout
+from boatlift.spark.aggregates.kernel.order_code import ABSENT, Extreme
 from boatlift.spark.keyed.column import StoredValues
 
 __all__ = ["PartialAggregates", "StoredPartials", "settle_sums"]

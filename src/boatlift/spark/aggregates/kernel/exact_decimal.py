@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from boatlift.operators.aggregate.kernel.exact_sum import Limbs, to_integer
+from boatlift.spark.aggregates.kernel.exact_sum import Limbs, to_integer
 from boatlift.spark.keyed.column import DECIMAL, StoredValues
 
 __all__ = ["average_of_decimals", "average_type", "cut_decimals", "fit_integers", "sum_of_decimals", "sum_type"]

@@ -11,7 +11,6 @@ from typing import Literal, cast
 import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
     ByteType,
@@ -24,7 +23,7 @@ from pyspark.sql.types import (
     ShortType,
 )
 
-from boatlift.dataflow.columns import ARGUMENT, quoted
+from boatlift.dataflow.columns import ARGUMENT
 from boatlift.errors import InvalidError
 from boatlift.spark.plans.catalyst import analysed, call_of
 from boatlift.spark.plans.fingerprint import canonical
@@ -34,7 +33,6 @@ __all__ = [
     "AggregateSpec",
     "Function",
     "ParsedAggregates",
-    "canonical_key",
     "parse_aggregates",
 ]
 
@@ -226,16 +224,3 @@ def _check_keys(frame: DataFrame, key_names: Sequence[str]) -> None:
 
 def _unsupported(output: str, why: str) -> InvalidError:
     return InvalidError("UNSUPPORTED_AGGREGATE", f"{output}: {why} (kept as state are {_SUPPORTED})")
-
-
-def canonical_key(frame: DataFrame, name: str) -> Column:
-    """Return a key column in which equal keys have equal bits: −0.0 becomes 0.0, every NaN the same one.
-
-    Spark's own `groupBy` does this unseen; `repartition` and our hashes do not.
-    """
-    column = F.col(quoted(name))
-    kind = frame.schema[name].dataType
-    if not isinstance(kind, FloatType | DoubleType):
-        return column
-    zero, nan = F.lit(0.0).cast(kind), F.lit(float("nan")).cast(kind)
-    return F.when(F.isnan(column), nan).otherwise(column + zero).alias(name)

@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from boatlift.operators.aggregate.kernel.layout import Addend, Layout
-from boatlift.operators.aggregate.kernel.order_code import Extreme, grouped_extreme, grouped_ranked
-from boatlift.operators.aggregate.kernel.partials import PartialAggregates, StoredPartials, settle_sums
+from boatlift.spark.aggregates.kernel.layout import Addend, Layout
+from boatlift.spark.aggregates.kernel.order_code import Extreme, grouped_extreme, grouped_ranked
+from boatlift.spark.aggregates.kernel.partials import PartialAggregates, StoredPartials, settle_sums
 from boatlift.spark.keyed.column import StoredValues
 from boatlift.spark.keyed.group import grouped_sum
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from boatlift.errors import DataError
-from boatlift.operators.aggregate.kernel.exact_sum import settle, to_integer
+from boatlift.spark.aggregates.kernel.exact_sum import settle, to_integer
 from boatlift.spark.keyed.group import grouped_sum
 
 __all__ = ["Unweighted", "Weighted", "Weights"]

@@ -9,11 +9,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from boatlift.errors import DataError
-from boatlift.operators.aggregate.kernel.exact_decimal import average_of_decimals, sum_of_decimals
-from boatlift.operators.aggregate.kernel.exact_sum import to_double, to_integer
-from boatlift.operators.aggregate.kernel.layout import AggregateColumn, Layout
-from boatlift.operators.aggregate.kernel.order_code import ABSENT, from_codes
-from boatlift.operators.aggregate.kernel.partials import PartialAggregates
+from boatlift.spark.aggregates.kernel.exact_decimal import average_of_decimals, sum_of_decimals
+from boatlift.spark.aggregates.kernel.exact_sum import to_double, to_integer
+from boatlift.spark.aggregates.kernel.layout import AggregateColumn, Layout
+from boatlift.spark.aggregates.kernel.order_code import ABSENT, from_codes
+from boatlift.spark.aggregates.kernel.partials import PartialAggregates
 from boatlift.spark.keyed.column import Column
 
 __all__ = ["results_of"]

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from boatlift.operators.aggregate.kernel.kernel import AggregateKernel, ReduceKernel
-from boatlift.operators.aggregate.kernel.layout import AggregateColumn, Layout
+from boatlift.spark.aggregates.kernel.kernel import AggregateKernel, ReduceKernel
+from boatlift.spark.aggregates.kernel.layout import AggregateColumn, Layout
 
 __all__ = ["AggregateColumn", "AggregateKernel", "Layout", "ReduceKernel"]

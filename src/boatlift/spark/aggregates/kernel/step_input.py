@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from boatlift.dataflow.columns import HASH, WEIGHT
 from boatlift.errors import InvalidError
-from boatlift.operators.aggregate.kernel.exact_decimal import cut_decimals, fit_integers
-from boatlift.operators.aggregate.kernel.exact_sum import limbs_of_floats, limbs_of_integers
-from boatlift.operators.aggregate.kernel.layout import ROWS, Addend, Layout
-from boatlift.operators.aggregate.kernel.order_code import codes_of, grouped_extreme, grouped_ranked
-from boatlift.operators.aggregate.kernel.partials import PartialAggregates
-from boatlift.operators.aggregate.kernel.weights import Unweighted, Weighted, Weights
+from boatlift.spark.aggregates.kernel.exact_decimal import cut_decimals, fit_integers
+from boatlift.spark.aggregates.kernel.exact_sum import limbs_of_floats, limbs_of_integers
+from boatlift.spark.aggregates.kernel.layout import ROWS, Addend, Layout
+from boatlift.spark.aggregates.kernel.order_code import codes_of, grouped_extreme, grouped_ranked
+from boatlift.spark.aggregates.kernel.partials import PartialAggregates
+from boatlift.spark.aggregates.kernel.weights import Unweighted, Weighted, Weights
 from boatlift.spark.keyed.column import Column, StoredValues
 from boatlift.spark.keyed.group import Grouping, group
 from boatlift.spark.keyed.rows import KeyedRows

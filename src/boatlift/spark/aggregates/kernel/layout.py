@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from boatlift.dataflow.columns import HASH, WEIGHT
 from boatlift.errors import InvalidError
-from boatlift.operators.aggregate.kernel.exact_decimal import average_type, sum_type
+from boatlift.spark.aggregates.kernel.exact_decimal import average_type, sum_type
 from boatlift.spark.keyed.column import fits_codes, is_supported
 
 __all__ = ["ROWS", "Addend", "AggregateColumn", "Function", "Layout"]

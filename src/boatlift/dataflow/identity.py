@@ -1,0 +1,88 @@
+"""The identity of a program: what a store records of it with every claim, and compares.
+
+The identity is of sources, processors and sinks. How these are divided into units is recorded beside it, and may change
+(`runtime/division.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from boatlift.dataflow.plan import Plan
+
+__all__ = ["ProcessorRecord", "identity_of", "processors_of"]
+
+
+class ProcessorRecord(msgspec.Struct, frozen=True):
+    """What recovery needs to know of an operator.
+
+    Attributes:
+        kind: The operator's kind.
+        reads: The processors that it reads.
+        timing: The times that it has, as `Timing` writes them.
+        keeps_state: True if a step depends on the steps before it.
+        deterministic: True if executing a step again, with the same determinants, gives the same rows.
+        options: The operator's description of itself.
+        schema: The columns of its rows, as Spark writes them.
+        plan: The canonical hash of its plan.
+    """
+
+    kind: str
+    reads: tuple[str, ...]
+    timing: str
+    keeps_state: bool
+    deterministic: bool
+    options: dict[str, Any]
+    schema: str
+    plan: str
+
+
+def identity_of(plan: Plan, schemas: Mapping[str, str], plans: Mapping[str, str]) -> dict[str, Any]:
+    """Return the identity of a program, as JSON.
+
+    Args:
+        plan: The dataflow.
+        schemas: Operator to the columns of its rows, as Spark writes them.
+        plans: Operator to the canonical hash of its plan.
+    """
+    identity: dict[str, Any] = {}
+    for name, source in plan.sources.items():
+        # The place of input is no part of the program: input may be moved, as long as names and bytes stay.
+        described = source.source.describe()
+        identity[f"source {name}"] = {key: value for key, value in described.items() if key != "path"}
+        if plan.forgets(name):
+            identity[f"source {name}"]["forgets"] = True
+    for unit in plan.units.values():
+        for operator in unit.operators:
+            identity[f"processor {operator.name}"] = msgspec.to_builtins(
+                ProcessorRecord(
+                    operator.kind,
+                    operator.reads,
+                    operator.timing.value,
+                    operator.keeps_state,
+                    operator.deterministic,
+                    dict(operator.describe()),
+                    schemas[operator.name],
+                    plans[operator.name],
+                )
+            )
+    for name, sink in plan.sinks.items():
+        identity[f"sink {name}"] = {"reads": sink.upstream, "key": list(sink.sink.key or [])}
+    return identity
+
+
+def processors_of(identity: Mapping[str, Any]) -> dict[str, ProcessorRecord]:
+    """Return the operators that an identity records.
+
+    Raises:
+        ValidationError: an entry is no operator's.
+    """
+    begin = "processor "
+    return {
+        key.removeprefix(begin): msgspec.convert(about, ProcessorRecord)
+        for key, about in identity.items()
+        if key.startswith(begin)
+    }

@@ -1,0 +1,36 @@
+"""The aggregate on Spark: exact sums, kept as state by a kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from boatlift.operators.aggregate.node import Aggregate
+from boatlift.spark.aggregates.compiled import compile_aggregates
+from boatlift.spark.aggregates.kernel import AggregateKernel
+from boatlift.spark.compile.keyed import CompiledKeyed
+from boatlift.spark.compile.operator import Columns, Kit, SparkOperator
+from boatlift.spark.compile.unit import CompiledUnit
+from boatlift.spark.jobs.jobs import Jobs
+from boatlift.spark.jobs.keyed_steps import KeyedSteps
+
+__all__ = ["AggregateOnSpark"]
+
+
+class AggregateOnSpark(SparkOperator[Aggregate]):
+    """Compiles aggregates."""
+
+    def compile(self, operator: Aggregate, inputs: Sequence[Columns], kit: Kit) -> CompiledKeyed:
+        """Compile an aggregate.
+
+        Raises:
+            InvalidError: `[SCHEMA_MISMATCH]`, `[UNSUPPORTED_AGGREGATE]`, `[NOT_ROW_WISE]`, `[NOT_DETERMINISTIC]`.
+        """
+        (takes,) = inputs
+        kernel = partial(AggregateKernel, processor=operator.name)
+        return compile_aggregates(operator.name, operator.keys, operator.columns, takes, kit, kernel, changes=True)
+
+    def steps(self, unit: CompiledUnit, jobs: Jobs) -> KeyedSteps:
+        """Return steps over keyed state."""
+        assert isinstance(unit.top, CompiledKeyed)
+        return KeyedSteps(unit, jobs, unit.top.kernel)

@@ -1,0 +1,86 @@
+"""The steps of a unit with a lookup: a table's message goes into the state, and rows get the tables' columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import takewhile
+from typing import Any
+
+from boatlift.dataflow import RowKind
+from boatlift.operators.lookup.node import Lookup, Table
+from boatlift.operators.lookup.state import runs_of_table, with_message
+from boatlift.operators.lookup.task import put_together
+from boatlift.runtime.engine import StepResult
+from boatlift.runtime.graph import edge_name
+from boatlift.runtime.machine.instructions import StepInput
+from boatlift.spark.compile.unit import CompiledUnit
+from boatlift.spark.jobs.jobs import Jobs, clock_of
+from boatlift.spark.jobs.steps import Steps
+from boatlift.spark.tasks.stage import TaskReceipt
+from boatlift.storage.records.payloads import RunsPayload, payload_of, runs_of
+from boatlift.storage.records.records import RunRef
+
+__all__ = ["LookupSteps"]
+
+
+class LookupSteps(Steps):
+    """Steps of a lookup, each of one message, in the order in which messages arrive.
+
+    Args:
+        unit: The unit.
+        jobs: The dataflow's jobs.
+    """
+
+    def __init__(self, unit: CompiledUnit, jobs: Jobs) -> None:
+        self._unit, self._jobs = unit, jobs
+        keeper = unit.unit.keeper
+        assert isinstance(keeper, Lookup)
+        self._tables = {edge_name(table.upstream, unit.name): table for table in keeper.tables}
+
+    def together(self, takes: Sequence[StepInput]) -> int:
+        """Return how many messages of tables come first: these need no job."""
+        return max(1, sum(1 for _ in takewhile(lambda take: self._table_of(take) is not None, takes)))
+
+    def run(self, take: StepInput, state: Any) -> StepResult:
+        """Execute one step."""
+        table = self._table_of(take)
+        if table is None:
+            return self._jobs.step(self._unit, take, partial(self._look_up, take, state), state)
+        message = take.inputs[0].payload
+        after = self._with_message(table, message, state)
+        self._jobs.files.made({run.name for run in runs_of(after)} - {run.name for run in runs_of(state)})
+        came = payload_of(message)
+        assert isinstance(came, RunsPayload)
+        return StepResult(0, came.digest or "", {}, after, came.rows or 0, 0.0)
+
+    def _table_of(self, take: StepInput) -> Table | None:
+        """Return the table that a message is for; None if its rows are to get the tables' columns."""
+        (message,) = take.inputs
+        return self._tables.get(message.edge)
+
+    def _with_message(self, table: Table, message: Any, state: Any) -> dict[str, Any]:
+        """Return the state after a message of a table."""
+        planner, path = self._jobs.planner, self._jobs.inputs.path
+
+        def put(messages: Sequence[Sequence[RunRef]], first: bool) -> RunRef:
+            return put_together(messages, path, table, planner.scratch, planner.token, first=first)
+
+        whole = self._jobs.plan.rows_of(table.upstream).kind is RowKind.TABLE
+        tables = tuple(self._tables.values())
+        return with_message(state, tables, table, message, whole=whole, put_together=put)
+
+    def _look_up(self, take: StepInput, state: Any) -> Sequence[TaskReceipt]:
+        """Run the job of a step: the lookup, and the transforms around it."""
+        jobs, unit = self._jobs, self._unit
+        jobs.inputs.verify_recorded((take,))
+        rows, _ = jobs.inputs.rows(jobs.spark, unit, take)
+        files = {table.name: self._files(state, table.name) for table in self._tables.values()}
+        frame = unit.frame(rows, clock_of(take), files)
+        (receipts,) = jobs.planner.staging(unit, frame, take.number).run(())
+        jobs.inputs.verify(unit.name, (take,))
+        return receipts
+
+    def _files(self, state: Any, table: str) -> tuple[tuple[str, ...], ...]:
+        messages = runs_of_table(state, table)
+        return tuple(tuple(str(self._jobs.inputs.path(run)) for run in message) for message in messages if message)

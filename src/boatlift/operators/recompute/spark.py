@@ -1,0 +1,75 @@
+"""The recomputation on Spark: any DataFrame operation over the rows of many steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from boatlift.operators.recompute.node import Recompute
+from boatlift.spark.compile.operator import Columns, Compiled, Kit, SparkOperator, without_position
+from boatlift.spark.compile.unit import CompiledUnit
+from boatlift.spark.jobs.batch_steps import BatchSteps
+from boatlift.spark.jobs.jobs import Jobs
+from boatlift.spark.jobs.row_questions import check_marks
+from boatlift.spark.plans.catalyst import INPUT
+from boatlift.spark.plans.column_rules import refuse_of_step
+from boatlift.spark.plans.fingerprint import calls_python, libraries
+from boatlift.spark.plans.function_code import code_hash
+from boatlift.spark.plans.row_wise import apply
+from boatlift.spark.plans.step_functions import StepContext, step_context
+from boatlift.storage.records.payloads import StepClock
+
+__all__ = ["RecomputeOnSpark"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompiledRecompute(Compiled):
+    """A recomputation, compiled."""
+
+    recompute: Recompute
+
+    def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:
+        """Return the table that the user's function makes of the rows."""
+        del state
+        (rows,) = inputs
+        assert rows is not None
+        return _recomputed(self.recompute, rows, clock)
+
+
+class RecomputeOnSpark(SparkOperator[Recompute]):
+    """Compiles recomputations."""
+
+    def compile(self, operator: Recompute, inputs: Sequence[Columns], kit: Kit) -> CompiledRecompute:
+        """Compile a recomputation; its function is called once, on a frame of no rows.
+
+        Raises:
+            InvalidError: `[NOT_DETERMINISTIC]` the rows take clock or chance from a step; `[BAD_POLICY]` the policy
+                cannot be asked of the rows.
+            UserCodeError: `[USER_CODE]`.
+        """
+        (takes,) = inputs
+        rows = kit.empty(without_position(takes))
+        refuse_of_step(operator.name, of_step=takes.of_step)
+        if operator.policy.asks_rows:
+            check_marks(operator.name, operator.policy, rows)
+        frame = _recomputed(operator, rows.alias(INPUT), StepClock(0, 0))
+        python = calls_python(frame)
+        return CompiledRecompute(
+            columns=Columns(operator.name, frame.schema),
+            fingerprint=code_hash(operator.function),  # its plan may differ every time
+            calls_python=python,
+            libraries=libraries(frame) if python else {},
+            recompute=operator,
+        )
+
+    def steps(self, unit: CompiledUnit, jobs: Jobs) -> BatchSteps:
+        """Return steps beside everything else."""
+        return BatchSteps(unit, jobs)
+
+
+def _recomputed(operator: Recompute, rows: DataFrame, clock: StepClock) -> DataFrame:
+    with step_context(StepContext(clock.clock, clock.seed, operator.name, False, False, True)):
+        return apply(rows, operator.function, operator.name)

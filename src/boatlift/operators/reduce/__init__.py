@@ -1,0 +1,1 @@
+"""Reductions: the aggregates of one step's rows."""

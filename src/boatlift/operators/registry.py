@@ -1,0 +1,34 @@
+"""The operators that Spark can execute, by their kinds."""
+
+from __future__ import annotations
+
+from boatlift.operators.aggregate.node import Aggregate
+from boatlift.operators.aggregate.spark import AggregateOnSpark
+from boatlift.operators.gather.node import Gather
+from boatlift.operators.gather.spark import GatherOnSpark
+from boatlift.operators.lookup.node import Lookup
+from boatlift.operators.lookup.spark import LookupOnSpark
+from boatlift.operators.merge.node import Merge
+from boatlift.operators.merge.spark import MergeOnSpark
+from boatlift.operators.recompute.node import Recompute
+from boatlift.operators.recompute.spark import RecomputeOnSpark
+from boatlift.operators.reduce.node import Reduce
+from boatlift.operators.reduce.spark import ReduceOnSpark
+from boatlift.operators.transform.node import Transform
+from boatlift.operators.transform.spark import TransformOnSpark
+from boatlift.operators.union.node import Union
+from boatlift.operators.union.spark import UnionOnSpark
+from boatlift.spark.compile.program import Registry
+
+__all__ = ["ON_SPARK"]
+
+ON_SPARK: Registry = {
+    Aggregate.kind: AggregateOnSpark(),
+    Gather.kind: GatherOnSpark(),
+    Lookup.kind: LookupOnSpark(),
+    Merge.kind: MergeOnSpark(),
+    Recompute.kind: RecomputeOnSpark(),
+    Reduce.kind: ReduceOnSpark(),
+    Transform.kind: TransformOnSpark(),
+    Union.kind: UnionOnSpark(),
+}

@@ -1,0 +1,107 @@
+"""The transform on Spark: the user's function, proved row-wise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from pyspark.sql import DataFrame
+
+from boatlift.dataflow.columns import POSITION
+from boatlift.errors import BoatliftError
+from boatlift.operators.transform.node import Transform
+from boatlift.spark.compile.operator import OWN_POSITION, Columns, Compiled, Kit, SparkOperator
+from boatlift.spark.compile.unit import CompiledUnit
+from boatlift.spark.jobs.jobs import Jobs
+from boatlift.spark.jobs.row_steps import RowSteps
+from boatlift.spark.plans.catalyst import INPUT, analysed_text
+from boatlift.spark.plans.column_rules import refuse_reserved
+from boatlift.spark.plans.fingerprint import calls_python, fingerprint, libraries
+from boatlift.spark.plans.function_code import code_hash
+from boatlift.spark.plans.row_wise import apply, check_row_wise
+from boatlift.spark.plans.step_functions import MARK, StepContext, step_context
+from boatlift.storage.records.payloads import StepClock
+
+__all__ = ["TransformOnSpark"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompiledTransform(Compiled):
+    """A transform, compiled."""
+
+    row_wise: ClassVar[bool] = True
+
+    transform: Transform
+    takes: Columns
+
+    def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:
+        """Return the result of the user's function."""
+        del state
+        (rows,) = inputs
+        assert rows is not None
+        with step_context(_context(self.transform, self.takes, clock)):
+            return apply(rows, self.transform.function, self.transform.name)
+
+
+class TransformOnSpark(SparkOperator[Transform]):
+    """Compiles transforms."""
+
+    def compile(self, operator: Transform, inputs: Sequence[Columns], kit: Kit) -> CompiledTransform:
+        """Compile a transform; its function is called several times, on frames of no rows.
+
+        Raises:
+            InvalidError: `[NOT_ROW_WISE]`, `[NOT_DETERMINISTIC]`, `[NOT_ON_A_STREAM]`, `[NO_ROW_POSITION]`,
+                `[RESERVED_NAME]`.
+            UserCodeError: `[USER_CODE]`.
+        """
+        (takes,) = inputs
+        with step_context(_context(operator, takes, StepClock(0, 0))):
+            frame = check_row_wise(kit.empty(takes), operator.function, operator.name, operator.vouched)
+        positioned = POSITION in frame.columns
+        if positioned and frame.schema[POSITION].metadata != OWN_POSITION:
+            refuse_reserved([POSITION], operator.name)
+        kit.pin(frame)
+        plain = frame.drop(POSITION) if positioned else frame
+        python = calls_python(frame)
+        return CompiledTransform(
+            columns=Columns(
+                operator.name,
+                plain.schema,
+                takes.changes,
+                positioned,
+                takes.of_step or MARK in analysed_text(frame),
+            ),
+            fingerprint=self._fingerprint(operator, takes, plain, kit),
+            calls_python=python,
+            libraries=libraries(frame) if python else {},
+            transform=operator,
+            takes=takes,
+        )
+
+    def steps(self, unit: CompiledUnit, jobs: Jobs) -> RowSteps:
+        """Return steps that stage the rows."""
+        return RowSteps(unit, jobs)
+
+    def _fingerprint(self, transform: Transform, takes: Columns, frame: DataFrame, kit: Kit) -> str:
+        """Return the hash of a transform's plan.
+
+        Rows lose their position when another unit reads them. So the plan is hashed as it is without the position,
+        unless the function needs the position.
+        """
+        if not transform.deterministic:
+            return code_hash(transform.function)  # its plan may differ every time
+        if takes.positioned:
+            bare = replace(takes, positioned=False)
+            try:
+                with step_context(_context(transform, bare, StepClock(0, 0))):
+                    frame = apply(kit.empty(bare).alias(INPUT), transform.function, transform.name)
+            except BoatliftError:
+                pass  # the function draws from the position, or names it
+        return fingerprint(frame)
+
+
+def _context(transform: Transform, takes: Columns, clock: StepClock) -> StepContext:
+    return StepContext(
+        clock.clock, clock.seed, transform.name, takes.positioned, takes.changes, not transform.deterministic
+    )

@@ -1,0 +1,84 @@
+"""Aggregates by key, compiled: Spark evaluates keys and arguments, and a kernel computes the results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
+
+from boatlift.dataflow.columns import WEIGHT
+from boatlift.errors import InvalidError
+from boatlift.spark.aggregates.columns import ParsedAggregates, parse_aggregates
+from boatlift.spark.aggregates.kernel import AggregateColumn, Layout
+from boatlift.spark.compile.keyed import CompiledKeyed
+from boatlift.spark.compile.operator import Columns, Kit, without_position
+from boatlift.spark.keyed.kernel import KeyedKernel
+from boatlift.spark.plans.canonical_keys import canonical_key
+from boatlift.spark.plans.catalyst import INPUT
+from boatlift.spark.plans.fingerprint import fingerprint
+
+__all__ = ["compile_aggregates"]
+
+
+def compile_aggregates(
+    name: str,
+    keys: Sequence[str],
+    columns: Sequence[Column],
+    takes: Columns,
+    kit: Kit,
+    kernel: Callable[[Layout], KeyedKernel],
+    *,
+    changes: bool,
+) -> CompiledKeyed:
+    """Compile aggregates by key.
+
+    Args:
+        name: The processor.
+        keys: The columns to group by; none: all rows are one group.
+        columns: Spark's aggregates, each with its result's name.
+        takes: The columns of the input.
+        kit: Makes empty frames.
+        kernel: Returns the kernel of a layout.
+        changes: Whether the result is changes.
+
+    Raises:
+        InvalidError: `[SCHEMA_MISMATCH]`, `[UNSUPPORTED_AGGREGATE]`, `[NOT_ROW_WISE]`, `[NOT_DETERMINISTIC]`.
+    """
+    frame = kit.empty(without_position(takes), weighted=True).alias(INPUT)
+    missing = [key for key in keys if key not in takes.names]
+    if missing:
+        raise InvalidError(
+            "SCHEMA_MISMATCH",
+            f"{name} groups by {', '.join(missing)}, which {takes.origin} does not have: it has "
+            f"{', '.join(takes.names)}",
+        )
+    parsed = parse_aggregates(frame, keys, columns)
+    selected = (
+        *(canonical_key(frame, key) for key in keys),
+        *(column.alias(argument) for argument, column in parsed.arguments),
+    )
+    weight = (F.col(WEIGHT),) if takes.changes else ()
+    arguments = frame.select(*selected)
+    layout = _layout(parsed, keys, arguments.schema, kit, weighted=takes.changes)
+    results = [StructField(each.output, each.spark_type) for each in parsed.aggregates]
+    return CompiledKeyed(
+        columns=Columns(name, StructType([*(takes.schema[key] for key in keys), *results]), changes),
+        fingerprint=fingerprint(arguments) + parsed.fingerprint,
+        kernel=kernel(layout),
+        selected=(*selected, *weight),
+    )
+
+
+def _layout(parsed: ParsedAggregates, keys: Sequence[str], schema: StructType, kit: Kit, *, weighted: bool) -> Layout:
+    arrow = kit.arrow_of(schema)
+    return Layout(
+        tuple((key, arrow.field(key).type) for key in keys),
+        tuple(
+            AggregateColumn(each.function, each.argument, each.output, each.input_type, each.output_type)
+            for each in parsed.aggregates
+        ),
+        null_on_overflow=str(kit.spark.conf.get("spark.sql.ansi.enabled")).lower() == "false",
+        weighted=weighted,
+    )

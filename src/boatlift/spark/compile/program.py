@@ -1,0 +1,111 @@
+"""A dataflow, compiled: schemas known, functions checked, plans hashed.
+
+Compiling runs the user's functions on empty frames. The plans that come out are checked against the allow-list
+(`plans/row_wise.py`) and hashed (`plans/fingerprint.py`). Names, options, schemas and hashes of all processors are the
+program's identity; how the dataflow is divided into units is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from boatlift.dataflow import Plan, Unit
+from boatlift.dataflow.identity import identity_of
+from boatlift.errors import InvalidError
+from boatlift.spark.compile.operator import Columns, Compiled, Kit, SparkOperator
+from boatlift.spark.compile.unit import CompiledUnit
+from boatlift.spark.plans.column_rules import check_sink_key, refuse_maps, refuse_reserved
+from boatlift.spark.session.jvm import unless_gone
+
+__all__ = ["CompiledProgram", "Registry", "compile_program"]
+
+Registry = Mapping[str, SparkOperator[Any]]
+"""The operators that Spark can execute, by their kinds."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledProgram:
+    """A compiled dataflow.
+
+    Attributes:
+        plan: The dataflow.
+        units: Its units by name.
+        identity: The identity of the program: a store is opened with an equal one alone.
+        kit: The kit with which the program was compiled.
+    """
+
+    plan: Plan
+    units: dict[str, CompiledUnit]
+    identity: dict[str, Any]
+    kit: Kit
+
+    def close(self) -> None:
+        """Release static tables."""
+        for table in self.kit.pinned:
+            with unless_gone():
+                table.unpersist()
+
+
+def compile_program(spark: SparkSession, plan: Plan, registry: Registry) -> CompiledProgram:
+    """Compile all units of a dataflow.
+
+    Raises:
+        InvalidError: a transform is not row-wise, an aggregate not supported, a column not there.
+        UserCodeError: a function of the program raised.
+    """
+    program = CompiledProgram(plan, {}, {}, Kit(spark))
+    try:
+        _compile_units(program, registry)
+    except BaseException:
+        program.close()
+        raise
+    return program
+
+
+def _compile_units(program: CompiledProgram, registry: Registry) -> None:
+    plan, kit = program.plan, program.kit
+    given: dict[str, Columns] = {}
+    schemas, plans = dict[str, str](), dict[str, str]()
+    for name, processor in plan.sources.items():
+        source = processor.source
+        given[name] = Columns(name, source.schema(kit.spark), positioned=source.positioned)
+    for name, unit in plan.units.items():
+        if unit.rereads_source:
+            _check_rereads(unit, plan)
+        program.units[name] = compiled = _compile(unit, plan, given, registry, kit)
+        columns = compiled.columns
+        given[name] = replace(columns, of_step=False)
+        refuse_maps(columns.schema, name)
+        refuse_reserved(columns.names, name)
+        for sink in unit.sinks:
+            check_sink_key(sink, name, columns.schema, plan.rows_of(name).unique)
+        for name_of_operator, operator in compiled.operators.items():
+            schemas.setdefault(name_of_operator, operator.columns.schema.simpleString())
+            plans.setdefault(name_of_operator, operator.fingerprint)
+    program.identity.update(identity_of(plan, schemas, plans))
+
+
+def _compile(unit: Unit, plan: Plan, given: Mapping[str, Columns], registry: Registry, kit: Kit) -> CompiledUnit:
+    leaves = {name: given[name] for name in unit.reads}
+    for name, columns in leaves.items():
+        refuse_reserved(columns.names, name)
+    here, operators = dict(leaves), dict[str, Compiled]()
+    for operator in unit.operators:
+        inputs = [here[read] for read in operator.reads]
+        operators[operator.name] = made = registry[operator.kind].compile(operator, inputs, kit)
+        here[operator.name] = made.columns
+    return CompiledUnit.of(unit, leaves, operators, plan.rows_of(unit.name).unique, kit)
+
+
+def _check_rereads(unit: Unit, plan: Plan) -> None:
+    for read in unit.reads:
+        if plan.sources[read].source.capabilities.rescannable is None:
+            raise InvalidError(
+                "BAD_RECOMPUTATION",
+                f"{unit.name} is recomputed from everything, and source {read} cannot be read again from the "
+                "beginning: use over='batch'",
+            )

@@ -1,0 +1,201 @@
+"""A compiled unit: a tree of compiled operators, which makes the plan of any step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from boatlift.dataflow import Part, Timing, Unit
+from boatlift.dataflow.columns import POSITION, WEIGHT
+from boatlift.errors import InvalidError
+from boatlift.spark.compile.operator import Columns, Compiled, Kit, without_position
+from boatlift.spark.plans.catalyst import INPUT, analysed, analysed_text, can_thread
+from boatlift.spark.plans.fingerprint import shape
+from boatlift.spark.plans.step_functions import MARK
+from boatlift.storage.records.payloads import StepClock
+
+__all__ = ["CompiledUnit"]
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledUnit:
+    """A unit, ready to build its frame for any step.
+
+    Rows are marked (`INPUT`) where a plan begins to count: where they come from outside the unit, and above an opaque
+    operator. Neighbouring row-wise operators are applied as one: to changes they are applied once for each weight, so
+    that the plan does not double with every operator.
+
+    Attributes:
+        unit: The unit.
+        leaves: The columns of the sources and units that it reads.
+        operators: Its operators by name.
+        output: The schema of its output rows, with `_weight` if they are changes.
+        unique: Columns that tell any two rows apart that hold at the same time; None if no such columns are known.
+        apart: Whether its steps cannot be run together: its plan has values that are a step's own (`bl.now()`,
+            `bl.rand()`, `bl.uuid()`), or a node that no further column passes through.
+        shapes: The shape of the plan of each run of row-wise operators, by the name of the last.
+    """
+
+    unit: Unit
+    leaves: Mapping[str, Columns]
+    operators: Mapping[str, Compiled]
+    output: pa.Schema
+    unique: tuple[str, ...] | None = None
+    apart: bool = False
+    shapes: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        unit: Unit,
+        leaves: Mapping[str, Columns],
+        operators: Mapping[str, Compiled],
+        unique: tuple[str, ...] | None,
+        kit: Kit,
+    ) -> CompiledUnit:
+        """Return a unit whose operators are compiled, after its plan was built once on empty frames."""
+        columns = _columns(unit.body, leaves, operators)
+        plain = cls(unit, leaves, operators, kit.arrow(columns), unique)
+        empties = {name: kit.empty(each, weighted=True) for name, each in leaves.items()}
+        shapes: dict[str, str] = {}
+        frame = plain._built(empties, StepClock(0, 0), None, shapes)
+        apart = MARK in analysed_text(frame) or not can_thread(analysed(frame))
+        return replace(plain, apart=apart, shapes=shapes)
+
+    @property
+    def name(self) -> str:
+        """The unit's name."""
+        return self.unit.name
+
+    @property
+    def columns(self) -> Columns:
+        """The columns of the unit's rows."""
+        return without_position(_columns(self.unit.body, self.leaves, self.operators))
+
+    @property
+    def functions(self) -> tuple[str, ...]:
+        """The operators whose Python functions run in the tasks; the unit itself if there are none."""
+        return tuple(name for name, each in self.operators.items() if each.calls_python) or (self.name,)
+
+    @property
+    def libraries(self) -> dict[str, str]:
+        """Installed packages that the unit's functions reach, and their versions."""
+        return {name: version for each in self.operators.values() for name, version in each.libraries.items()}
+
+    @property
+    def top(self) -> Compiled | None:
+        """The operator that gives the unit its name; None of a source that is staged as it is."""
+        return self.operators[self.unit.body.operator.name] if isinstance(self.unit.body, Part) else None
+
+    def frame(self, rows: Mapping[str, DataFrame], clock: StepClock, state: Any = None) -> DataFrame:
+        """Return the frame of the unit's rows at a step; for keyed state, of the rows that the kernel takes.
+
+        Args:
+            rows: The rows of each source and unit that the step takes from.
+            clock, state: As for `Compiled.frame`.
+
+        Raises:
+            InvalidError: `[NOT_DETERMINISTIC]` the user's functions build another plan than when the program was
+                compiled.
+            UserCodeError: `[USER_CODE]`.
+        """
+        return self._built(rows, clock, state, {})
+
+    def taken(self, rows: Mapping[str, DataFrame], clock: StepClock) -> DataFrame:
+        """Return the frame of the rows that the unit's top operator takes; arguments as for `frame`."""
+        assert isinstance(self.unit.body, Part)
+        assert self.top is not None
+        (below,) = self.unit.body.inputs
+        taken = self._input(below, self.top, rows, clock, None, {})
+        assert taken is not None
+        return taken
+
+    def _built(self, rows: Mapping[str, DataFrame], clock: StepClock, state: Any, shapes: dict[str, str]) -> DataFrame:
+        frame = self._rows(self.unit.body, rows, clock, state, shapes)
+        assert frame is not None
+        if isinstance(self.unit.body, str):
+            frame = frame.alias(INPUT)
+        return frame.drop(POSITION) if _columns(self.unit.body, self.leaves, self.operators).positioned else frame
+
+    def _rows(
+        self, part: Part | str, rows: Mapping[str, DataFrame], clock: StepClock, state: Any, shapes: dict[str, str]
+    ) -> DataFrame | None:
+        """Return the rows of a part; None if the step takes none of it."""
+        if isinstance(part, str):
+            return rows.get(part)
+        compiled = self.operators[part.operator.name]
+        if compiled.row_wise:
+            return self._run(part, rows, clock, state, shapes)
+        inputs = [self._input(each, compiled, rows, clock, state, shapes) for each in part.inputs]
+        return None if all(each is None for each in inputs) else compiled.frame(inputs, clock, state)
+
+    def _input(
+        self,
+        part: Part | str,
+        reader: Compiled,
+        rows: Mapping[str, DataFrame],
+        clock: StepClock,
+        state: Any,
+        shapes: dict[str, str],
+    ) -> DataFrame | None:
+        """Return the rows that an operator takes that is not row-wise."""
+        frame = self._rows(part, rows, clock, state, shapes)
+        if frame is None:
+            return None
+        if not reader.opaque and (isinstance(part, str) or not self.operators[part.operator.name].row_wise):
+            frame = frame.alias(INPUT)
+        return frame.drop(POSITION) if _columns(part, self.leaves, self.operators).positioned else frame
+
+    def _run(
+        self, part: Part, rows: Mapping[str, DataFrame], clock: StepClock, state: Any, shapes: dict[str, str]
+    ) -> DataFrame | None:
+        """Return the rows of a row-wise operator, applied together with the row-wise operators before it."""
+        run: list[Compiled] = []
+        below: Part | str = part
+        while isinstance(below, Part) and self.operators[below.operator.name].row_wise:
+            run.insert(0, self.operators[below.operator.name])
+            (below,) = below.inputs
+        begin = self._rows(below, rows, clock, state, shapes)
+        if begin is None:
+            return None
+        begin = begin.alias(INPUT)
+        if _columns(below, self.leaves, self.operators).changes:
+            frame = _on_changes(run, begin, clock)
+        else:
+            frame = _applied(run, begin, clock)
+        if self.unit.deterministic and self.unit.timing is not Timing.BATCH:
+            self._check_shape(part.operator.name, run, frame, shapes)
+        return frame
+
+    def _check_shape(self, name: str, run: Sequence[Compiled], frame: DataFrame, shapes: dict[str, str]) -> None:
+        found = shapes[name] = shape(frame, functions=any(each.calls_python for each in run))
+        if self.shapes.get(name, found) != found:
+            raise InvalidError(
+                "NOT_DETERMINISTIC",
+                f"{name} builds another plan now than when this process began, so a replay would differ: let its "
+                "functions depend on nothing that changes while it runs",
+            )
+
+
+def _columns(part: Part | str, leaves: Mapping[str, Columns], operators: Mapping[str, Compiled]) -> Columns:
+    return leaves[part] if isinstance(part, str) else operators[part.operator.name].columns
+
+
+def _applied(run: Sequence[Compiled], rows: DataFrame, clock: StepClock) -> DataFrame:
+    for each in run:
+        rows = each.frame([rows], clock, None)
+    return rows
+
+
+def _on_changes(run: Sequence[Compiled], rows: DataFrame, clock: StepClock) -> DataFrame:
+    """Apply row-wise operators to changes: they are linear, so they may see the rows of each weight alone."""
+    sides = []
+    for weight in (-1, 1):
+        side = _applied(run, rows.where(F.col(WEIGHT) == weight).drop(WEIGHT), clock)
+        sides.append(side.withColumn(WEIGHT, F.lit(weight).cast("long")))
+    return sides[0].unionAll(sides[1])

@@ -1,0 +1,84 @@
+"""The steps of batches: each computes a table anew, beside everything else, and never on all slots.
+
+Spark does not take a slot away from a task that runs. So a batch has one slot fewer than there are, and whatever is
+quick always finds one free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from boatlift.errors import UnavailableError
+from boatlift.runtime.engine import StepResult
+from boatlift.runtime.machine.instructions import StepInput
+from boatlift.spark.compile.unit import CompiledUnit
+from boatlift.spark.jobs.jobs import Jobs, clock_of
+from boatlift.spark.jobs.steps import Steps
+from boatlift.spark.plans.catalyst import java_settings
+from boatlift.spark.session.worker_pools import workers_of_batches
+from boatlift.spark.tasks.stage import TaskReceipt
+
+__all__ = ["BatchSteps"]
+
+
+class BatchSteps(Steps):
+    """Steps over the rows of an epoch, or over all rows of a source, in a session of their own.
+
+    Args:
+        unit: The unit.
+        jobs: The dataflow's jobs.
+    """
+
+    def __init__(self, unit: CompiledUnit, jobs: Jobs) -> None:
+        self._unit, self._jobs = unit, jobs
+        self._slots = max(1, jobs.spark.sparkContext.defaultParallelism - 1)
+        self._called_off = 0
+        self._made: SparkSession | None = None
+
+    def run(self, take: StepInput, state: Any) -> StepResult:
+        """Execute one step, once no other batch is under way: two would take all slots."""
+        before = self._called_off
+        with self._jobs.batches:
+            if self._called_off != before:
+                raise UnavailableError(
+                    "STEP_FAILED", f"step {take.number} of {self._unit.name} was called off before its turn"
+                )
+            return self._jobs.step(self._unit, take, partial(self._job, take), state)
+
+    def call_off(self) -> None:
+        """Let the step that waits for its turn not begin."""
+        self._called_off += 1
+
+    def _job(self, take: StepInput) -> Sequence[TaskReceipt]:
+        unit, inputs, cursor = self._unit, self._jobs.inputs, take.cursor
+        if cursor is None:
+            inputs.verify_recorded((take,))
+            rows, _ = inputs.rows(self._session, unit, take)
+        else:
+            rows = inputs.everything(self._session, unit, cursor)
+        rows = {name: frame.coalesce(self._slots) for name, frame in rows.items()}
+        with workers_of_batches(self._jobs.spark.sparkContext):
+            frame = unit.frame(rows, clock_of(take))
+            plan = self._jobs.planner.staging(unit, frame, take.number)
+        (receipts,) = plan.run(())
+        if cursor is None:
+            inputs.verify(unit.name, (take,))
+        else:
+            inputs.verify_everything(unit, cursor)
+        return receipts
+
+    @property
+    def _session(self) -> SparkSession:
+        """A session with the settings of the dataflow's and fewer shuffle partitions, made when it is first needed."""
+        if self._made is None:
+            made = self._jobs.spark.newSession()
+            for name, value in dict(java_settings(self._jobs.spark)).items():
+                if made.conf.isModifiable(name):
+                    made.conf.set(name, value)
+            made.conf.set("spark.sql.shuffle.partitions", self._slots)
+            self._made = made
+        return self._made

@@ -1,0 +1,111 @@
+"""Steps that are one job over rows: the last stage stages what comes out, or updates keyed state."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from pyspark.sql import DataFrame
+
+from boatlift.runtime.engine import StepResult
+from boatlift.runtime.machine.instructions import StepInput
+from boatlift.spark.compile.unit import CompiledUnit
+from boatlift.spark.jobs.background import PlansAhead
+from boatlift.spark.jobs.jobs import Jobs, clock_of
+from boatlift.spark.jobs.plan_cache import PlanCache
+from boatlift.spark.jobs.planner import StepPlan
+from boatlift.spark.jobs.steps import Steps
+from boatlift.spark.tasks.keyed_task import LocatedRun
+from boatlift.spark.tasks.stage import TaskReceipt
+
+__all__ = ["JobSteps", "RowSteps"]
+
+
+class JobSteps(Steps):
+    """Steps of which each is one job, whose plan is made ahead or taken from a cache where that is possible.
+
+    Args:
+        unit: The unit.
+        jobs: The dataflow's jobs.
+        again: Whether a plan depends on nothing but the rows, so that it may be made ahead, and kept.
+    """
+
+    def __init__(self, unit: CompiledUnit, jobs: Jobs, *, again: bool = True) -> None:
+        self._unit, self._jobs = unit, jobs
+        self._ahead = PlansAhead(jobs.background)
+        may_stand = again and unit.unit.deterministic and not unit.apart
+        self._cache = PlanCache(unit, jobs.inputs, jobs.planner) if may_stand else None
+        self._plans_ahead = again and all(read in jobs.plan.sources for read in unit.unit.reads)
+
+    def prepare(self, takes: Sequence[StepInput]) -> None:
+        """Begin to make a plan in the background, if the rows come from sources."""
+        if self._plans_ahead:
+            self._ahead.make(takes, partial(self._plan, takes))
+
+    def _job(
+        self, takes: Sequence[StepInput], held: Callable[[], Sequence[LocatedRun]]
+    ) -> tuple[list[list[TaskReceipt]], float]:
+        """Run the job of steps; nothing of it is kept yet, so that it may be run again.
+
+        Args:
+            takes: The steps.
+            held: Returns the runs of the state, once the job's plan is there.
+
+        Returns:
+            The receipts of each step, and the duration in seconds.
+        """
+        began, jobs = time.perf_counter(), self._jobs
+        jobs.begin(self._unit.name, takes[0])
+        jobs.inputs.verify_recorded(takes)
+        plan = self._ahead.take(takes) or self._plan(takes)
+        runs = held()
+        try:
+            receipts = plan.run(runs)
+        except BaseException:
+            if self._cache is not None:
+                self._cache.forget()
+            raise
+        jobs.inputs.verify(self._unit.name, takes)
+        return receipts, time.perf_counter() - began
+
+    def _plan(self, takes: Sequence[StepInput]) -> StepPlan:
+        self._jobs.group.join(self._unit.name)
+        if len(takes) > 1:
+            return self._planned_together(takes)
+        (take,) = takes
+        if self._cache is not None and (cached := self._cache.of(take, self._small, state=self._with_state)):
+            return cached
+        rows, weight = self._jobs.inputs.rows(self._jobs.spark, self._unit, take)
+        return self._planned(self._unit.frame(rows, clock_of(take)), weight, take.number)
+
+    _with_state = False
+
+    def _small(self, frame: DataFrame) -> DataFrame:
+        """Return the planned frame of a small step."""
+        raise NotImplementedError
+
+    def _planned(self, frame: DataFrame, weight: int, number: int) -> StepPlan:
+        """Return the plan of a step whose input has so many bytes."""
+        raise NotImplementedError
+
+    def _planned_together(self, takes: Sequence[StepInput]) -> StepPlan:
+        """Return the plan of several steps."""
+        raise NotImplementedError
+
+
+class RowSteps(JobSteps):
+    """Steps that leave no state: the rows are staged."""
+
+    def run(self, take: StepInput, state: Any) -> StepResult:
+        """Execute one step."""
+        (receipts,), seconds = self._jobs.explained(self._unit, take, partial(self._job, (take,), tuple))
+        return self._jobs.result(self._unit, take, receipts, state, seconds)
+
+    def _small(self, frame: DataFrame) -> DataFrame:
+        return self._jobs.planner.staged(self._unit, frame)
+
+    def _planned(self, frame: DataFrame, weight: int, number: int) -> StepPlan:
+        del weight
+        return self._jobs.planner.staging(self._unit, frame, number)
