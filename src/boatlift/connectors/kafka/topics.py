@@ -249,8 +249,8 @@ class Topics:
             least: The least offset that is an answer; -1 for a time, if no row may be so late.
 
         Raises:
-            UnavailableError: `[INPUT_UNAVAILABLE]`, `[SINK_FAILED]` also if the answer has no offset: librdkafka gives
-                -1001, and no error, if a partition's leader goes away while it is asked, and a leader -1.
+            UnavailableError: `[INPUT_UNAVAILABLE]`, `[SINK_FAILED]`, also if the answer has no offset: librdkafka gives
+                -1001 and no error if the request to a leader failed; a leader that lacks the partition's log gives -1.
         """
         what = f"topic {here.topic}, partition {here.partition}"
         offset: int = self._result(answer, what).offset
