@@ -14,9 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import boatlift as bl
+from boatlift.connectors.kafka import ledger_topic
+from boatlift.connectors.kafka.access import Access
 from boatlift.connectors.kafka.division import part_of
 from boatlift.connectors.kafka.json_text import json_objects
 from boatlift.connectors.kafka.ledger import SLOTS, Claimed, Ledger, Written
+from boatlift.connectors.kafka.ledger_topic import LedgerTopic
 from boatlift.connectors.kafka.offsets import Found, advanced, shares, taken_next
 from boatlift.connectors.kafka.write_task import refuse_speculation
 
@@ -101,6 +104,57 @@ def test_another_topic_of_the_same_name_is_refused() -> None:
     for now in ([], [Found("t", "id", 1, 0, 9)]):
         with pytest.raises(bl.DataError, match=r"\[INPUT_MISSING\]"):
             taken(cursor, now)
+
+
+class Clock:
+    """A clock that moves only when somebody sleeps or waits for an answer."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def ledger_with_an_open_transaction(
+    monkeypatch: pytest.MonkeyPatch, *, away: int, ends_after: float
+) -> tuple[LedgerTopic, Clock]:
+    """Return a ledger whose broker is away again and again while a transaction is open, and then ends it."""
+    clock, left, back = Clock(), [29.0] * away, [0.0]
+    monkeypatch.setattr(ledger_topic, "time", clock)
+
+    class Committed:
+        def ends(self, here: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
+            if left:
+                clock.now += left.pop()
+                back[0] = clock.now
+            return dict.fromkeys(here, 7 if clock.now - back[0] >= ends_after else 5)
+
+        def begins(self, here: Any) -> dict[tuple[str, int], int]:
+            return dict.fromkeys(here, 7)
+
+    made = LedgerTopic(Access("nowhere:1"), "ledger")
+    monkeypatch.setattr(made, "_committed", Committed())
+    monkeypatch.setattr(made, "_written", SimpleNamespace(ends=lambda here: dict.fromkeys(here, 7)))
+    return made, clock
+
+
+@pytest.mark.parametrize("away", [0, 5])
+def test_a_transaction_may_end_late_and_the_time_in_which_its_broker_is_away_does_not_count(
+    monkeypatch: pytest.MonkeyPatch, away: int
+) -> None:
+    # A coordinator's successor is found after 9 s, and repeats what it sent in vain after 30 s.
+    made, _ = ledger_with_an_open_transaction(monkeypatch, away=away, ends_after=45.0)
+    assert made.read(settled=True, writers=[0]).written == {}
+
+
+def test_a_transaction_that_does_not_end_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, clock = ledger_with_an_open_transaction(monkeypatch, away=2, ends_after=10.0**9)
+    with pytest.raises(bl.UnavailableError, match=r"\[SINK_FAILED\] ledger ledger has a transaction that does not end"):
+        made.read(settled=True, writers=[0])
+    assert clock.now > 2 * 29.0
 
 
 def ledger_of(*records: Claimed | Written) -> Ledger:

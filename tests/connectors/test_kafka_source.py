@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from concurrent.futures import Future
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, NewPartitions, NewTopic
 
 import boatlift as bl
 from boatlift.connectors.kafka import source
+from boatlift.connectors.kafka.access import access_to
+from boatlift.connectors.kafka.topics import Topics
 from boatlift.dataflow import Reading
 from boatlift.spark.jobs.readings import Readings
 from boatlift.testing.kafka_broker import KafkaBroker
@@ -297,6 +301,52 @@ def test_a_broker_that_is_killed_while_it_is_read_loses_nothing(
     assert killed == [1, 4]
     copied = [row for path in Path("copy").glob("*.parquet") for row in pq.read_table(path).to_pylist()]
     assert sorted(row["v"] for row in copied) == list(range(400))
+
+
+QUESTIONS: dict[str, Callable[[Topics, str], Any]] = {
+    "partitions": lambda topics, topic: topics.found(anew=True),
+    "ends": lambda topics, topic: topics.ends([(topic, 0), (topic, 1)]),
+    "ends asked before": lambda topics, topic: topics.ends_asked(topic)(),
+    "begins": lambda topics, topic: topics.begins([(topic, 0), (topic, 1)]),
+    "first at a time": lambda topics, topic: topics.at([(topic, 0), (topic, 1)], datetime(2000, 1, 1, tzinfo=UTC)),
+    "none so late": lambda topics, topic: topics.at([(topic, 0), (topic, 1)], datetime(2100, 1, 1, tzinfo=UTC)),
+    "any row": lambda topics, topic: topics.has_rows(topic),
+}
+
+
+@pytest.mark.parametrize(
+    ("question", "offset", "rows"),
+    [
+        *((question, -1001, 1) for question in QUESTIONS),
+        *((question, -1, 1) for question in ("partitions", "ends", "ends asked before", "begins")),
+        ("any row", -1001, 0),
+    ],
+)
+def test_a_negative_offset_without_an_error_is_no_answer(
+    kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch, question: str, offset: int, rows: int
+) -> None:
+    """librdkafka gives -1001 if the request to a partition's leader failed; -1 says that no row is so late."""
+    topic = new_topic(kafka_broker, 2)
+    producer = Producer(plain(kafka_broker))
+    for partition in [0, 0, 1] * rows:
+        producer.produce(topic, b"row", partition=partition)
+    assert producer.flush(PATIENCE) == 0
+    topics = Topics(access_to(kafka_broker.bootstrap, None), (topic,), None, committed=True)
+    expected = QUESTIONS[question](topics, topic)
+    ask, unanswered = AdminClient.list_offsets, []
+
+    def no_answer_at_first(admin: AdminClient, asked: Any, **options: Any) -> Any:
+        answers = dict(ask(admin, asked, **options))
+        if not unanswered:
+            lost = next(here for here in answers if here.partition == 1)
+            unanswered.append(answers[lost])
+            answers[lost] = Future()
+            answers[lost].set_result(ListOffsetsResultInfo(offset, -1, -1))
+        return answers
+
+    monkeypatch.setattr(AdminClient, "list_offsets", no_answer_at_first)
+    assert QUESTIONS[question](topics, topic) == expected
+    assert len(unanswered) == 1
 
 
 def test_what_no_recovery_can_need_is_committed_at_the_group(

@@ -23,6 +23,17 @@ __all__ = ["LedgerTopic"]
 
 SETTLE_PAUSE = 0.002
 
+SETTLE_PATIENCE = 90.0
+"""Seconds until a transaction that is still open is an error, while the cluster answers.
+
+A committed transaction ends when its coordinator, or the successor of one that died (by default found after 9 s), has
+sent a marker to each partition; a marker whose request is lost is sent again after 30 s. One that nobody commits is
+aborted after 60 s, which is noticed within 10 s; those of the sink's own ids are aborted at once by the next owner.
+"""
+
+AWAY = 5.0
+"""A cluster that takes so many seconds for an answer was away: it ended no transaction meanwhile."""
+
 _SETTINGS = {"cleanup.policy": "compact", "segment.bytes": str(1 << 24), "segment.ms": str(3_600_000)}
 """The newest segment is not compacted, and every new owner reads all of it: so segments are small."""
 
@@ -85,16 +96,7 @@ class LedgerTopic:
             UnavailableError: `[SINK_FAILED]`.
         """
         here = [(self.name, writer) for writer in (self.partitions() if writers is None else writers)]
-        deadline = time.monotonic() + PATIENCE
-        ends = self._committed.ends(here)
-        while settled and ends != self._written.ends(here):
-            if time.monotonic() > deadline:
-                raise UnavailableError(
-                    "SINK_FAILED",
-                    f"{self} has a transaction that does not end: find the program that writes to it, then run again",
-                )
-            time.sleep(SETTLE_PAUSE)
-            ends = self._committed.ends(here)
+        ends = self._settled(here) if settled else self._committed.ends(here)
         ledger = Ledger()
         for key, value in self._records(ends):
             try:
@@ -104,6 +106,24 @@ class LedgerTopic:
                     "SINK_DAMAGED", f"{self} has a record that cannot be read ({error}): restore it"
                 ) from error
         return ledger
+
+    def _settled(self, here: Sequence[Partition]) -> dict[Partition, int]:
+        """Return the ends of writers' parts, once no transaction is open in them."""
+        until = time.monotonic() + SETTLE_PATIENCE
+        while True:
+            asked = time.monotonic()
+            ends = self._committed.ends(here)
+            if ends == self._written.ends(here):
+                return ends
+            now = time.monotonic()
+            if now - asked >= AWAY:
+                until = now + SETTLE_PATIENCE
+            if now > until:
+                raise UnavailableError(
+                    "SINK_FAILED",
+                    f"{self} has a transaction that does not end: find the program that writes to it, then run again",
+                )
+            time.sleep(SETTLE_PAUSE)
 
     def ends(self) -> dict[int, int]:
         """Return the current end of each writer's part."""

@@ -13,7 +13,7 @@ import pyarrow as pa
 import xxhash
 from confluent_kafka import Message
 
-__all__ = ["Digest", "Rows", "schema_of"]
+__all__ = ["Digest", "RecordBatchBuilder", "schema_of"]
 
 _HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 
@@ -32,7 +32,7 @@ def schema_of(*, headers: bool) -> pa.Schema:
     return pa.schema([*fields, *([("headers", pa.list_(_HEADER))] if headers else []), ("_position", pa.int64())])
 
 
-class Rows:
+class RecordBatchBuilder:
     """Collects the fields of messages of one partition, a few hundred messages at a time.
 
     So few messages are still in the CPU's cache, and are freed at once.

@@ -142,6 +142,8 @@ def _refuse_lost_topics(cursor: Json, found: Sequence[Found]) -> None:
 
 
 def _refuse_loss(each: Found, following: int, *, fail: bool) -> None:
+    # That end is not one that the cluster tells for a moment: a partition's leader that is new, or was killed and came
+    # back, tells no end (OFFSET_NOT_AVAILABLE, KIP-207) until it has all that was readable before.
     if fail and each.high < following:
         raise DataError(
             "INPUT_MISSING",

@@ -14,13 +14,13 @@ import pyarrow as pa
 
 from boatlift.connectors.kafka.access import Access
 from boatlift.connectors.kafka.fetching import messages_in
-from boatlift.connectors.kafka.messages import Digest, Rows
+from boatlift.connectors.kafka.messages import Digest, RecordBatchBuilder
 from boatlift.connectors.kafka.offsets import BLOCK, Range, blocks_of
 from boatlift.connectors.kit.tasks import guarded, job_parameters
 from boatlift.dataflow.columns import ORDINAL
 from boatlift.dataflow.contracts import Reading
 
-__all__ = ["ReadRanges", "Share", "divided", "parameters_for", "read_notes"]
+__all__ = ["ReadRanges", "Split", "divided", "parameters_for", "read_notes"]
 
 ROWS_AT_ONCE = 1 << 14
 """About how many rows a batch for Spark has."""
@@ -35,7 +35,7 @@ class _Note(msgspec.Struct, frozen=True, array_like=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class Split:
     """A part of a step's range that one task reads.
 
     Attributes:
@@ -58,44 +58,44 @@ class ReadRanges:
         access: How to reach the cluster.
         committed: Whether rows of transactions that were aborted, or are open, are left out.
         headers: Whether rows have headers.
-        tasks: The shares of each task; None: the job's parameters name them.
+        tasks: The splits of each task; None: the job's parameters name them.
     """
 
     source: str
     access: Access
     committed: bool
     headers: bool
-    tasks: tuple[tuple[Share, ...], ...] | None
+    tasks: tuple[tuple[Split, ...], ...] | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Read the ranges."""
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                mine = guarded(self.source, _shares_of_job) if self.tasks is None else self.tasks[number]
-                for shares in _together(mine):
-                    rows = self.read(shares)
+                mine = guarded(self.source, _splits_of_job) if self.tasks is None else self.tasks[number]
+                for splits in _together(mine):
+                    rows = self.read(splits)
                     while (made := guarded(self.source, partial(next, rows, None))) is not None:
                         yield made
 
-    def read(self, shares: Sequence[Share]) -> Iterator[pa.RecordBatch]:
+    def read(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
         """Read ranges of several partitions to their ends, and note what each had.
 
         Raises:
             DataError: `[INPUT_MISSING]` offsets of the ranges are gone.
             UnavailableError: `[INPUT_UNAVAILABLE]` the cluster does not answer.
         """
-        ranges = [share.range for share in shares]
-        gathered = [Rows(each.topic, each.partition, headers=self.headers) for each in ranges]
+        ranges = [split.range for split in splits]
+        gathered = [RecordBatchBuilder(each.topic, each.partition, headers=self.headers) for each in ranges]
         digests = [{start // BLOCK: Digest() for start, _ in blocks_of(each)} for each in ranges]
         for i, messages in messages_in(ranges, self.access, self.source, committed=self.committed):
             gathered[i].add(messages)
             if len(gathered[i]) >= ROWS_AT_ONCE:
-                yield self._digested(gathered[i].take(), digests[i], shares[i].ordinal)
-        for share, rows, found in zip(shares, gathered, digests, strict=True):
+                yield self._digested(gathered[i].take(), digests[i], splits[i].ordinal)
+        for split, rows, found in zip(splits, gathered, digests, strict=True):
             if len(rows):
-                yield self._digested(rows.take(), found, share.ordinal)
-            if share.folder:
-                _note(share, found.values())
+                yield self._digested(rows.take(), found, split.ordinal)
+            if split.folder:
+                _note(split, found.values())
 
     @staticmethod
     def _digested(rows: pa.RecordBatch, digests: dict[int, Digest], ordinal: int | None) -> pa.RecordBatch:
@@ -106,41 +106,41 @@ class ReadRanges:
         return rows if ordinal is None else _with_ordinal(rows, ordinal)
 
 
-def parameters_for(shares: Sequence[Share]) -> bytes:
-    """Return the parameters of a job whose task reads shares."""
-    return msgspec.msgpack.encode(shares)
+def parameters_for(splits: Sequence[Split]) -> bytes:
+    """Return the parameters of a job whose task reads splits."""
+    return msgspec.msgpack.encode(splits)
 
 
-def _shares_of_job() -> list[Share]:
-    return msgspec.msgpack.decode(job_parameters().source, type=list[Share])
+def _splits_of_job() -> list[Split]:
+    return msgspec.msgpack.decode(job_parameters().source, type=list[Split])
 
 
-def _note(share: Share, digests: Collection[Digest]) -> None:
-    """Write a note of a share's rows, under the share's own name: another attempt writes the same."""
-    each = share.range
+def _note(split: Split, digests: Collection[Digest]) -> None:
+    """Write a note of a split's rows, under the split's own name: another attempt writes the same."""
+    each = split.range
     note = _Note(sum(digest.rows for digest in digests), sum(digest.value() for digest in digests) % 2**64)
-    path = Path(share.folder) / f"{each.number}-{each.partition}-{each.start}"
+    path = Path(split.folder) / f"{each.number}-{each.partition}-{each.start}"
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}-{time.monotonic_ns()}")
     draft.write_bytes(msgspec.msgpack.encode(note))
     draft.replace(path)
 
 
-def _together(shares: Sequence[Share]) -> Iterator[list[Share]]:
-    """Yield shares in order: small ones of different partitions together, others alone."""
-    group: list[Share] = []
-    for share in shares:
+def _together(splits: Sequence[Split]) -> Iterator[list[Split]]:
+    """Yield splits in order: small ones of different partitions together, others alone."""
+    group: list[Split] = []
+    for split in splits:
         places = {(each.range.topic, each.range.partition) for each in group}
-        size = sum(each.range.end - each.range.start for each in (*group, share))
-        if group and (size > SMALL or (share.range.topic, share.range.partition) in places):
+        size = sum(each.range.end - each.range.start for each in (*group, split))
+        if group and (size > SMALL or (split.range.topic, split.range.partition) in places):
             yield group
             group = []
-        group.append(share)
+        group.append(split)
     if group:
         yield group
 
 
-def divided(steps: Sequence[tuple[Sequence[Range], int | None, str]], tasks: int) -> tuple[tuple[Share, ...], ...]:
+def divided(steps: Sequence[tuple[Sequence[Range], int | None, str]], tasks: int) -> tuple[tuple[Split, ...], ...]:
     """Divide the ranges of steps among tasks, with about as many offsets each; cut them only where blocks begin.
 
     Args:
@@ -149,7 +149,7 @@ def divided(steps: Sequence[tuple[Sequence[Range], int | None, str]], tasks: int
     """
     total = sum(each.end - each.start for ranges, _, _ in steps for each in ranges)
     share = max(1, -(-total // max(1, tasks)))
-    made: list[list[Share]] = [[]]
+    made: list[list[Split]] = [[]]
     left = share
     for ranges, ordinal, folder in steps:
         for each in ranges:
@@ -157,7 +157,7 @@ def divided(steps: Sequence[tuple[Sequence[Range], int | None, str]], tasks: int
             for _, end in blocks_of(each):
                 if end - start < left and end < each.end:
                     continue
-                made[-1].append(Share(replace(each, start=start, end=end), ordinal, folder))
+                made[-1].append(Split(replace(each, start=start, end=end), ordinal, folder))
                 left -= end - start
                 start = end
                 if left <= 0 and len(made) < tasks:

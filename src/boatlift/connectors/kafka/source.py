@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from boatlift.connectors.kafka.reading import Share
+    from boatlift.connectors.kafka.reading import Split
 
 __all__ = ["KafkaSource", "source"]
 
@@ -216,14 +216,14 @@ class KafkaSource:
 
     def parameters_for(self, position: Json, folder: str) -> bytes | None:
         """Return the ranges of a position as parameters, if one task reads them best."""
-        from boatlift.connectors.kafka.reading import Share, parameters_for
+        from boatlift.connectors.kafka.reading import Split, parameters_for
 
         ranges = ranges_of(position)
         if sum(each.end - each.start for each in ranges) >= 2 * TASK_OFFSETS:
             return None
-        return parameters_for([Share(each, None, folder) for each in ranges])
+        return parameters_for([Split(each, None, folder) for each in ranges])
 
-    def _read(self, spark: SparkSession, tasks: tuple[tuple[Share, ...], ...] | None, *, ordinals: bool) -> DataFrame:
+    def _read(self, spark: SparkSession, tasks: tuple[tuple[Split, ...], ...] | None, *, ordinals: bool) -> DataFrame:
         from boatlift.connectors.kafka.reading import ReadRanges
 
         read = ReadRanges(

@@ -17,6 +17,7 @@ from boatlift.connectors.kafka.refusals import of_asking
 from boatlift.errors import DataError, InvalidError, UnavailableError
 
 if TYPE_CHECKING:
+    from confluent_kafka import TopicPartition
     from confluent_kafka.admin import AdminClient, OffsetSpec
 
 __all__ = ["Partition", "Topics"]
@@ -152,7 +153,7 @@ class Topics:
 
         def ends() -> dict[int, int]:
             try:
-                return {each.partition: self._result(end, f"topic {topic}").offset for each, end in answers.items()}
+                return {place.partition: self._offset(place, end) for place, end in answers.items()}
             except UnavailableError:  # a partition may have no leader for a moment
                 return {number: end for (_, number), end in self.ends(here).items()}
 
@@ -173,7 +174,7 @@ class Topics:
         from confluent_kafka.admin import OffsetSpec
 
         some = list(partitions)
-        found = self._offsets(some, OffsetSpec.for_timestamp(round(when.timestamp() * 1000)))
+        found = self._offsets(some, OffsetSpec.for_timestamp(round(when.timestamp() * 1000)), least=-1)
         ends = self.ends(some)
         return {partition: ends[partition] if offset < 0 else offset for partition, offset in found.items()}
 
@@ -208,7 +209,7 @@ class Topics:
             raise of_asking(heard, self._cluster, sink=self._written) from error
         return sorted(name for name in listed.topics if self._matching.fullmatch(name) and not name.startswith("__"))
 
-    def _offsets(self, partitions: Iterable[Partition], spec: OffsetSpec) -> dict[Partition, int]:
+    def _offsets(self, partitions: Iterable[Partition], spec: OffsetSpec, *, least: int = 0) -> dict[Partition, int]:
         from confluent_kafka import IsolationLevel, TopicPartition
 
         asked: Mapping[Any, Any] = {TopicPartition(*partition): spec for partition in partitions}
@@ -218,12 +219,7 @@ class Topics:
 
         def ask() -> dict[Partition, int]:
             answers = self._admin.list_offsets(asked, isolation_level=level, request_timeout=PATIENCE)
-            return {
-                (here.topic, here.partition): self._result(
-                    each, f"topic {here.topic}, partition {here.partition}"
-                ).offset
-                for here, each in answers.items()
-            }
+            return {(here.topic, here.partition): self._offset(here, each, least) for here, each in answers.items()}
 
         return self._patiently(ask)
 
@@ -243,6 +239,24 @@ class Topics:
                 if not passes or time.monotonic() > until:
                     raise
                 time.sleep(PAUSE)
+
+    def _offset(self, here: TopicPartition, answer: Future[Any], least: int = 0) -> int:
+        """Wait for an offset of a partition.
+
+        Args:
+            here: The partition.
+            answer: The cluster's answer.
+            least: The least offset that is an answer; -1 for a time, if no row may be so late.
+
+        Raises:
+            UnavailableError: `[INPUT_UNAVAILABLE]`, `[SINK_FAILED]`, also if the answer has no offset: librdkafka gives
+                -1001 and no error if the request to a leader failed; a leader that lacks the partition's log gives -1.
+        """
+        what = f"topic {here.topic}, partition {here.partition}"
+        offset: int = self._result(answer, what).offset
+        if offset < least:
+            raise of_asking(None, f"{what} of {self._cluster}", sink=self._written)
+        return offset
 
     def _result(self, answer: Future[Any], what: str) -> Any:
         from confluent_kafka import KafkaError, KafkaException
