@@ -256,8 +256,10 @@ class Demo:
         found: list[Message] = []
         for number in range(3):
             here = TopicPartition(topic, number, 0)
-            (answer,) = admin.list_offsets({here: OffsetSpec.latest()}, isolation_level=level).values()
-            end = answer.result(PATIENCE).offset
+            end = -1
+            while end < 0:  # a broker that has just come back has no answer for a moment
+                (answer,) = admin.list_offsets({here: OffsetSpec.latest()}, isolation_level=level).values()
+                end = answer.result(PATIENCE).offset
             consumer.assign([here])
             while consumer.position([here])[0].offset < end:
                 found += consumer.consume(500, 0.1)

@@ -108,7 +108,8 @@ def _end_of(admin: AdminClient, whole: TopicPartition, *, committed: bool, settl
             admin.list_offsets({whole: OffsetSpec.latest()}, isolation_level=level)[whole].result(PATIENCE).offset
             for level in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED)
         ]
-        if ends[0] == ends[1] or not (committed and settled) or time.monotonic() > deadline:
+        known = min(ends) >= 0  # a broker that has just come back has no answer for a moment, and tells -1001
+        if known and (ends[0] == ends[1] or not (committed and settled) or time.monotonic() > deadline):
             return ends[0] if committed else ends[1]
 
 
