@@ -1,0 +1,17 @@
+"""Unions in the laws of operators."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from operators.laws import OperatorCase, as_row, rows_of
+
+CASES = [
+    OperatorCase(
+        "union",
+        lambda rows, more: rows.union("union", more),
+        lambda rows, more: Counter(map(as_row, [*rows, *more])),
+        rows_of,
+        chosen=False,
+    )
+]
