@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from boatlift.testing.kafka_broker import KafkaBroker
 
 FIRST, FUNCTIONS, JOINS = "Write one", "Call your own functions", "Joins, batches and merges"
+AGGREGATES = "Aggregates"
 PUSH, OPERATE = "Push rows", "Operate it"
 PYTHON = blocks(language="python")
 COMMANDS = re.findall(r"^\| `(boatlift .+?)` \|", TEXT, re.MULTILINE)
@@ -51,6 +52,7 @@ RUN_BY = {
     "orders = flow.source": "test_pushes_from_python_and_by_curl_are_answered_as_is_printed",
     "curl": "test_pushes_from_python_and_by_curl_are_answered_as_is_printed",
     "running = bl.start": "test_pushes_from_python_and_by_curl_are_answered_as_is_printed",
+    "total = clean.agg": "test_aggregates_give_what_is_said",
     "live = clean": "test_joins_and_functions_run_and_give_what_is_said",
     "history = spark.read": "test_the_first_example_goes_on_from_python_and_its_history_sums_up_to_its_answers",
     "boatlift run flights:flow": "test_the_commands_for_a_cluster_run_one_after_the_other_on_one_store",
@@ -300,6 +302,25 @@ def test_joins_and_functions_run_and_give_what_is_said(weeks: Path, spark: Spark
         replies = database.execute("SELECT * FROM replies ORDER BY id")
         assert [column[0] for column in replies.description] == ["id", "origin", "dest", "live_delay", "fit_expected"]
         assert [row[:3] for row in replies] == [(1, "JFK", "LAX"), (2, "nowhere", "LAX")]
+
+
+def test_aggregates_give_what_is_said(weeks: Path, spark: SparkSession) -> None:
+    for week in sorted((weeks / "data" / "flights").iterdir())[3:]:
+        week.unlink()
+    (aggregates,) = blocks(AGGREGATES, "python")
+    flow = built(aggregates.text)["flow"]
+    bl.run(flow, "store", available_now=True, spark=spark)
+    totals = spark.read.parquet(str(weeks / "total"))
+    (held,) = totals.groupBy("flights", "minutes").agg(F.sum("_weight").alias("weight")).where("weight > 0").collect()
+    weekly = spark.read.parquet(str(weeks / "weekly"))
+    assert held["weight"] == 1
+    assert weekly.agg(F.sum("flights")).collect()[0][0] == held["flights"]
+    assert weekly.count() == 3 * weekly.select("origin").distinct().count()
+    with closing(sqlite3.connect("answers.db")) as database:
+        sizes = dict(database.execute("SELECT flights, routes FROM sizes"))
+        routes = [count for (count,) in database.execute("SELECT flights FROM delays")]
+    assert sizes == {size: routes.count(size) for size in routes}
+    assert sum(size * count for size, count in sizes.items()) == held["flights"]
 
 
 @pytest.mark.usefixtures("spark")
