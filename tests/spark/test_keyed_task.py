@@ -77,18 +77,24 @@ def sides(step: int) -> list[pa.RecordBatch]:
     ]
 
 
+def together(left: pa.RecordBatch, right: pa.RecordBatch) -> list[pa.RecordBatch]:
+    """Return the rows of both sides as Spark hands them over: with the number of the input, and their hash beside."""
+    both = []
+    for number, (side, other) in enumerate([(left, right), (right, left)]):
+        missing = pa.nulls(len(side), other.to_struct_array().type)
+        columns = {"_input": pa.array([number] * len(side), pa.int32())}
+        columns |= {f"_input_{i}": side.to_struct_array() if i == number else missing for i in range(2)}
+        both.append(pa.record_batch({**columns, "_hash": side["_hash"]}))
+    return both
+
+
 def in_one_stream(steps: range) -> list[pa.RecordBatch]:
-    """Make the batches that Spark hands over: both sides, with the input's number and the step's."""
+    """Return the rows of several steps as Spark hands them over, with the number of the step."""
     batches = []
     for step in steps:
-        for number, side in enumerate(sides(step)):
-            whole = side.to_struct_array()
-            missing = pa.nulls(len(side), sides(step)[1 - number].to_struct_array().type)
-            columns = {"_input": pa.array([number] * len(side), pa.int32())}
-            columns |= {f"_input_{i}": whole if i == number else missing for i in range(2)}
-            if len(steps) > 1:
-                columns["_ordinal"] = pa.array([step - steps[0]] * len(side), pa.int32())
-            batches.append(pa.record_batch(columns))
+        for batch in together(*sides(step)):
+            ordinals = pa.array([step - steps[0]] * len(batch), pa.int32())
+            batches.append(batch.append_column("_ordinal", ordinals) if len(steps) > 1 else batch)
     return batches
 
 
@@ -143,8 +149,8 @@ def test_steps_that_are_divided_among_tasks(tmp_path: Path) -> None:
         folder.mkdir()
         owner = Owner(folder, tasks)
         for step, expected in enumerate(CHANGES):
-            divisions = [DivideTask("balance", tasks, str(folder)).run(iter([side])) for side in sides(step)]
-            pieces = [pieces_of([division], tasks) for division in divisions]
+            divisions = [DivideTask("balance", tasks, str(folder)).run(iter([side])) for side in together(*sides(step))]
+            pieces = pieces_of(divisions, tasks)
             (receipts,) = owner.run(range(step, step + 1), [[] for _ in range(tasks)], pieces)
             assert owner.staged(receipts, "all") == owner.staged(receipts, "keyed") == expected
             assert all(receipt.partition == number for number, receipt in enumerate(receipts))
@@ -158,13 +164,9 @@ def test_replaced_rows_are_only_for_outputs_that_want_them(tmp_path: Path) -> No
     owner = Owner(tmp_path, 1)
     sixes = pa.record_batch({"k": pa.array([6, 7], I64), "_hash": hashes([6, 7])})
     none = pa.record_batch({"key": pa.array([], I64), "_hash": hashes([])})
-    pieces = [pieces_of([DivideTask("balance", 1, str(tmp_path)).run(iter([side]))], 1) for side in (sixes, none)]
-    owner.run(range(1), [[]], pieces)
+    owner.run(range(1), [together(sixes, none)], None)
     seven = pa.record_batch({"key": pa.array([7], I64), "_hash": hashes([7])})
-    pieces = [
-        pieces_of([DivideTask("balance", 1, str(tmp_path)).run(iter([side]))], 1) for side in (sixes.slice(0, 1), seven)
-    ]
-    (receipts,) = owner.run(range(1, 2), [[]], pieces)
+    (receipts,) = owner.run(range(1, 2), [together(sixes.slice(0, 1), seven)], None)
     assert owner.staged(receipts, "all") == {(6, 1, -1), (6, 2, 1), (7, 1, -1)}
     assert owner.staged(receipts, "keyed") == {(6, 2, 1), (7, 1, -1)}
     assert receipts[0].rows == 3

@@ -25,8 +25,9 @@ build = CompiledUnit.frame
 def build_with_the_sum_of_spark(unit: CompiledUnit, *step: Any) -> DataFrame:
     """What the engine must never do: the rows of each task are summed by Spark before the state sees them."""
     rows = build(unit, *step)
-    arguments = [F.sum(name).alias(name) for name in rows.columns if name != "k"]
-    return rows.repartition(tasks).groupBy("k").agg(*arguments)
+    keys = ["k", "_hash"]
+    arguments = [F.sum(name).alias(name) for name in rows.columns if name not in keys]
+    return rows.repartition(tasks).groupBy(*keys).agg(*arguments)
 
 
 spark = bl.session(master, **settings)

@@ -12,7 +12,7 @@ from boatlift.dataflow.columns import WEIGHT
 from boatlift.errors import InvalidError
 from boatlift.spark.aggregates.columns import ParsedAggregates, parse_aggregates
 from boatlift.spark.aggregates.kernel import AggregateColumn, Layout
-from boatlift.spark.compile.keyed import CompiledKeyed
+from boatlift.spark.compile.keyed import CompiledKeyed, KeyedInput
 from boatlift.spark.compile.operator import Columns, Kit, without_position
 from boatlift.spark.keyed.kernel import KeyedKernel
 from boatlift.spark.plans.canonical_keys import canonical_key
@@ -60,14 +60,14 @@ def compile_aggregates(
         *(column.alias(argument) for argument, column in parsed.arguments),
     )
     weight = (F.col(WEIGHT),) if takes.changes else ()
-    arguments = frame.select(*selected)
+    arguments = frame.select(*selected, *weight)
     layout = _layout(parsed, keys, arguments.schema, kit, weighted=takes.changes)
     results = [StructField(each.output, each.spark_type) for each in parsed.aggregates]
     return CompiledKeyed(
         columns=Columns(name, StructType([*(takes.schema[key] for key in keys), *results]), changes),
         fingerprint=fingerprint(arguments) + parsed.fingerprint,
         kernel=kernel(layout),
-        selected=(*selected, *weight),
+        inputs=(KeyedInput((*selected, *weight), tuple(keys), arguments.schema),),
     )
 
 

@@ -1,18 +1,39 @@
-"""An operator with a keyed kernel, compiled: its frame has the rows that the kernel takes."""
+"""An operator with a keyed kernel, compiled: its frame has the rows that the kernel takes, with their keys' hashes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField, StructType
 
+from boatlift.dataflow.columns import HASH
 from boatlift.spark.compile.operator import Compiled
 from boatlift.spark.keyed.kernel import KeyedKernel
+from boatlift.spark.keyed.key_groups import key_hash
+from boatlift.spark.tasks.inputs import INPUT, input_column
 from boatlift.storage.records.payloads import StepClock
 
-__all__ = ["CompiledKeyed"]
+__all__ = ["CompiledKeyed", "KeyedInput"]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedInput:
+    """One input of a kernel.
+
+    Attributes:
+        selected: The columns that the kernel takes, without `_hash`, as expressions over the operator's input.
+        keys: The names of the key columns among them, in the order of the kernel's keys.
+        schema: The columns that the kernel takes, without `_hash`.
+    """
+
+    selected: tuple[Column, ...]
+    keys: tuple[str, ...]
+    schema: StructType
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,16 +41,32 @@ class CompiledKeyed(Compiled):
     """An operator whose tasks run a kernel over rows that are divided by key.
 
     Attributes:
-        kernel: What runs in the tasks.
-        selected: The columns of the kernel's input, without `_hash`, as expressions over the operator's input.
+        kernel: The computation of a task.
+        inputs: The kernel's inputs, in its order: one for each read of the operator.
     """
 
     kernel: KeyedKernel
-    selected: tuple[Column, ...]
+    inputs: tuple[KeyedInput, ...]
 
     def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:
-        """Return the rows that the kernel takes, without `_hash`."""
+        """Return the rows that the kernel takes; of several inputs in one frame, for `tasks.inputs.by_input`."""
         del clock, state
-        (rows,) = inputs
-        assert rows is not None
-        return rows.select(*self.selected)
+        frames = [None if rows is None else _hashed(each, rows) for each, rows in zip(self.inputs, inputs, strict=True)]
+        if len(frames) == 1 and frames[0] is not None:
+            return frames[0]
+        return reduce(
+            DataFrame.unionAll, [self._nested(rows, number) for number, rows in enumerate(frames) if rows is not None]
+        )
+
+    def _nested(self, rows: DataFrame, number: int) -> DataFrame:
+        """Return rows of one input with the columns of all: those of another input are NULL."""
+        nested = []
+        for other, each in enumerate(self.inputs):
+            schema = StructType([*each.schema.fields, StructField(HASH, LongType())])
+            column = F.struct("*") if other == number else F.lit(None)
+            nested.append(column.cast(schema).alias(input_column(other)))
+        return rows.select(F.lit(number).alias(INPUT), *nested, F.col(HASH))
+
+
+def _hashed(each: KeyedInput, rows: DataFrame) -> DataFrame:
+    return rows.select(*each.selected).selectExpr("*", f"{key_hash(each.keys)} AS {HASH}")

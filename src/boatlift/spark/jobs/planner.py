@@ -16,14 +16,15 @@ import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from boatlift.dataflow.columns import HASH, ORDINAL, ROW_HASH, quoted
+from boatlift.dataflow.columns import ORDINAL, ROW_HASH, quoted
 from boatlift.errors import InternalError, UnavailableError
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.edges import EDGE
 from boatlift.spark.keyed.kernel import KeyedKernel
-from boatlift.spark.keyed.key_groups import KEY_GROUPS, key_hash
+from boatlift.spark.keyed.key_groups import KEY_GROUPS
 from boatlift.spark.plans.catalyst import map_in_arrow, optimised, thread
 from boatlift.spark.tasks.divide import DivideTask, Division, Piece, pieces_of
+from boatlift.spark.tasks.inputs import columns_of
 from boatlift.spark.tasks.keyed_task import KeyedTask, LocatedRun, TaskInput
 from boatlift.spark.tasks.parameters import JobParameters
 from boatlift.spark.tasks.stage import Output, Report, StageTask, TaskReceipt
@@ -66,7 +67,7 @@ class StepPlan:
             InternalError: a task read the parameters of another step.
         """
         if given := self.parameters.given:
-            task_input = TaskInput(list(held), None if self.pieces is None else [self.pieces])
+            task_input = TaskInput(list(held), self.pieces)
             try:
                 Path(given).write_bytes(msgspec.msgpack.encode(task_input))
             except OSError as error:
@@ -135,24 +136,22 @@ class StepPlanner:
         Args:
             unit: The unit.
             kernel: The computation of a task.
-            frame: The rows that the kernel takes, without `_hash`.
+            frame: The rows that the kernel takes.
             weight: Bytes of the step's input, more or less.
             number: The step's number.
         """
         parameters, tasks = self.parameters(number, state=True), tasks_for(weight, self.parallelism)
         if tasks == 1:
             return StepPlan(self.keyed(unit, kernel, frame), parameters)
-        (columns,) = kernel.inputs.values()
-        pieces = self._divided(unit.name, _hashed(kernel, frame), columns, tasks)
+        pieces = self._divided(unit.name, frame, columns_of(kernel.inputs), tasks)
         slots = frame.sparkSession.range(0, tasks, 1, tasks)
         plan = map_in_arrow(slots, ["id"], self._task(unit, kernel, tasks), RECEIPTS)
         return StepPlan(optimised(plan), parameters, pieces)
 
     def keyed(self, unit: CompiledUnit, kernel: KeyedKernel, frame: DataFrame) -> DataFrame:
         """Return the planned frame of a small step that updates keyed state; arguments as for `updating`."""
-        (columns,) = kernel.inputs.values()
-        frame = _hashed(kernel, frame).coalesce(1)
-        return optimised(map_in_arrow(frame, columns, self._task(unit, kernel, 1), RECEIPTS))
+        columns = columns_of(kernel.inputs)
+        return optimised(map_in_arrow(frame.coalesce(1), columns, self._task(unit, kernel, 1), RECEIPTS))
 
     def updating_together(self, unit: CompiledUnit, kernel: KeyedKernel, rows: DataFrame, times: range) -> StepPlan:
         """Return the plan of several small steps that update keyed state.
@@ -166,10 +165,11 @@ class StepPlanner:
         Raises:
             InternalError: the ordinal cannot be carried through the unit's transforms.
         """
-        (leaf,), (columns,) = unit.leaves, kernel.inputs.values()
+        (leaf,) = unit.leaves
         frame = unit.frame({leaf: rows.drop(ORDINAL)}, StepClock(0, 0))
-        threaded = thread(_hashed(kernel, frame), rows, ORDINAL)
-        plan = map_in_arrow(threaded.coalesce(1), [*columns, ORDINAL], self._task(unit, kernel, 1), RECEIPTS)
+        threaded = thread(frame, rows, ORDINAL).coalesce(1)
+        columns = [*columns_of(kernel.inputs), ORDINAL]
+        plan = map_in_arrow(threaded, columns, self._task(unit, kernel, 1), RECEIPTS)
         return StepPlan(optimised(plan), JobParameters(times[0], times[-1], self._given()))
 
     def _given(self) -> str:
@@ -194,11 +194,6 @@ class StepPlanner:
         rows = map_in_arrow(frame, columns, DivideTask(unit, tasks, str(self.scratch)), RECEIPTS).collect()
         divisions = [msgspec.msgpack.decode(bytes(row[0]), type=Division) for row in rows]
         return pieces_of(divisions, tasks)
-
-
-def _hashed(kernel: KeyedKernel, frame: DataFrame) -> DataFrame:
-    """Return a frame with the hash of the kernel's keys."""
-    return frame.selectExpr("*", f"{key_hash([name for name, _ in kernel.keys])} AS {HASH}")
 
 
 def tasks_for(weight: int, parallelism: int) -> int:

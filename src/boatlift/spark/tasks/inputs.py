@@ -6,14 +6,15 @@ inputs may have columns of equal names and other types.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
+from boatlift.dataflow.columns import HASH
 from boatlift.errors import InternalError
 
-__all__ = ["INPUT", "by_input", "input_column"]
+__all__ = ["INPUT", "by_input", "columns_of", "input_column"]
 
 INPUT = "_input"
 """The number of the input that a row is of, from 0; int32."""
@@ -22,6 +23,18 @@ INPUT = "_input"
 def input_column(number: int) -> str:
     """Return the name of the struct column with an input's columns; NULL in rows of other inputs."""
     return f"{INPUT}_{number}"
+
+
+def columns_of(inputs: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return the columns of the rows that Spark hands to a task: those of the one input, or those around several.
+
+    Args:
+        inputs: For each input the columns that its batches have, `_hash` among them.
+    """
+    if len(inputs) == 1:
+        (columns,) = inputs.values()
+        return list(columns)
+    return [INPUT, *(input_column(number) for number in range(len(inputs))), HASH]
 
 
 def by_input(batches: Sequence[pa.RecordBatch], names: Sequence[str]) -> dict[str, list[pa.RecordBatch]]:

@@ -27,12 +27,11 @@ class TaskInput(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         runs: The runs of the whole state.
-        pieces: For each input of the kernel, and for each task, where the task's rows are; None if Spark hands them
-            over.
+        pieces: For each task the places of its rows; None if Spark hands them over.
     """
 
     runs: list[LocatedRun]
-    pieces: list[list[list[Piece]]] | None
+    pieces: list[list[Piece]] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +72,8 @@ class KeyedTask:
             A receipt for each time.
         """
         task_input = msgspec.msgpack.decode(Path(step.given).read_bytes(), type=TaskInput)
-        pieces = None if task_input.pieces is None else [by_task[partition] for by_task in task_input.pieces]
-        rows = self._rows_by_step(step, list(batches), pieces)
+        handed = batches if task_input.pieces is None else read_pieces(task_input.pieces[partition])
+        rows = self._rows_by_step(step, list(handed))
         share = Share(self.tasks, partition)
         runs = [(run, path) for run, path in task_input.runs if Share(run.modulus, run.residue).meets(share)]
         receipts = []
@@ -86,18 +85,11 @@ class KeyedTask:
         return receipts
 
     def _rows_by_step(
-        self, step: JobParameters, batches: Sequence[pa.RecordBatch], pieces: Sequence[Sequence[Piece]] | None
+        self, step: JobParameters, rows: Sequence[pa.RecordBatch]
     ) -> list[dict[str, list[pa.RecordBatch]]]:
-        """Return for each step the rows of each input: those handed over, or those in files."""
-
-        def by_step(rows: Sequence[pa.RecordBatch]) -> list[list[pa.RecordBatch]]:
-            return [list(rows)] if step.first == step.last else by_ordinal(rows, len(step.times))
-
-        names = tuple(self.kernel.inputs)
-        if pieces is None:
-            return [by_input(rows, names) for rows in by_step(batches)]
-        in_files = [by_step(list(read_pieces(of_input))) for of_input in pieces]
-        return [dict(zip(names, inputs, strict=True)) for inputs in zip(*in_files, strict=True)]
+        """Return for each step the rows of each input."""
+        by_step = [list(rows)] if step.first == step.last else by_ordinal(rows, len(step.times))
+        return [by_input(each, tuple(self.kernel.inputs)) for each in by_step]
 
     def _step(
         self, time: int, share: Share, inputs: Mapping[str, Sequence[pa.RecordBatch]], runs: Sequence[LocatedRun]

@@ -1,0 +1,147 @@
+"""An operator of two inputs with other columns each, which no code of Boatlift knows: it runs as it is registered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField, StructType
+
+import boatlift as bl
+from boatlift.dataflow import Operator, Policy, RowKind, Rows, plan
+from boatlift.operators.registry import ON_SPARK
+from boatlift.runtime.host.host import Host
+from boatlift.runtime.host.options import RunOptions
+from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateKernel, Layout
+from boatlift.spark.compile.keyed import CompiledKeyed, KeyedInput
+from boatlift.spark.compile.operator import Columns, Kit, SparkOperator
+from boatlift.spark.compile.unit import CompiledUnit
+from boatlift.spark.engine import SparkEngine
+from boatlift.spark.jobs import planner
+from boatlift.spark.jobs.jobs import Jobs
+from boatlift.spark.jobs.keyed_steps import KeyedSteps
+from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
+from boatlift.spark.keyed.key_groups import Share
+from boatlift.spark.keyed.opened import OpenRun
+from boatlift.storage.local import LocalStore
+
+COUNT = AggregateColumn("count_all", None, "n", None, pa.int64())
+
+
+@dataclass(frozen=True, slots=True)
+class Balance(Operator):
+    """How many rows of a key are on the left less those on the right, where the key has another name."""
+
+    kind: ClassVar[str] = "balance"
+
+    name: str
+    left: str
+    right: str
+    policy: Policy
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return (self.left, self.right)
+
+    @property
+    def keeps_state(self) -> bool:
+        return True
+
+    @property
+    def ends_job(self) -> bool:
+        return True
+
+    def fuses(self, read: int) -> bool:
+        return read in (0, 1)
+
+    def rows(self, inputs: Sequence[Rows]) -> Rows:
+        return Rows(self.name, RowKind.CHANGES, unique=("k",))
+
+
+class BalanceKernel(AggregateKernel):
+    @property
+    def inputs(self) -> Mapping[str, tuple[str, ...]]:
+        return {"left": ("k", "_hash"), "right": ("key", "text", "_hash")}
+
+    def step(
+        self,
+        inputs: Mapping[str, Sequence[pa.RecordBatch]],
+        runs: Iterable[OpenRun[Any]],
+        write_to: str | Path,
+        *,
+        time: int,
+        share: Share,
+        upserts: bool = False,
+    ) -> StepOutput:
+        assert all(set(batch["text"].to_pylist()) <= {"t"} for batch in inputs["right"])
+        rows = [
+            pa.record_batch(
+                {"k": batch[0], "_hash": batch["_hash"], "_weight": pa.array([weight] * len(batch), pa.int64())}
+            )
+            for name, weight in (("left", 1), ("right", -1))
+            for batch in inputs[name]
+        ]
+        return AggregateKernel.step(self, {ROWS_INPUT: rows}, runs, write_to, time=time, share=share, upserts=upserts)
+
+
+class BalanceOnSpark(SparkOperator[Balance]):
+    def compile(self, operator: Balance, inputs: Sequence[Columns], kit: Kit) -> CompiledKeyed:
+        left, right = inputs
+        assert (left.names, right.names) == (["k", "v"], ["key", "text"])
+        return CompiledKeyed(
+            columns=Columns(operator.name, StructType([left.schema["k"], StructField("n", LongType())]), changes=True),
+            kernel=BalanceKernel(Layout((("k", pa.int64()),), (COUNT,), weighted=True), operator.name),
+            inputs=(
+                KeyedInput((F.col("k"),), ("k",), StructType([left.schema["k"]])),
+                KeyedInput((F.col("key"), F.col("text")), ("key",), right.schema),
+            ),
+        )
+
+    def steps(self, unit: CompiledUnit, jobs: Jobs) -> KeyedSteps:
+        assert isinstance(unit.top, CompiledKeyed)
+        return KeyedSteps(unit, jobs, unit.top.kernel)
+
+
+def write(source: str, number: int, columns: Mapping[str, Any]) -> None:
+    Path(source).mkdir(exist_ok=True)
+    pq.write_table(pa.table(columns), f"{source}/part-{number}.parquet")
+
+
+@pytest.mark.parametrize("one_task", [True, False], ids=["one task", "divided"])
+def test_two_inputs_of_other_columns_are_one_step(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_task: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    if not one_task:
+        monkeypatch.setattr(planner, "ONE_TASK_BYTES", 0)
+    for number, (left, right) in enumerate([([1, 1, 2, 5000], [1]), ([3], [2, 1]), ([], []), ([1], [3])]):
+        write("left", number, {"k": pa.array(left, pa.int64()), "v": pa.array(left, pa.int64())})
+        write("right", number, {"key": pa.array(right, pa.int64()), "raw": pa.array(right, pa.int64())})
+    flow = bl.Dataflow("balance")
+    left, right = (
+        flow.source(name, bl.files(name, format="parquet", schema=schema, max_files_per_step=1))
+        for name, schema in (("left", "k LONG, v LONG"), ("right", "key LONG, raw LONG"))
+    )
+    texts = right.transform("texts", lambda df: df.select("key", F.lit("t").alias("text")))
+    made = flow._add(Balance("balance", left.name, texts.name, bl.Lazy(every=2)))
+    made.sink("out", bl.parquet("out"))
+    registry = {**ON_SPARK, Balance.kind: BalanceOnSpark()}
+    store = LocalStore.open(Path("store"), create=True)
+    Host(SparkEngine(spark, plan(flow), registry), store, RunOptions(available_now=True)).run()
+    found = [
+        {(row["k"], row["n"], row["_weight"]) for row in pq.read_table(path).to_pylist()}
+        for path in sorted(Path("out").glob("*.parquet"))
+    ]
+    assert found == [
+        {(1, 1, 1), (2, 1, 1), (5000, 1, 1)},
+        {(1, 1, -1), (2, 1, -1), (3, 1, 1)},
+        set(),
+        {(1, 1, 1), (3, 1, -1)},
+    ]
