@@ -48,6 +48,6 @@ def not_all_new(processor: str, rows: Rows, remedy: str) -> str:
         remedy: What to do.
     """
     return (
-        f"{processor} takes from {rows.origin}, whose rows are not all new, so that it could not tell which of two "
-        f"rows holds: {remedy}"
+        f"{processor} takes from {rows.origin}, which gives {rows.kind.value}, and {processor} can take new rows "
+        f"alone: {remedy}"
     )

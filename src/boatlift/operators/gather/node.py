@@ -47,5 +47,7 @@ class Gather(Operator):
         """
         (taken,) = inputs
         if taken.kind is not RowKind.APPEND:
-            raise InvalidError("BAD_RECOMPUTATION", not_all_new(self.name, taken, "take from what that is made from"))
+            raise InvalidError(
+                "BAD_RECOMPUTATION", not_all_new(self.name, taken, "let it read a stream of new rows before that")
+            )
         return Rows(self.name, source_times=False)

@@ -72,8 +72,7 @@ class Lookup(Operator):
             raise InvalidError(
                 "BAD_LOOKUP",
                 f"{self.name} looks up for {self.upstream}, whose rows are not all new: what was looked up for a row "
-                "could not "
-                "be taken back as it was; look up for the rows of a source, or of transforms of one",
+                "could not be taken back as it was; look up for the rows of a source, or of transforms of one",
             )
         for table, rows in zip(self.tables, tables, strict=True):
             self._check(table, rows)
@@ -90,8 +89,7 @@ class Lookup(Operator):
             raise InvalidError(
                 "BAD_LOOKUP",
                 f"{self.name} looks up {table.upstream}, which may have made two rows of a key, or one of two: look "
-                "up the "
-                f"aggregate before it, and do what {table.upstream} does with what {self.name} gives",
+                f"up the aggregate before it, and do the work of {table.upstream} behind {self.name}",
             )
         if rows.kind is RowKind.APPEND:
             raise InvalidError(

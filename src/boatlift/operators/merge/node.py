@@ -47,7 +47,9 @@ class Merge(Operator):
         """
         for taken in inputs:
             if taken.kind is not RowKind.APPEND:
-                raise InvalidError("BAD_UNION", not_all_new(self.name, taken, "unite what it is made from"))
+                raise InvalidError(
+                    "BAD_UNION", not_all_new(self.name, taken, "unite the streams of new rows before it")
+                )
         return Rows(self.name, source_times=False)
 
     def fuses(self, read: int) -> bool:

@@ -81,7 +81,9 @@ class Recompute(Operator):
                 "over='batch'",
             )
         if taken.kind is not RowKind.APPEND:
-            raise InvalidError("BAD_RECOMPUTATION", not_all_new(self.name, taken, "take from what that is made from"))
+            raise InvalidError(
+                "BAD_RECOMPUTATION", not_all_new(self.name, taken, "let it read a stream of new rows before that")
+            )
         return Rows(self.name, RowKind.TABLE, source_times=False)
 
     def describe(self) -> Json:

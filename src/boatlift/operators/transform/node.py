@@ -61,14 +61,12 @@ class Transform(Operator):
             raise InvalidError(
                 "BAD_RECOMPUTATION",
                 f"{self.name} takes from {self.upstream}, which gives a whole table every time: put what {self.name} "
-                "does into the "
-                f"function of {self.upstream}; a sink can take the table, and a lookup",
+                f"does into the function of {self.upstream}; a sink can take the table, and a lookup",
             )
         if taken.kind is RowKind.CHANGES and not self.deterministic:
             raise InvalidError(
                 "NOT_DETERMINISTIC",
                 f"{self.name} is not deterministic, and takes changes of rows from {self.upstream}: a row would be "
-                "taken back with "
-                "another value than it had: do it before the aggregate",
+                "taken back with another value than it had: do it before the aggregate",
             )
         return replace(taken, origin=self.name, rereadable=taken.rereadable and self.deterministic, unique=None)

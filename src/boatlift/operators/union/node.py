@@ -42,13 +42,14 @@ class Union(Operator):
         """
         for taken in inputs:
             if taken.kind is not RowKind.APPEND:
-                raise InvalidError("BAD_UNION", not_all_new(self.name, taken, "unite what it is made from"))
+                raise InvalidError(
+                    "BAD_UNION", not_all_new(self.name, taken, "unite the streams of new rows before it")
+                )
             if not taken.source_times:
                 raise InvalidError(
                     "BAD_UNION",
                     f"{self.name} takes from {taken.origin}, which is behind a lookup, a merge or a batch and has "
-                    "times of "
-                    "its own: unite before that, or merge",
+                    "times of its own: unite before that, or merge",
                 )
         return Rows(self.name)
 

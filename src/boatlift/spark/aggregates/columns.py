@@ -57,8 +57,7 @@ _INSTEAD = {
 _DISTINCT = (
     "distinct values are not kept as state: count them anew now and then, "
     '`stream.recompute("name", lambda df: df.groupBy("k").agg(F.count_distinct("x").alias("n")), '
-    "policy=bl.Batch(epochs=10))`, "
-    "or group_by with the column as another key, and count the rows that the sink holds"
+    "policy=bl.Batch(epochs=10))`, or group_by with the column as another key, and count the rows that the sink holds"
 )
 
 
@@ -217,8 +216,7 @@ def _check_keys(frame: DataFrame, key_names: Sequence[str]) -> None:
             raise InvalidError(
                 "SCHEMA_MISMATCH",
                 f"key column {name} has type {kind}, in which different texts are equal: group by F.lower(…) or the "
-                "like, made "
-                "in a transform",
+                "like, made in a transform",
             )
 
 

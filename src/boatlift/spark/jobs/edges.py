@@ -18,22 +18,26 @@ EDGE = ""
 
 @dataclass(frozen=True, slots=True)
 class ReadTask:
-    """Gives back what `staging.ArrowStager` kept: for each number that it is handed, the rows of that file.
+    """Reads what `staging.ArrowStager` wrote: for each number in its input the rows of the file of that number.
 
-    Which partition of which task that is says nothing: Spark may make one of several, or put others before them.
+    The number of the task's partition means nothing: Spark may join partitions, or put others before them.
+
+    Attributes:
+        unit: The processor that reads, for messages.
+        files: The files.
     """
 
     unit: str
     files: tuple[str, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Reads the files, mapped into memory."""
+        """Return the rows of the files, mapped into memory."""
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield from guarded(self.unit, partial(self.run, number))
 
     def run(self, number: int) -> list[pa.RecordBatch]:
-        """Reads a file, if there is one of this number."""
+        """Return the rows of a file; none if there is no file of this number."""
         if number >= len(self.files):
             return []
         reader = pa.ipc.open_file(pa.memory_map(self.files[number]))

@@ -12,13 +12,13 @@ __all__ = ["InputLogs"]
 
 
 class InputLogs:
-    """Gives each source its input log, and has it take what is pushed from then on.
+    """The input logs of a dataflow's sources, each handed to its source.
 
     Args:
-        plan: Of which dataflow.
+        plan: The dataflow.
 
     Raises:
-        InvalidError: `[BAD_POLICY]` somebody is to wait for what never comes.
+        InvalidError: `[BAD_POLICY]` a source's clients would wait for ever.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -35,15 +35,14 @@ class InputLogs:
                 raise InvalidError(
                     "BAD_POLICY",
                     f"{name} answers once its rows are stable, and {never[0]}, which never makes a checkpoint, could "
-                    "need them for ever: choose "
-                    f"ack='recorded', or another policy",
+                    "need them for ever: choose ack='recorded', or another policy",
                 )
 
     def reserve(self) -> None:
-        """Has them listen, if they are to.
+        """Let the sources listen that are to listen.
 
         Raises:
-            InvalidError: `[BAD_OPTION]` one is in use.
+            InvalidError: `[BAD_OPTION]` a source is in use.
             UnavailableError: `[LISTEN_FAILED]`.
         """
         for name, source in self._sources.items():
@@ -51,7 +50,7 @@ class InputLogs:
             self._reserved.append(source)
 
     def open(self, beginning: Beginning) -> None:
-        """Takes the input logs over.
+        """Take the input logs over; from now on the sources take pushed rows.
 
         Raises:
             DataError: `[MISSING_OBJECT]`, `[CORRUPT]`.
@@ -68,10 +67,10 @@ class InputLogs:
         return {name: source.url for name, source in self._sources.items() if source.url is not None}
 
     def awaited(self) -> bool:
-        """Tells whether somebody waits until rows are stable, or until there is room again."""
+        """Return whether a client waits until its rows are stable, or until there is room again."""
         return any(source.awaits_stability for source in self._sources.values())
 
     def close(self) -> None:
-        """Takes no more."""
+        """Take no more rows."""
         for source in self._reserved:
             source.close()

@@ -1,4 +1,4 @@
-"""What tasks have read of sources that digest on read, compared with what was read of the same position before."""
+"""The rows that tasks read of sources that digest on read, compared with those of the same position before."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["Readings"]
 
 
 class Readings:
-    """The folders in which tasks note what they read, and the comparison of these notes with the known readings.
+    """The folders in which tasks note their readings, and the comparison of these with the known readings.
 
     Args:
-        scratch: Where folders are made.
-        known: Source and step to what was read of it before this process began.
+        scratch: The folder of these folders.
+        known: Source and step to the reading that was recorded before this process began.
     """
 
     def __init__(self, scratch: Path, known: Mapping[tuple[str, int], Reading]) -> None:
@@ -30,17 +30,17 @@ class Readings:
         self._changing = threading.Lock()
 
     def folder(self, reader: str, source: str, time: int) -> str:
-        """Gives a new folder for a plan; what an earlier plan of the same reader notes is not looked at any more."""
+        """Return a new folder for a plan; the notes of an earlier plan of the same reader are not read any more."""
         folder = self._scratch / f"read-{uuid.uuid4().hex}"
         with self._changing:
             self._folders[reader, source, time] = folder
         return str(folder)
 
     def compare(self, reader: str, source: str, time: int, counts: DigestsOnRead) -> None:
-        """Compares what the tasks of a plan have read, once they have.
+        """Compare the reading of a plan's tasks, once they are done.
 
         Raises:
-            DataError: `[INPUT_CHANGED]` it was something else before.
+            DataError: `[INPUT_CHANGED]` an earlier reading had other rows.
         """
         with self._changing:
             folder = self._folders.pop((reader, source, time), None)
@@ -63,12 +63,12 @@ class Readings:
             )
 
     def take_new(self) -> list[tuple[str, int, Reading]]:
-        """Gives what was read for the first time since this was last asked."""
+        """Return the first readings since the last call."""
         with self._changing:
             new, self._new = self._new, []
         return new
 
     def forget(self, source: str, time: int) -> None:
-        """Learns that nobody will read a step again."""
+        """Forget the reading of a step that no recovery reads again."""
         with self._changing:
             self._known.pop((source, time), None)

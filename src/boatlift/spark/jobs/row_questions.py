@@ -15,7 +15,7 @@ __all__ = ["asked", "check_marks"]
 
 
 def check_marks(name: str, policy: Batch, rows: DataFrame) -> None:
-    """Refuses a policy that cannot be asked of these rows.
+    """Raise if a policy cannot be asked of these rows.
 
     Raises:
         InvalidError: `[BAD_POLICY]` no such column, or none of times; a condition that Spark does not know, or that is
@@ -50,7 +50,7 @@ def check_marks(name: str, policy: Batch, rows: DataFrame) -> None:
 
 
 def asked(policy: Batch, rows: DataFrame) -> DataFrame:
-    """Gives the one row that answers a policy: `period`, the number of the last period that rows reach, and `ends`."""
+    """Return the one row that answers a policy: `period`, the number of the last period that rows reach, and `ends`."""
     period = F.lit(None).cast("long")
     if policy.event_time is not None:
         last = f"max(unix_micros(CAST({quoted(policy.event_time)} AS TIMESTAMP)))"

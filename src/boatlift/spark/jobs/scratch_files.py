@@ -1,4 +1,4 @@
-"""Which files in scratch are an engine's, and which of them may go."""
+"""The files in scratch that are an engine's, and those of them that may go."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ class ScratchFiles:
     """The files of runs, by name; safe to use from several threads.
 
     Laws:
-        * What was made and not yet delivered stays, whatever is discarded: those who know what is needed have not
-          heard of it.
-        * Everything else stays as long as somebody names it.
+        * A file that was made and not yet delivered stays, whatever is discarded: the host does not know of it yet.
+        * Every other file stays as long as `discard` is told its name.
 
     Args:
-        folder: Where they are; a run's file has the last part of its name.
+        folder: The folder of the files; a run's file has the last part of the run's name.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -29,14 +28,14 @@ class ScratchFiles:
         self._fresh: set[str] = set()
 
     def made(self, names: Iterable[str]) -> None:
-        """Learns of runs that are about to be handed over."""
+        """Take note of runs whose result is about to be delivered."""
         names = set(names)
         with self._lock:
             self._files |= names
             self._fresh |= names
 
     def delivered(self, names: Iterable[str]) -> None:
-        """Learns that runs were handed over."""
+        """Take note that the host has the results with these runs."""
         with self._lock:
             self._fresh.difference_update(names)
 
@@ -47,7 +46,7 @@ class ScratchFiles:
             return set(self._fresh)
 
     def discard(self, live: Collection[str]) -> None:
-        """Drops every file that is neither among these nor fresh."""
+        """Delete every file that is neither of a live run nor fresh."""
         with self._lock:
             gone = {name for name in self._files - self._fresh if name not in live}
             self._files -= gone
