@@ -29,8 +29,9 @@ from boatlift.errors import (
 )
 
 if TYPE_CHECKING:
-    from boatlift.api.builder import Dataflow, Stream
+    from boatlift.api.dataflow import Dataflow
     from boatlift.api.running import Running, run, start
+    from boatlift.api.streams import Stream
     from boatlift.connectors import files, generator, kafka, parquet, push, sqlite
     from boatlift.runtime.host.progress import Progress
     from boatlift.spark.plans.step_functions import call, now, rand, uuid
@@ -76,8 +77,8 @@ __all__ = [
 # Names whose modules need Spark or Arrow are imported at first use, so that `import boatlift` and the command line are
 # quick.
 _LATER = {
-    "Dataflow": "boatlift.api.builder",
-    "Stream": "boatlift.api.builder",
+    "Dataflow": "boatlift.api.dataflow",
+    "Stream": "boatlift.api.streams",
     "files": "boatlift.connectors",
     "generator": "boatlift.connectors",
     "kafka": "boatlift.connectors",

@@ -10,7 +10,7 @@ import pytest
 
 import boatlift as bl
 import boatlift.dataflow.contracts as contracts
-from boatlift.api.builder import Dataflow
+from boatlift.api.dataflow import Dataflow
 from boatlift.connectors.kit.wrapping import SinkWrapper, SourceWrapper
 from boatlift.dataflow import Plan, Sink, Source, plan
 from boatlift.runtime.graph import program_of

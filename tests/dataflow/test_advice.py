@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import boatlift as bl
-from boatlift.api.builder import Dataflow, Grouped, Stream
+from boatlift.api.dataflow import Dataflow
+from boatlift.api.streams import Grouped, Stream
 from boatlift.dataflow import plan
 from boatlift.dataflow.advice import OF_DATAFLOW, OF_GROUPED, OF_STREAM
 from support.any_connector import ANY

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import boatlift as bl
-from boatlift.api.builder import Dataflow
+from boatlift.api.dataflow import Dataflow
 from boatlift.dataflow import plan
 from boatlift.runtime.graph import program_of
 from boatlift.runtime.host import stuck_batches

@@ -130,7 +130,7 @@ def test_two_inputs_of_other_columns_are_one_step(
         for name, schema in (("left", "k LONG, v LONG"), ("right", "key LONG, raw LONG"))
     )
     texts = right.transform("texts", lambda df: df.select("key", F.lit("t").alias("text")))
-    made = flow._add(Balance("balance", left.name, texts.name, bl.Lazy(every=2)))
+    made = flow.add(Balance("balance", left.name, texts.name, bl.Lazy(every=2)))
     made.sink("out", bl.parquet("out"))
     registry = {**ON_SPARK, Balance.kind: BalanceOnSpark()}
     store = LocalStore.open(Path("store"), create=True)

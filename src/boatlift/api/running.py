@@ -11,7 +11,7 @@ from types import FrameType
 
 from pyspark.sql import SparkSession
 
-from boatlift.api.builder import Dataflow
+from boatlift.api.dataflow import Dataflow
 from boatlift.dataflow import Plan, plan
 from boatlift.operators.registry import ON_SPARK
 from boatlift.runtime.host.host import Host

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.live import Live as RichLive
 from rich.table import Table
 
-from boatlift.api.builder import Dataflow
+from boatlift.api.dataflow import Dataflow
 from boatlift.console.stages import Stages
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.host.tenure import MESSAGES_AHEAD

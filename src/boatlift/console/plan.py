@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.tree import Tree
 
-from boatlift.api.builder import Dataflow
+from boatlift.api.dataflow import Dataflow
 from boatlift.console.tables import print_json, show
 from boatlift.dataflow import plan
 from boatlift.runtime.inspect.program import JobReport, ProgramReport, plan_of

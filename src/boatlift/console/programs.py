@@ -10,7 +10,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from boatlift.api.builder import Dataflow
+from boatlift.api.dataflow import Dataflow
 from boatlift.console.notices import notice
 from boatlift.errors import BoatliftError, InvalidError, UserCodeError
 from boatlift.spark.plans.tracebacks import own_frames, place

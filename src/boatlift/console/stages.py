@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from boatlift.api.builder import Dataflow
+from boatlift.api.dataflow import Dataflow
 from boatlift.console.notices import notice
 from boatlift.dataflow.processors import SourceProcessor
 from boatlift.runtime.host.progress import Progress

@@ -1,25 +1,16 @@
-"""How a user writes a dataflow.
-
-flow = bl.Dataflow("flights")
-flights = flow.source("flights", bl.files("data/*.csv", schema=SCHEMA))
-clean = flights.transform("clean", lambda df: df.where("arr_delay IS NOT NULL"))
-delays = clean.group_by("origin").agg("delays", F.count("*").alias("flights"), policy=bl.Lazy(every=20))
-delays.sink("answers", bl.sqlite("answers.db", table="delays", key=["origin"]))
-"""
+"""Streams: the outputs of processors, and the methods that add operators to a dataflow."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NoReturn
 
-from boatlift.api.captured import refuse_captured_streams
-from boatlift.dataflow.advice import OF_DATAFLOW, OF_GROUPED, OF_STREAM, advise, column_advice
-from boatlift.dataflow.contracts import Pushable, Receipt, Sink, Source
-from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Lazy, Policy
-from boatlift.dataflow.processors import Processor, SinkProcessor, SourceProcessor
+from boatlift.api.options import checked_name, policy_of_state, policy_without_state
+from boatlift.dataflow.advice import OF_GROUPED, OF_STREAM, advise, column_advice
+from boatlift.dataflow.contracts import Sink
+from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Lazy
+from boatlift.dataflow.processors import SinkProcessor
 from boatlift.errors import InvalidError
 from boatlift.operators.aggregate.node import Aggregate
 from boatlift.operators.gather.node import Gather
@@ -33,87 +24,9 @@ from boatlift.operators.union.node import Union
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["Dataflow", "Grouped", "Keyed", "Stream"]
+    from boatlift.api.dataflow import Dataflow
 
-_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
-
-
-class Dataflow:
-    """A named graph of processors; nothing runs until it is given to `bl.run` or `boatlift run`.
-
-    Args:
-        name: Letters, digits, `-` and `_`; it stands in every store and sink that the dataflow writes.
-    """
-
-    def __init__(self, name: str) -> None:
-        self.name = _checked(name)
-        self._processors: dict[str, Processor] = {}
-
-    @property
-    def processors(self) -> Mapping[str, Processor]:
-        """All processors by name, each after those that it reads."""
-        return MappingProxyType(self._processors)
-
-    def check(self) -> None:
-        """Refuse functions of the program that use a stream as if it were a DataFrame.
-
-        Raises:
-            InvalidError: `[NOT_ON_A_STREAM]`.
-        """
-        refuse_captured_streams(self._processors.values(), _stream_of)
-
-    def source(self, name: str, source: Source) -> Stream:
-        """Add a source, whose rows are new rows.
-
-        Raises:
-            InvalidError: `[BAD_OPTION]` one `bl.push` stands for two sources.
-        """
-        others = [each for each in self._processors.values() if isinstance(each, SourceProcessor)]
-        pushable = source.capabilities.pushable
-        if pushable is not None and any(each.source.capabilities.pushable is pushable for each in others):
-            raise InvalidError("BAD_OPTION", f"{name} is a source under another name already: make another bl.push")
-        return self._add(SourceProcessor(_checked(name), source))
-
-    def push(self, source: str, rows: object, *, key: str | None = None, timeout: float = 30.0) -> Receipt:
-        """Push rows to a source of `bl.push` while the dataflow runs in this process; see `Pushable.push`.
-
-        Args:
-            source: The source's name.
-            rows: Rows as mappings, or a table of Arrow, pandas or Polars. The source takes all of them or none.
-            key: A name of these rows: rows that are pushed again with the same key are taken once.
-            timeout: Seconds to wait for the dataflow to begin, if it does not run yet.
-
-        Returns:
-            The receipt, once the rows are recorded: no crash can lose them any more.
-        """
-        return self._pushes_to(source).push(rows, key, timeout)
-
-    def pushed(self, source: str, key: str) -> Receipt | None:
-        """Return the receipt of the rows that were pushed with a key; None if no such rows are recorded."""
-        return self._pushes_to(source).pushed(key)
-
-    def _pushes_to(self, name: str) -> Pushable:
-        processor = self._processors.get(name)
-        pushable = processor.source.capabilities.pushable if isinstance(processor, SourceProcessor) else None
-        if pushable is None:
-            raise InvalidError(
-                "BAD_OPTION", f"{name} is no source of {self.name} that rows can be pushed to: see bl.push"
-            )
-        return pushable
-
-    def _add(self, processor: Processor) -> Stream:
-        if processor.name in self._processors:
-            raise InvalidError("DUPLICATE_NAME", f"{self.name} has two processors named {processor.name}: rename one")
-        self._processors[processor.name] = processor
-        return Stream(self, processor.name)
-
-    if not TYPE_CHECKING:  # a type checker shall go on finding names that are not there
-
-        def __getattr__(self, name: str) -> NoReturn:
-            advise(self, name, OF_DATAFLOW, "flow")
-
-    def __repr__(self) -> str:
-        return f"Dataflow({self.name!r}, {len(self._processors)} processors)"
+__all__ = ["Grouped", "Keyed", "Stream"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +68,8 @@ class Stream:
                 f"{name} is not deterministic, so that its rows could not be made again: leave the policy out, or "
                 "use Eager()",
             )
-        chosen = _policy_without_state(name, policy, Eager() if deterministic is False else Ephemeral())
-        return self.dataflow._add(Transform(_checked(name), self.name, function, deterministic, chosen))
+        chosen = policy_without_state(name, policy, Eager() if deterministic is False else Ephemeral())
+        return self.dataflow.add(Transform(checked_name(name), self.name, function, deterministic, chosen))
 
     def group_by(self, *keys: str) -> Grouped:
         """Group by columns, for `agg`. NULL is a key like any other."""
@@ -193,9 +106,9 @@ class Stream:
             raise InvalidError(
                 "BAD_OPTION", f"{name} reads {', '.join(reads)}: give it tables, each of a stream of its own"
             )
-        chosen = _policy_of_state(name, policy, "tables")
-        made = tuple(Table(_checked(table), keyed.stream.name, keyed.keys) for table, keyed in tables.items())
-        return flow._add(Lookup(_checked(name), self.name, made, chosen))
+        chosen = policy_of_state(name, policy, "tables")
+        made = tuple(Table(checked_name(table), keyed.stream.name, keyed.keys) for table, keyed in tables.items())
+        return flow.add(Lookup(checked_name(name), self.name, made, chosen))
 
     def union(self, name: str, *others: Stream, policy: Ephemeral | Eager | None = None) -> Stream:
         """Unite this and other streams of the same columns, step by step.
@@ -212,7 +125,7 @@ class Stream:
             InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
         """
         streams = self._with(name, others)
-        return self.dataflow._add(Union(_checked(name), streams, _policy_without_state(name, policy, Ephemeral())))
+        return self.dataflow.add(Union(checked_name(name), streams, policy_without_state(name, policy, Ephemeral())))
 
     def merge(self, name: str, *others: Stream, policy: Ephemeral | Eager | None = None) -> Stream:
         """Merge this and other streams of the same columns in arrival order; no stream waits for another.
@@ -229,7 +142,7 @@ class Stream:
             InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
         """
         streams = self._with(name, others)
-        return self.dataflow._add(Merge(_checked(name), streams, _policy_without_state(name, policy, Ephemeral())))
+        return self.dataflow.add(Merge(checked_name(name), streams, policy_without_state(name, policy, Ephemeral())))
 
     def _with(self, name: str, others: tuple[Stream, ...]) -> tuple[str, ...]:
         flow, offered = self.dataflow, tuple[object, ...](others)
@@ -268,8 +181,8 @@ class Stream:
             raise InvalidError(
                 "BAD_POLICY", f"{name} is recomputed, which {type(policy).__name__} cannot: use Batch(…)"
             )
-        made = Recompute(_checked(name), self.name, function, over == "everything", policy or Batch())
-        return self.dataflow._add(made)
+        made = Recompute(checked_name(name), self.name, function, over == "everything", policy or Batch())
+        return self.dataflow.add(made)
 
     def gather(self, name: str, *, policy: Batch | None = None) -> Stream:
         """Gather the rows of several steps into one step, which ends by the clock for instance.
@@ -287,7 +200,7 @@ class Stream:
             raise InvalidError(
                 "BAD_POLICY", f"{name} gathers until an epoch is over: say when, as in Batch(seconds=60)"
             )
-        return self.dataflow._add(Gather(_checked(name), self.name, policy))
+        return self.dataflow.add(Gather(checked_name(name), self.name, policy))
 
     def agg(self, name: str, *columns: Column, policy: Lazy | Eager | History | None = None) -> Stream:
         """Keep aggregates of all rows, as `group_by(…).agg` keeps them by key.
@@ -306,7 +219,7 @@ class Stream:
 
     def sink(self, name: str, sink: Sink) -> None:
         """Hand every step to the outside, as the sink promises: all of Boatlift's own exactly once."""
-        self.dataflow._add(SinkProcessor(_checked(name), self.name, sink))
+        self.dataflow.add(SinkProcessor(checked_name(name), self.name, sink))
 
     if not TYPE_CHECKING:
 
@@ -357,8 +270,8 @@ class Grouped:
             InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
         """
         _check_aggregates(name, "reduce", columns)
-        chosen = _policy_without_state(name, policy, Ephemeral())
-        return self.stream.dataflow._add(Reduce(_checked(name), self.stream.name, self.keys, columns, chosen))
+        chosen = policy_without_state(name, policy, Ephemeral())
+        return self.stream.dataflow.add(Reduce(checked_name(name), self.stream.name, self.keys, columns, chosen))
 
     if not TYPE_CHECKING:
 
@@ -371,8 +284,8 @@ def _aggregate(
     stream: Stream, keys: tuple[str, ...], name: str, columns: tuple[Column, ...], policy: Lazy | Eager | History | None
 ) -> Stream:
     _check_aggregates(name, "agg", columns)
-    chosen = _policy_of_state(name, policy, "state")
-    return stream.dataflow._add(Aggregate(_checked(name), stream.name, keys, columns, chosen))
+    chosen = policy_of_state(name, policy, "state")
+    return stream.dataflow.add(Aggregate(checked_name(name), stream.name, keys, columns, chosen))
 
 
 def _check_aggregates(name: str, call: str, columns: tuple[Column, ...]) -> None:
@@ -388,46 +301,3 @@ def _columns(stream: Stream, call: str, keys: tuple[str, ...]) -> tuple[str, ...
     if not keys or len(set(keys)) != len(keys):
         raise InvalidError("BAD_OPTION", f"{call}{keys}: name at least one column, and each only once")
     return keys
-
-
-def _checked(name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise InvalidError("BAD_NAME", f"{name!r} is no name: use up to 64 letters, digits, - and _, a letter first")
-    return name
-
-
-def _stream_of(value: object) -> str | None:
-    stream = value.stream if isinstance(value, Grouped | Keyed) else value
-    return stream.name if isinstance(stream, Stream) else None
-
-
-def _policy_without_state(name: str, policy: object, default: Policy) -> Policy:
-    """Return the policy of a processor that keeps no state.
-
-    Raises:
-        InvalidError: `[BAD_POLICY]`.
-    """
-    if policy is None:
-        return default
-    if not isinstance(policy, Ephemeral | Eager):
-        raise InvalidError(
-            "BAD_POLICY",
-            f"{name} keeps no state that {type(policy).__name__} could save: use Ephemeral() or Eager()",
-        )
-    return policy
-
-
-def _policy_of_state(name: str, policy: object, kept: str) -> Policy:
-    """Return the policy of a processor with state; `Lazy()` if none is given.
-
-    Raises:
-        InvalidError: `[BAD_POLICY]`.
-    """
-    if policy is None:
-        return Lazy()
-    if not isinstance(policy, Lazy | Eager | History):
-        raise InvalidError(
-            "BAD_POLICY",
-            f"{name} keeps {kept}, which {type(policy).__name__} cannot: use Lazy(…), Eager() or History()",
-        )
-    return policy

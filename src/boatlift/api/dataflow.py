@@ -1,0 +1,112 @@
+"""How a user writes a dataflow.
+
+flow = bl.Dataflow("flights")
+flights = flow.source("flights", bl.files("data/*.csv", schema=SCHEMA))
+clean = flights.transform("clean", lambda df: df.where("arr_delay IS NOT NULL"))
+delays = clean.group_by("origin").agg("delays", F.count("*").alias("flights"), policy=bl.Lazy(every=20))
+delays.sink("answers", bl.sqlite("answers.db", table="delays", key=["origin"]))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NoReturn
+
+from boatlift.api.captured import refuse_captured_streams
+from boatlift.api.options import checked_name
+from boatlift.api.streams import Grouped, Keyed, Stream
+from boatlift.dataflow.advice import OF_DATAFLOW, advise
+from boatlift.dataflow.contracts import Pushable, Receipt, Source
+from boatlift.dataflow.processors import Processor, SourceProcessor
+from boatlift.errors import InvalidError
+
+__all__ = ["Dataflow"]
+
+
+class Dataflow:
+    """A named graph of processors; nothing runs until it is given to `bl.run` or `boatlift run`.
+
+    Args:
+        name: Letters, digits, `-` and `_`; it stands in every store and sink that the dataflow writes.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = checked_name(name)
+        self._processors: dict[str, Processor] = {}
+
+    @property
+    def processors(self) -> Mapping[str, Processor]:
+        """All processors by name, each after those that it reads."""
+        return MappingProxyType(self._processors)
+
+    def check(self) -> None:
+        """Refuse functions of the program that use a stream as if it were a DataFrame.
+
+        Raises:
+            InvalidError: `[NOT_ON_A_STREAM]`.
+        """
+        refuse_captured_streams(self._processors.values(), _stream_of)
+
+    def source(self, name: str, source: Source) -> Stream:
+        """Add a source, whose rows are new rows.
+
+        Raises:
+            InvalidError: `[BAD_OPTION]` one `bl.push` stands for two sources.
+        """
+        others = [each for each in self._processors.values() if isinstance(each, SourceProcessor)]
+        pushable = source.capabilities.pushable
+        if pushable is not None and any(each.source.capabilities.pushable is pushable for each in others):
+            raise InvalidError("BAD_OPTION", f"{name} is a source under another name already: make another bl.push")
+        return self.add(SourceProcessor(checked_name(name), source))
+
+    def push(self, source: str, rows: object, *, key: str | None = None, timeout: float = 30.0) -> Receipt:
+        """Push rows to a source of `bl.push` while the dataflow runs in this process; see `Pushable.push`.
+
+        Args:
+            source: The source's name.
+            rows: Rows as mappings, or a table of Arrow, pandas or Polars. The source takes all of them or none.
+            key: A name of these rows: rows that are pushed again with the same key are taken once.
+            timeout: Seconds to wait for the dataflow to begin, if it does not run yet.
+
+        Returns:
+            The receipt, once the rows are recorded: no crash can lose them any more.
+        """
+        return self._pushes_to(source).push(rows, key, timeout)
+
+    def pushed(self, source: str, key: str) -> Receipt | None:
+        """Return the receipt of the rows that were pushed with a key; None if no such rows are recorded."""
+        return self._pushes_to(source).pushed(key)
+
+    def _pushes_to(self, name: str) -> Pushable:
+        processor = self._processors.get(name)
+        pushable = processor.source.capabilities.pushable if isinstance(processor, SourceProcessor) else None
+        if pushable is None:
+            raise InvalidError(
+                "BAD_OPTION", f"{name} is no source of {self.name} that rows can be pushed to: see bl.push"
+            )
+        return pushable
+
+    def add(self, processor: Processor) -> Stream:
+        """Add a processor, and return the stream of its rows; the methods of streams call this.
+
+        Raises:
+            InvalidError: `[DUPLICATE_NAME]`.
+        """
+        if processor.name in self._processors:
+            raise InvalidError("DUPLICATE_NAME", f"{self.name} has two processors named {processor.name}: rename one")
+        self._processors[processor.name] = processor
+        return Stream(self, processor.name)
+
+    if not TYPE_CHECKING:  # a type checker shall go on finding names that are not there
+
+        def __getattr__(self, name: str) -> NoReturn:
+            advise(self, name, OF_DATAFLOW, "flow")
+
+    def __repr__(self) -> str:
+        return f"Dataflow({self.name!r}, {len(self._processors)} processors)"
+
+
+def _stream_of(value: object) -> str | None:
+    stream = value.stream if isinstance(value, Grouped | Keyed) else value
+    return stream.name if isinstance(stream, Stream) else None

@@ -1,0 +1,55 @@
+"""Checks of what a user gives to the methods of streams: names, columns, policies."""
+
+from __future__ import annotations
+
+import re
+
+from boatlift.dataflow.policies import Eager, Ephemeral, History, Lazy, Policy
+from boatlift.errors import InvalidError
+
+__all__ = ["checked_name", "policy_of_state", "policy_without_state"]
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+
+
+def checked_name(name: str) -> str:
+    """Return the name of a dataflow or a processor.
+
+    Raises:
+        InvalidError: `[BAD_NAME]`.
+    """
+    if not _NAME.fullmatch(name):
+        raise InvalidError("BAD_NAME", f"{name!r} is no name: use up to 64 letters, digits, - and _, a letter first")
+    return name
+
+
+def policy_without_state(name: str, policy: object, default: Policy) -> Policy:
+    """Return the policy of a processor that keeps no state.
+
+    Raises:
+        InvalidError: `[BAD_POLICY]`.
+    """
+    if policy is None:
+        return default
+    if not isinstance(policy, Ephemeral | Eager):
+        raise InvalidError(
+            "BAD_POLICY",
+            f"{name} keeps no state that {type(policy).__name__} could save: use Ephemeral() or Eager()",
+        )
+    return policy
+
+
+def policy_of_state(name: str, policy: object, kept: str) -> Policy:
+    """Return the policy of a processor with state; `Lazy()` if none is given.
+
+    Raises:
+        InvalidError: `[BAD_POLICY]`.
+    """
+    if policy is None:
+        return Lazy()
+    if not isinstance(policy, Lazy | Eager | History):
+        raise InvalidError(
+            "BAD_POLICY",
+            f"{name} keeps {kept}, which {type(policy).__name__} cannot: use Lazy(…), Eager() or History()",
+        )
+    return policy
