@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
 from itertools import accumulate
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 from pyspark.sql import DataFrame
@@ -39,7 +39,7 @@ class KeyedSteps(JobSteps):
         kernel: The computation of a task.
     """
 
-    _with_state = True
+    reads_runs: ClassVar[bool] = True
 
     def __init__(self, unit: CompiledUnit, jobs: Jobs, kernel: KeyedKernel) -> None:
         super().__init__(unit, jobs)

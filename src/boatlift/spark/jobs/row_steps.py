@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame
 
+from boatlift.errors import InternalError
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
@@ -26,11 +28,16 @@ __all__ = ["JobSteps", "RowSteps"]
 class JobSteps(Steps):
     """Steps of which each is one job, whose plan is made ahead or taken from a cache where that is possible.
 
+    Attributes:
+        reads_runs: Whether the tasks of a step read the names of runs from a file, as tasks with a kernel do.
+
     Args:
         unit: The unit.
         jobs: The dataflow's jobs.
         again: Whether a plan depends on nothing but the rows, so that it may be made ahead, and kept.
     """
+
+    reads_runs: ClassVar[bool] = False
 
     def __init__(self, unit: CompiledUnit, jobs: Jobs, *, again: bool = True) -> None:
         self._unit, self._jobs = unit, jobs
@@ -75,24 +82,22 @@ class JobSteps(Steps):
         if len(takes) > 1:
             return self._planned_together(takes)
         (take,) = takes
-        if self._cache is not None and (cached := self._cache.of(take, self._small, state=self._with_state)):
+        if self._cache is not None and (cached := self._cache.of(take, self._small, state=self.reads_runs)):
             return cached
         rows, weight = self._jobs.inputs.rows(self._jobs.spark, self._unit, take)
         return self._planned(self._unit.frame(rows, clock_of(take)), weight, take.number)
 
-    _with_state = False
-
+    @abstractmethod
     def _small(self, frame: DataFrame) -> DataFrame:
         """Return the planned frame of a small step."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _planned(self, frame: DataFrame, weight: int, number: int) -> StepPlan:
         """Return the plan of a step whose input has so many bytes."""
-        raise NotImplementedError
 
     def _planned_together(self, takes: Sequence[StepInput]) -> StepPlan:
         """Return the plan of several steps."""
-        raise NotImplementedError
+        raise InternalError("INTERNAL", f"{len(takes)} steps of {self._unit.name} cannot share a job: please report it")
 
 
 class RowSteps(JobSteps):

@@ -11,8 +11,9 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from boatlift.errors import InvalidError
-from boatlift.spark.aggregates.columns import canonical_key, parse_aggregates
+from boatlift.spark.aggregates.columns import parse_aggregates
 from boatlift.spark.keyed.key_groups import key_hash
+from boatlift.spark.plans.canonical_keys import canonical_key
 
 pytestmark = pytest.mark.spark
 
