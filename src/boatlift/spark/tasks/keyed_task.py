@@ -105,7 +105,7 @@ class KeyedTask:
         name = fresh_run(self.token)
         made = self.kernel.step(
             inputs,
-            open_runs(runs, self.kernel.payload),
+            open_runs(runs, self.kernel.codec),
             Path(self.folder) / name,
             time=time,
             share=share,
@@ -149,7 +149,7 @@ class MergeTask:
         """Merge a partition's share; return None if it is empty."""
         name, share = fresh_run(self.token), Share(self.tasks, partition)
         runs = [(run, path) for run, path in self.runs if Share(run.modulus, run.residue).meets(share)]
-        opened = list(open_runs(runs, self.kernel.payload))
+        opened = list(open_runs(runs, self.kernel.codec))
         merged = self.kernel.merge(opened, Path(self.folder) / name, share=share)
         return None if merged is None else msgspec.structs.replace(merged, name=f"runs/{name}")
 
