@@ -34,12 +34,11 @@ from boatlift.runtime.inspect.opening import log_at, store_at
 from boatlift.runtime.inspect.status import status_of
 from boatlift.storage.log import Log, name_of
 from boatlift.storage.records.facts import Checkpoint, LoggedMessage, StepDigest
-from boatlift.storage.records.payloads import contents_with
 from boatlift.storage.records.records import Claim, SinkCommit
 from connectors.conformance import context, put
 from support.any_connector import ANY
 from support.crash_data import make_data
-from support.facts import made, run_of, saved, small_store
+from support.facts import made, payload_with, run_of, saved, small_store
 from support.hosts import open_store, run
 from support.logs import claimed
 from support.memory_engine import PROGRAM, MemoryEngine, World, recorded
@@ -187,7 +186,7 @@ def test_the_log_is_printed_record_by_record(tmp_path: Path, capsys: pytest.Capt
 def test_a_checkpoint_is_printed_with_its_step_and_what_it_added(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], frontier: Any, cells: list[str]
 ) -> None:
-    claimed(open_store(tmp_path)).append([Checkpoint("sums", frontier, contents_with([run_of(b"state", "runs/1")]))])
+    claimed(open_store(tmp_path)).append([Checkpoint("sums", frontier, payload_with([run_of(b"state", "runs/1")]))])
     show_checkpoints(tmp_path, as_json=False)
     (row,) = [line for line in capsys.readouterr().out.splitlines() if "sums" in line]
     assert [cell.strip() for cell in row.strip("│ ").split("│")][: len(cells)] == cells
@@ -278,7 +277,7 @@ def test_no_name_is_cut(
     log.append(
         [
             made(0, "rows"),
-            *(LoggedMessage(edge, 0, contents_with([run_of(b"x", f"runs/{edge[-1]}")])) for edge in EDGES),
+            *(LoggedMessage(edge, 0, payload_with([run_of(b"x", f"runs/{edge[-1]}")])) for edge in EDGES),
         ]
     )
     log.append([saved(0, run_of(b"x", "runs/1"), processor=f"{LONG}{n}") for n in (1, 2)])

@@ -20,9 +20,9 @@ from boatlift.storage.records.facts import (
     LoggedMessage,
     LoopEnd,
     Truncation,
-    contents_of,
     left_of,
     maximal_of,
+    payloads_of,
 )
 from boatlift.storage.records.live import LiveRecords
 from boatlift.times import AnyFrontier, Sequence, all_times, frontier_of, read_frontier
@@ -82,13 +82,13 @@ class DurableFacts:
         """
         added = list(facts)
         self.version += 1
-        at = next((at for at, fact in enumerate(added) if contents_of(fact)), len(added))
+        at = next((at for at, fact in enumerate(added) if payloads_of(fact)), len(added))
         self._next += added[:at]
         if at == len(added):
             return
         self._persists += 1
         self._waiting.append(_Waiting(self._persists, processor, tuple(added[at:])))
-        payloads = tuple(payload for fact in added[at:] for payload in contents_of(fact))
+        payloads = tuple(payload for fact in added[at:] for payload in payloads_of(fact))
         self._to_persist.append(Persist(self._persists, processor, payloads))
 
     def persist(self) -> list[Persist]:
@@ -143,7 +143,7 @@ class DurableFacts:
     def payloads(self) -> Iterator[Any]:
         """Return the payloads that facts name: live ones, and those on their way."""
         for fact in chain(self.records.facts(), self._on_the_way()):
-            yield from contents_of(fact)
+            yield from payloads_of(fact)
 
     def _on_the_way(self) -> Iterator[Fact]:
         yield from chain.from_iterable(self._under_way.values())

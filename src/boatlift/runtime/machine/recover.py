@@ -78,7 +78,7 @@ def _restore(p: Processor, frontier: AnyFrontier, records: LiveRecords) -> Itera
     Both may exist: the policy may have changed.
     """
     checkpoint = records.checkpoint_within(p.name, frontier)
-    p.state = None if checkpoint is None else checkpoint.content
+    p.state = None if checkpoint is None else checkpoint.payload
     before = read_frontier(() if checkpoint is None else checkpoint.frontier)
     logged = records.taken.get(p.name, {}).values()
     p.rebuild = deque(
