@@ -109,7 +109,7 @@ class Driver:
         p = self.machine.processors[order.processor]
         state = order.state
         for take in order.takes:
-            chosen = take.outcome if take.outcome is not None else (None if p.vertex.deterministic else outcome)
+            chosen = take.determinant if take.determinant is not None else (None if p.vertex.deterministic else outcome)
             payload = (*(m.payload if isinstance(m.payload, tuple) else m.time for m in take.inputs), take.time, state)
             sends = sent or {edge.name: f"{order.processor}@{take.time}" for edge in p.outputs}
             state = hashlib.md5(repr(payload).encode()).hexdigest()[:8]

@@ -282,7 +282,7 @@ class SimulatedDriver:
             if not earlier:
                 taken = (message.payload for message in take.inputs)
                 self._memory.hold(order.processor, (*taken, *ran.sent.values(), *([ran.state] if ran.state else [])))
-            self.hear(replace(ran, outcome=None) if hidden else ran)
+            self.hear(replace(ran, determinant=None) if hidden else ran)
 
     def _write(self) -> None:
         """Write the next group of submissions; the answer that it is durable comes some time later."""

@@ -118,7 +118,7 @@ class World:
             sender = message.edge.split(">")[0]
             if sender in self.acknowledged and self.acknowledged[sender].contains(message.time):
                 raise AssertionError(f"{sender} is read at {message.time}, which was acknowledged")
-        choice = take.outcome
+        choice = take.determinant
         if choice is None and not part.deterministic:
             choice = self._chance.getrandbits(16)
         node = SimulatedNode(order.processor, take.time, choice, effect_of(take.inputs), state)

@@ -128,7 +128,7 @@ class StepDone:
     Attributes:
         processor, incarnation: As in the `Execute`.
         time: The time of the step.
-        outcome: The choice of the step; None if the step chose nothing.
+        determinant: The outcome of the step's choice; None if the step chose nothing.
         sent: Output edge to the payload sent on it; an edge without a message is left out.
         state: The processor's state after the step; None if the processor keeps no state.
         digest: The digest of all rows sent, to be compared on replay; None if results are not compared.
@@ -139,7 +139,7 @@ class StepDone:
     processor: str
     incarnation: int
     time: Any
-    outcome: Any = None
+    determinant: Any = None
     sent: Mapping[str, Any] = field(default_factory=dict)
     state: Any = None
     digest: str | None = None

@@ -61,22 +61,23 @@ class StepInput:
     Attributes:
         time: The time of the step, in the processor's domain.
         inputs: The messages.
-        outcome: The recorded choice of the step; None if the step has to choose.
-        event: In a sequence domain, the number of messages taken before; None in other domains.
+        determinant: The recorded outcome of the step's choice; None if the step has to choose.
+        place: In a sequence domain, the step's place in the order of arrival: the number of messages taken before. None
+            in other domains.
         cursor: The source's cursor after the last of these messages, if the step is computed from everything that the
             source ever gave; else None. The machine leaves it None; the shell fills it in.
     """
 
     time: Any
     inputs: tuple[Message, ...]
-    outcome: Any = None
-    event: int | None = None
+    determinant: Any = None
+    place: int | None = None
     cursor: Any = None
 
     @property
     def number(self) -> Any:
-        """The step's number outside of the machine: its time; in a sequence domain the number of the event."""
-        return self.time if self.event is None else self.event
+        """The step's number outside of the machine: its time; in a sequence domain its place in the order."""
+        return self.time if self.place is None else self.place
 
 
 @dataclass(frozen=True, slots=True)

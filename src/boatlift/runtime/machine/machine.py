@@ -201,7 +201,7 @@ class StateMachine:
         digest = None
         if event.digest is not None:
             digest = StepDigest(p.name, step.key, event.digest, event.rows, event.milliseconds)
-        self.durable.add(p.name, step_facts.facts_of(p, step, event.outcome, event.sent, digest, self.durable))
+        self.durable.add(p.name, step_facts.facts_of(p, step, event.determinant, event.sent, digest, self.durable))
         if p.vertex.kind is Kind.STATEFUL:
             p.hold_state()
             self.monitor.holds(p.name, [held.frontier for held in p.states])

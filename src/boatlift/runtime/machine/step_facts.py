@@ -26,21 +26,26 @@ __all__ = ["everything_of", "facts_of", "facts_of_nothing", "messages_known", "s
 
 
 def facts_of(
-    p: Processor, step: Step, outcome: Any, sent: Mapping[str, Any], result: StepDigest | None, durable: DurableFacts
+    p: Processor,
+    step: Step,
+    determinant: Any,
+    sent: Mapping[str, Any],
+    result: StepDigest | None,
+    durable: DurableFacts,
 ) -> Iterator[Fact]:
     """Return the facts of a step that a processor has just done, in the order in which they become durable.
 
     Args:
         p: The processor, after the step.
         step: The step.
-        outcome: Its choice.
+        determinant: The outcome of its choice.
         sent: Output edge to payload.
         result: Its digest; None if results are not compared.
         durable: The facts that are durable already.
     """
     records, durability, late = durable.records, p.durability, list[Fact]()
     if p.vertex.chooses and step.key not in records.chosen.get(p.name, {}):
-        choice = Determinant(p.name, step.key, step.taken, outcome)
+        choice = Determinant(p.name, step.key, step.taken, determinant)
         if durability.recorded or p.vertex.kind is Kind.SOURCE:
             yield choice
         elif p.vertex.coarse:
@@ -59,7 +64,7 @@ def facts_of(
     yield from late  # these count once the messages do, which another execution would not repeat
     if durability.keeps_inputs and not p.stateless:
         messages = tuple((m.edge, m.time, m.payload) for m in step.inputs)
-        yield LoggedInput(p.name, step.time, maximal_of(p.done), messages, outcome)
+        yield LoggedInput(p.name, step.time, maximal_of(p.done), messages, determinant)
     p.unsaved += 1
     if durability.state_every is not None and p.unsaved >= durability.state_every and p.vertex.kind is Kind.STATEFUL:
         yield from _state_of(p, durable)

@@ -59,10 +59,10 @@ class StepOrders:
         """Order the next step that rebuilds a state from logged inputs."""
         logged = p.rebuild[0]
         time: Any = logged.time
-        event = p.order.event(time) if isinstance(p, ArrivalOrdered) else None
-        p.running.append(Step(logged.time, (), time if event is None else event))
+        place = p.order.event(time) if isinstance(p, ArrivalOrdered) else None
+        p.running.append(Step(logged.time, (), time if place is None else place))
         inputs = tuple(Message(*message) for message in logged.messages)
-        step = StepInput(logged.time, inputs, logged.outcome, event)
+        step = StepInput(logged.time, inputs, logged.outcome, place)
         return Execute(p.name, p.incarnation, (step,), p.state, again=True)
 
     def _run_of(self, p: Processor, upcoming: Iterator[Step]) -> tuple[Step, ...]:
@@ -75,5 +75,5 @@ class StepOrders:
 
     def _input(self, p: Processor, step: Step) -> StepInput:
         chosen = self.chosen(p).get(step.key)
-        event = step.key if isinstance(p, ArrivalOrdered) else None
-        return StepInput(step.time, step.inputs, None if chosen is None else chosen.outcome, event)
+        place = step.key if isinstance(p, ArrivalOrdered) else None
+        return StepInput(step.time, step.inputs, None if chosen is None else chosen.outcome, place)
