@@ -13,7 +13,7 @@ from boatlift.runtime.host.event_queue import Answer, EventQueue
 from boatlift.runtime.host.failures import Failures
 from boatlift.runtime.host.kept_runs import KeptRuns
 from boatlift.runtime.host.log import LogCalls
-from boatlift.runtime.host.loop import Handlers, Loop
+from boatlift.runtime.host.loop import EventLoop, Handlers
 from boatlift.runtime.host.new_input import NewInput
 from boatlift.runtime.host.options import RunOptions
 from boatlift.runtime.host.overrides import Overrides
@@ -195,7 +195,7 @@ class Tenure:
             instructions.Finish: log.finish,
         }
         self._watch_ownership(workers)
-        Loop(machine, self._queue, handlers).run(first, lambda: log.finished)
+        EventLoop(machine, self._queue, handlers).run(first, lambda: log.finished)
         if sources.refusals:
             raise sources.refusals[0]
 

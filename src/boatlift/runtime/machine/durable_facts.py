@@ -31,7 +31,7 @@ __all__ = ["DurableFacts"]
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _Unpersisted:
     """Facts of a processor that wait until the payloads that they name are durable.
 
     Facts of one processor stay in order.
@@ -61,7 +61,7 @@ class DurableFacts:
         self._graph, self._monitor = graph, monitor
         self.records = records
         self._next: list[Fact] = []
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_Unpersisted] = []
         self._to_persist: list[Persist] = []
         self._persists = 0
         self._under_way: dict[int, tuple[Fact, ...]] = {}
@@ -87,7 +87,7 @@ class DurableFacts:
         if at == len(added):
             return
         self._persists += 1
-        self._waiting.append(_Waiting(self._persists, processor, tuple(added[at:])))
+        self._waiting.append(_Unpersisted(self._persists, processor, tuple(added[at:])))
         payloads = tuple(payload for fact in added[at:] for payload in payloads_of(fact))
         self._to_persist.append(Persist(self._persists, processor, payloads))
 

@@ -22,7 +22,7 @@ from boatlift.runtime.machine.durable_facts import DurableFacts
 from boatlift.runtime.machine.garbage import GarbageCollector
 from boatlift.runtime.machine.invariants import check
 from boatlift.runtime.machine.kinds.batch import BatchEpochs
-from boatlift.runtime.machine.kinds.processor import Processor, Step
+from boatlift.runtime.machine.kinds.processor import MachineProcessor, Step
 from boatlift.runtime.machine.kinds.sink import SinkEnd
 from boatlift.runtime.machine.kinds.source import SourceEnd
 from boatlift.runtime.machine.liveness import Liveness
@@ -165,7 +165,7 @@ class StateMachine:
         """A read-only view, for people."""
         return MachineProgress(self.processors, self.durable)
 
-    def _current(self, name: str, incarnation: int) -> Processor | None:
+    def _current(self, name: str, incarnation: int) -> MachineProcessor | None:
         """Return the processor if an answer is to its present incarnation; else None: the answer is void."""
         processor = self.processors[name]
         if incarnation > processor.incarnation:
@@ -206,7 +206,7 @@ class StateMachine:
             p.hold_state()
             self.monitor.holds(p.name, [held.frontier for held in p.states])
 
-    def _compare(self, p: Processor, step: Step, event: events.StepDone) -> None:
+    def _compare(self, p: MachineProcessor, step: Step, event: events.StepDone) -> None:
         recorded = self.durable.records.results.get(p.name, {}).get(step.key)
         if recorded is not None and event.digest is not None and recorded.digest != event.digest:
             raise DivergedError(
@@ -216,7 +216,7 @@ class StateMachine:
                 f"something in it is not deterministic",
             )
 
-    def _did(self, p: Processor, step: Step, sent: Mapping[str, Any], state: Any) -> None:
+    def _did(self, p: MachineProcessor, step: Step, sent: Mapping[str, Any], state: Any) -> None:
         """Record a step, and pass on its messages."""
         p.take(step)
         p.state = state
@@ -227,7 +227,7 @@ class StateMachine:
             receiver.put(edge, step.time, payload)
         self._report_done(p)
 
-    def _report_done(self, p: Processor) -> None:
+    def _report_done(self, p: MachineProcessor) -> None:
         if p.vertex.kind is not Kind.SINK:  # a sink reports what it holds
             self.monitor.completed(p.name, p.done)
         self._moved.add(p.name)
@@ -259,7 +259,7 @@ class StateMachine:
             if isinstance(p, SinkEnd) and p.placing is not None and not p.asked:
                 self._reopen(p)
 
-    def _cancel(self, p: Processor) -> None:
+    def _cancel(self, p: MachineProcessor) -> None:
         if p.running:
             self._outbox.append(instructions.Cancel(p.name, p.incarnation))
         if isinstance(p, SinkEnd) and p.asked:
@@ -310,7 +310,7 @@ class StateMachine:
             self._touched.add(name)
             self._advance(self.processors[name], hasten=hasten)
 
-    def _advance(self, p: Processor, *, hasten: bool) -> None:
+    def _advance(self, p: MachineProcessor, *, hasten: bool) -> None:
         if isinstance(p, SourceEnd):
             self._advance_source(p, hasten=hasten)
             return
@@ -344,7 +344,7 @@ class StateMachine:
             source.positions = self._steps.chosen(source)[step.key].outcome
             self._did(source, step, dict.fromkeys(source.sent, source.positions), None)
 
-    def _begin(self, p: Processor, step: Step, upcoming: Iterator[Step]) -> None:
+    def _begin(self, p: MachineProcessor, step: Step, upcoming: Iterator[Step]) -> None:
         """Execute a step, unless its messages are known."""
         if isinstance(p, SinkEnd):
             self._did(p, step, {}, None)
@@ -353,11 +353,11 @@ class StateMachine:
         else:
             self._outbox.append(self._steps.execute(p, step, upcoming))
 
-    def _pass_over_before(self, p: Processor, step: Step) -> None:
+    def _pass_over_before(self, p: MachineProcessor, step: Step) -> None:
         domain = p.vertex.domain
         self._pass_over(p, p.done | frontier_of(domain, domain.below(step.time)))
 
-    def _pass_over(self, p: Processor, over: AnyFrontier) -> None:
+    def _pass_over(self, p: MachineProcessor, over: AnyFrontier) -> None:
         """Record times that are over with nothing to do.
 
         The absence of their messages is then known, as a message would be.

@@ -8,7 +8,7 @@ from typing import Any
 from boatlift.recovery import Kind
 from boatlift.runtime.machine.durable_facts import DurableFacts
 from boatlift.runtime.machine.kinds.arrival import ArrivalOrdered
-from boatlift.runtime.machine.kinds.processor import Processor, Step
+from boatlift.runtime.machine.kinds.processor import MachineProcessor, Step
 from boatlift.runtime.machine.kinds.sink import SinkEnd
 from boatlift.runtime.machine.kinds.source import SourceEnd
 from boatlift.storage.records.facts import (
@@ -26,7 +26,7 @@ __all__ = ["everything_of", "facts_of", "facts_of_nothing", "messages_known", "s
 
 
 def facts_of(
-    p: Processor,
+    p: MachineProcessor,
     step: Step,
     determinant: Any,
     sent: Mapping[str, Any],
@@ -70,7 +70,7 @@ def facts_of(
         yield from _state_of(p, durable)
 
 
-def facts_of_nothing(p: Processor, time: Any) -> Iterator[Fact]:
+def facts_of_nothing(p: MachineProcessor, time: Any) -> Iterator[Fact]:
     """Return the facts of a time that is over with nothing to do.
 
     That nothing was chosen, and nothing sent, is recorded like a choice and a message: without these facts the replay
@@ -82,7 +82,7 @@ def facts_of_nothing(p: Processor, time: Any) -> Iterator[Fact]:
         yield from (LoggedMessage(edge.name, time, None) for edge in p.outputs)
 
 
-def everything_of(p: Processor, durable: DurableFacts) -> Iterator[Fact]:
+def everything_of(p: MachineProcessor, durable: DurableFacts) -> Iterator[Fact]:
     """Return the facts that keep a processor from ever going back, whatever fails, as far as they are not durable."""
     if isinstance(p, SourceEnd | SinkEnd):
         return
@@ -91,7 +91,7 @@ def everything_of(p: Processor, durable: DurableFacts) -> Iterator[Fact]:
         yield from _state_of(p, durable, with_messages=False)
 
 
-def state_of(p: Processor, durable: DurableFacts) -> Iterator[Fact]:
+def state_of(p: MachineProcessor, durable: DurableFacts) -> Iterator[Fact]:
     """Return the facts of a processor's state, if its policy has checkpoints, and of messages not taken yet.
 
     So no step is executed again after a clean stop, unless the policy logs no more than inputs.
@@ -108,7 +108,7 @@ def state_of(p: Processor, durable: DurableFacts) -> Iterator[Fact]:
         yield from _state_of(p, durable)
 
 
-def _state_of(p: Processor, durable: DurableFacts, *, with_messages: bool = True) -> Iterator[Fact]:
+def _state_of(p: MachineProcessor, durable: DurableFacts, *, with_messages: bool = True) -> Iterator[Fact]:
     p.unsaved = 0
     forgets = p.vertex.chooses and not p.durability.recorded
     if (forgets or p.durability.with_state) and with_messages and not p.durability.keeps_messages:
@@ -128,7 +128,7 @@ def _state_of(p: Processor, durable: DurableFacts, *, with_messages: bool = True
         yield Checkpoint(p.name, frontier, p.state)
 
 
-def _messages_of(p: Processor, durable: DurableFacts) -> Iterator[Fact]:
+def _messages_of(p: MachineProcessor, durable: DurableFacts) -> Iterator[Fact]:
     for edge, messages in p.sent.items():
         known = durable.records.sent.get(edge, {})
         for time, payload in messages.items():
@@ -136,7 +136,7 @@ def _messages_of(p: Processor, durable: DurableFacts) -> Iterator[Fact]:
                 yield LoggedMessage(edge, time, payload)
 
 
-def messages_known(p: Processor, step: Step, records: LiveRecords) -> dict[str, Any] | None:
+def messages_known(p: MachineProcessor, step: Step, records: LiveRecords) -> dict[str, Any] | None:
     """Return the messages of a step, if they are durable and the processor keeps no state.
 
     The result is None if the step must be executed.

@@ -23,7 +23,7 @@ from boatlift.spark.jobs.edges import EDGE
 from boatlift.spark.keyed.kernel import KeyedKernel
 from boatlift.spark.keyed.key_groups import KEY_GROUPS, key_hash
 from boatlift.spark.plans.catalyst import map_in_arrow, optimised, thread
-from boatlift.spark.tasks.divide import DivideTask, Division, Piece, pieces_of
+from boatlift.spark.tasks.divide import DividedBatches, DivideTask, Division, pieces_of
 from boatlift.spark.tasks.keyed_task import KeyedTask, LocatedRun, TaskInput
 from boatlift.spark.tasks.parameters import JobParameters
 from boatlift.spark.tasks.stage import Output, Report, StageTask, TaskReceipt
@@ -54,7 +54,7 @@ class StepPlan:
 
     frame: DataFrame
     parameters: JobParameters
-    pieces: list[list[Piece]] | None = None
+    pieces: list[list[DividedBatches]] | None = None
 
     def run(self, held: Sequence[LocatedRun]) -> list[list[TaskReceipt]]:
         """Run the job over a state, and return for each step its receipts, in order of partition.
@@ -189,7 +189,7 @@ class StepPlanner:
             outlets.append(Output(EDGE, ArrowStager(unit.output), upserts=False))
         return tuple(outlets)
 
-    def _divided(self, unit: str, frame: DataFrame, columns: Sequence[str], tasks: int) -> list[list[Piece]]:
+    def _divided(self, unit: str, frame: DataFrame, columns: Sequence[str], tasks: int) -> list[list[DividedBatches]]:
         """Run the job that divides a large step's rows among its tasks; it reads no state, so it may run ahead."""
         rows = map_in_arrow(frame, columns, DivideTask(unit, tasks, str(self.scratch)), RECEIPTS).collect()
         divisions = [msgspec.msgpack.decode(bytes(row[0]), type=Division) for row in rows]

@@ -12,7 +12,7 @@ import pyarrow as pa
 from boatlift.spark.keyed.kernel import KeyedKernel
 from boatlift.spark.keyed.key_groups import Share
 from boatlift.spark.keyed.opened import LocatedRun, open_runs
-from boatlift.spark.tasks.divide import Piece, read_pieces
+from boatlift.spark.tasks.divide import DividedBatches, read_pieces
 from boatlift.spark.tasks.inputs import by_input
 from boatlift.spark.tasks.ordinals import by_ordinal
 from boatlift.spark.tasks.parameters import JobParameters, guarded, job_parameters, partition
@@ -32,7 +32,7 @@ class TaskInput(msgspec.Struct, frozen=True, array_like=True):
     """
 
     runs: list[LocatedRun]
-    pieces: list[list[list[Piece]]] | None
+    pieces: list[list[list[DividedBatches]]] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class KeyedTask:
         return receipts
 
     def _rows_by_step(
-        self, step: JobParameters, batches: Sequence[pa.RecordBatch], pieces: Sequence[Sequence[Piece]] | None
+        self, step: JobParameters, batches: Sequence[pa.RecordBatch], pieces: Sequence[Sequence[DividedBatches]] | None
     ) -> list[dict[str, list[pa.RecordBatch]]]:
         """Return for each step the rows of each input: those handed over, or those in files."""
 

@@ -11,21 +11,21 @@ from boatlift.runtime.machine.durability import Durability
 from boatlift.runtime.machine.events import ProbeFailed, RowsProbed, TimerFired
 from boatlift.runtime.machine.instructions import Message, ProbeRows, SetTimer
 from boatlift.runtime.machine.kinds.open_epoch import OpenEpoch
-from boatlift.runtime.machine.kinds.processor import Processor, Step
+from boatlift.runtime.machine.kinds.processor import MachineProcessor, Step
 from boatlift.storage.records.facts import Determinant
 from boatlift.times import IDENTITY, LAST, AnyFrontier, EpochBoundaries, Frontier, Projection, epochs_cut, last_of
 
 __all__ = ["BatchEpochs"]
 
 
-class BatchEpochs(Processor):
+class BatchEpochs(MachineProcessor):
     """Takes all input epochs that are complete, once the policy is satisfied, as one epoch of its own.
 
     Facts about the open epoch are in memory only, and a later incarnation finds them out anew. Only the ends of epochs
     are recorded.
 
     Args:
-        vertex, durability, inputs, outputs: As `Processor`.
+        vertex, durability, inputs, outputs: As `MachineProcessor`.
         boundaries: The recorded ends of its epochs.
         clock_of: A payload to its clock in milliseconds; None if it has none.
 
@@ -173,7 +173,7 @@ class BatchEpochs(Processor):
         ]
         return [(epoch, message) for _, epoch, message in sorted(messages, key=lambda each: each[:2])]
 
-    def lacks(self) -> list[Processor]:
+    def lacks(self) -> list[MachineProcessor]:
         """Return no sender: an open epoch waits for input as long as it takes.
 
         Receivers of the batch name its senders.
