@@ -233,8 +233,8 @@ class SimulatedDriver:
                 if self._chance.random() < TWICE:
                     self.hear(events.ProbeFailed(processor, incarnation, message))
                 else:
-                    mark = {"period": None, "ends": self._chance.random() < 0.5}
-                    self._answer(todo, events.RowsProbed(processor, incarnation, message, mark))
+                    probe = events.RowProbe(None, self._chance.random() < 0.5)
+                    self._answer(todo, events.RowsProbed(processor, incarnation, message, probe))
             case instructions.Persist():
                 self._world.keep(todo.payloads)
                 self.outstanding.append(events.Persisted(todo.number))

@@ -18,7 +18,7 @@ from boatlift.runtime.host.new_input import NewInput
 from boatlift.runtime.host.options import RunOptions
 from boatlift.runtime.host.overrides import Overrides
 from boatlift.runtime.host.ownership import LOOK_SECONDS, Ownership
-from boatlift.runtime.host.probes import RowProbes
+from boatlift.runtime.host.probes import Probes
 from boatlift.runtime.host.progress import Progress, beginnings
 from boatlift.runtime.host.recorded import readings, recorded_steps
 from boatlift.runtime.host.sink_commits import SinkCommits
@@ -176,7 +176,7 @@ class Tenure:
             watch=watch,
         )
         sinks = SinkCalls(self._commits, workers, failures, log, watch)
-        probes = RowProbes(self._engine, self._queue, workers, failures)
+        probes = Probes(self._engine, self._queue, workers, failures)
         timers = Timers(self._queue, self._clock)
         handlers: Handlers = {
             instructions.PollSource: sources.poll,

@@ -23,6 +23,7 @@ __all__ = [
     "Persisted",
     "ProbeFailed",
     "ProcessorsFailed",
+    "RowProbe",
     "RowsProbed",
     "SinkCommitted",
     "SinkPosition",
@@ -90,19 +91,33 @@ class TimerFired:
 
 
 @dataclass(frozen=True, slots=True)
+class RowProbe:
+    """The result of evaluating the row conditions of a batch's policy over one message.
+
+    Attributes:
+        period: The number of the last period of event time that the rows reach; None if the policy does not ask for it,
+            or no row reaches one.
+        ends: Whether the condition holds.
+    """
+
+    period: int | None
+    ends: bool
+
+
+@dataclass(frozen=True, slots=True)
 class RowsProbed:
     """The rows of a message have been probed: an answer to `ProbeRows`.
 
     Attributes:
         processor, incarnation, message: As in the `ProbeRows`. Another message may wait at the same time by now; the
             answer is void then.
-        mark: The result of the probe: `period` and `ends`, as `Engine.mark` returns them.
+        probe: The result.
     """
 
     processor: str
     incarnation: int
     message: Message
-    mark: Mapping[str, Any]
+    probe: RowProbe
 
 
 @dataclass(frozen=True, slots=True)
