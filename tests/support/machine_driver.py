@@ -19,6 +19,9 @@ from boatlift.times import (
 
 up_to = Frontier.up_to
 
+LIMITS = {"collect_after": 16, "messages_ahead": 32}
+"""The limits of a machine where a test says no others."""
+
 
 def chain(durability=None, *, kind=Kind.STATEFUL, deterministic=True):
     """source -> p -> sink."""
@@ -61,7 +64,7 @@ class Driver:
         self.epochs, self.slow, self.durable = epochs, set(slow), durable
         self.placed = []
         self.machine = StateMachine(
-            program, standing or LiveRecords(), held or {}, checked=True, clock_of=clock_of, **options
+            program, standing or LiveRecords(), held or {}, checked=True, clock_of=clock_of, **{**LIMITS, **options}
         )
         self.take(self.machine.start())
 

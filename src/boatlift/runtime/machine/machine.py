@@ -38,12 +38,6 @@ from boatlift.times import AnyFrontier, frontier_of
 
 __all__ = ["StateMachine"]
 
-COLLECT_AFTER = 16
-"""Garbage is looked for after so many durable facts."""
-
-MESSAGES_AHEAD = 32
-"""A source is not polled while so many messages wait behind it."""
-
 
 class StateMachine:
     """Drives processors, from their durable facts on.
@@ -52,11 +46,12 @@ class StateMachine:
         program: Graph and durabilities; the records of choices in it belong to this machine from now on.
         records: The durable facts; they belong to this machine from now on.
         held: Sink to the times that it holds, once no earlier owner can change them any more.
+        collect_after: Garbage is looked for after so many durable facts.
+        messages_ahead: A source is not polled while so many messages wait behind it.
         checked: Check the invariants after every transition.
         together: As `StepOrders`; must return at once.
         awaited: Return whether a client waits until its rows are stable; must return at once.
         clock_of: A payload to its clock in milliseconds, None if it has none; the machine looks into no payload itself.
-        collect_after, messages_ahead: As the constants.
 
     Raises:
         DataError: `[NO_CONSISTENT_FRONTIER]` the content of the sinks cannot come from the durable facts.
@@ -68,12 +63,12 @@ class StateMachine:
         records: LiveRecords,
         held: Mapping[str, AnyFrontier],
         *,
+        collect_after: int,
+        messages_ahead: int,
         checked: bool = False,
         together: Callable[[str, Sequence[instructions.StepInput]], int] = lambda _processor, _takes: 1,
         awaited: Callable[[], bool] = lambda: False,
         clock_of: Callable[[Any], int | None] = lambda _payload: None,
-        collect_after: int = COLLECT_AFTER,
-        messages_ahead: int = MESSAGES_AHEAD,
     ) -> None:
         self.program, self.graph = program, program.graph
         self.transitions = TransitionLog()
