@@ -222,6 +222,20 @@ def test_the_plan_of_a_program_is_printed_and_runs_nothing(
 
 
 @pytest.mark.spark
+def test_the_plan_names_orders_of_arrival_and_ends_of_epochs(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    flow = bl.Dataflow("mine")
+    one, other = (flow.source(name, bl.generator({"n": "id"}, rows_per_step=1)) for name in ("one", "other"))
+    one.merge("both", other).gather("hours", policy=bl.Batch(epochs=9)).sink("history", bl.parquet("history"))
+    show_plan(flow, as_json=False)
+    text = capsys.readouterr().out
+    assert "both: the order in which its messages arrived" in text
+    assert "hours: the ends of its epochs" in text
+
+
+@pytest.mark.spark
 def test_the_command_finds_the_sinks_of_the_dataflow(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
