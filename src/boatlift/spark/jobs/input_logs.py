@@ -28,7 +28,7 @@ class InputLogs:
             for name, each in plan.sources.items()
             if (backed := each.source.capabilities.store_backed) is not None
         }
-        self._reserved: list[StoreBacked] = []
+        self._reserved: list[StoreBacked[InputLog | UnloggedInput]] = []
         never = [unit.name for unit in plan.units.values() if unit.policy == Lazy(every=None)]
         for name, source in self._sources.items():
             if never and source.answers_when_stable:
