@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from boatlift.errors import InvalidError
-from boatlift.recovery.constraints import told
+from boatlift.recovery.constraints import in_words
 from boatlift.runtime.inspect.explanation import explanation_of
 from boatlift.storage.log import Log
 from boatlift.storage.records.facts import Checkpoint, Determinant, StepDigest
@@ -89,6 +89,6 @@ def test_the_end_of_all_times_is_written_as_all() -> None:
     """The end of all times is a number that means nothing to people."""
     domain = Sequence(("rows->both", "others->both"))
     frontier = Frontier(domain, [("rows->both", 3), ("others->both", LAST)])
-    assert told(frontier) == "the first 4 of rows->both and all of others->both"
-    assert told(all_times(domain)) == "all of others->both and all of rows->both"
-    assert told(all_times(EPOCH)) == "all times"
+    assert in_words(frontier) == "the first 4 of rows->both and all of others->both"
+    assert in_words(all_times(domain)) == "all of others->both and all of rows->both"
+    assert in_words(all_times(EPOCH)) == "all times"

@@ -184,11 +184,11 @@ def refuse_skip(plan: Plan, unit: str, step: int, executed: int) -> None:
             f"{unit} takes everything at every step, so that the rows at which a step fails come again with the "
             f"next step: let its function pass over it",
         )
-    forgets = [source for source in sorted(plan.sources_of(unit)) if plan.forgets(source)]
-    if forgets:
+    unkept = [source for source in sorted(plan.sources_of(unit)) if plan.keeps_no_rows(source)]
+    if unkept:
         raise InvalidError(
             "BAD_OPTION",
-            f"{forgets[0]} keeps no rows, so that a step of {unit} would be of others now: let its function pass "
+            f"{unkept[0]} keeps no rows, so that a step of {unit} would be of others now: let its function pass "
             f"over bad ones, or choose ack='recorded'",
         )
     if step <= executed:

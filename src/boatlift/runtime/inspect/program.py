@@ -128,7 +128,7 @@ def _can_be_made_again(unit: Unit) -> bool:
 
 def _recorded(planned: Plan) -> dict[str, list[str]]:
     sources = {
-        name: ["keys", "clock", "seed"] if planned.forgets(name) else ["position", "clock", "seed"]
+        name: ["keys", "clock", "seed"] if planned.keeps_no_rows(name) else ["position", "clock", "seed"]
         for name in planned.sources
     }
     units = {name: _determinants_of(unit) for name, unit in planned.units.items()}

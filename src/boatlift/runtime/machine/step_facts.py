@@ -110,8 +110,8 @@ def state_of(p: MachineProcessor, durable: DurableFacts) -> Iterator[Fact]:
 
 def _state_of(p: MachineProcessor, durable: DurableFacts, *, with_messages: bool = True) -> Iterator[Fact]:
     p.unsaved = 0
-    forgets = p.vertex.chooses and not p.durability.recorded
-    if (forgets or p.durability.with_state) and with_messages and not p.durability.keeps_messages:
+    unrecorded = p.vertex.chooses and not p.durability.recorded
+    if (unrecorded or p.durability.with_state) and with_messages and not p.durability.keeps_messages:
         # Another execution would send other messages: without these, no message could leave to a sink before the
         # checkpoint is durable.
         yield from _messages_of(p, durable)

@@ -65,12 +65,12 @@ class StepPlan:
             UnavailableError: `[STORE_FAILED]` scratch cannot be written.
             InternalError: a task read the parameters of another step.
         """
-        if given := self.parameters.given:
+        if input_file := self.parameters.input_file:
             task_input = TaskInput(list(held), None if self.pieces is None else [self.pieces])
             try:
-                Path(given).write_bytes(msgspec.msgpack.encode(task_input))
+                Path(input_file).write_bytes(msgspec.msgpack.encode(task_input))
             except OSError as error:
-                raise UnavailableError("STORE_FAILED", f"cannot write {given}: {error}") from error
+                raise UnavailableError("STORE_FAILED", f"cannot write {input_file}: {error}") from error
         try:
             with self.parameters.to_tasks(self.frame.sparkSession.sparkContext):
                 rows = self.frame.collect()
@@ -85,7 +85,7 @@ class StepPlan:
     def discard(self) -> None:
         """Drop the files that were made for the plan."""
         divided = {Path(place) for share in self.pieces or () for place, _ in share}
-        for path in (*divided, *([Path(self.parameters.given)] if self.parameters.given else [])):
+        for path in (*divided, *([Path(self.parameters.input_file)] if self.parameters.input_file else [])):
             path.unlink(missing_ok=True)
 
 

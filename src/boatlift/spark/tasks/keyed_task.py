@@ -72,7 +72,7 @@ class KeyedTask:
         Returns:
             A receipt for each time.
         """
-        task_input = msgspec.msgpack.decode(Path(step.given).read_bytes(), type=TaskInput)
+        task_input = msgspec.msgpack.decode(Path(step.input_file).read_bytes(), type=TaskInput)
         pieces = None if task_input.pieces is None else [by_task[partition] for by_task in task_input.pieces]
         rows = self._rows_by_step(step, list(batches), pieces)
         share = Share(self.tasks, partition)

@@ -58,7 +58,7 @@ class SourceEnd(MachineProcessor):
 
     def upcoming(self, chosen: Mapping[Any, Determinant], *, hasten: bool) -> Iterator[Step]:  # noqa: ARG002
         """Return the recorded epochs that come next, if the source can be read again."""
-        if self.vertex.forgets:
+        if self.vertex.keeps_no_rows:
             return
         for time in count(self.following):
             if time not in chosen:
