@@ -59,14 +59,13 @@ class Batch:
             raise InvalidError(
                 "BAD_OPTION",
                 f"Batch(event_time={self.event_time!r}, every={self.every!r}): give event_time and every together: a "
-                "column, "
-                "and how long a period of it is",
+                "column, and how long a period of it is",
             )
         if self.every is not None and not self.period:
             raise InvalidError(
                 "BAD_OPTION",
-                f"Batch(every={self.every!r}): write a number and a unit of {', '.join(_MICROSECONDS)}, "
-                "as in '15 minutes'",
+                f"Batch(every={self.every!r}): write a number and a unit of {', '.join(_MICROSECONDS)}, as "
+                "in '15 minutes'",
             )
 
     @staticmethod

@@ -91,8 +91,8 @@ def explanation_of(log: Log, failed: AbstractSet[str]) -> Explanation:
     if not failed <= names:
         raise InvalidError(
             "BAD_OPTION",
-            f"there is no processor {', '.join(sorted(failed - names))} in this dataflow: "
-            f"name some of {', '.join(sorted(names))}",
+            f"there is no processor {', '.join(sorted(failed - names))} in this dataflow: name some of "
+            f"{', '.join(sorted(names))}",
         )
     _assume_memory(program, history, monitor)
     recovery = monitor.plan(failed or names)

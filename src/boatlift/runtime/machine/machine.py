@@ -207,8 +207,7 @@ class StateMachine:
             raise DivergedError(
                 "DIVERGED",
                 f"{p.name} at time {step.time} gave digest {event.digest} on replay, but {recorded.digest} is "
-                f"recorded: "
-                f"something in it is not deterministic",
+                "recorded: something in it is not deterministic",
             )
 
     def _did(self, p: MachineProcessor, step: Step, sent: Mapping[str, Any], state: Any) -> None:
