@@ -113,7 +113,7 @@ class Eager:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Makes its inputs durable; it can go back to any frontier by replaying them. For any deterministic processor."""
+    """Keeps inputs; a replay of them takes the processor back to any frontier. For any deterministic processor."""
 
 
 Policy = Ephemeral | Batch | Lazy | Eager | History

@@ -24,7 +24,7 @@ class Part:
 
     Attributes:
         operator: The operator.
-        inputs: For each of its reads the part that gives the rows, or the name of the source or unit that does.
+        inputs: For each of its reads the part whose rows it takes, or the name of the source or unit.
     """
 
     operator: Operator

@@ -60,7 +60,7 @@ class LogReader:
 
     @property
     def dataflow(self) -> str:
-        """The dataflow's name; empty until the store has told it."""
+        """The dataflow's name; empty until it is read from the store."""
         return self._identities.dataflow
 
     @property

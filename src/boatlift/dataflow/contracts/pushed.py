@@ -74,9 +74,9 @@ class StoreBacked(Protocol[Log_contra]):
     owner calls `attach` and then `verify` and `load` only.
 
     Laws:
-        * Rows whose recording a client was told of are in some later position, in exactly one.
-        * With an input log of keys alone: rows whose stability a client was told of are in exactly one acknowledged
-          position, and `next(c)` returns again the position that it returned for c.
+        * Rows that a client knows to be recorded are in exactly one later position.
+        * With an input log of keys alone, rows that a client knows to be stable are in exactly one acknowledged
+          position; and `next(c)` returns for a cursor c the same position every time.
     """
 
     @property

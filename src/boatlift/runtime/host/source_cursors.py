@@ -82,7 +82,7 @@ class SourceCursors:
         return cursor
 
     def with_cursors(self, order: Execute) -> Execute:
-        """Return an order with the cursor of everything that a source ever gave, if its unit is computed from that."""
+        """Return an order with the cursor at each step, if its unit computes from all rows of the source so far."""
         unit = self._engine.plan.units[order.processor]
         if not unit.rereads_source:
             return order

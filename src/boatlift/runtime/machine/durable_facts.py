@@ -44,7 +44,7 @@ class _Unpersisted:
 
 
 class DurableFacts:
-    """The facts that survive any crash now, those that are being written, and those that are to be written next.
+    """The facts that are durable, the facts that are being written, and the facts that wait to be written.
 
     Facts become durable in the order in which they were added. So a recovery need not wait for its `Truncation`: every
     fact that is written later has the truncation before it. The truncation voids the facts that were being written,

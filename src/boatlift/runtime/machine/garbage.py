@@ -18,7 +18,7 @@ __all__ = ["GarbageCollector"]
 
 
 class GarbageCollector:
-    """Asks the monitor for garbage after every so many durable facts.
+    """Collects garbage after every so many durable facts; the monitor names it.
 
     Nothing is deleted or acknowledged before the fact that names it as garbage is durable: a later owner must not miss
     it.

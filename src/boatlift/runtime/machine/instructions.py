@@ -130,7 +130,7 @@ class Restore:
     """A processor goes back to a durable state. No answer; the state comes again with the processor's next `Execute`.
 
     Attributes:
-        frontier: The times that the state has in it.
+        frontier: The times whose effects the state holds.
         state: The state; its payload is durable.
     """
 
@@ -144,7 +144,7 @@ class Restore:
 class Execute:
     """Execute a processor's steps, one after the other.
 
-    Answer: a `StepDone` for each, in order; or fewer, the last with `over`.
+    Answer: a `StepDone` for each step, in order. One with `over` is the last: the shell executes no further step.
 
     A processor has one `Execute` under way at a time. The shell answers a failure of the processor by
     `ProcessorsFailed`.
@@ -152,8 +152,7 @@ class Execute:
     Attributes:
         takes: The input of each step.
         state: The processor's state before the first step; None at the start.
-        again: Only the state is wanted: the steps repeat logged inputs, and the messages that they send have been sent
-            before.
+        again: Whether the steps only rebuild the state: they repeat logged inputs, and their messages were sent before.
     """
 
     processor: str

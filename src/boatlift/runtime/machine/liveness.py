@@ -18,9 +18,9 @@ __all__ = ["Liveness"]
 
 
 class Liveness:
-    """Keeps a dataflow going that waits for no answer.
+    """Finds the next thing to do when no answer is on its way to the machine.
 
-    Sinks are unblocked, batches end, sources go on, or the run is over.
+    A sink is unblocked, a batch ends, a source goes on, or the run is over.
 
     Args:
         processors, durable, backpressure, garbage: Of the machine.
