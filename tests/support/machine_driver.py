@@ -108,11 +108,13 @@ class Driver:
             case _:
                 pass
 
-    def run(self, order, *, outcome="chosen", digest=None, **sent):
+    def run(self, order, *, determinant="chosen", digest=None, **sent):
         p = self.machine.processors[order.processor]
         state = order.state
         for take in order.takes:
-            chosen = take.determinant if take.determinant is not None else (None if p.vertex.deterministic else outcome)
+            chosen = (
+                take.determinant if take.determinant is not None else (None if p.vertex.deterministic else determinant)
+            )
             payload = (*(m.payload if isinstance(m.payload, tuple) else m.time for m in take.inputs), take.time, state)
             sends = sent or {edge.name: f"{order.processor}@{take.time}" for edge in p.outputs}
             state = hashlib.md5(repr(payload).encode()).hexdigest()[:8]
