@@ -46,7 +46,7 @@ def take(
     kernel: AggregateKernel, rows: Sequence[pa.RecordBatch], runs: Sequence[RunRef], path: Path, time: int
 ) -> StepOutput:
     """Take a step of one task."""
-    opened = open_runs([(run, run.name) for run in runs], kernel.payload)
+    opened = open_runs([(run, run.name) for run in runs], kernel.codec)
     return kernel.step({ROWS_INPUT: rows}, opened, path, time=time, share=ALL_KEY_GROUPS)
 
 
@@ -106,12 +106,12 @@ def large(clock: Clock, folder: Path, rows: int, repeats: int) -> None:
         assert run is not None
         runs.append(run)
     begin = time.perf_counter()
-    opened = list(open_runs([(run, run.name) for run in runs[:6]], kernel.payload))
+    opened = list(open_runs([(run, run.name) for run in runs[:6]], kernel.codec))
     merged = kernel.merge(opened, folder / "large-merged", share=ALL_KEY_GROUPS)
     assert merged is not None
     sys.stdout.write(f"merge 6 runs of {runs[0].rows:,} rows: {(time.perf_counter() - begin) * 1e3:.1f} ms\n")
     begin = time.perf_counter()
-    open_run(merged.name, merged, codec=kernel.payload)
+    open_run(merged.name, merged, codec=kernel.codec)
     sys.stdout.write(f"open and verify {merged.size:,} bytes: {(time.perf_counter() - begin) * 1e3:.1f} ms\n")
     measure("first step", clock, kernel, folder, [], [step() for _ in range(repeats + 1)])
     measure("one run", clock, kernel, folder, [merged], [step() for _ in range(repeats + 1)])

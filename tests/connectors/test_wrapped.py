@@ -54,7 +54,7 @@ def planned(source: Source, sink: Sink) -> Plan:
 
 
 def assert_same_program(wrapped: Plan, bare: Plan) -> None:
-    assert wrapped.forgets("rows") == bare.forgets("rows")
+    assert wrapped.keeps_no_rows("rows") == bare.keeps_no_rows("rows")
     assert identity_in_memory(wrapped) == identity_in_memory(bare)
     assert program_of(wrapped).graph.vertices == program_of(bare).graph.vertices
     mine, theirs = wrapped.sources["rows"].source, bare.sources["rows"].source

@@ -34,12 +34,11 @@ from boatlift.runtime.inspect.opening import log_at, store_at
 from boatlift.runtime.inspect.status import status_of
 from boatlift.storage.log import Log, name_of
 from boatlift.storage.records.facts import Checkpoint, LoggedMessage, StepDigest
-from boatlift.storage.records.payloads import contents_with
 from boatlift.storage.records.records import Claim, SinkCommit
 from connectors.conformance import context, put
 from support.any_connector import ANY
 from support.crash_data import make_data
-from support.facts import made, run_of, saved, small_store
+from support.facts import made, payload_with, run_of, saved, small_store
 from support.hosts import open_store, run
 from support.logs import claimed
 from support.memory_engine import PROGRAM, MemoryEngine, World, recorded
@@ -187,7 +186,7 @@ def test_the_log_is_printed_record_by_record(tmp_path: Path, capsys: pytest.Capt
 def test_a_checkpoint_is_printed_with_its_step_and_what_it_added(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], frontier: Any, cells: list[str]
 ) -> None:
-    claimed(open_store(tmp_path)).append([Checkpoint("sums", frontier, contents_with([run_of(b"state", "runs/1")]))])
+    claimed(open_store(tmp_path)).append([Checkpoint("sums", frontier, payload_with([run_of(b"state", "runs/1")]))])
     show_checkpoints(tmp_path, as_json=False)
     (row,) = [line for line in capsys.readouterr().out.splitlines() if "sums" in line]
     assert [cell.strip() for cell in row.strip("│ ").split("│")][: len(cells)] == cells
@@ -220,6 +219,20 @@ def test_the_plan_of_a_program_is_printed_and_runs_nothing(
     assert report["executed_again"] == {"sums": {"sums": 3}, "everything": {"sums": 3}}
     assert report["needless_policies"] == {}
     assert not (tmp_path / "history").exists()
+
+
+@pytest.mark.spark
+def test_the_plan_names_orders_of_arrival_and_ends_of_epochs(
+    tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    flow = bl.Dataflow("mine")
+    one, other = (flow.source(name, bl.generator({"n": "id"}, rows_per_step=1)) for name in ("one", "other"))
+    one.merge("both", other).gather("hours", policy=bl.Batch(epochs=9)).sink("history", bl.parquet("history"))
+    show_plan(flow, as_json=False)
+    text = capsys.readouterr().out
+    assert "both: the order in which its messages arrived" in text
+    assert "hours: the ends of its epochs" in text
 
 
 @pytest.mark.spark
@@ -278,7 +291,7 @@ def test_no_name_is_cut(
     log.append(
         [
             made(0, "rows"),
-            *(LoggedMessage(edge, 0, contents_with([run_of(b"x", f"runs/{edge[-1]}")])) for edge in EDGES),
+            *(LoggedMessage(edge, 0, payload_with([run_of(b"x", f"runs/{edge[-1]}")])) for edge in EDGES),
         ]
     )
     log.append([saved(0, run_of(b"x", "runs/1"), processor=f"{LONG}{n}") for n in (1, 2)])

@@ -179,7 +179,7 @@ def test_rows_are_kept_where_somebody_would_have_to_wait_for_somebody_else() -> 
         flow = bl.Dataflow("flow")
         rows = flow.source("rows", bl.push("id LONG NOT NULL", ack="stable"))
         more(flow, rows).sink("out", bl.parquet("out"))
-        return plan(flow).forgets("rows")
+        return plan(flow).keeps_no_rows("rows")
 
     def other(flow: bl.Dataflow) -> Any:
         return flow.source("other", bl.push("id LONG NOT NULL"))
@@ -209,8 +209,8 @@ def test_a_step_of_rows_that_nobody_keeps_cannot_be_skipped(spark: SparkSession)
 
 
 def test_rows_are_kept_for_who_reads_them_again(spark: SparkSession) -> None:
-    assert plan(summed()).forgets("rows")
-    assert not plan(summed(bl.History())).forgets("rows")
+    assert plan(summed()).keeps_no_rows("rows")
+    assert not plan(summed(bl.History())).keeps_no_rows("rows")
     flow = passed()
     with running(flow, spark):
         flow.push("rows", {"id": 1})

@@ -15,10 +15,9 @@ from boatlift.runtime.division import division_of, policy_of, refuse_other_divis
 from boatlift.storage.log import Log
 from boatlift.storage.records.division import units_in
 from boatlift.storage.records.facts import Checkpoint, LoggedMessage, StepDigest
-from boatlift.storage.records.payloads import contents_with
 from boatlift.storage.records.records import Claim, SinkCommit, Stopped
 from support.any_connector import ANY
-from support.facts import made, run_of
+from support.facts import made, payload_with, run_of
 from support.hosts import open_store
 from support.memory_engine import recorded
 
@@ -61,8 +60,8 @@ def test_another_policy_of_a_transform_is_the_same_program_in_other_units() -> N
 def test_after_a_clean_stop_stateless_units_come_and_go_and_their_facts_are_forgotten(tmp_path: Path) -> None:
     log = opened(tmp_path, chain(bl.Eager()))
     log.append([made(0, "rows"), StepDigest("clean", 0, "d", 1, 1.0), SinkCommit("totals", 0)])
-    log.append([LoggedMessage("clean->sums", 0, contents_with([run_of(b"x", "runs/1")], rows=1, digest="0" * 16))])
-    log.append([Checkpoint("sums", (0,), contents_with([])), Stopped()])
+    log.append([LoggedMessage("clean->sums", 0, payload_with([run_of(b"x", "runs/1")], rows=1, digest="0" * 16))])
+    log.append([Checkpoint("sums", (0,), payload_with([])), Stopped()])
     log = opened(tmp_path, chain())
     live = log.history.live_records
     assert not live.results.get("clean")

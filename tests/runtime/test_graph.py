@@ -47,7 +47,7 @@ def test_whatever_reads_a_source_that_may_forget_is_a_program(readers):
         READERS[reader](flow, rows, f"p{number}").sink(f"out{number}", ANY)
     planned = plan(flow)
     graph = program_of(planned).graph
-    assert graph.vertices["rows"].forgets == planned.forgets("rows")
+    assert graph.vertices["rows"].keeps_no_rows == planned.keeps_no_rows("rows")
     assert {name for name, vertex in graph.vertices.items() if vertex.kind is Kind.SOURCE} == set(planned.sources)
 
 
@@ -56,7 +56,7 @@ def test_some_of_these_programs_have_a_source_that_forgets():
     for reader, make in READERS.items():
         flow = bl.Dataflow("flow")
         make(flow, flow.source("rows", Forgets()), "p").sink("out", ANY)
-        forgetful += [reader] if plan(flow).forgets("rows") else []
+        forgetful += [reader] if plan(flow).keeps_no_rows("rows") else []
     assert forgetful == [
         "transform", "outside", "eager", "lazy sums", "sums of inputs", "lookup", "table", "merge", "merged transform",
     ]  # fmt: skip

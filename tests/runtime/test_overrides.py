@@ -38,7 +38,7 @@ class Changed(MemoryEngine):
         made = super()._step(unit, take, state)
         if (unit, take.time) != (self.unit, AT):
             return made
-        sent = {edge: {**content, "digest": "other"} for edge, content in made.sent.items()}
+        sent = {edge: {**payload, "digest": "other"} for edge, payload in made.sent.items()}
         return replace(made, digest="other", sent=sent)
 
 

@@ -27,7 +27,7 @@ def test_the_seeds_have_everything_in_them():
     for seed in range(SEEDS):
         simulation = Simulation(seed)
         faults.update(fault.kind for fault in simulation.faults)
-        forgetful += any(v.forgets for v in simulation.recipe.program().graph.vertices.values())
+        forgetful += any(v.keeps_no_rows for v in simulation.recipe.program().graph.vertices.values())
         parts = simulation.recipe.parts.values()
         merges += any(part.role is Role.ORDERED and not part.keeps for part in parts)
         chooses = any(not part.deterministic and not part.durability.recorded for part in parts)
@@ -52,7 +52,7 @@ def test_a_source_that_forgets_before_a_batch_is_no_program(seed):
     graph = simulation.recipe.program().graph
     batches = [name for name, vertex in graph.vertices.items() if vertex.coarse]
     assert batches
-    assert not any(vertex.forgets for name, vertex in graph.vertices.items() if feeds(graph, name, batches))
+    assert not any(vertex.keeps_no_rows for name, vertex in graph.vertices.items() if feeds(graph, name, batches))
 
 
 @pytest.mark.parametrize("seed", [910_011_098, 910_050_431, 910_058_407, 910_063_397])

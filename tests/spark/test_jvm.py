@@ -16,7 +16,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.serializers import read_int
 
 from boatlift.errors import UnavailableError
-from boatlift.spark.session.jvm import SECONDS_TO_DIE, death_of_jvm, told_of_jvm
+from boatlift.spark.session.jvm import SECONDS_TO_DIE, death_of_jvm, raising_jvm_died
 
 
 class Alive:
@@ -82,7 +82,7 @@ def test_an_error_of_a_connector_waits_for_no_jvm(alive: Alive, fails: Callable[
     told.__cause__ = error
     for each in (error, told):
         assert death_of_jvm(each) is None
-    with pytest.raises(UnavailableError, match="SINK_FAILED"), told_of_jvm():
+    with pytest.raises(UnavailableError, match="SINK_FAILED"), raising_jvm_died():
         raise told
     assert set(alive.waits) == {0.0}
 

@@ -11,8 +11,8 @@ from boatlift.spark.jobs.background import PlansAhead
 from support.waiting import until
 
 
-def take(number: int, content: Any) -> StepInput:
-    return StepInput(number, (Message("rows->unit", number, content),))
+def take(number: int, payload: Any) -> StepInput:
+    return StepInput(number, (Message("rows->unit", number, payload),))
 
 
 class Plan:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import boatlift as bl
-from boatlift.spark.jobs.row_questions import asked, check_marks
+from boatlift.spark.jobs.row_questions import asked, check_row_conditions
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,7 +34,7 @@ def rows(spark: SparkSession, *given: tuple[str | None, str | None], kind: str =
 def test_the_last_period_is_told_and_whether_the_condition_holds(
     given: list[Any], period: int | None, ends: bool, kind: str, spark: SparkSession
 ) -> None:
-    check_marks("fit", DAYS, rows(spark, kind=kind))
+    check_row_conditions("fit", DAYS, rows(spark, kind=kind))
     (answer,) = asked(DAYS, rows(spark, *given, kind=kind)).collect()
     assert (answer["period"], bool(answer["ends"])) == (period, ends)
 

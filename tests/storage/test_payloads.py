@@ -11,7 +11,6 @@ from boatlift.storage.records.payloads import (
     Payload,
     RunsPayload,
     SourcePayload,
-    contents_with,
     payload_of,
     runs_of,
     to_json,
@@ -92,7 +91,6 @@ def test_the_step_clock_of_a_message_are_read_together_and_a_state_has_none() ->
 
 
 def test_untyped_json_names_the_same_runs() -> None:
-    assert contents_with([RUN], rows=1) == to_json(RunsPayload((RUN,), rows=1))
     assert list(runs_of({"runs": [RUN_JSON]})) == [RUN]
     assert list(runs_of({"position": {}})) == list(runs_of(None)) == []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import xxhash
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.records.facts import Checkpoint, Determinant, GarbageCollection, StepDigest, Truncation
 from boatlift.storage.records.history import LogHistory
-from boatlift.storage.records.payloads import contents_with
+from boatlift.storage.records.payloads import RunsPayload, to_json
 from boatlift.storage.records.records import Claim, Cursor, Record, RunRef, SinkCommit, Snapshot, Stopped
 from boatlift.storage.store import Store
 
@@ -53,7 +54,17 @@ def gave(time: int, processor: str = "sums") -> StepDigest:
 
 def saved(time: int, *runs: RunRef, processor: str = "sums") -> Checkpoint:
     """A checkpoint of these runs."""
-    return Checkpoint(processor, (time,), contents_with(runs))
+    return Checkpoint(processor, (time,), payload_with(runs))
+
+
+def payload_with(runs: Iterable[RunRef], **fields: Any) -> dict[str, Any]:
+    """The JSON of a unit's payload.
+
+    Args:
+        runs: The runs.
+        fields: The other fields of `RunsPayload`.
+    """
+    return to_json(RunsPayload(tuple(runs), **fields))
 
 
 def stable(frontiers: dict[str, int]) -> GarbageCollection:

@@ -14,8 +14,7 @@ from boatlift.dataflow import Outcome
 from boatlift.storage.log_reader import name_of
 from boatlift.storage.records import facts, records
 from boatlift.storage.records.codec import Header, checksum_of, decode_group, encode_group
-from boatlift.storage.records.payloads import contents_with
-from support.facts import run_of
+from support.facts import payload_with, run_of
 from support.hosts import open_store, run
 from support.memory_engine import MemoryEngine, World
 
@@ -33,10 +32,10 @@ class _DiesError(Exception):
 class _Dying(MemoryEngine):
     """An engine whose process dies when a sink is handed its sixth step."""
 
-    def commit(self, sink: str, time: int, content: Any) -> Outcome:
+    def commit(self, sink: str, time: int, payload: Any) -> Outcome:
         if (sink, time) == ("totals", 5):
             raise _DiesError
-        return super().commit(sink, time, content)
+        return super().commit(sink, time, payload)
 
 
 def crashed_store(root: Path) -> World:
@@ -91,20 +90,20 @@ def odd_record(draw: random.Random) -> records.Record:
         several = tuple((edge, number()) for edge in draw.sample(EDGES, 2))
         return draw.choice([(), (number(),), (number(),), (number(),), several, ((number(), number()),)])
 
-    def content() -> Any:
+    def payload() -> Any:
         positions = [{"start": 0, "end": 3}, 5, {"first": "a", "last": "b", "base": 0, "rows": 1}]
         run = run_of(b"x", "runs/" + draw.choice(["x", "000000000001-x", "../x"]))
         outcomes = [{"position": position, "clock": 1, "seed": 2} for position in positions]
-        return draw.choice([None, 5, "x", [1], {}, *outcomes, {"runs": []}, contents_with([run]), {"clock": "x"}])
+        return draw.choice([None, 5, "x", [1], {}, *outcomes, {"runs": []}, payload_with([run]), {"clock": "x"}])
 
     name, edge = draw.choice(NAMES), draw.choice(EDGES)
     made: list[Callable[[], records.Record]] = [
-        lambda: facts.Determinant(name, time(), draw.choice([None, edge, number()]), content()),
+        lambda: facts.Determinant(name, time(), draw.choice([None, edge, number()]), payload()),
         lambda: facts.StepDigest(
             name, time(), "d", draw.choice([0, -1, 2**63]), draw.choice([1.0, float("nan"), -1.0])
         ),
-        lambda: facts.Checkpoint(name, frontier(), content()),
-        lambda: facts.LoggedInput(name, time(), frontier(), ((edge, time(), content()),), content()),
+        lambda: facts.Checkpoint(name, frontier(), payload()),
+        lambda: facts.LoggedInput(name, time(), frontier(), ((edge, time(), payload()),), payload()),
         lambda: facts.Truncation({name: frontier()}, {edge: frontier()}),
         lambda: facts.GarbageCollection({name: frontier()}, {draw.choice(NAMES): frontier()}, {edge: frontier()}),
         lambda: facts.LoopEnd(name, (number(), number()), draw.choice([None, (1, 2)])),

@@ -63,8 +63,8 @@ class RaisingEngine(MemoryEngine):
             raise ZeroDivisionError("of the engine")
         return super().run(order)
 
-    def commit(self, sink: str, time: int, content: Any) -> Outcome:
-        outcome = super().commit(sink, time, content)
+    def commit(self, sink: str, time: int, payload: Any) -> Outcome:
+        outcome = super().commit(sink, time, payload)
         self._committed.set()
         return outcome
 

@@ -19,6 +19,9 @@ from boatlift.times import (
 
 up_to = Frontier.up_to
 
+LIMITS = {"collect_after": 16, "messages_ahead": 32}
+"""The limits of a machine where a test says no others."""
+
 
 def chain(durability=None, *, kind=Kind.STATEFUL, deterministic=True):
     """source -> p -> sink."""
@@ -61,7 +64,7 @@ class Driver:
         self.epochs, self.slow, self.durable = epochs, set(slow), durable
         self.placed = []
         self.machine = StateMachine(
-            program, standing or LiveRecords(), held or {}, checked=True, clock_of=clock_of, **options
+            program, standing or LiveRecords(), held or {}, checked=True, clock_of=clock_of, **{**LIMITS, **options}
         )
         self.take(self.machine.start())
 
@@ -105,11 +108,13 @@ class Driver:
             case _:
                 pass
 
-    def run(self, order, *, outcome="chosen", digest=None, **sent):
+    def run(self, order, *, determinant="chosen", digest=None, **sent):
         p = self.machine.processors[order.processor]
         state = order.state
         for take in order.takes:
-            chosen = take.outcome if take.outcome is not None else (None if p.vertex.deterministic else outcome)
+            chosen = (
+                take.determinant if take.determinant is not None else (None if p.vertex.deterministic else determinant)
+            )
             payload = (*(m.payload if isinstance(m.payload, tuple) else m.time for m in take.inputs), take.time, state)
             sends = sent or {edge.name: f"{order.processor}@{take.time}" for edge in p.outputs}
             state = hashlib.md5(repr(payload).encode()).hexdigest()[:8]

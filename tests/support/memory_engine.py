@@ -28,10 +28,10 @@ from boatlift.runtime.engine import Beginning, StepResult
 from boatlift.runtime.machine.instructions import Execute, Prepare, StepInput
 from boatlift.spark.jobs.scratch_files import ScratchFiles
 from boatlift.storage.records.division import UNITS
-from boatlift.storage.records.payloads import contents_with, runs_of
+from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.records.records import RunRef
 from support.any_connector import ANY
-from support.facts import run_of
+from support.facts import payload_with, run_of
 
 ROWS_A_STEP = 3
 
@@ -207,17 +207,17 @@ class MemoryEngine:
         else:
             made = self._read(message.payload)
             digest = mix(take.time, message.payload["digest"], "" if state is None else self._read(state))
-            state = contents_with([self._write(unit, take.time, digest, modulus=1)])
+            state = payload_with([self._write(unit, take.time, digest, modulus=1)])
         parts = self.plan.units[unit]
         receivers = [sink.name for sink in parts.sinks] + [u.name for u in self.plan.units.values() if unit in u.reads]
         sent = {
-            f"{unit}->{name}": contents_with([self._write(unit, take.time, made)], rows=1, digest=digest)
+            f"{unit}->{name}": payload_with([self._write(unit, take.time, made)], rows=1, digest=digest)
             for name in receivers
         }
         return StepResult(1, digest, sent, state, 1)
 
-    def commit(self, sink: str, time: int, content: Any) -> Outcome:
-        step = {**self._read(content), "digest": content["digest"]}
+    def commit(self, sink: str, time: int, payload: Any) -> Outcome:
+        step = {**self._read(payload), "digest": payload["digest"]}
         with self.world.lock:
             if self.world.owners[sink] > self._token:
                 raise FencedError("FENCED", f"{sink} has a newer owner: stop this one")
@@ -241,8 +241,8 @@ class MemoryEngine:
         self._files.made([run.name])
         return run
 
-    def _read(self, content: Any) -> Any:
-        (run,) = runs_of(content)
+    def _read(self, payload: Any) -> Any:
+        (run,) = runs_of(payload)
         read = self.path(run).read_bytes()
         assert run_of(read, run.name).digest == run.digest, f"{run.name} has other bytes than is recorded"
         return json.loads(read)

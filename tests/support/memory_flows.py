@@ -10,8 +10,9 @@ from boatlift.dataflow import Outcome, Plan, SourceCapabilities, StoreBacked, pl
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.graph import edge_name
 from boatlift.runtime.machine.instructions import StepInput
-from boatlift.storage.records.payloads import contents_with, runs_of
+from boatlift.storage.records.payloads import runs_of
 from support.any_connector import ANY
+from support.facts import payload_with
 from support.memory_engine import MemoryEngine, World, identity_in_memory, mix
 
 
@@ -140,10 +141,10 @@ class FlowEngine(MemoryEngine):
         taken = [(message.edge, message.time, self._what_came(message.payload)) for message in take.inputs]
         digest = mix(unit, taken, "" if state is None else self._read(state))
         parts = self.plan.units[unit]
-        kept = contents_with([self._write(unit, take.number, digest, modulus=1)]) if parts.keeps_state else None
+        kept = payload_with([self._write(unit, take.number, digest, modulus=1)]) if parts.keeps_state else None
         receivers = [sink.name for sink in parts.sinks] + [u.name for u in self.plan.units.values() if unit in u.reads]
         sent = {
-            edge_name(unit, name): contents_with([self._write(unit, take.number, {})], rows=1, digest=digest)
+            edge_name(unit, name): payload_with([self._write(unit, take.number, {})], rows=1, digest=digest)
             for name in receivers
         }
         return StepResult(1, digest, sent, kept, len(taken))
@@ -155,5 +156,5 @@ class FlowEngine(MemoryEngine):
     def commit(self, sink: str, time: int, content: Any) -> Outcome:
         if any(runs_of(content)):
             return super().commit(sink, time, content)
-        nothing = contents_with([self._write(sink, time, {})], rows=0, digest=content["digest"])
+        nothing = payload_with([self._write(sink, time, {})], rows=0, digest=content["digest"])
         return super().commit(sink, time, nothing)

@@ -23,7 +23,7 @@ from boatlift.runtime.machine.events import EpochClosed
 from boatlift.runtime.machine.instructions import CommitSink
 from boatlift.runtime.machine.kinds.arrival import ArrivalOrdered
 from boatlift.runtime.machine.kinds.epochs import Structured
-from boatlift.runtime.machine.kinds.processor import Processor
+from boatlift.runtime.machine.kinds.processor import MachineProcessor
 from boatlift.runtime.machine.release_gate import ReleaseGate
 from boatlift.simulation.disk import Disk
 from boatlift.simulation.shrink import Case, attempt
@@ -67,8 +67,8 @@ _collectable = Monitor.collectable
 _create = Disk.create
 _facts_of = step_facts.facts_of
 _take_back = recover._take_back
-_drop_back = Processor.drop_back
-_call_off = Processor.call_off
+_drop_back = MachineProcessor.drop_back
+_call_off = MachineProcessor.call_off
 _report = DurableFacts._report
 
 
@@ -419,7 +419,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "order-dropped": Mutant(
         "the order of what a held state had taken is not made durable with the next state",
-        {(Processor, "drop_back"): _drop_back_without_order},
+        {(MachineProcessor, "drop_back"): _drop_back_without_order},
     ),
     "order-alone": Mutant(
         "an order counts as all that was chosen, though what else was chosen is not recorded",
@@ -437,15 +437,16 @@ MUTANTS: dict[str, Mutant] = {
         {(StateMachine, "_closed"): _of_this_life(StateMachine._closed)},
     ),
     "same-life": Mutant(
-        "a processor that is called off goes on with the life it had", {(Processor, "call_off"): _called_off_in_place}
+        "a processor that is called off goes on with the life it had",
+        {(MachineProcessor, "call_off"): _called_off_in_place},
     ),
     "prepared-lost": Mutant(
         "steps are run as prepared though a failure took what they take",
-        {(Processor, "has"): lambda _self, _message: True},
+        {(MachineProcessor, "has"): lambda _self, _message: True},
     ),
     "called-off": Mutant(
         "what is being taken is not called off when it comes out differently",
-        {(Structured, "stands"): _stands, (Processor, "stands"): _stands},
+        {(Structured, "stands"): _stands, (MachineProcessor, "stands"): _stands},
     ),
 }
 

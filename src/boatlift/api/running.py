@@ -18,7 +18,7 @@ from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.options import RunOptions
 from boatlift.runtime.host.progress import Progress
 from boatlift.spark.engine import SparkEngine
-from boatlift.spark.session.jvm import told_of_jvm
+from boatlift.spark.session.jvm import raising_jvm_died
 from boatlift.spark.session.session import check_session, session
 from boatlift.storage.local import LocalStore
 from boatlift.storage.store import Store
@@ -63,7 +63,7 @@ def run(
 
 def run_plan(planned: Plan, store: Store, spark: SparkSession, options: RunOptions = _DEFAULTS) -> None:
     """Run a dataflow that is divided into units already; as `run`."""
-    with told_of_jvm():
+    with raising_jvm_died():
         host = _host(planned, store, spark, options)
         with _stopped_by_signals(host):
             host.run()
@@ -80,7 +80,7 @@ class Running:
 
     def _run(self) -> None:
         try:
-            with told_of_jvm():
+            with raising_jvm_died():
                 self._host.run()
         except BaseException as error:  # noqa: BLE001 - raised by `wait`
             self._error = error
@@ -123,7 +123,7 @@ def start(
     """Run a dataflow in the background; arguments as for `run`."""
     spark = spark or _session_of(flow)
     options = RunOptions(available_now, accept_released, skip, on_progress)
-    with told_of_jvm():
+    with raising_jvm_died():
         return Running(_host(plan(flow), _opened(store), spark, options))
 
 
@@ -132,7 +132,7 @@ def _opened(store: str | Path | Store) -> Store:
 
 
 def _session_of(flow: Dataflow) -> SparkSession:
-    with told_of_jvm():  # the JVM of an earlier session may be gone
+    with raising_jvm_died():  # the JVM of an earlier session may be gone
         return SparkSession.getActiveSession() or session(app_name=flow.name)
 
 

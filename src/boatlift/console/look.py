@@ -25,7 +25,7 @@ def show_rows(
     at_most: int,
     as_json: bool,
 ) -> None:
-    """Print the rows, read again from where the log says that they are.
+    """Read the rows again at the place that the log names, and print them.
 
     Args:
         begin: Returns the session; it is asked once the step is known to be in the log.

@@ -14,6 +14,13 @@ from boatlift.runtime.inspect.program import JobReport, ProgramReport, plan_of
 
 __all__ = ["show_plan"]
 
+_DETERMINANTS = {
+    "arrival order": "the order in which its messages arrived",
+    "epoch ends": "the ends of its epochs",
+    "rows": "its rows, which could not be made again",
+}
+"""A determinant of a unit to the words for it."""
+
 
 def show_plan(flow: Dataflow, *, as_json: bool) -> None:
     """Print a program: its graph, its units, its determinants, the cost of failures, and what is not exactly-once.
@@ -71,7 +78,7 @@ def _show_log(report: ProgramReport) -> None:
     show("\nDurable in the log before any effect of a step can be seen:")
     for name, determinants in report.recorded.items():
         if name in report.jobs:
-            show(f"  {name}: its rows, which could not be made again")
+            show(f"  {name}: {' and '.join(_DETERMINANTS[each] for each in determinants)}")
         else:
             no_rows = "" if "position" in determinants else "; no rows: the clients push again what a failure undoes"
             show(f"  {name}: {', '.join(determinants)}{no_rows}")

@@ -58,8 +58,7 @@ _LOOK = (
 _RUN = 'a dataflow runs as a whole: `bl.run(flow, store="store", available_now=True)`, or the command boatlift run'
 _LOOKUP = (
     'for a table that does not change `{here}.transform("name", lambda df: '
-    'df.join(df.sparkSession.read.parquet("table"), "k"))`; '
-    "for what another stream holds now "
+    'df.join(df.sparkSession.read.parquet("table"), "k"))`; for what another stream holds now '
     '`{here}.lookup("name", newest={other}.group_by("k").agg("newest", F.max("x").alias("x")).by("k"))`'
 )
 _UNION = '`{here}.union("name", {other})`, or, as rows come, `{here}.merge("name", {other})`'
@@ -218,8 +217,7 @@ def used_as_frame(captured: str, processor: str, upstream: str) -> InvalidError:
     return InvalidError(
         "NOT_ON_A_STREAM",
         f"the function of {processor} uses the stream {captured}, and can use the rows of its own step and static "
-        "tables alone: "
-        f"{of_two(upstream, captured)}",
+        f"tables alone: {of_two(upstream, captured)}",
     )
 
 
@@ -272,6 +270,5 @@ def column_advice(call: str, key: object, here: str) -> InvalidError:
     return InvalidError(
         "NOT_ON_A_STREAM",
         f'{call} takes names of columns, and {why}: write `{variable}.transform("keyed", lambda df: '
-        f'df.withColumn("{name}", {made}))'
-        f'.{call}("{name}")`',
+        f'df.withColumn("{name}", {made})).{call}("{name}")`',
     )

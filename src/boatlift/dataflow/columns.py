@@ -33,5 +33,5 @@ def is_reserved(name: str) -> bool:
 
 
 def quoted(name: str) -> str:
-    """Return a column's name so that Spark takes it as it is, dots included."""
+    """Return a column's name in backticks: Spark takes it as it is, dots included."""
     return "`" + name.replace("`", "``") + "`"

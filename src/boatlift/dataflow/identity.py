@@ -53,7 +53,7 @@ def identity_of(plan: Plan, schemas: Mapping[str, str], plans: Mapping[str, str]
         # The place of input is no part of the program: input may be moved, as long as names and bytes stay.
         described = source.source.describe()
         identity[f"source {name}"] = {key: value for key, value in described.items() if key != "path"}
-        if plan.forgets(name):
+        if plan.keeps_no_rows(name):
             identity[f"source {name}"]["forgets"] = True
     for unit in plan.units.values():
         for operator in unit.operators:

@@ -62,7 +62,7 @@ class Plan:
         """Return what the rows of a source or a unit are."""
         return self.rows[name.removesuffix(":rows")]
 
-    def forgets(self, source: str) -> bool:
+    def keeps_no_rows(self, source: str) -> bool:
         """Return whether the rows of a source are kept nowhere, so that it cannot give them again.
 
         The client keeps them until they are stable. All that comes of such a source restarts with it, at one step. So

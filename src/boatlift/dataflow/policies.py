@@ -59,14 +59,13 @@ class Batch:
             raise InvalidError(
                 "BAD_OPTION",
                 f"Batch(event_time={self.event_time!r}, every={self.every!r}): give event_time and every together: a "
-                "column, "
-                "and how long a period of it is",
+                "column, and how long a period of it is",
             )
         if self.every is not None and not self.period:
             raise InvalidError(
                 "BAD_OPTION",
-                f"Batch(every={self.every!r}): write a number and a unit of {', '.join(_MICROSECONDS)}, "
-                "as in '15 minutes'",
+                f"Batch(every={self.every!r}): write a number and a unit of {', '.join(_MICROSECONDS)}, as "
+                "in '15 minutes'",
             )
 
     @staticmethod
@@ -114,7 +113,7 @@ class Eager:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Makes its inputs durable; it can go back to any frontier by replaying them. For any deterministic processor."""
+    """Keeps inputs; a replay of them takes the processor back to any frontier. For any deterministic processor."""
 
 
 Policy = Ephemeral | Batch | Lazy | Eager | History

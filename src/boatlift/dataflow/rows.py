@@ -29,7 +29,7 @@ class Rows:
         source_times: True if the times of the rows are those of sources; else they are those of the processor, or of
             one before it.
         rereadable: True if the rows are those of a source, through nothing but deterministic transforms.
-        unique: Columns that tell any two rows apart that hold at the same time; None if no such columns are known.
+        unique: Columns whose values differ between any two rows that hold at one time; None if none are known.
     """
 
     origin: str

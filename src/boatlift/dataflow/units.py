@@ -24,7 +24,7 @@ class Part:
 
     Attributes:
         operator: The operator.
-        inputs: For each of its reads the part that gives the rows, or the name of the source or unit that does.
+        inputs: For each of its reads the part whose rows it takes, or the name of the source or unit.
     """
 
     operator: Operator
@@ -76,21 +76,19 @@ class Unit:
 
     @property
     def keeper(self) -> Operator | None:
-        """The operator that decides what a step is; None of a source that is staged as it is.
+        """The operator whose steps the unit executes, under that operator's policy.
 
-        It is the operator with state, with times of its own, or with work in the last stage; else the top.
+        It is the operator with state, or with work in the last stage; else the top. None of a source that is staged as
+        it is.
         """
         operators = self.operators
-        own = [each for each in operators if each.keeps_state or each.ends_job or each.timing is not Timing.EPOCHS]
-        keepers = own or operators
+        keepers = [each for each in operators if each.keeps_state or each.ends_job] or operators
         return keepers[-1] if keepers else None
 
     @property
     def policy(self) -> Policy:
-        """What is made durable: by the policy of the operator that keeps state or ends the job, else of the top."""
-        operators = self.operators
-        own = [each for each in operators if each.keeps_state or each.ends_job]
-        return (own or operators)[-1].policy if operators else Ephemeral()
+        """What is made durable: by the policy of its keeper."""
+        return self.keeper.policy if self.keeper else Ephemeral()
 
     @property
     def timing(self) -> Timing:

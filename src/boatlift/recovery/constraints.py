@@ -26,12 +26,12 @@ __all__ = [
     "delivered",
     "discarded",
     "first_broken",
+    "in_words",
     "limit_of",
     "messages_of",
     "notified",
     "promised",
     "reproducible",
-    "told",
     "waiting",
     "widen",
 ]
@@ -58,19 +58,19 @@ class Why:
     limit: AnyFrontier
 
     def __str__(self) -> str:
-        limit = told(self.limit)
+        limit = in_words(self.limit)
         match self.constraint:
             case "discarded":
                 return f"{self.neighbour} keeps {limit}, and {self.processor} cannot send again what comes after"
             case "waiting":
-                return f"{self.processor} has not taken all messages of {told(self.refused)} from {self.neighbour}"
+                return f"{self.processor} has not taken all messages of {in_words(self.refused)} from {self.neighbour}"
             case "notified":
                 return f"{self.neighbour} is certain to send nothing more at {limit} only"
             case _:
                 return f"{self.neighbour} is certain to repeat {limit} only"
 
 
-def told(frontier: AnyFrontier) -> str:
+def in_words(frontier: AnyFrontier) -> str:
     """Return a frontier in words."""
     if not frontier:
         return "no times"

@@ -62,7 +62,7 @@ class Vertex:
         return self.kind is Kind.SOURCE or self.coarse
 
     @property
-    def forgets(self) -> bool:
+    def keeps_no_rows(self) -> bool:
         """Return whether the processor is a source that cannot be read again."""
         return self.kind is Kind.SOURCE and not self.deterministic
 

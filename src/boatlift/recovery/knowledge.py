@@ -163,9 +163,10 @@ class Knowledge:
     def durable_determinants(self, survivors: AbstractSet[str]) -> Times:  # noqa: ARG002
         """Return the times whose determinants are at hand: in the store, or with enough peers that survive.
 
-        A source that forgets has none: its closed times and its cursor are known, but its rows cannot be read again.
+        A source that keeps no rows has none: its closed times and its cursor are known, but its rows cannot be read
+        again.
         """
-        return _NO_TIMES if self.vertex.forgets else self.determinants
+        return _NO_TIMES if self.vertex.keeps_no_rows else self.determinants
 
     def durable_messages(self, survivors: AbstractSet[str]) -> Times | None:  # noqa: ARG002
         """Return the times whose messages are durable on every output edge; None if an edge has no log."""

@@ -51,7 +51,9 @@ class Monitor:
         self._reported = {p: Reported(vertex, orders.get(p)) for p, vertex in graph.vertices.items()}
         self._knowledge: dict[str, Knowledge] = {}
         self._incremental: Incremental | None = None
-        self._surprises = any(v.forgets or (v.chooses and v.kind is not Kind.SOURCE) for v in graph.vertices.values())
+        self._surprises = any(
+            v.keeps_no_rows or (v.chooses and v.kind is not Kind.SOURCE) for v in graph.vertices.values()
+        )
         self._grown: set[str] = set()
         self._found: set[str] = set()  # processors whose stable frontier is as found last
         self._releases: dict[tuple[str, tuple[AnyFrontier, ...]], AnyFrontier | None] = {}

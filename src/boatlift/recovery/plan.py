@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
-from boatlift.recovery.constraints import Why, messages_of, told
+from boatlift.recovery.constraints import Why, in_words, messages_of
 from boatlift.recovery.graph import Kind, RecoveryGraph
 from boatlift.recovery.knowledge import Knowledge
 from boatlift.recovery.solver import Assignment, solve
@@ -59,9 +59,10 @@ class ProcessorPlan:
         after = self._after()
         match self.kind:
             case Kind.SINK:
-                return f"{self.name} holds {told(self.restore)}; rows of these that come again are compared and dropped"
+                held = in_words(self.restore)
+                return f"{self.name} holds {held}; rows of these that come again are compared and dropped"
             case _ if self.stays:
-                does = f"stays where it is, at {told(self.restore)}"
+                does = f"stays where it is, at {in_words(self.restore)}"
             case Kind.SOURCE:
                 does = f"reads on from {after}" + (f", {again} as recorded" if again else "")
             case Kind.STATEFUL:
@@ -72,14 +73,14 @@ class ProcessorPlan:
         return f"{self.name} {does}; no later, because {self.why}" if self.why else f"{self.name} {does}"
 
     def _last(self) -> str:
-        return f"time {last_of(self.restore)}" if isinstance(self.restore, EpochFrontier) else told(self.restore)
+        return f"time {last_of(self.restore)}" if isinstance(self.restore, EpochFrontier) else in_words(self.restore)
 
     def _after(self) -> str:
         if not self.restore:
             return "the start"
         if isinstance(self.restore, EpochFrontier):
             return str(last_of(self.restore) + 1)
-        return f"what comes after {told(self.restore)}"
+        return f"what comes after {in_words(self.restore)}"
 
     def _again(self) -> str:
         if isinstance(self.restore, EpochFrontier):
@@ -90,7 +91,7 @@ class ProcessorPlan:
         more = {edge: n - before.get(edge, -1) for edge, n in messages_of(self.fixed).items()}
         if more:
             return f"the next {' and '.join(f'{count} of {edge}' for edge, count in more.items() if count)}"
-        return f"up to {told(self.fixed)}"
+        return f"up to {in_words(self.fixed)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from boatlift.errors import DataError
 from boatlift.recovery.available import Available
-from boatlift.recovery.constraints import Why, clear_of, first_broken, limit_of, told, widen
+from boatlift.recovery.constraints import Why, clear_of, first_broken, in_words, limit_of, widen
 from boatlift.recovery.graph import Edge, Kind, RecoveryGraph
 from boatlift.recovery.knowledge import Knowledge
 from boatlift.recovery.xi import Xi
@@ -199,7 +199,7 @@ class Solving:
         why = self._why_not(p, self.available[p].bottom)
         if why is None:
             return f"no frontier that {p} could be restored to is left: restore the store from a copy"
-        refused, limit = told(why.refused), told(why.limit)
+        refused, limit = in_words(why.refused), in_words(why.limit)
         if self.graph.vertices[p].kind is Kind.SINK:
             repeated, back = (
                 (f"only {limit}", f"take the sink back to {limit}") if why.limit else ("nothing", "empty the sink")
@@ -213,7 +213,7 @@ class Solving:
             behind = further
         if behind.constraint == "discarded" and self.graph.vertices[behind.neighbour].kind is Kind.SINK:
             return (
-                f"sink {behind.neighbour} holds {told(behind.limit)}, but {p} can only be restored to {refused} or "
+                f"sink {behind.neighbour} holds {in_words(behind.limit)}, but {p} can only be restored to {refused} or "
                 f"later, and the times of these that the sink lacks cannot be reproduced: restore the sink as it was, "
                 f"with {refused} or more, or an older copy of the store"
             )
@@ -230,13 +230,13 @@ class Solving:
             known = self.knowledge[p]
             mine = self.fixed[p]
             needs = [d.source for d in known.inputs if self.fixed[d.source] <= d.projection.within(mine)]
-            if self.graph.vertices[p].forgets:
+            if self.graph.vertices[p].keeps_no_rows:
                 return f"source {p} cannot be read again"
             if self.graph.vertices[p].kind is Kind.SOURCE:
-                return f"source {p} knows its positions of {told(self.fixed[p])} only"
+                return f"source {p} knows its positions of {in_words(self.fixed[p])} only"
             if not known.deterministic and not needs:
-                return f"{p} is not deterministic and restarts from {told(self.f[p])}"
+                return f"{p} is not deterministic and restarts from {in_words(self.f[p])}"
             if not needs:
                 break
             p = needs[0]
-        return f"{p} restarts from {told(self.f[p])}"
+        return f"{p} restarts from {in_words(self.f[p])}"

@@ -1,7 +1,7 @@
 """The contract between a host and what executes its steps: Spark, or an engine in memory.
 
 An engine executes; it decides nothing. Any worker thread may call any method. Two runs of one unit, and two commits of
-one sink, are never under way at the same time. `prepare`, `call_off`, `kept` and `mark` may be called while a run of
+one sink, are never under way at the same time. `prepare`, `call_off`, `kept` and `probe` may be called while a run of
 the same unit is under way.
 
 **Payloads.** Messages and states are *payloads*: JSON that names immutable runs (`storage/records/payloads.py`). The
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from boatlift.dataflow import Committed, Json, Outcome, Plan, Reading
+from boatlift.runtime.machine.events import RowProbe
 from boatlift.runtime.machine.instructions import Execute, Message, Prepare, StepInput
 from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.records.records import RunRef
@@ -153,14 +154,10 @@ class Engine(Protocol):
             UnavailableError: `[STEP_FAILED]` Spark could not run the step.
         """
 
-    def mark(self, batch: str, message: Message) -> Mapping[str, Any]:
+    def probe(self, batch: str, message: Message) -> RowProbe:
         """Evaluate the row conditions of a batch's policy over one message.
 
         The result may differ from call to call. The batch may be executing a step meanwhile.
-
-        Returns:
-            `period`: the number of the last period of event time that the rows reach, if the policy asks for it and a
-            row reaches one; `ends`: whether the condition holds.
 
         Raises:
             As `run`.

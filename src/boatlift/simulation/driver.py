@@ -233,8 +233,8 @@ class SimulatedDriver:
                 if self._chance.random() < TWICE:
                     self.hear(events.ProbeFailed(processor, incarnation, message))
                 else:
-                    mark = {"period": None, "ends": self._chance.random() < 0.5}
-                    self._answer(todo, events.RowsProbed(processor, incarnation, message, mark))
+                    probe = events.RowProbe(None, self._chance.random() < 0.5)
+                    self._answer(todo, events.RowsProbed(processor, incarnation, message, probe))
             case instructions.Persist():
                 self._world.keep(todo.payloads)
                 self.outstanding.append(events.Persisted(todo.number))
@@ -282,7 +282,7 @@ class SimulatedDriver:
             if not earlier:
                 taken = (message.payload for message in take.inputs)
                 self._memory.hold(order.processor, (*taken, *ran.sent.values(), *([ran.state] if ran.state else [])))
-            self.hear(replace(ran, outcome=None) if hidden else ran)
+            self.hear(replace(ran, determinant=None) if hidden else ran)
 
     def _write(self) -> None:
         """Write the next group of submissions; the answer that it is durable comes some time later."""

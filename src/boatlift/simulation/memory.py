@@ -26,8 +26,7 @@ class Memory:
 
     A payload is held by the processor that made it, and by those that took it.
 
-    Law: an instruction names only what is in memory when the instruction is given, what is durable, or what a source
-    reads again.
+    Law: a payload that an instruction names is in memory at that moment, or durable, or read again by a source.
 
     Args:
         recipe: The processors.

@@ -216,10 +216,10 @@ def random_recipe(chance: random.Random, *, epochs: int | None = None) -> Recipe
     length = chance.randint(4, 12)
     making = _Making(chance, epochs or length)
     for n in range(chance.randint(1, 2)):
-        forgets = chance.random() < 0.25
-        durability = Durability(recorded=not forgets)
+        unkept = chance.random() < 0.25
+        durability = Durability(recorded=not unkept)
         making.add(
-            RecipePart(f"source{n}", Role.SOURCE, deterministic=not forgets, durability=durability), [], dense=True
+            RecipePart(f"source{n}", Role.SOURCE, deterministic=not unkept, durability=durability), [], dense=True
         )
     if chance.random() < 0.15:
         return replace(making.chain(), chain=("p0", "p1", "p2"))
@@ -347,12 +347,12 @@ class _Making:
             )
         return self.finished()
 
-    def _forgets(self, stream: _Stream) -> bool:
+    def _keeps_no_rows(self, stream: _Stream) -> bool:
         part = self.parts[stream.name]
         return part.role is Role.SOURCE and not part.deterministic
 
     def _record_sources_of_batches(self) -> None:
-        """Let no source forget what a batch holds back.
+        """Record the sources of batches: each keeps the rows that a batch holds back.
 
         Readers that went on could not go back to where the batch is.
         """
@@ -366,14 +366,14 @@ class _Making:
 
     def finished(self) -> Recipe:
         for stream in self.streams[:]:
-            if self._forgets(stream) and not any(wire.source == stream.name for wire in self.wires):
+            if self._keeps_no_rows(stream) and not any(wire.source == stream.name for wire in self.wires):
                 # A sink takes from a unit, which may keep its messages.
                 self.add(
                     self._with_durability(RecipePart(f"{stream.name}-stages", Role.STRUCTURED)), [stream], dense=True
                 )
         self._record_sources_of_batches()
         read = {wire.source for wire in self.wires if not wire.back}
-        for stream in [stream for stream in self.streams if not self._forgets(stream)]:
+        for stream in [stream for stream in self.streams if not self._keeps_no_rows(stream)]:
             if stream.name not in read or (f"{stream.name}-witness" not in self.parts and self.chance.random() < 0.2):
                 self.add(RecipePart(f"{stream.name}-sink", Role.SINK), [stream], dense=False)
         return Recipe(self.parts, tuple(self.wires), self.epochs)

@@ -13,7 +13,7 @@ from boatlift.runtime.machine import events, instructions
 from boatlift.simulation.memory import digest_of
 from boatlift.simulation.nodes import Nodes, SimulatedNode
 from boatlift.simulation.recipes import LOOP_ROUNDS, Recipe, Role, Wire
-from boatlift.storage.records.facts import Checkpoint, Determinant, Fact, LoggedMessage, Truncation, contents_of, stands
+from boatlift.storage.records.facts import Checkpoint, Determinant, Fact, LoggedMessage, Truncation, payloads_of, stands
 from boatlift.times import AnyFrontier, Frontier, last_of
 
 __all__ = ["Effect", "World"]
@@ -59,7 +59,7 @@ class World:
     def durable(self, facts: Iterable[Fact]) -> None:
         """Take in facts that became durable."""
         for fact in facts:
-            if any(digest_of(payload) not in self.kept for payload in contents_of(fact)):
+            if any(digest_of(payload) not in self.kept for payload in payloads_of(fact)):
                 raise AssertionError(f"{fact} names what is not durable")
             if isinstance(fact, Determinant):
                 self.chosen[fact.processor][fact.time] = fact
@@ -118,7 +118,7 @@ class World:
             sender = message.edge.split(">")[0]
             if sender in self.acknowledged and self.acknowledged[sender].contains(message.time):
                 raise AssertionError(f"{sender} is read at {message.time}, which was acknowledged")
-        choice = take.outcome
+        choice = take.determinant
         if choice is None and not part.deterministic:
             choice = self._chance.getrandbits(16)
         node = SimulatedNode(order.processor, take.time, choice, effect_of(take.inputs), state)
@@ -184,7 +184,7 @@ class World:
         stateless = [node for node in made if not self.recipe.parts[node.processor].keeps]
         latest = {node.processor: node for node in sorted(stateless, key=lambda node: node.time)}
         last = [n for n in made if self.recipe.parts[n.processor].keeps and n.digest not in before]
-        durable = {digest_of(payload) for fact in self._made for payload in contents_of(fact)}
+        durable = {digest_of(payload) for fact in self._made for payload in payloads_of(fact)}
         for node in (*latest.values(), *last):
             own = [digest for digest in durable if self.nodes[digest].processor == node.processor]
             # A state that is durable has everything before it in it.

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from boatlift.dataflow import Committed, Json, Outcome, Plan, Reading, SinkContext, Staged
 from boatlift.errors import BoatliftError, UserCodeError
 from boatlift.runtime.engine import Beginning, StepResult
+from boatlift.runtime.machine.events import RowProbe
 from boatlift.runtime.machine.instructions import Execute, Message, Prepare, StepInput
 from boatlift.spark.compile.program import Registry, compile_program
 from boatlift.spark.compile.unit import CompiledUnit
@@ -26,7 +27,7 @@ from boatlift.spark.jobs.job_groups import JobGroup
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.planner import StepPlanner
 from boatlift.spark.jobs.readings import Readings
-from boatlift.spark.jobs.row_probes import probe_rows
+from boatlift.spark.jobs.row_probes import row_probe
 from boatlift.spark.jobs.row_steps import RowSteps
 from boatlift.spark.jobs.scratch_files import ScratchFiles
 from boatlift.spark.jobs.steps import Steps
@@ -260,9 +261,9 @@ class SparkEngine:
             return self._jobs.result(self._program.units[unit], take, (), state, 0.0)
         return self._steps[unit].run(take, state)
 
-    def mark(self, batch: str, message: Message) -> Mapping[str, Any]:
-        """Ask the rows of a message about the end of an epoch."""
-        return probe_rows(self._program.units[batch], StepInput(message.time, (message,)), self._jobs)
+    def probe(self, batch: str, message: Message) -> RowProbe:
+        """Evaluate the row conditions of a batch's policy over one message."""
+        return row_probe(self._program.units[batch], StepInput(message.time, (message,)), self._jobs)
 
     def commit(self, sink: str, time: int, payload: Any) -> Outcome:
         """Hand a step to its sink."""

@@ -34,7 +34,7 @@ class Identities:
         dataflow: The dataflow that the store must belong to; empty takes the store's own.
 
     Attributes:
-        dataflow: The dataflow's name; empty until the store has told it.
+        dataflow: The dataflow's name; empty until it is read from the store.
         store_id: The id of the store and its copies; empty before the first claim of a new one.
     """
 

@@ -2,7 +2,7 @@
 
 Its objects are numbered, `input/SOURCE/NNNNNNNNNNNN`, and the numbering is the fence, as in the log
 (`docs/decisions/0002-one-numbering-is-the-fence.md`). A new owner's first act is to take the next number; an owner that
-loses a number is fenced. So the next owner reads every row that a client was told of. Claims are never deleted, because
+loses a number is fenced. So the next owner reads every row that a client knows of. Claims are never deleted, because
 an owner that slept tries the number after its last.
 
 A push may have a key. The log remembers keys for a while, also when the rows are long gone: a *memo* repeats them, so

@@ -60,7 +60,7 @@ class LogReader:
 
     @property
     def dataflow(self) -> str:
-        """The dataflow's name; empty until the store has told it."""
+        """The dataflow's name; empty until it is read from the store."""
         return self._identities.dataflow
 
     @property
@@ -239,8 +239,8 @@ class LogReader:
         if found is not None:
             raise DataError(
                 "MISSING_OBJECT",
-                f"the folder holds {found} but no log: it is a store that lost its log ({RESTORE}), or no "
-                "store at all (give another path)",
+                f"the folder holds {found} but no log: it is a store that lost its log ({RESTORE}), or no store "
+                "at all (give another path)",
             )
         if self._identities.exists(IDENTITY):
             self._identify()

@@ -13,7 +13,7 @@ from boatlift.storage.log import Log
 from boatlift.storage.log_reader import LOG, name_of
 from boatlift.storage.records.codec import decode_group, decode_identity
 from boatlift.storage.records.damage import RESTORE
-from boatlift.storage.records.facts import contents_of
+from boatlift.storage.records.facts import payloads_of
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.live import LiveRecords
 from boatlift.storage.records.payloads import input_log_of, runs_of
@@ -113,8 +113,8 @@ def _left_over(store: Store, log: Log, claims: Sequence[int]) -> Iterator[Findin
 
 def _live_runs(history: LogHistory) -> Iterator[RunRef]:
     for fact in history.live_records.facts():
-        for content in contents_of(fact):
-            yield from runs_of(content)
+        for payload in payloads_of(fact):
+            yield from runs_of(payload)
 
 
 def _check_run(store: Store, run: RunRef) -> Finding | None:

@@ -7,14 +7,13 @@ from pathlib import Path
 import pytest
 
 from boatlift.errors import InvalidError
-from boatlift.recovery.constraints import told
+from boatlift.recovery.constraints import in_words
 from boatlift.runtime.inspect.explanation import explanation_of
 from boatlift.storage.log import Log
 from boatlift.storage.records.facts import Checkpoint, Determinant, StepDigest
-from boatlift.storage.records.payloads import contents_with
 from boatlift.storage.records.records import Claim, SinkCommit
 from boatlift.times import EPOCH, LAST, Frontier, Sequence, all_times
-from support.facts import made, run_of, saved
+from support.facts import made, payload_with, run_of, saved
 from support.hosts import open_store
 from support.logs import claimed
 from support.memory_engine import PROGRAM, recorded
@@ -76,9 +75,7 @@ def test_a_place_in_arrival_order_is_given_by_how_much_came_of_each_input(tmp_pa
     log.append([Determinant("asked", number, edge, None) for number, edge in enumerate(taken)])
     log.append([StepDigest("asked", number, "d", 5, 100.0) for number in range(5)])
     checkpoint = (("queries->asked", 0), ("sums->asked", 0))
-    log.append(
-        [Checkpoint("asked", checkpoint, contents_with([run_of(b"tables", "runs/1")])), SinkCommit("answers", 4)]
-    )
+    log.append([Checkpoint("asked", checkpoint, payload_with([run_of(b"tables", "runs/1")])), SinkCommit("answers", 4)])
     explanation = explanation_of(log, frozenset({"asked"}))
     assert explanation.processors["asked"].does == (
         "asked restores its checkpoint of the first 1 of queries->asked and 1 of sums->asked, "
@@ -92,6 +89,6 @@ def test_the_end_of_all_times_is_written_as_all() -> None:
     """The end of all times is a number that means nothing to people."""
     domain = Sequence(("rows->both", "others->both"))
     frontier = Frontier(domain, [("rows->both", 3), ("others->both", LAST)])
-    assert told(frontier) == "the first 4 of rows->both and all of others->both"
-    assert told(all_times(domain)) == "all of others->both and all of rows->both"
-    assert told(all_times(EPOCH)) == "all times"
+    assert in_words(frontier) == "the first 4 of rows->both and all of others->both"
+    assert in_words(all_times(domain)) == "all of others->both and all of rows->both"
+    assert in_words(all_times(EPOCH)) == "all times"

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from boatlift.runtime.inspect.kept import KeptReport, kept_in
 from boatlift.storage.records.facts import LoggedMessage
-from boatlift.storage.records.payloads import contents_with
 from boatlift.storage.records.records import Claim
-from support.facts import made, run_of, saved
+from support.facts import made, payload_with, run_of, saved
 from support.hosts import open_store
 from support.logs import claimed
 from support.memory_engine import PROGRAM
@@ -16,7 +15,7 @@ from support.memory_engine import PROGRAM
 
 def test_each_run_is_counted_once_and_each_kind_names_its_readers(tmp_path: Path) -> None:
     log, store = claimed(open_store(tmp_path), Claim("host", 1, 0, PROGRAM, {})), open_store(tmp_path)
-    message = contents_with([run_of(b"message", "runs/3"), run_of(b"state", "runs/1")], rows=1)
+    message = payload_with([run_of(b"message", "runs/3"), run_of(b"state", "runs/1")], rows=1)
     log.append([*(made(time, "rows") for time in range(7)), saved(3, run_of(b"state", "runs/1"))])
     log.append([LoggedMessage("clean->sums", 4, message)])
     store.create("runs/9", b"left")

@@ -68,12 +68,18 @@ def test_each_unit_is_a_job(report: Any) -> None:
     assert report.units == {name: job.executes for name, job in report.jobs.items()}
 
 
-def test_determinants_are_those_of_sources_and_the_rows_that_cannot_be_made_again(report: Any) -> None:
+def test_determinants_are_positions_orders_of_arrival_ends_of_epochs_and_rows_that_cannot_be_made_again(
+    report: Any,
+) -> None:
     assert report.recorded == {
         "first": ["position", "clock", "seed"],
         "second": ["position", "clock", "seed"],
         "pushed": ["keys", "clock", "seed"],
         "odd": ["rows"],
+        "fit": ["epoch ends"],
+        "both": ["arrival order"],
+        "hours": ["epoch ends"],
+        "asked": ["arrival order"],
     }
 
 

@@ -102,9 +102,7 @@ def test_rows_are_probed_one_message_at_a_time():
     for time in range(3):
         assert [probe.message.time for probe in probes(driver)] == list(range(time + 1))
         probe = probes(driver)[-1]
-        answer = events.RowsProbed(
-            probe.processor, probe.incarnation, probe.message, {"period": None, "ends": time == 2}
-        )
+        answer = events.RowsProbed(probe.processor, probe.incarnation, probe.message, events.RowProbe(None, time == 2))
         driver.hear(answer)
         driver.hear(answer)  # twice: nothing comes of it
         driver.go()
@@ -129,7 +127,7 @@ def test_a_message_that_comes_again_is_probed_again():
     """Only its sender fails: the batch keeps its incarnation, but nothing that it knew of the message."""
     driver = driver_of(Batch(when="any(x)"), 1)
     probe = probes(driver)[0]
-    driver.hear(events.RowsProbed(probe.processor, probe.incarnation, probe.message, {"period": None, "ends": False}))
+    driver.hear(events.RowsProbed(probe.processor, probe.incarnation, probe.message, events.RowProbe(None, False)))
     driver.go()
     driver.hear(events.ProcessorsFailed(frozenset({"in"})))
     driver.go()

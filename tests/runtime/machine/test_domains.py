@@ -106,14 +106,13 @@ def test_an_epoch_that_has_lasted_long_enough_ends_though_nothing_comes():
     assert ends_of(driver) == [2, 4]
 
 
-def mark(driver, *of_steps):
-    """Says of what waits what its rows say, in turn, as long as something waits."""
+def probe(driver, *of_steps):
+    """Answers the probes of the messages that wait, in turn."""
     said = iter(of_steps)
     batch = driver.machine.processors["p"]
     for period, ends in said:
         message = next(iter(batch.unprobed.values()))
-        answer = {"period": period, "ends": ends}
-        driver.hear(events.RowsProbed("p", batch.incarnation, message, answer))
+        driver.hear(events.RowsProbed("p", batch.incarnation, message, events.RowProbe(period, ends)))
         driver.go()
 
 
@@ -123,14 +122,14 @@ def test_an_epoch_ends_with_the_step_whose_rows_reach_another_period():
     driver = Driver(with_batch(policy=policy), epochs=4, ended=False)
     driver.go()
     assert not ends_of(driver)
-    mark(driver, *days[:4])
+    probe(driver, *days[:4])
     assert ends_of(driver) == [3]
     driver.epochs = 7
     driver.hear(events.SourceWoken("in"))
     driver.go()
-    mark(driver, *days[4:6])
+    probe(driver, *days[4:6])
     assert ends_of(driver) == [3], "late rows of 7 end nothing"
-    mark(driver, days[6])
+    probe(driver, days[6])
     assert ends_of(driver) == [3, 6]
 
 
@@ -138,7 +137,7 @@ def test_in_a_backlog_too_an_epoch_ends_with_the_step_that_ends_it():
     """All has answered while the first is executed: what it said is not of one epoch for that."""
     driver = Driver(with_batch(policy=Batch(when="any(x)")), epochs=6, ended=False, slow={"p"})
     driver.go()
-    mark(driver, *((None, n in {1, 3, 4}) for n in range(6)))
+    probe(driver, *((None, n in {1, 3, 4}) for n in range(6)))
     driver.slow.clear()
     driver.run(driver.kept.pop())
     driver.go()
@@ -151,7 +150,7 @@ def test_an_answer_about_another_message_of_the_same_time_is_void():
     driver.go()
     batch = driver.machine.processors["p"]
     other = instructions.Message("in>p", 0, {"end": "another"})
-    driver.hear(events.RowsProbed("p", batch.incarnation, other, {"period": None, "ends": True}))
+    driver.hear(events.RowsProbed("p", batch.incarnation, other, events.RowProbe(None, True)))
     driver.go()
     assert batch.unprobed
     assert not ends_of(driver)
@@ -174,14 +173,14 @@ def test_what_rows_say_is_forgotten_with_what_waited():
     driver = Driver(with_batch(policy=Batch(when="any(x)")), epochs=3, ended=False)
     driver.go()
     batch = driver.machine.processors["p"]
-    late = events.RowsProbed("p", batch.incarnation, batch.unprobed["in>p", 0], {"period": None, "ends": True})
+    late = events.RowsProbed("p", batch.incarnation, batch.unprobed["in>p", 0], events.RowProbe(None, True))
     driver.hear(events.ProcessorsFailed(frozenset({"p"})))
     driver.go()
     assert [time for _, time in batch.unprobed] == [0, 1, 2], "they are asked again"
     driver.hear(late)
     driver.go()
     assert not ends_of(driver), "that was of another life"
-    mark(driver, (None, False), (None, True))
+    probe(driver, (None, False), (None, True))
     assert ends_of(driver) == [1], "with the step that says so"
     assert [time for _, time in batch.unprobed] == [2]
 
@@ -190,7 +189,7 @@ def test_a_run_does_not_end_while_rows_are_asked_unless_it_is_stopped():
     driver = Driver(with_batch(policy=Batch(when="any(x)")), epochs=2)
     driver.go()
     assert not driver.machine.finished
-    mark(driver, (None, False), (None, False))
+    probe(driver, (None, False), (None, False))
     assert ends_of(driver) == [1], "nothing more comes"
     assert driver.machine.finished
     driver = Driver(with_batch(policy=Batch(when="any(x)")), epochs=2)
@@ -204,12 +203,12 @@ def test_a_run_does_not_end_while_rows_are_asked_unless_it_is_stopped():
 def test_an_epoch_ends_with_the_step_whose_rows_say_so_once_all_else_holds():
     driver = Driver(with_batch(policy=Batch(epochs=2, when="any(x)")), epochs=1, ended=False)
     driver.go()
-    mark(driver, (None, True))
+    probe(driver, (None, True))
     assert not ends_of(driver), "it said so, but two are wanted"
     driver.epochs = 2
     driver.hear(events.SourceWoken("in"))
     driver.go()
-    mark(driver, (None, False))
+    probe(driver, (None, False))
     assert ends_of(driver) == [1]
 
 

@@ -7,7 +7,7 @@ from boatlift.runtime.machine import Durability, StateMachine, events, instructi
 from boatlift.storage.records.facts import Checkpoint, Determinant
 from boatlift.storage.records.live import LiveRecords
 from support.any_connector import ANY
-from support.machine_driver import Driver, chain, up_to
+from support.machine_driver import LIMITS, Driver, chain, up_to
 
 
 def test_a_deterministic_pipeline_releases_once_positions_are_durable():
@@ -87,7 +87,7 @@ def test_what_was_taken_as_it_came_leaves_once_its_order_is_durable():
     one, other = flow.source("one", ANY), flow.source("other", ANY)
     one.merge("both", other).sink("out", ANY)
     made = program_of(plan(flow))
-    machine = StateMachine(made, LiveRecords(), {"out": up_to(-1)}, checked=True)
+    machine = StateMachine(made, LiveRecords(), {"out": up_to(-1)}, checked=True, **LIMITS)
     todo, durable, placed = list(machine.start()), [], []
 
     def hear(event):
@@ -110,4 +110,4 @@ def test_what_was_taken_as_it_came_leaves_once_its_order_is_durable():
     write()
     assert any(isinstance(fact, Determinant) and fact.processor == "both" for fact in durable)
     assert [order.frontier for order in placed] == [up_to(0)]
-    StateMachine(program_of(plan(flow)), LiveRecords.of(durable), {"out": up_to(0)}).start()
+    StateMachine(program_of(plan(flow)), LiveRecords.of(durable), {"out": up_to(0)}, **LIMITS).start()

@@ -6,7 +6,7 @@ from boatlift.runtime.machine import Durability, Program, StateMachine, events, 
 from boatlift.storage.records.facts import Checkpoint, Determinant, LoggedMessage
 from boatlift.storage.records.live import LiveRecords
 from boatlift.times import Coarse, EpochBoundaries, Fine
-from support.machine_driver import Driver, chain, up_to, with_order
+from support.machine_driver import LIMITS, Driver, chain, up_to, with_order
 
 
 def batch_before_two_sinks():
@@ -30,7 +30,7 @@ def test_where_a_batch_ended_is_durable_no_earlier_than_what_it_sent():
             type(fact) for fact in facts if isinstance(fact, Determinant | LoggedMessage) and "in" not in fact_of(fact)
         }
         assert durable in (set(), {Determinant, LoggedMessage})
-        machine = StateMachine(batch_before_two_sinks(), LiveRecords.of(facts), {}, checked=True)
+        machine = StateMachine(batch_before_two_sinks(), LiveRecords.of(facts), {}, checked=True, **LIMITS)
         placed = [order.sink for order in machine.start() if isinstance(order, instructions.CommitSink)]
         assert sorted(placed) == (["a", "b"] if durable else [])
     assert durable

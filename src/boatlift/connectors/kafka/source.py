@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from boatlift.connectors.kafka.access import Access, access_to
 from boatlift.connectors.kafka.group_offsets import GroupOffsets
 from boatlift.connectors.kafka.offsets import Found, advanced, ranges_of, taken_next
-from boatlift.connectors.kafka.payload import Payload, payload_of
 from boatlift.connectors.kafka.topics import Partition, Topics
+from boatlift.connectors.kafka.value_format import ValueFormat, value_format_of
 from boatlift.dataflow.contracts import Delivery, Json, Reading, SourceCapabilities
 from boatlift.errors import InvalidError
 
@@ -103,10 +103,10 @@ def source(
         raise InvalidError(
             "BAD_OPTION", f"pattern is {pattern!r}, which is no regular expression ({error}): correct it"
         ) from error
-    payload = payload_of(format, schema, dead_letters, headers=include_headers)
+    value_format = value_format_of(format, schema, dead_letters, headers=include_headers)
     topics = Topics(access, names, matching, committed=read_committed)
     return KafkaSource(
-        access, topics, payload, starting_offsets, ending_offsets, max_offsets_per_step, fail_on_data_loss, group
+        access, topics, value_format, starting_offsets, ending_offsets, max_offsets_per_step, fail_on_data_loss, group
     )
 
 
@@ -114,7 +114,7 @@ class KafkaSource:
     """Topics, read in the tasks. `offsets` describes positions and cursors.
 
     Args:
-        access, topics, payload: How to reach the cluster; the topics; the form of rows.
+        access, topics, value_format: How to reach the cluster; the topics; the form of rows.
         starting, ending, limit, fail_on_data_loss, group: As `source` takes them, checked.
     """
 
@@ -125,14 +125,14 @@ class KafkaSource:
         self,
         access: Access,
         topics: Topics,
-        payload: Payload,
+        value_format: ValueFormat,
         starting: Offsets,
         ending: datetime | Mapping[str, Mapping[int, int]] | None,
         limit: int,
         fail_on_data_loss: bool,
         group: str | None,
     ) -> None:
-        self._access, self._topics, self._payload = access, topics, payload
+        self._access, self._topics, self._format = access, topics, value_format
         self._starting, self._ending, self._limit = starting, ending, limit
         self._fail_on_data_loss = fail_on_data_loss
         self._committing = None if group is None else GroupOffsets(access, group)
@@ -155,12 +155,12 @@ class KafkaSource:
             "kind": "kafka",
             "topics": self._topics.named,
             "committed": self._topics.committed,
-            **self._payload.describe(),
+            **self._format.describe(),
         }
 
     def schema(self, spark: SparkSession) -> StructType:
         """Return the schema of rows: Spark's, or the declared one."""
-        return self._payload.schema(spark)
+        return self._format.schema(spark)
 
     def start(self) -> Json:
         """Return the cursor that has taken nothing."""
@@ -227,11 +227,11 @@ class KafkaSource:
         from boatlift.connectors.kafka.reading import ReadRanges
 
         read = ReadRanges(
-            f"topic {self._topics.named}", self._access, self._topics.committed, self._payload.headers, tasks
+            f"topic {self._topics.named}", self._access, self._topics.committed, self._format.headers, tasks
         )
         count = 1 if tasks is None else len(tasks)
-        messages = spark.range(0, count, 1, max(1, count)).mapInArrow(read, self._payload.raw(ordinals=ordinals))
-        return self._payload.rows(messages, ordinals=ordinals)
+        messages = spark.range(0, count, 1, max(1, count)).mapInArrow(read, self._format.raw(ordinals=ordinals))
+        return self._format.rows(messages, ordinals=ordinals)
 
     def reading(self, folder: str) -> Reading | None:
         """Return the sum of the tasks' notes."""
@@ -252,7 +252,7 @@ class KafkaSource:
 
     def diagnose(self, position: Json, text: str) -> Exception | None:  # noqa: ARG002
         """Return the error of a row that does not parse; other failed reads raise a `BoatliftError` themselves."""
-        return self._payload.diagnose(text)
+        return self._format.diagnose(text)
 
     def acknowledge(self, position: Json) -> None:
         """Commit the ends of a position's ranges at the consumer group, if there is one."""

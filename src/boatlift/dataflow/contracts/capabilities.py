@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from boatlift.dataflow.contracts.pushed import Pushable, StoreBacked
 from boatlift.dataflow.contracts.values import Json
@@ -153,7 +153,7 @@ class SourceCapabilities:
     digests_on_read: DigestsOnRead | None = None
     parameterized_read: ParameterizedRead | None = None
     names_input: NamesInput | None = None
-    store_backed: StoreBacked | None = None
+    store_backed: StoreBacked[Any] | None = None
     pushable: Pushable | None = None
 
 

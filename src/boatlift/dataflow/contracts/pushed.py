@@ -8,15 +8,14 @@ logging").
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol, TypeVar
 
 from boatlift.dataflow.contracts.values import Json
 
-if TYPE_CHECKING:
-    from boatlift.storage.input_log import InputLog
-    from boatlift.storage.unlogged_input import UnloggedInput
-
 __all__ = ["Pushable", "Receipt", "StoreBacked"]
+
+Log_contra = TypeVar("Log_contra", contravariant=True)
+"""The input logs that a source can be attached to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +64,19 @@ class Pushable(Protocol):
         """
 
 
-class StoreBacked(Protocol):
+class StoreBacked(Protocol[Log_contra]):
     """Keeps its rows in an input log of the store, because no other system keeps them.
+
+    The store has two kinds of input logs: one keeps rows, the other keeps only the keys of pushes, and its rows do not
+    outlive this process.
 
     The legal order of calls: `reserve`, `attach`, `open`, then the calls of `Source`, then `close`. A reader beside the
     owner calls `attach` and then `verify` and `load` only.
 
     Laws:
-        * Rows whose recording a client was told of are in some later position, in exactly one.
-        * With an `UnloggedInput`: rows whose stability a client was told of are in exactly one acknowledged position,
-          and `next(c)` returns again the position that it returned for c.
+        * Rows that a client knows to be recorded are in exactly one later position.
+        * With an input log of keys alone, rows that a client knows to be stable are in exactly one acknowledged
+          position; and `next(c)` returns for a cursor c the same position every time.
     """
 
     @property
@@ -97,14 +99,14 @@ class StoreBacked(Protocol):
             UnavailableError: `[LISTEN_FAILED]`.
         """
 
-    def attach(self, log: InputLog | UnloggedInput) -> None:
-        """Set where the rows are, so that they can be read. An `UnloggedInput` does not outlive this process."""
+    def attach(self, log: Log_contra) -> None:
+        """Set the source's input log, so that its rows can be read."""
 
     def open(self, token: int, stable: Json, newest: Json) -> None:
         """Take input from now on, as the owner with a token.
 
         Args:
-            token: As `InputLog.claim` takes it.
+            token: The number of the owner's claim; a newer owner has a larger token.
             stable: The cursor after all positions that no failure needs any more.
             newest: The cursor after all positions so far.
 

@@ -12,7 +12,7 @@ from boatlift.operators.gather.node import Gather
 from boatlift.spark.compile.operator import Columns, Compiled, Kit, SparkOperator, without_position
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs
-from boatlift.spark.jobs.row_questions import check_marks
+from boatlift.spark.jobs.row_questions import check_row_conditions
 from boatlift.spark.jobs.row_steps import RowSteps
 from boatlift.spark.plans.column_rules import refuse_of_step
 from boatlift.storage.records.payloads import StepClock
@@ -45,7 +45,7 @@ class GatherOnSpark(SparkOperator[Gather]):
         (takes,) = inputs
         refuse_of_step(operator.name, of_step=takes.of_step)
         if operator.policy.asks_rows:
-            check_marks(operator.name, operator.policy, kit.empty(without_position(takes)))
+            check_row_conditions(operator.name, operator.policy, kit.empty(without_position(takes)))
         return CompiledGather(columns=replace(takes, origin=operator.name, positioned=False))
 
     def steps(self, unit: CompiledUnit, jobs: Jobs) -> RowSteps:

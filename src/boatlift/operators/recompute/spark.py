@@ -13,7 +13,7 @@ from boatlift.spark.compile.operator import Columns, Compiled, Kit, SparkOperato
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.batch_steps import BatchSteps
 from boatlift.spark.jobs.jobs import Jobs
-from boatlift.spark.jobs.row_questions import check_marks
+from boatlift.spark.jobs.row_questions import check_row_conditions
 from boatlift.spark.plans.catalyst import INPUT
 from boatlift.spark.plans.column_rules import refuse_of_step
 from boatlift.spark.plans.fingerprint import calls_python, libraries
@@ -54,7 +54,7 @@ class RecomputeOnSpark(SparkOperator[Recompute]):
         rows = kit.empty(without_position(takes))
         refuse_of_step(operator.name, of_step=takes.of_step)
         if operator.policy.asks_rows:
-            check_marks(operator.name, operator.policy, rows)
+            check_row_conditions(operator.name, operator.policy, rows)
         frame = _recomputed(operator, rows.alias(INPUT), StepClock(0, 0))
         python = calls_python(frame)
         return CompiledRecompute(

@@ -15,7 +15,7 @@ __all__ = ["KeptRuns"]
 
 
 class KeptRuns:
-    """Makes runs durable, each once; several threads may use it.
+    """Puts runs into the store, each once; several threads may use it.
 
     Args:
         store: Keeps the runs.

@@ -12,13 +12,13 @@ from boatlift.runtime.host.event_queue import EventQueue
 from boatlift.runtime.machine import StateMachine
 from boatlift.runtime.machine.instructions import Instruction
 
-__all__ = ["Handlers", "Loop"]
+__all__ = ["EventLoop", "Handlers"]
 
 Handlers = Mapping[type[Any], Callable[[Any], None]]
 """Each kind of instruction to what carries it out; called on the host's own thread, and returns at once."""
 
 
-class Loop:
+class EventLoop:
     """Drives a machine.
 
     Args:

@@ -61,8 +61,8 @@ class Overrides:
             raise DataError(
                 "PROGRAM_CHANGED",
                 f"step {step} of {unit} was skipped, and {unit} executes no steps of its own under the policies of "
-                f"this program: run it "
-                f"with those under which that step was skipped, or begin with a new store and new sinks",
+                "this program: run it with those under which that step was skipped, or begin with a new store and new "
+                "sinks",
             )
         self._accept = accept
         self._records = history.live_records
@@ -181,15 +181,15 @@ def refuse_skip(plan: Plan, unit: str, step: int, executed: int) -> None:
     if refused.rereads_source:
         raise InvalidError(
             "BAD_OPTION",
-            f"{unit} takes everything at every step, so that the rows at which a step fails come again with the "
-            f"next step: let its function pass over it",
+            f"{unit} takes everything at every step, so that the rows at which a step fails come again with the next "
+            "step: let its function pass over it",
         )
-    forgets = [source for source in sorted(plan.sources_of(unit)) if plan.forgets(source)]
-    if forgets:
+    unkept = [source for source in sorted(plan.sources_of(unit)) if plan.keeps_no_rows(source)]
+    if unkept:
         raise InvalidError(
             "BAD_OPTION",
-            f"{forgets[0]} keeps no rows, so that a step of {unit} would be of others now: let its function pass "
-            f"over bad ones, or choose ack='recorded'",
+            f"{unkept[0]} keeps no rows, so that a step of {unit} would be of others now: let its function pass over "
+            "bad ones, or choose ack='recorded'",
         )
     if step <= executed:
         raise InvalidError(

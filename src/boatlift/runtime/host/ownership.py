@@ -66,8 +66,8 @@ class Ownership:
                 how = "which still lives: if it runs the dataflow, it ends by itself within seconds, with [FENCED]"
             case Life.UNKNOWN:
                 how = (
-                    "which has not stopped in good order: if it still runs, it ends by itself within seconds, "
-                    "with [FENCED]"
+                    "which has not stopped in good order: if it still runs, it ends by itself within seconds, with "
+                    "[FENCED]"
                 )
         said = f"taken over from {whom}, owner since {since:%Y-%m-%d %H:%M:%S} UTC, {how}"
         yield Progress("takeover", self._log.dataflow, -1, said=said)

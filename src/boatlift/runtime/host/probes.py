@@ -16,10 +16,10 @@ from boatlift.runtime.host.workers import Workers
 from boatlift.runtime.machine import events
 from boatlift.runtime.machine.instructions import ProbeRows
 
-__all__ = ["RowProbes"]
+__all__ = ["Probes"]
 
 
-class RowProbes:
+class Probes:
     """Carries out `ProbeRows`, one at a time for each batch.
 
     A probe that has failed counts as a failure once the machine gives it again: only then is its result still of use.
@@ -50,13 +50,13 @@ class RowProbes:
     def _probe(self, order: ProbeRows) -> Answer:
         with self._locks[order.processor]:
             try:
-                mark = self._engine.mark(order.processor, order.message)
+                probe = self._engine.probe(order.processor, order.message)
             except BoatliftError as error:
                 if error.retry is Retry.NONE:
                     raise
                 cause = error
                 return lambda: self._failed(order, cause)
-        return lambda: self._succeeded(events.RowsProbed(order.processor, order.incarnation, order.message, mark))
+        return lambda: self._succeeded(events.RowsProbed(order.processor, order.incarnation, order.message, probe))
 
     def _failed(self, order: ProbeRows, error: BoatliftError) -> Iterable[events.Event]:
         self._errors[order.processor] = error

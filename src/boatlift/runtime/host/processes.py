@@ -31,10 +31,10 @@ def this_process() -> str:
 
 
 def life_of(claim: Claim) -> Life:
-    """Return whether the process of a claim lives, as far as that can be told from here.
+    """Return whether the process of a claim lives, as far as this process can find out.
 
-    Nothing is told of a process on another host, in another container, from before this machine was started, or that
-    has not recorded when it began: its number may be another process's by now.
+    The answer is unknown for a process on another host, in another container, or from before this machine was started,
+    and for one without a recorded beginning: its number may be another process's by now.
     """
     where, _, began = claim.process.rpartition("/")
     if not where or claim.host != socket.gethostname() or where != _where():
@@ -47,7 +47,7 @@ def _where() -> str:
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
         return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
-    except OSError:  # no Linux: nothing is told
+    except OSError:  # no Linux: unknown
         return ""
 
 

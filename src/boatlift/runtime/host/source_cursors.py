@@ -65,16 +65,16 @@ class SourceCursors:
         Args:
             progress: Where processors have recovered to.
         """
-        forgets = self._engine.plan.forgets
+        keeps_no_rows = self._engine.plan.keeps_no_rows
         return {
-            source: min(last, progress.done(source)) if forgets(source) else last
+            source: min(last, progress.done(source)) if keeps_no_rows(source) else last
             for source, last in self.recorded.items()
         }
 
     def cursor(self, source: str, time: int) -> Any:
         """Return the cursor from which the position of a time is polled."""
         last, _ = self._newest[source]
-        if last >= time and self._engine.plan.forgets(source):  # the source went back, and gives other rows
+        if last >= time and self._engine.plan.keeps_no_rows(source):  # the source went back, and gives other rows
             self._positions[source] = {t: position for t, position in self._positions[source].items() if t < time}
             self._newest[source] = self._folded(source, time - 1)
         last, cursor = self._newest[source]
@@ -82,7 +82,7 @@ class SourceCursors:
         return cursor
 
     def with_cursors(self, order: Execute) -> Execute:
-        """Return an order with the cursor of everything that a source ever gave, if its unit is computed from that."""
+        """Return an order with the cursor at each step, if its unit computes from all rows of the source so far."""
         unit = self._engine.plan.units[order.processor]
         if not unit.rereads_source:
             return order

@@ -39,8 +39,7 @@ class StuckBatches:
                     self._warn_at[name] *= 10
                 logger.warning(
                     "%s waits for the end of its epoch, which %d steps have not brought: %s asks for more; its result "
-                    "stays as it was "
-                    "until then",
+                    "stays as it was until then",
                     name,
                     waiting,
                     describe_policy(policy),

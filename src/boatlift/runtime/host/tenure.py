@@ -13,12 +13,12 @@ from boatlift.runtime.host.event_queue import Answer, EventQueue
 from boatlift.runtime.host.failures import Failures
 from boatlift.runtime.host.kept_runs import KeptRuns
 from boatlift.runtime.host.log import LogCalls
-from boatlift.runtime.host.loop import Handlers, Loop
+from boatlift.runtime.host.loop import EventLoop, Handlers
 from boatlift.runtime.host.new_input import NewInput
 from boatlift.runtime.host.options import RunOptions
 from boatlift.runtime.host.overrides import Overrides
 from boatlift.runtime.host.ownership import LOOK_SECONDS, Ownership
-from boatlift.runtime.host.probes import RowProbes
+from boatlift.runtime.host.probes import Probes
 from boatlift.runtime.host.progress import Progress, beginnings
 from boatlift.runtime.host.recorded import readings, recorded_steps
 from boatlift.runtime.host.sink_commits import SinkCommits
@@ -176,7 +176,7 @@ class Tenure:
             watch=watch,
         )
         sinks = SinkCalls(self._commits, workers, failures, log, watch)
-        probes = RowProbes(self._engine, self._queue, workers, failures)
+        probes = Probes(self._engine, self._queue, workers, failures)
         timers = Timers(self._queue, self._clock)
         handlers: Handlers = {
             instructions.PollSource: sources.poll,
@@ -195,7 +195,7 @@ class Tenure:
             instructions.Finish: log.finish,
         }
         self._watch_ownership(workers)
-        Loop(machine, self._queue, handlers).run(first, lambda: log.finished)
+        EventLoop(machine, self._queue, handlers).run(first, lambda: log.finished)
         if sources.refusals:
             raise sources.refusals[0]
 

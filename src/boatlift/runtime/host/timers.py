@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 from boatlift.runtime.host.event_queue import EventQueue
 from boatlift.runtime.machine import events
 from boatlift.runtime.machine.instructions import SetTimer
+from boatlift.storage.records.payloads import payload_of
 
 __all__ = ["Timers", "clock_of"]
 
@@ -51,5 +52,5 @@ class Timers:
 
 
 def clock_of(payload: Any) -> int | None:
-    """Return the clock of a payload, in milliseconds since 1970; None if it has none."""
-    return int(payload["clock"]) if isinstance(payload, Mapping) and "clock" in payload else None
+    """Return the clock of a payload, in milliseconds since 1970; None if it has none: it is of a step of no input."""
+    return payload_of(payload).clock

@@ -42,7 +42,7 @@ def checkpoints_of(log: Log) -> list[CheckpointReport]:
     for states in log.history.live_records.states.values():
         before: frozenset[str] = frozenset()
         for state in states.values():
-            runs = list(runs_of(state.content))
+            runs = list(runs_of(state.payload))
             sizes = {run.name: run.size for run in runs}
             report = CheckpointReport(
                 processor=state.processor,

@@ -13,7 +13,7 @@ import msgspec
 
 from boatlift.errors import DataError, InvalidError
 from boatlift.recovery import Kind, Monitor, ProcessorPlan
-from boatlift.recovery.constraints import told
+from boatlift.recovery.constraints import in_words
 from boatlift.runtime.inspect.outlook import monitor_from_log, steps_again
 from boatlift.runtime.machine import Program
 from boatlift.storage.log import Log
@@ -91,8 +91,8 @@ def explanation_of(log: Log, failed: AbstractSet[str]) -> Explanation:
     if not failed <= names:
         raise InvalidError(
             "BAD_OPTION",
-            f"there is no processor {', '.join(sorted(failed - names))} in this dataflow: "
-            f"name some of {', '.join(sorted(names))}",
+            f"there is no processor {', '.join(sorted(failed - names))} in this dataflow: name some of "
+            f"{', '.join(sorted(names))}",
         )
     _assume_memory(program, history, monitor)
     recovery = monitor.plan(failed or names)
@@ -155,4 +155,4 @@ def _rolled_back_to(part: ProcessorPlan) -> str:
         return "stays"
     if not part.restore:
         return "the start"
-    return f"its checkpoint of {told(part.restore)}" if part.checkpoint is not None else told(part.restore)
+    return f"its checkpoint of {in_words(part.restore)}" if part.checkpoint is not None else in_words(part.restore)

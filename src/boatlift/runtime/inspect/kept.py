@@ -61,7 +61,7 @@ def kept_in(store: Store, log: Log) -> list[KeptReport]:
             reports.append(KeptReport("pushes", name, 0, len(pushed), tally.size_of(pushed), why))
         if states := live.states.get(name):
             why = f"{name}: to go back to" + (", the last of them surely" if len(states) > 1 else "")
-            runs = tally.new_runs(state.content for state in states.values())
+            runs = tally.new_runs(state.payload for state in states.values())
             reports.append(KeptReport("state", name, len(states), *runs, why))
         if taken := live.taken.get(name):
             runs = tally.new_runs(payload for each in taken.values() for _, _, payload in each.messages)

@@ -53,8 +53,9 @@ class ProgramReport(msgspec.Struct, frozen=True):
         at_least_once: The sources and sinks that are not exactly-once.
         program: The identity that a run records.
         jobs: Each unit to its job.
-        recorded: Each source, and each unit whose rows could not be made again, to its determinants: they are in the
-            log before any effect of a step can be seen.
+        recorded: Each source and each unit that makes choices to its determinants, which are in the log before any
+            effect of a step can be seen. `arrival order`: the order in which the messages of a unit arrived; `epoch
+            ends`: where the epochs of a batch end; `rows`: the rows of a unit, which could not be made again.
     """
 
     dataflow: str
@@ -127,10 +128,20 @@ def _can_be_made_again(unit: Unit) -> bool:
 
 def _recorded(planned: Plan) -> dict[str, list[str]]:
     sources = {
-        name: ["keys", "clock", "seed"] if planned.forgets(name) else ["position", "clock", "seed"]
+        name: ["keys", "clock", "seed"] if planned.keeps_no_rows(name) else ["position", "clock", "seed"]
         for name in planned.sources
     }
-    return sources | {name: ["rows"] for name, unit in planned.units.items() if not _can_be_made_again(unit)}
+    units = {name: _determinants_of(unit) for name, unit in planned.units.items()}
+    return sources | {name: determinants for name, determinants in units.items() if determinants}
+
+
+def _determinants_of(unit: Unit) -> list[str]:
+    of_times: dict[Timing, list[str]] = {
+        Timing.EPOCHS: [],
+        Timing.ARRIVAL: ["arrival order"],
+        Timing.BATCH: ["epoch ends"],
+    }
+    return of_times[unit.timing] + ([] if _can_be_made_again(unit) else ["rows"])
 
 
 def _delivery(processor: Processor) -> Delivery:

@@ -55,7 +55,7 @@ def source_steps(planned: Plan, path: Path, processor: str, time: int) -> Iterat
                 f"step {step} of {name} is not in the log: the step has not come yet, or it is stable and its record "
                 f"is deleted; `boatlift log` shows the steps that there are",
             )
-        if planned.forgets(name):
+        if planned.keeps_no_rows(name):
             raise DataError(
                 "INPUT_MISSING",
                 f'the rows of {name} are recorded nowhere: its clients push them again, since it has ack="stable"',

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from boatlift.runtime.machine.kinds.batch import BatchEpochs
-from boatlift.runtime.machine.kinds.processor import Processor
+from boatlift.runtime.machine.kinds.processor import MachineProcessor
 from boatlift.runtime.machine.kinds.sink import SinkEnd
 from boatlift.runtime.machine.kinds.source import SourceEnd
 
@@ -23,7 +23,7 @@ class Backpressure:
         most: A source with so many messages behind it is crowded.
     """
 
-    def __init__(self, processors: Mapping[str, Processor], most: int) -> None:
+    def __init__(self, processors: Mapping[str, MachineProcessor], most: int) -> None:
         self._processors, self._most = processors, most
         self._behind = {name: self._reach(p, set()) for name, p in processors.items() if isinstance(p, SourceEnd)}
         self._queues = {source: list(self._edges(source)) for source in self._behind}
@@ -48,7 +48,7 @@ class Backpressure:
             wanted |= {sender.name} if isinstance(sender, SourceEnd) else self.above(sender.name)
         return wanted
 
-    def _edges(self, source: str) -> Iterator[tuple[Processor, str]]:
+    def _edges(self, source: str) -> Iterator[tuple[MachineProcessor, str]]:
         """Return the queues of a source's messages, each with its processor.
 
         A batch does not count: its open epoch may wait for long.
@@ -59,7 +59,7 @@ class Backpressure:
                 continue
             yield from ((p, edge.name) for edge, sender in p.senders if sender.name in {source, *behind})
 
-    def _reach(self, p: Processor, reached: set[str]) -> set[str]:
+    def _reach(self, p: MachineProcessor, reached: set[str]) -> set[str]:
         for _, receiver in p.receivers:
             if receiver.name not in reached:
                 reached.add(receiver.name)

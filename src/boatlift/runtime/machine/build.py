@@ -10,7 +10,7 @@ from boatlift.runtime.machine.durable_facts import DurableFacts
 from boatlift.runtime.machine.kinds.arrival import ArrivalOrdered
 from boatlift.runtime.machine.kinds.batch import BatchEpochs
 from boatlift.runtime.machine.kinds.epochs import Head, Structured
-from boatlift.runtime.machine.kinds.processor import Processor
+from boatlift.runtime.machine.kinds.processor import MachineProcessor
 from boatlift.runtime.machine.kinds.sink import SinkEnd
 from boatlift.runtime.machine.kinds.source import SourceEnd
 from boatlift.runtime.machine.program import Program
@@ -45,7 +45,7 @@ def monitor_of(program: Program, records: LiveRecords, held: Mapping[str, AnyFro
 
 def build(
     program: Program, records: LiveRecords, clock_of: Callable[[Any], int | None] = lambda _payload: None
-) -> dict[str, Processor]:
+) -> dict[str, MachineProcessor]:
     """Return all processors with their neighbours.
 
     Senders come before receivers, except along the edges that close a cycle.
@@ -71,7 +71,7 @@ def build(
     return processors
 
 
-def _processor(program: Program, name: str, clock_of: Callable[[Any], int | None]) -> Processor:
+def _processor(program: Program, name: str, clock_of: Callable[[Any], int | None]) -> MachineProcessor:
     graph, durability = program.graph, program.durability(name)
     vertex, inputs, outputs = graph.vertices[name], graph.inputs[name], graph.outputs[name]
     if vertex.kind is Kind.SOURCE:

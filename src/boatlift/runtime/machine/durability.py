@@ -66,8 +66,8 @@ class Durability:
         if self.keeps_inputs and vertex.chooses and not self.recorded:
             raise InvalidError(
                 "BAD_POLICY",
-                f"{name} makes choices that are not recorded: replaying its inputs would give another state; "
-                "record them, or use Lazy or Eager",
+                f"{name} makes choices that are not recorded: replaying its inputs would give another state; record "
+                "them, or use Lazy or Eager",
             )
         if coarse and not isinstance(self.policy, Batch):
             raise InvalidError("BAD_POLICY", f"the coarse epochs of {name} never end: use Batch(…), not {policy}")

@@ -20,9 +20,9 @@ from boatlift.storage.records.facts import (
     LoggedMessage,
     LoopEnd,
     Truncation,
-    contents_of,
     left_of,
     maximal_of,
+    payloads_of,
 )
 from boatlift.storage.records.live import LiveRecords
 from boatlift.times import AnyFrontier, Sequence, all_times, frontier_of, read_frontier
@@ -31,7 +31,7 @@ __all__ = ["DurableFacts"]
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _Unpersisted:
     """Facts of a processor that wait until the payloads that they name are durable.
 
     Facts of one processor stay in order.
@@ -44,7 +44,7 @@ class _Waiting:
 
 
 class DurableFacts:
-    """The facts that survive any crash now, those that are being written, and those that are to be written next.
+    """The facts that are durable, the facts that are being written, and the facts that wait to be written.
 
     Facts become durable in the order in which they were added. So a recovery need not wait for its `Truncation`: every
     fact that is written later has the truncation before it. The truncation voids the facts that were being written,
@@ -61,7 +61,7 @@ class DurableFacts:
         self._graph, self._monitor = graph, monitor
         self.records = records
         self._next: list[Fact] = []
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_Unpersisted] = []
         self._to_persist: list[Persist] = []
         self._persists = 0
         self._under_way: dict[int, tuple[Fact, ...]] = {}
@@ -82,13 +82,13 @@ class DurableFacts:
         """
         added = list(facts)
         self.version += 1
-        at = next((at for at, fact in enumerate(added) if contents_of(fact)), len(added))
+        at = next((at for at, fact in enumerate(added) if payloads_of(fact)), len(added))
         self._next += added[:at]
         if at == len(added):
             return
         self._persists += 1
-        self._waiting.append(_Waiting(self._persists, processor, tuple(added[at:])))
-        payloads = tuple(payload for fact in added[at:] for payload in contents_of(fact))
+        self._waiting.append(_Unpersisted(self._persists, processor, tuple(added[at:])))
+        payloads = tuple(payload for fact in added[at:] for payload in payloads_of(fact))
         self._to_persist.append(Persist(self._persists, processor, payloads))
 
     def persist(self) -> list[Persist]:
@@ -143,7 +143,7 @@ class DurableFacts:
     def payloads(self) -> Iterator[Any]:
         """Return the payloads that facts name: live ones, and those on their way."""
         for fact in chain(self.records.facts(), self._on_the_way()):
-            yield from contents_of(fact)
+            yield from payloads_of(fact)
 
     def _on_the_way(self) -> Iterator[Fact]:
         yield from chain.from_iterable(self._under_way.values())

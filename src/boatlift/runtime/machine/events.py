@@ -23,6 +23,7 @@ __all__ = [
     "Persisted",
     "ProbeFailed",
     "ProcessorsFailed",
+    "RowProbe",
     "RowsProbed",
     "SinkCommitted",
     "SinkPosition",
@@ -90,19 +91,33 @@ class TimerFired:
 
 
 @dataclass(frozen=True, slots=True)
+class RowProbe:
+    """The result of evaluating the row conditions of a batch's policy over one message.
+
+    Attributes:
+        period: The number of the last period of event time that the rows reach; None if the policy does not ask for it,
+            or no row reaches one.
+        ends: Whether the condition holds.
+    """
+
+    period: int | None
+    ends: bool
+
+
+@dataclass(frozen=True, slots=True)
 class RowsProbed:
     """The rows of a message have been probed: an answer to `ProbeRows`.
 
     Attributes:
         processor, incarnation, message: As in the `ProbeRows`. Another message may wait at the same time by now; the
             answer is void then.
-        mark: The result of the probe: `period` and `ends`, as `Engine.mark` returns them.
+        probe: The result.
     """
 
     processor: str
     incarnation: int
     message: Message
-    mark: Mapping[str, Any]
+    probe: RowProbe
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +143,7 @@ class StepDone:
     Attributes:
         processor, incarnation: As in the `Execute`.
         time: The time of the step.
-        outcome: The choice of the step; None if the step chose nothing.
+        determinant: The outcome of the step's choice; None if the step chose nothing.
         sent: Output edge to the payload sent on it; an edge without a message is left out.
         state: The processor's state after the step; None if the processor keeps no state.
         digest: The digest of all rows sent, to be compared on replay; None if results are not compared.
@@ -139,7 +154,7 @@ class StepDone:
     processor: str
     incarnation: int
     time: Any
-    outcome: Any = None
+    determinant: Any = None
     sent: Mapping[str, Any] = field(default_factory=dict)
     state: Any = None
     digest: str | None = None

@@ -8,7 +8,7 @@ from boatlift.recovery import Monitor
 from boatlift.runtime.machine.durable_facts import DurableFacts
 from boatlift.runtime.machine.instructions import Acknowledge, CollectGarbage, Instruction
 from boatlift.runtime.machine.kinds.arrival import ArrivalOrdered
-from boatlift.runtime.machine.kinds.processor import Processor
+from boatlift.runtime.machine.kinds.processor import MachineProcessor
 from boatlift.runtime.machine.kinds.source import SourceEnd
 from boatlift.runtime.machine.program import Program
 from boatlift.storage.records.facts import GarbageCollection, maximal_of
@@ -18,7 +18,7 @@ __all__ = ["GarbageCollector"]
 
 
 class GarbageCollector:
-    """Asks the monitor for garbage after every so many durable facts.
+    """Collects garbage after every so many durable facts; the monitor names it.
 
     Nothing is deleted or acknowledged before the fact that names it as garbage is durable: a later owner must not miss
     it.
@@ -31,7 +31,7 @@ class GarbageCollector:
     def __init__(
         self,
         program: Program,
-        processors: Mapping[str, Processor],
+        processors: Mapping[str, MachineProcessor],
         monitor: Monitor,
         durable: DurableFacts,
         collect_after: int,

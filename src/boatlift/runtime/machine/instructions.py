@@ -61,22 +61,23 @@ class StepInput:
     Attributes:
         time: The time of the step, in the processor's domain.
         inputs: The messages.
-        outcome: The recorded choice of the step; None if the step has to choose.
-        event: In a sequence domain, the number of messages taken before; None in other domains.
+        determinant: The recorded outcome of the step's choice; None if the step has to choose.
+        place: In a sequence domain, the step's place in the order of arrival: the number of messages taken before. None
+            in other domains.
         cursor: The source's cursor after the last of these messages, if the step is computed from everything that the
             source ever gave; else None. The machine leaves it None; the shell fills it in.
     """
 
     time: Any
     inputs: tuple[Message, ...]
-    outcome: Any = None
-    event: int | None = None
+    determinant: Any = None
+    place: int | None = None
     cursor: Any = None
 
     @property
     def number(self) -> Any:
-        """The step's number outside of the machine: its time; in a sequence domain the number of the event."""
-        return self.time if self.event is None else self.event
+        """The step's number outside of the machine: its time; in a sequence domain its place in the order."""
+        return self.time if self.place is None else self.place
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,7 @@ class Restore:
     """A processor goes back to a durable state. No answer; the state comes again with the processor's next `Execute`.
 
     Attributes:
-        frontier: The times that the state has in it.
+        frontier: The times whose effects the state holds.
         state: The state; its payload is durable.
     """
 
@@ -143,7 +144,7 @@ class Restore:
 class Execute:
     """Execute a processor's steps, one after the other.
 
-    Answer: a `StepDone` for each, in order; or fewer, the last with `over`.
+    Answer: a `StepDone` for each step, in order. One with `over` is the last: the shell executes no further step.
 
     A processor has one `Execute` under way at a time. The shell answers a failure of the processor by
     `ProcessorsFailed`.
@@ -151,8 +152,7 @@ class Execute:
     Attributes:
         takes: The input of each step.
         state: The processor's state before the first step; None at the start.
-        again: Only the state is wanted: the steps repeat logged inputs, and the messages that they send have been sent
-            before.
+        again: Whether the steps only rebuild the state: they repeat logged inputs, and their messages were sent before.
     """
 
     processor: str

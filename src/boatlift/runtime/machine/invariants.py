@@ -9,7 +9,7 @@ from boatlift.errors import InternalError
 from boatlift.recovery import Kind
 from boatlift.runtime.machine.kinds.arrival import ArrivalOrdered
 from boatlift.runtime.machine.kinds.batch import BatchEpochs
-from boatlift.runtime.machine.kinds.processor import Processor
+from boatlift.runtime.machine.kinds.processor import MachineProcessor
 from boatlift.runtime.machine.kinds.sink import SinkEnd
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def check(machine: StateMachine, touched: Iterable[str]) -> None:
             raise InternalError("INTERNAL", f"{p.name} is stable beyond what it has done; {machine.transitions}")
 
 
-def _of(p: Processor) -> list[tuple[bool, str]]:
+def _of(p: MachineProcessor) -> list[tuple[bool, str]]:
     late = [(e.name, t) for e, _ in p.senders for t in p.waiting[e.name] if p.came_before(e, t)]
     facts = [(not late, f"was handed again what it had taken: {late}")]
     if p.running and not p.rebuild:

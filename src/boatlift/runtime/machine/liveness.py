@@ -8,7 +8,7 @@ from boatlift.errors import InternalError
 from boatlift.runtime.machine.backpressure import Backpressure
 from boatlift.runtime.machine.durable_facts import DurableFacts
 from boatlift.runtime.machine.garbage import GarbageCollector
-from boatlift.runtime.machine.kinds.processor import Processor
+from boatlift.runtime.machine.kinds.processor import MachineProcessor
 from boatlift.runtime.machine.kinds.sink import SinkEnd
 from boatlift.runtime.machine.kinds.source import SourceEnd
 from boatlift.runtime.machine.step_facts import everything_of, state_of
@@ -18,9 +18,9 @@ __all__ = ["Liveness"]
 
 
 class Liveness:
-    """Keeps a dataflow going that waits for no answer.
+    """Finds the next thing to do when no answer is on its way to the machine.
 
-    Sinks are unblocked, batches end, sources go on, or the run is over.
+    A sink is unblocked, a batch ends, a source goes on, or the run is over.
 
     Args:
         processors, durable, backpressure, garbage: Of the machine.
@@ -30,7 +30,7 @@ class Liveness:
 
     def __init__(
         self,
-        processors: Mapping[str, Processor],
+        processors: Mapping[str, MachineProcessor],
         durable: DurableFacts,
         backpressure: Backpressure,
         garbage: GarbageCollector,
@@ -78,7 +78,7 @@ class Liveness:
         """
         return not self._backpressure.crowded(source.name) or (hasten and source.name in self._backpressure.wanted())
 
-    def gives_no_more(self, p: Processor) -> bool:
+    def gives_no_more(self, p: MachineProcessor) -> bool:
         """Return whether no further input will reach a processor, as sources stand."""
         above = self._backpressure.above(p.name)
         return self._exhausted() or all(source.ended for source in self._sources if source.name in above)

@@ -22,7 +22,7 @@ from boatlift.runtime.machine.durable_facts import DurableFacts
 from boatlift.runtime.machine.garbage import GarbageCollector
 from boatlift.runtime.machine.invariants import check
 from boatlift.runtime.machine.kinds.batch import BatchEpochs
-from boatlift.runtime.machine.kinds.processor import Processor, Step
+from boatlift.runtime.machine.kinds.processor import MachineProcessor, Step
 from boatlift.runtime.machine.kinds.sink import SinkEnd
 from boatlift.runtime.machine.kinds.source import SourceEnd
 from boatlift.runtime.machine.liveness import Liveness
@@ -38,12 +38,6 @@ from boatlift.times import AnyFrontier, frontier_of
 
 __all__ = ["StateMachine"]
 
-COLLECT_AFTER = 16
-"""Garbage is looked for after so many durable facts."""
-
-MESSAGES_AHEAD = 32
-"""A source is not polled while so many messages wait behind it."""
-
 
 class StateMachine:
     """Drives processors, from their durable facts on.
@@ -52,11 +46,12 @@ class StateMachine:
         program: Graph and durabilities; the records of choices in it belong to this machine from now on.
         records: The durable facts; they belong to this machine from now on.
         held: Sink to the times that it holds, once no earlier owner can change them any more.
+        collect_after: Garbage is looked for after so many durable facts.
+        messages_ahead: A source is not polled while so many messages wait behind it.
         checked: Check the invariants after every transition.
         together: As `StepOrders`; must return at once.
         awaited: Return whether a client waits until its rows are stable; must return at once.
         clock_of: A payload to its clock in milliseconds, None if it has none; the machine looks into no payload itself.
-        collect_after, messages_ahead: As the constants.
 
     Raises:
         DataError: `[NO_CONSISTENT_FRONTIER]` the content of the sinks cannot come from the durable facts.
@@ -68,12 +63,12 @@ class StateMachine:
         records: LiveRecords,
         held: Mapping[str, AnyFrontier],
         *,
+        collect_after: int,
+        messages_ahead: int,
         checked: bool = False,
         together: Callable[[str, Sequence[instructions.StepInput]], int] = lambda _processor, _takes: 1,
         awaited: Callable[[], bool] = lambda: False,
         clock_of: Callable[[Any], int | None] = lambda _payload: None,
-        collect_after: int = COLLECT_AFTER,
-        messages_ahead: int = MESSAGES_AHEAD,
     ) -> None:
         self.program, self.graph = program, program.graph
         self.transitions = TransitionLog()
@@ -165,7 +160,7 @@ class StateMachine:
         """A read-only view, for people."""
         return MachineProgress(self.processors, self.durable)
 
-    def _current(self, name: str, incarnation: int) -> Processor | None:
+    def _current(self, name: str, incarnation: int) -> MachineProcessor | None:
         """Return the processor if an answer is to its present incarnation; else None: the answer is void."""
         processor = self.processors[name]
         if incarnation > processor.incarnation:
@@ -201,22 +196,21 @@ class StateMachine:
         digest = None
         if event.digest is not None:
             digest = StepDigest(p.name, step.key, event.digest, event.rows, event.milliseconds)
-        self.durable.add(p.name, step_facts.facts_of(p, step, event.outcome, event.sent, digest, self.durable))
+        self.durable.add(p.name, step_facts.facts_of(p, step, event.determinant, event.sent, digest, self.durable))
         if p.vertex.kind is Kind.STATEFUL:
             p.hold_state()
             self.monitor.holds(p.name, [held.frontier for held in p.states])
 
-    def _compare(self, p: Processor, step: Step, event: events.StepDone) -> None:
+    def _compare(self, p: MachineProcessor, step: Step, event: events.StepDone) -> None:
         recorded = self.durable.records.results.get(p.name, {}).get(step.key)
         if recorded is not None and event.digest is not None and recorded.digest != event.digest:
             raise DivergedError(
                 "DIVERGED",
                 f"{p.name} at time {step.time} gave digest {event.digest} on replay, but {recorded.digest} is "
-                f"recorded: "
-                f"something in it is not deterministic",
+                "recorded: something in it is not deterministic",
             )
 
-    def _did(self, p: Processor, step: Step, sent: Mapping[str, Any], state: Any) -> None:
+    def _did(self, p: MachineProcessor, step: Step, sent: Mapping[str, Any], state: Any) -> None:
         """Record a step, and pass on its messages."""
         p.take(step)
         p.state = state
@@ -227,7 +221,7 @@ class StateMachine:
             receiver.put(edge, step.time, payload)
         self._report_done(p)
 
-    def _report_done(self, p: Processor) -> None:
+    def _report_done(self, p: MachineProcessor) -> None:
         if p.vertex.kind is not Kind.SINK:  # a sink reports what it holds
             self.monitor.completed(p.name, p.done)
         self._moved.add(p.name)
@@ -259,7 +253,7 @@ class StateMachine:
             if isinstance(p, SinkEnd) and p.placing is not None and not p.asked:
                 self._reopen(p)
 
-    def _cancel(self, p: Processor) -> None:
+    def _cancel(self, p: MachineProcessor) -> None:
         if p.running:
             self._outbox.append(instructions.Cancel(p.name, p.incarnation))
         if isinstance(p, SinkEnd) and p.asked:
@@ -310,7 +304,7 @@ class StateMachine:
             self._touched.add(name)
             self._advance(self.processors[name], hasten=hasten)
 
-    def _advance(self, p: Processor, *, hasten: bool) -> None:
+    def _advance(self, p: MachineProcessor, *, hasten: bool) -> None:
         if isinstance(p, SourceEnd):
             self._advance_source(p, hasten=hasten)
             return
@@ -344,7 +338,7 @@ class StateMachine:
             source.positions = self._steps.chosen(source)[step.key].outcome
             self._did(source, step, dict.fromkeys(source.sent, source.positions), None)
 
-    def _begin(self, p: Processor, step: Step, upcoming: Iterator[Step]) -> None:
+    def _begin(self, p: MachineProcessor, step: Step, upcoming: Iterator[Step]) -> None:
         """Execute a step, unless its messages are known."""
         if isinstance(p, SinkEnd):
             self._did(p, step, {}, None)
@@ -353,11 +347,11 @@ class StateMachine:
         else:
             self._outbox.append(self._steps.execute(p, step, upcoming))
 
-    def _pass_over_before(self, p: Processor, step: Step) -> None:
+    def _pass_over_before(self, p: MachineProcessor, step: Step) -> None:
         domain = p.vertex.domain
         self._pass_over(p, p.done | frontier_of(domain, domain.below(step.time)))
 
-    def _pass_over(self, p: Processor, over: AnyFrontier) -> None:
+    def _pass_over(self, p: MachineProcessor, over: AnyFrontier) -> None:
         """Record times that are over with nothing to do.
 
         The absence of their messages is then known, as a message would be.

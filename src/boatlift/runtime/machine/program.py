@@ -67,7 +67,7 @@ class Program:
             if not self.graph.vertices[name].coarse:
                 continue
             for source in sorted(above[name]):
-                if self.graph.vertices[source].forgets:
+                if self.graph.vertices[source].keeps_no_rows:
                     raise InvalidError(
                         "BAD_POLICY",
                         f"source {source} keeps no rows, and batch {name} would hold them back: let the source record "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from boatlift.runtime.machine.durable_facts import DurableFacts
-from boatlift.runtime.machine.kinds.processor import Processor
+from boatlift.runtime.machine.kinds.processor import MachineProcessor
 from boatlift.runtime.machine.kinds.source import SourceEnd
 from boatlift.storage.records.facts import last_epoch, last_number, maximal_of
 
@@ -21,7 +21,7 @@ class MachineProgress:
         processors, durable: Of the machine.
     """
 
-    def __init__(self, processors: Mapping[str, Processor], durable: DurableFacts) -> None:
+    def __init__(self, processors: Mapping[str, MachineProcessor], durable: DurableFacts) -> None:
         self._processors, self._durable = processors, durable
 
     def done(self, processor: str) -> int:
@@ -69,7 +69,7 @@ class MachineProgress:
         )
 
 
-def _steps_to_go(p: Processor) -> int:
+def _steps_to_go(p: MachineProcessor) -> int:
     # Messages in a batch's open epoch may wait for ever: they become a step only when the epoch ends.
     if p.vertex.coarse:
         return len(p.running)

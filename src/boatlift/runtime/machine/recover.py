@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from boatlift.recovery import RecoveryPlan
 from boatlift.runtime.machine.instructions import Cancel, Instruction, Restore
 from boatlift.runtime.machine.kinds.batch import BatchEpochs
-from boatlift.runtime.machine.kinds.processor import Processor
+from boatlift.runtime.machine.kinds.processor import MachineProcessor
 from boatlift.runtime.machine.kinds.source import SourceEnd
 from boatlift.storage.records.live import LiveRecords
 from boatlift.times import AnyFrontier, frontier_of, last_of, read_frontier
@@ -19,7 +19,9 @@ from boatlift.times import AnyFrontier, frontier_of, last_of, read_frontier
 __all__ = ["carry_out"]
 
 
-def carry_out(plan: RecoveryPlan, processors: Mapping[str, Processor], records: LiveRecords) -> list[Instruction]:
+def carry_out(
+    plan: RecoveryPlan, processors: Mapping[str, MachineProcessor], records: LiveRecords
+) -> list[Instruction]:
     """Take every processor to its frontier in the plan, and put back on each edge the messages that its sender has.
 
     Args:
@@ -45,7 +47,7 @@ def carry_out(plan: RecoveryPlan, processors: Mapping[str, Processor], records: 
     return ordered
 
 
-def _take_back(plan: RecoveryPlan, p: Processor, records: LiveRecords) -> Iterator[Instruction]:
+def _take_back(plan: RecoveryPlan, p: MachineProcessor, records: LiveRecords) -> Iterator[Instruction]:
     fixed = {edge.name: plan.fixed(edge.source) for edge in p.inputs}
     part = plan.processors[p.name]
     frontier = part.restore
@@ -72,13 +74,13 @@ def _take_back(plan: RecoveryPlan, p: Processor, records: LiveRecords) -> Iterat
         p.positions = None if last is None else last.outcome
 
 
-def _restore(p: Processor, frontier: AnyFrontier, records: LiveRecords) -> Iterator[Restore]:
+def _restore(p: MachineProcessor, frontier: AnyFrontier, records: LiveRecords) -> Iterator[Restore]:
     """Restore the last checkpoint within a frontier, and queue the logged inputs after it.
 
     Both may exist: the policy may have changed.
     """
     checkpoint = records.checkpoint_within(p.name, frontier)
-    p.state = None if checkpoint is None else checkpoint.content
+    p.state = None if checkpoint is None else checkpoint.payload
     before = read_frontier(() if checkpoint is None else checkpoint.frontier)
     logged = records.taken.get(p.name, {}).values()
     p.rebuild = deque(

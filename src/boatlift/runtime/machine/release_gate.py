@@ -16,7 +16,7 @@ from typing import Any
 from boatlift.dataflow import Eager
 from boatlift.recovery import Kind, RecoveryGraph
 from boatlift.runtime.machine.durable_facts import DurableFacts
-from boatlift.runtime.machine.kinds.processor import Processor
+from boatlift.runtime.machine.kinds.processor import MachineProcessor
 from boatlift.times import AnyFrontier, all_times
 
 __all__ = ["ReleaseGate"]
@@ -31,7 +31,7 @@ class ReleaseGate:
         durable: The facts on their way.
     """
 
-    def __init__(self, graph: RecoveryGraph, processors: Mapping[str, Processor], durable: DurableFacts) -> None:
+    def __init__(self, graph: RecoveryGraph, processors: Mapping[str, MachineProcessor], durable: DurableFacts) -> None:
         self._graph, self._durable = graph, durable
         self._eager = [p for p in processors.values() if isinstance(p.durability.policy, Eager)]
         self._found: Mapping[str, AnyFrontier] = {}

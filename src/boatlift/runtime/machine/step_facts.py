@@ -8,7 +8,7 @@ from typing import Any
 from boatlift.recovery import Kind
 from boatlift.runtime.machine.durable_facts import DurableFacts
 from boatlift.runtime.machine.kinds.arrival import ArrivalOrdered
-from boatlift.runtime.machine.kinds.processor import Processor, Step
+from boatlift.runtime.machine.kinds.processor import MachineProcessor, Step
 from boatlift.runtime.machine.kinds.sink import SinkEnd
 from boatlift.runtime.machine.kinds.source import SourceEnd
 from boatlift.storage.records.facts import (
@@ -26,21 +26,26 @@ __all__ = ["everything_of", "facts_of", "facts_of_nothing", "messages_known", "s
 
 
 def facts_of(
-    p: Processor, step: Step, outcome: Any, sent: Mapping[str, Any], result: StepDigest | None, durable: DurableFacts
+    p: MachineProcessor,
+    step: Step,
+    determinant: Any,
+    sent: Mapping[str, Any],
+    result: StepDigest | None,
+    durable: DurableFacts,
 ) -> Iterator[Fact]:
     """Return the facts of a step that a processor has just done, in the order in which they become durable.
 
     Args:
         p: The processor, after the step.
         step: The step.
-        outcome: Its choice.
+        determinant: The outcome of its choice.
         sent: Output edge to payload.
         result: Its digest; None if results are not compared.
         durable: The facts that are durable already.
     """
     records, durability, late = durable.records, p.durability, list[Fact]()
     if p.vertex.chooses and step.key not in records.chosen.get(p.name, {}):
-        choice = Determinant(p.name, step.key, step.taken, outcome)
+        choice = Determinant(p.name, step.key, step.taken, determinant)
         if durability.recorded or p.vertex.kind is Kind.SOURCE:
             yield choice
         elif p.vertex.coarse:
@@ -59,13 +64,13 @@ def facts_of(
     yield from late  # these count once the messages do, which another execution would not repeat
     if durability.keeps_inputs and not p.stateless:
         messages = tuple((m.edge, m.time, m.payload) for m in step.inputs)
-        yield LoggedInput(p.name, step.time, maximal_of(p.done), messages, outcome)
+        yield LoggedInput(p.name, step.time, maximal_of(p.done), messages, determinant)
     p.unsaved += 1
     if durability.state_every is not None and p.unsaved >= durability.state_every and p.vertex.kind is Kind.STATEFUL:
         yield from _state_of(p, durable)
 
 
-def facts_of_nothing(p: Processor, time: Any) -> Iterator[Fact]:
+def facts_of_nothing(p: MachineProcessor, time: Any) -> Iterator[Fact]:
     """Return the facts of a time that is over with nothing to do.
 
     That nothing was chosen, and nothing sent, is recorded like a choice and a message: without these facts the replay
@@ -77,7 +82,7 @@ def facts_of_nothing(p: Processor, time: Any) -> Iterator[Fact]:
         yield from (LoggedMessage(edge.name, time, None) for edge in p.outputs)
 
 
-def everything_of(p: Processor, durable: DurableFacts) -> Iterator[Fact]:
+def everything_of(p: MachineProcessor, durable: DurableFacts) -> Iterator[Fact]:
     """Return the facts that keep a processor from ever going back, whatever fails, as far as they are not durable."""
     if isinstance(p, SourceEnd | SinkEnd):
         return
@@ -86,7 +91,7 @@ def everything_of(p: Processor, durable: DurableFacts) -> Iterator[Fact]:
         yield from _state_of(p, durable, with_messages=False)
 
 
-def state_of(p: Processor, durable: DurableFacts) -> Iterator[Fact]:
+def state_of(p: MachineProcessor, durable: DurableFacts) -> Iterator[Fact]:
     """Return the facts of a processor's state, if its policy has checkpoints, and of messages not taken yet.
 
     So no step is executed again after a clean stop, unless the policy logs no more than inputs.
@@ -103,10 +108,10 @@ def state_of(p: Processor, durable: DurableFacts) -> Iterator[Fact]:
         yield from _state_of(p, durable)
 
 
-def _state_of(p: Processor, durable: DurableFacts, *, with_messages: bool = True) -> Iterator[Fact]:
+def _state_of(p: MachineProcessor, durable: DurableFacts, *, with_messages: bool = True) -> Iterator[Fact]:
     p.unsaved = 0
-    forgets = p.vertex.chooses and not p.durability.recorded
-    if (forgets or p.durability.with_state) and with_messages and not p.durability.keeps_messages:
+    unrecorded = p.vertex.chooses and not p.durability.recorded
+    if (unrecorded or p.durability.with_state) and with_messages and not p.durability.keeps_messages:
         # Another execution would send other messages: without these, no message could leave to a sink before the
         # checkpoint is durable.
         yield from _messages_of(p, durable)
@@ -123,7 +128,7 @@ def _state_of(p: Processor, durable: DurableFacts, *, with_messages: bool = True
         yield Checkpoint(p.name, frontier, p.state)
 
 
-def _messages_of(p: Processor, durable: DurableFacts) -> Iterator[Fact]:
+def _messages_of(p: MachineProcessor, durable: DurableFacts) -> Iterator[Fact]:
     for edge, messages in p.sent.items():
         known = durable.records.sent.get(edge, {})
         for time, payload in messages.items():
@@ -131,7 +136,7 @@ def _messages_of(p: Processor, durable: DurableFacts) -> Iterator[Fact]:
                 yield LoggedMessage(edge, time, payload)
 
 
-def messages_known(p: Processor, step: Step, records: LiveRecords) -> dict[str, Any] | None:
+def messages_known(p: MachineProcessor, step: Step, records: LiveRecords) -> dict[str, Any] | None:
     """Return the messages of a step, if they are durable and the processor keeps no state.
 
     The result is None if the step must be executed.

@@ -9,7 +9,7 @@ from typing import Any
 from boatlift.runtime.machine.durable_facts import DurableFacts
 from boatlift.runtime.machine.instructions import Execute, Message, Prepare, StepInput
 from boatlift.runtime.machine.kinds.arrival import ArrivalOrdered
-from boatlift.runtime.machine.kinds.processor import Processor, Step
+from boatlift.runtime.machine.kinds.processor import MachineProcessor, Step
 from boatlift.runtime.machine.step_facts import messages_known
 from boatlift.storage.records.facts import Determinant
 
@@ -31,49 +31,49 @@ class StepOrders:
     def __init__(self, durable: DurableFacts, together: Callable[[str, Sequence[StepInput]], int]) -> None:
         self._durable, self._together = durable, together
 
-    def chosen(self, p: Processor) -> Mapping[Any, Determinant]:
+    def chosen(self, p: MachineProcessor) -> Mapping[Any, Determinant]:
         """Return a processor's recorded choices."""
         return self._durable.records.chosen.get(p.name, {})
 
-    def known(self, p: Processor, step: Step) -> dict[str, Any] | None:
+    def known(self, p: MachineProcessor, step: Step) -> dict[str, Any] | None:
         """Return the messages of a step if they are durable and the step leaves nothing else.
 
         The result is None if the step must be executed.
         """
         return messages_known(p, step, self._durable.records)
 
-    def execute(self, p: Processor, step: Step, upcoming: Iterator[Step]) -> Execute:
+    def execute(self, p: MachineProcessor, step: Step, upcoming: Iterator[Step]) -> Execute:
         """Order a step, with some of those that come after it if that is better."""
         prepared, p.prepared = p.prepared, ()
         steps = prepared if prepared and prepared[0] == step else self._run_of(p, chain([step], upcoming))
         p.running.extend(steps)
         return Execute(p.name, p.incarnation, self._inputs(p, steps), p.state)
 
-    def prepare(self, p: Processor) -> Prepare | None:
+    def prepare(self, p: MachineProcessor) -> Prepare | None:
         """Announce the steps that come after those under way; None if none is known."""
         upcoming = p.upcoming(self.chosen(p), hasten=False)
         p.prepared = self._run_of(p, islice(upcoming, len(p.running), None))
         return Prepare(p.name, p.incarnation, self._inputs(p, p.prepared)) if p.prepared else None
 
-    def rebuild(self, p: Processor) -> Execute:
+    def rebuild(self, p: MachineProcessor) -> Execute:
         """Order the next step that rebuilds a state from logged inputs."""
         logged = p.rebuild[0]
         time: Any = logged.time
-        event = p.order.event(time) if isinstance(p, ArrivalOrdered) else None
-        p.running.append(Step(logged.time, (), time if event is None else event))
+        place = p.order.event(time) if isinstance(p, ArrivalOrdered) else None
+        p.running.append(Step(logged.time, (), time if place is None else place))
         inputs = tuple(Message(*message) for message in logged.messages)
-        step = StepInput(logged.time, inputs, logged.outcome, event)
+        step = StepInput(logged.time, inputs, logged.outcome, place)
         return Execute(p.name, p.incarnation, (step,), p.state, again=True)
 
-    def _run_of(self, p: Processor, upcoming: Iterator[Step]) -> tuple[Step, ...]:
+    def _run_of(self, p: MachineProcessor, upcoming: Iterator[Step]) -> tuple[Step, ...]:
         """Return the first of some steps, with those that are better executed with it."""
         steps = tuple(islice(takewhile(lambda step: self.known(p, step) is None, upcoming), AT_ONCE))
         return steps[: self._together(p.name, self._inputs(p, steps))] if len(steps) > 1 else steps
 
-    def _inputs(self, p: Processor, steps: Iterable[Step]) -> tuple[StepInput, ...]:
+    def _inputs(self, p: MachineProcessor, steps: Iterable[Step]) -> tuple[StepInput, ...]:
         return tuple(self._input(p, step) for step in steps)
 
-    def _input(self, p: Processor, step: Step) -> StepInput:
+    def _input(self, p: MachineProcessor, step: Step) -> StepInput:
         chosen = self.chosen(p).get(step.key)
-        event = step.key if isinstance(p, ArrivalOrdered) else None
-        return StepInput(step.time, step.inputs, None if chosen is None else chosen.outcome, event)
+        place = step.key if isinstance(p, ArrivalOrdered) else None
+        return StepInput(step.time, step.inputs, None if chosen is None else chosen.outcome, place)

@@ -85,7 +85,7 @@ def remedy(plan: Plan, unit: str, time: int) -> str:
 
     The command line puts its own arguments in the place of `FLOW_AND_STORE`.
     """
-    if any(plan.forgets(source) for source in plan.sources_of(unit)):
+    if any(plan.keeps_no_rows(source) for source in plan.sources_of(unit)):
         return "let the function pass over such rows"
     look = f"boatlift look {FLOW_AND_STORE} --step {unit}:{time} shows its rows"
     if plan.units[unit].rereads_source:

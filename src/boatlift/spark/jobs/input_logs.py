@@ -28,7 +28,7 @@ class InputLogs:
             for name, each in plan.sources.items()
             if (backed := each.source.capabilities.store_backed) is not None
         }
-        self._reserved: list[StoreBacked] = []
+        self._reserved: list[StoreBacked[InputLog | UnloggedInput]] = []
         never = [unit.name for unit in plan.units.values() if unit.policy == Lazy(every=None)]
         for name, source in self._sources.items():
             if never and source.answers_when_stable:
@@ -58,7 +58,7 @@ class InputLogs:
         """
         for name, source in self._sources.items():
             log = InputLog(beginning.store, beginning.store_id, name, keeps_all=self._plan.read_whole(name))
-            source.attach(UnloggedInput(log, beginning.scratch) if self._plan.forgets(name) else log)
+            source.attach(UnloggedInput(log, beginning.scratch) if self._plan.keeps_no_rows(name) else log)
             start = self._plan.sources[name].source.start()
             source.open(beginning.token, *beginning.cursors.get(name, (start, start)))
 

@@ -23,7 +23,7 @@ from boatlift.spark.jobs.edges import EDGE
 from boatlift.spark.keyed.kernel import KeyedKernel
 from boatlift.spark.keyed.key_groups import KEY_GROUPS
 from boatlift.spark.plans.catalyst import map_in_arrow, optimised, thread
-from boatlift.spark.tasks.divide import DivideTask, Division, Piece, pieces_of
+from boatlift.spark.tasks.divide import DividedBatches, DivideTask, Division, pieces_of
 from boatlift.spark.tasks.inputs import columns_of
 from boatlift.spark.tasks.keyed_task import KeyedTask, LocatedRun, TaskInput
 from boatlift.spark.tasks.parameters import JobParameters
@@ -55,7 +55,7 @@ class StepPlan:
 
     frame: DataFrame
     parameters: JobParameters
-    pieces: list[list[Piece]] | None = None
+    pieces: list[list[DividedBatches]] | None = None
 
     def run(self, held: Sequence[LocatedRun]) -> list[list[TaskReceipt]]:
         """Run the job over a state, and return for each step its receipts, in order of partition.
@@ -66,12 +66,12 @@ class StepPlan:
             UnavailableError: `[STORE_FAILED]` scratch cannot be written.
             InternalError: a task read the parameters of another step.
         """
-        if given := self.parameters.given:
+        if input_file := self.parameters.input_file:
             task_input = TaskInput(list(held), self.pieces)
             try:
-                Path(given).write_bytes(msgspec.msgpack.encode(task_input))
+                Path(input_file).write_bytes(msgspec.msgpack.encode(task_input))
             except OSError as error:
-                raise UnavailableError("STORE_FAILED", f"cannot write {given}: {error}") from error
+                raise UnavailableError("STORE_FAILED", f"cannot write {input_file}: {error}") from error
         try:
             with self.parameters.to_tasks(self.frame.sparkSession.sparkContext):
                 rows = self.frame.collect()
@@ -86,7 +86,7 @@ class StepPlan:
     def discard(self) -> None:
         """Drop the files that were made for the plan."""
         divided = {Path(place) for share in self.pieces or () for place, _ in share}
-        for path in (*divided, *([Path(self.parameters.given)] if self.parameters.given else [])):
+        for path in (*divided, *([Path(self.parameters.input_file)] if self.parameters.input_file else [])):
             path.unlink(missing_ok=True)
 
 
@@ -189,7 +189,7 @@ class StepPlanner:
             outlets.append(Output(EDGE, ArrowStager(unit.output), upserts=False))
         return tuple(outlets)
 
-    def _divided(self, unit: str, frame: DataFrame, columns: Sequence[str], tasks: int) -> list[list[Piece]]:
+    def _divided(self, unit: str, frame: DataFrame, columns: Sequence[str], tasks: int) -> list[list[DividedBatches]]:
         """Run the job that divides a large step's rows among its tasks; it reads no state, so it may run ahead."""
         rows = map_in_arrow(frame, columns, DivideTask(unit, tasks, str(self.scratch)), RECEIPTS).collect()
         divisions = [msgspec.msgpack.decode(bytes(row[0]), type=Division) for row in rows]

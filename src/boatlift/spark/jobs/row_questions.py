@@ -11,10 +11,10 @@ from boatlift.dataflow import Batch
 from boatlift.dataflow.columns import quoted
 from boatlift.errors import InvalidError
 
-__all__ = ["asked", "check_marks"]
+__all__ = ["asked", "check_row_conditions"]
 
 
-def check_marks(name: str, policy: Batch, rows: DataFrame) -> None:
+def check_row_conditions(name: str, policy: Batch, rows: DataFrame) -> None:
     """Raise if a policy cannot be asked of these rows.
 
     Raises:

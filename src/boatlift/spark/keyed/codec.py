@@ -1,4 +1,4 @@
-"""The payload of keyed rows: what rows hold beside hash and keys, which only the operator's kernel understands."""
+"""The values of keyed rows: what rows hold beside hash and keys, which only the operator's kernel understands."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["PayloadCodec"]
+__all__ = ["ValueCodec"]
 
-P = TypeVar("P")
+V = TypeVar("V")
 S = TypeVar("S")
 Ints = npt.NDArray[np.int64]
 
 
-class PayloadCodec(Protocol[P, S]):
-    """How payloads are written, read, cut and merged; immutable and picklable.
+class ValueCodec(Protocol[V, S]):
+    """How the values of keyed rows are written, read, cut and merged; immutable and picklable.
 
-    `P` is a payload in memory, with a value for each of its rows. `S` is the payload of one record batch of a run:
-    views of the mapped file, of which nothing is read before `read` asks for it.
+    `V` is the values of some rows in memory. `S` is the values of one record batch of a run: views of the mapped file,
+    of which nothing is read before `read` asks for it.
 
     Laws:
-        - `read(decode(encode(p, fields_of(p))), all rows)` equals p.
+        - `read(decode(encode(v, fields_of(v))), all rows)` equals v.
         - `merge` is associative and commutative: rows of equal keys, merged in any order and by any number of merges,
-          give the same payload, bit for bit. So compaction cannot be seen.
-        - `fields_of` and `encode` are functions of the payload alone, so that the bytes of a step's run are one of its
+          give the same values, bit for bit. So compaction cannot be seen.
+        - `fields_of` and `encode` are functions of the values alone, so that the bytes of a step's run are one of its
           rows.
         - A row that `says_nothing` changes nothing when it is merged with any other.
     """
@@ -41,35 +41,35 @@ class PayloadCodec(Protocol[P, S]):
 
     @property
     def description(self) -> Mapping[str, Any]:
-        """The keys and the payload's form, as JSON: a run with another description is refused."""
+        """The keys and the form of the values, as JSON: a run with another description is refused."""
 
-    def fields_of(self, payload: P) -> list[pa.Field]:
-        """Return the narrowest columns that hold a payload."""
+    def fields_of(self, values: V) -> list[pa.Field]:
+        """Return the narrowest columns that hold the values."""
 
     def fields_of_merged(self, runs: Sequence[Sequence[S]]) -> list[pa.Field]:
         """Return columns that are wide enough for all that merging can give.
 
         Args:
-            runs: For each run the payloads of its record batches.
+            runs: For each run the values of its record batches.
         """
 
-    def encode(self, payload: P, fields: Sequence[pa.Field]) -> list[pa.Array]:
-        """Return the columns of a payload, one for each field."""
+    def encode(self, values: V, fields: Sequence[pa.Field]) -> list[pa.Array]:
+        """Return the columns of the values, one for each field."""
 
     def decode(self, columns: Mapping[str, pa.Array]) -> S:
-        """Return the payload of a record batch, from its columns by field name."""
+        """Return the values of a record batch, from its columns by field name."""
 
-    def read(self, stored: S, rows: Ints | slice) -> P:
-        """Return some rows of a record batch."""
+    def read(self, stored: S, rows: Ints | slice) -> V:
+        """Return the values of some rows of a record batch."""
 
-    def take(self, payload: P, rows: Ints) -> P:
-        """Return some rows of a payload."""
+    def take(self, values: V, rows: Ints) -> V:
+        """Return the values of some of the rows."""
 
-    def merge(self, payloads: Sequence[P], order: Ints, starts: Ints) -> P:
+    def merge(self, pieces: Sequence[V], order: Ints, starts: Ints) -> V:
         """Merge rows of equal keys.
 
         Args:
-            payloads: Their rows, put one after the other, are numbered from 0.
+            pieces: The values of some rows each. Their rows, put one after the other, are numbered from 0.
             order: Row numbers such that rows of equal keys are neighbours.
             starts: Where in `order` each key begins.
 
@@ -77,5 +77,5 @@ class PayloadCodec(Protocol[P, S]):
             One row a key.
         """
 
-    def says_nothing(self, payload: P) -> npt.NDArray[np.bool_] | None:
+    def says_nothing(self, values: V) -> npt.NDArray[np.bool_] | None:
         """Return which rows may be left out of a merged run; None if there are none."""

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from boatlift.spark.keyed.codec import PayloadCodec
+from boatlift.spark.keyed.codec import ValueCodec
 from boatlift.spark.keyed.key_groups import Share
 from boatlift.spark.keyed.opened import OpenRun
 from boatlift.storage.records.records import RunRef
@@ -66,7 +66,7 @@ class KeyedKernel(Protocol):
         """Name and type of each key column, in order; none: all rows are one group."""
 
     @property
-    def payload(self) -> PayloadCodec[Any, Any]:
+    def codec(self) -> ValueCodec[Any, Any]:
         """The codec of the values that a run's rows hold beside hash and keys."""
 
     @property

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from boatlift.spark.keyed.codec import PayloadCodec
+from boatlift.spark.keyed.codec import ValueCodec
 from boatlift.spark.keyed.column import Column
 from boatlift.spark.keyed.group import group
 from boatlift.spark.keyed.key_groups import Share
@@ -25,12 +25,12 @@ __all__ = ["SLICE_ROWS", "filtered", "merge_rows", "merge_runs"]
 SLICE_ROWS = 1 << 20
 """How many rows are merged at a time: memory stays bounded however large the runs are."""
 
-P = TypeVar("P")
+V = TypeVar("V")
 S = TypeVar("S")
 
 
 def merge_runs(
-    codec: PayloadCodec[P, S],
+    codec: ValueCodec[V, S],
     runs: Sequence[OpenRun[S]],
     write_to: str | Path,
     *,
@@ -41,7 +41,7 @@ def merge_runs(
     """Merge runs of any times into one that holds a share of the key groups.
 
     Args:
-        codec: The payload's form.
+        codec: The form of the values.
         runs: The runs; those that hold other key groups as well are cut.
         write_to: A fresh file.
         processor: The processor whose state it is.
@@ -68,32 +68,32 @@ def merge_runs(
     )
 
 
-def merge_rows(codec: PayloadCodec[P, Any], pieces: Sequence[KeyedRows[P]]) -> KeyedRows[P]:
+def merge_rows(codec: ValueCodec[V, Any], pieces: Sequence[KeyedRows[V]]) -> KeyedRows[V]:
     """Merge rows by key; rows that say nothing are left out."""
     merged = pieces[0]
     if len(pieces) > 1:
         hashes = np.concatenate([piece.hash for piece in pieces])
         keys = [Column.concat([piece.keys[number] for piece in pieces]) for number in range(len(codec.keys))]
         grouping = group(hashes, keys, np.argsort(hashes, kind="stable"))  # a merge: every piece is sorted
-        payload = codec.merge([piece.payload for piece in pieces], grouping.order, grouping.starts)
+        values = codec.merge([piece.values for piece in pieces], grouping.order, grouping.starts)
         firsts = grouping.order[grouping.starts]
-        merged = KeyedRows(grouping.hash, [column.take(firsts) for column in keys], payload, grouping.collides)
-    nothing = codec.says_nothing(merged.payload)
+        merged = KeyedRows(grouping.hash, [column.take(firsts) for column in keys], values, grouping.collides)
+    nothing = codec.says_nothing(merged.values)
     return merged if nothing is None else filtered(codec, merged, ~nothing)
 
 
-def filtered(codec: PayloadCodec[P, Any], rows: KeyedRows[P], keep: npt.NDArray[np.bool_]) -> KeyedRows[P]:
+def filtered(codec: ValueCodec[V, Any], rows: KeyedRows[V], keep: npt.NDArray[np.bool_]) -> KeyedRows[V]:
     """Return the rows that a mask keeps."""
     if keep.all():
         return rows
     places = np.flatnonzero(keep)
     keys = [column.take(places) for column in rows.keys]
-    return KeyedRows(rows.hash[places], keys, codec.take(rows.payload, places), rows.collides)
+    return KeyedRows(rows.hash[places], keys, codec.take(rows.values, places), rows.collides)
 
 
 def _merged_slices(
-    codec: PayloadCodec[P, S], segments: Sequence[Segment[S]], total: int, share: Share, slice_rows: int
-) -> Iterator[KeyedRows[P]]:
+    codec: ValueCodec[V, S], segments: Sequence[Segment[S]], total: int, share: Share, slice_rows: int
+) -> Iterator[KeyedRows[V]]:
     """Merge slice by slice; a slice is a range of hashes, so that equal keys meet in one."""
     if not segments:
         return
@@ -115,11 +115,11 @@ def _merged_slices(
                 yield merged
 
 
-def _range(codec: PayloadCodec[P, S], segment: Segment[S], start: int, stop: int) -> KeyedRows[P]:
+def _range(codec: ValueCodec[V, S], segment: Segment[S], start: int, stop: int) -> KeyedRows[V]:
     keys = [column.slice(start, stop) for column in segment.keys]
-    payload = codec.read(segment.payload, slice(start, stop))
-    return KeyedRows(segment.hash[start:stop], keys, payload, segment.collides)
+    values = codec.read(segment.values, slice(start, stop))
+    return KeyedRows(segment.hash[start:stop], keys, values, segment.collides)
 
 
-def _widest(codec: PayloadCodec[P, S], runs: Sequence[OpenRun[S]]) -> list[pa.Field]:
-    return codec.fields_of_merged([[segment.payload for segment in run.segments] for run in runs])
+def _widest(codec: ValueCodec[V, S], runs: Sequence[OpenRun[S]]) -> list[pa.Field]:
+    return codec.fields_of_merged([[segment.values for segment in run.segments] for run in runs])

@@ -16,7 +16,7 @@ import pyarrow as pa
 import xxhash
 
 from boatlift.errors import DataError
-from boatlift.spark.keyed.codec import PayloadCodec
+from boatlift.spark.keyed.codec import ValueCodec
 from boatlift.spark.keyed.column import Column
 from boatlift.spark.keyed.run_file import COLLIDES_KEY, FIRST_KIND, FORMAT, HASH_FIELD, METADATA_KEY, key_field
 from boatlift.storage.records.damage import RESTORE
@@ -44,13 +44,13 @@ class Segment(Generic[S]):
     Attributes:
         hash: Ascending.
         keys: Key columns.
-        payload: The rest, as the codec's `decode` returns it.
+        values: The rest, as the codec's `decode` returns it.
         collides: Whether two of its rows may have one hash.
     """
 
     hash: npt.NDArray[np.uint64]
     keys: Sequence[Column]
-    payload: S
+    values: S
     collides: bool
 
 
@@ -83,32 +83,32 @@ class OpenRun(Generic[S]):
         return int(self.meta["first"]), int(self.meta["last"])
 
 
-def open_runs(runs: Iterable[LocatedRun], codec: PayloadCodec[Any, S]) -> Iterator[OpenRun[S]]:
+def open_runs(runs: Iterable[LocatedRun], codec: ValueCodec[Any, S]) -> Iterator[OpenRun[S]]:
     """Open runs one after the other, each when it is asked for; see `open_run`."""
     for expected, path in runs:
         yield open_run(path, expected, codec=codec)
 
 
 def open_run(
-    path: str | Path, expected: RunRef | None = None, *, codec: PayloadCodec[Any, S], verify: bool = True
+    path: str | Path, expected: RunRef | None = None, *, codec: ValueCodec[Any, S], verify: bool = True
 ) -> OpenRun[S]:
     """Open a run, or return the one that this process has open.
 
     Args:
         path: The file.
         expected: The run as it is recorded.
-        codec: How its payload is read.
+        codec: How its values are read.
         verify: Check size and digest against `expected` when this process opens it first.
 
     Raises:
         DataError: `[MISSING_OBJECT]` no such file; `[CORRUPT]` the file is not the one expected, or no run;
-            `[NEWER_FORMAT]`; `[PROGRAM_CHANGED]` the run's keys or payload have another form.
+            `[NEWER_FORMAT]`; `[PROGRAM_CHANGED]` the run's keys or values have another form.
     """
     with _opening:
         return _open_or_opened(str(path), expected, codec, verify)
 
 
-def _open_or_opened(name: str, expected: RunRef | None, codec: PayloadCodec[Any, S], verify: bool) -> OpenRun[S]:
+def _open_or_opened(name: str, expected: RunRef | None, codec: ValueCodec[Any, S], verify: bool) -> OpenRun[S]:
     run = _opened.get(name)
     if run is None or (expected is not None and run.size != expected.size):
         run = _open(name, expected, codec, verify)
@@ -141,7 +141,7 @@ def _close_some() -> None:
         _opened.popitem(last=False)
 
 
-def _open(name: str, expected: RunRef | None, codec: PayloadCodec[Any, S], verify: bool) -> OpenRun[S]:
+def _open(name: str, expected: RunRef | None, codec: ValueCodec[Any, S], verify: bool) -> OpenRun[S]:
     try:
         with pa.memory_map(name) as file:  # the mapping lives on as long as a buffer of it
             whole = file.read_buffer()
@@ -172,7 +172,7 @@ def _open(name: str, expected: RunRef | None, codec: PayloadCodec[Any, S], verif
     return OpenRun(name, whole.size, meta, segments, digest)
 
 
-def _segment(codec: PayloadCodec[Any, S], reader: Any, number: int) -> Segment[S]:
+def _segment(codec: ValueCodec[Any, S], reader: Any, number: int) -> Segment[S]:
     stored = reader.get_batch_with_custom_metadata(number)
     columns = dict(zip(stored.batch.schema.names, stored.batch.columns, strict=True))
     hashes = columns.pop(HASH_FIELD).to_numpy()

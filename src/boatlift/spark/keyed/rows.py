@@ -13,23 +13,23 @@ from boatlift.spark.keyed.column import Column
 
 __all__ = ["KeyedRows"]
 
-P = TypeVar("P")
+V = TypeVar("V")
 
 
 @dataclass(slots=True)
-class KeyedRows(Generic[P]):
+class KeyedRows(Generic[V]):
     """Rows with their keys, sorted by hash, then by the key columns; one row a key.
 
     Attributes:
         hash: Top 12 bits: the key group; low 52 bits: of the key's hash.
         keys: The key columns, canonical.
-        payload: The rows' other values, in the form of their codec.
+        values: The rows' other values, in the form of their codec.
         collides: Whether two neighbours may have equal hashes (and so different keys).
     """
 
     hash: npt.NDArray[np.uint64]
     keys: Sequence[Column]
-    payload: P
+    values: V
     collides: bool
 
     def __len__(self) -> int:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import xxhash
 
 from boatlift.errors import FencedError, UnavailableError
-from boatlift.spark.keyed.codec import PayloadCodec
+from boatlift.spark.keyed.codec import ValueCodec
 from boatlift.spark.keyed.key_groups import Share
 from boatlift.spark.keyed.rows import KeyedRows
 from boatlift.storage.records.records import RunRef
@@ -31,7 +31,7 @@ METADATA_KEY = b"boatlift.run"
 COLLIDES_KEY = b"boatlift.collides"
 HASH_FIELD = "hash"
 
-P = TypeVar("P")
+V = TypeVar("V")
 
 
 class _DigestingFile(io.RawIOBase):
@@ -71,8 +71,8 @@ class _DigestingFile(io.RawIOBase):
 
 def write_run(
     path: str | Path,
-    codec: PayloadCodec[P, Any],
-    pieces: Iterable[KeyedRows[P]],
+    codec: ValueCodec[V, Any],
+    pieces: Iterable[KeyedRows[V]],
     *,
     processor: str,
     times: tuple[int, int],
@@ -83,13 +83,13 @@ def write_run(
 
     Args:
         path: A fresh file; also the reference's name.
-        codec: The payload's form.
+        codec: The form of the values.
         pieces: The rows, at least one piece: pieces in order, none overlapping another. Each becomes one record batch.
         processor: The processor whose state it is.
         times: The first and the last time whose effects the run holds.
         share: The key groups that it holds.
-        fields: The payload's columns, wide enough for all pieces; without them there is one piece, and its narrowest
-            columns are taken.
+        fields: The columns of the values, wide enough for all pieces; without them there is one piece, and its
+            narrowest columns are taken.
 
     Raises:
         FencedError: `[OBJECT_EXISTS]` the file is there already.
@@ -108,13 +108,13 @@ def write_run(
         writer = None
         for piece in pieces:
             if writer is None:
-                fields = codec.fields_of(piece.payload) if fields is None else fields
+                fields = codec.fields_of(piece.values) if fields is None else fields
                 schema = pa.schema([*_key_fields(codec), *fields])
                 metadata = _metadata(codec, processor, first, last, share)
                 writer = pa.ipc.new_file(file, schema.with_metadata({METADATA_KEY: metadata}))
             assert fields is not None
             columns = [pa.array(piece.hash), *(column.to_arrow() for column in piece.keys)]
-            columns += codec.encode(piece.payload, fields)
+            columns += codec.encode(piece.values, fields)
             batch = pa.RecordBatch.from_arrays(columns, schema=schema)
             writer.write_batch(batch, custom_metadata={COLLIDES_KEY: b"1" if piece.collides else b"0"})
             rows += len(piece)
@@ -134,12 +134,12 @@ def key_field(number: int) -> str:
     return f"key.{number}"
 
 
-def _key_fields(codec: PayloadCodec[Any, Any]) -> list[pa.Field]:
+def _key_fields(codec: ValueCodec[Any, Any]) -> list[pa.Field]:
     keys = [pa.field(key_field(number), kind) for number, (_, kind) in enumerate(codec.keys)]
     return [pa.field(HASH_FIELD, pa.uint64(), nullable=False), *keys]
 
 
-def _metadata(codec: PayloadCodec[Any, Any], processor: str, first: int, last: int, share: Share) -> str:
+def _metadata(codec: ValueCodec[Any, Any], processor: str, first: int, last: int, share: Share) -> str:
     entries = {
         "format": FORMAT,
         "processor": processor,

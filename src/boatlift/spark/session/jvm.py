@@ -23,7 +23,7 @@ from boatlift.spark.session.jvm_output import JvmOutput
 if TYPE_CHECKING:
     from pyspark import SparkConf, SparkContext
 
-__all__ = ["cause_in_java", "death_of_jvm", "launch", "quiet_when_gone", "told_of_jvm", "unless_gone"]
+__all__ = ["cause_in_java", "death_of_jvm", "launch", "quiet_when_gone", "raising_jvm_died", "unless_gone"]
 
 SECONDS_TO_DIE = 10.0
 """A JVM that no longer answers has so long to be gone."""
@@ -110,7 +110,7 @@ def cause_in_java(error: Exception) -> str:
 
 
 @contextmanager
-def told_of_jvm() -> Iterator[None]:
+def raising_jvm_died() -> Iterator[None]:
     """Raise `[JVM_DIED]` in place of an error that a dead JVM has caused.
 
     Errors with another cause stay, such as stored data that differ from the record, or a newer owner.

@@ -20,12 +20,12 @@ from boatlift.errors import UnavailableError
 from boatlift.spark.keyed.key_groups import residues
 from boatlift.spark.tasks.parameters import guarded
 
-__all__ = ["DivideTask", "Division", "Piece", "pieces_of", "read_pieces"]
+__all__ = ["DivideTask", "DividedBatches", "Division", "pieces_of", "read_pieces"]
 
 ROWS_AT_ONCE = 1 << 18
 """Rows that are divided together: enough that the batches of many shares are not tiny."""
 
-Piece = tuple[str, list[int]]
+DividedBatches = tuple[str, list[int]]
 """A file, and the numbers of its batches that belong to one share."""
 
 
@@ -110,7 +110,7 @@ def _coalesced(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.concat_batches(waiting)
 
 
-def pieces_of(divisions: Sequence[Division], shares: int) -> list[list[Piece]]:
+def pieces_of(divisions: Sequence[Division], shares: int) -> list[list[DividedBatches]]:
     """Return for each share where its rows are."""
     return [
         [
@@ -122,7 +122,7 @@ def pieces_of(divisions: Sequence[Division], shares: int) -> list[list[Piece]]:
     ]
 
 
-def read_pieces(pieces: Sequence[Piece]) -> Iterator[pa.RecordBatch]:
+def read_pieces(pieces: Sequence[DividedBatches]) -> Iterator[pa.RecordBatch]:
     """Read a share's batches, mapped into memory.
 
     Raises:

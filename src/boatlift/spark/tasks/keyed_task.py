@@ -12,7 +12,7 @@ import pyarrow as pa
 from boatlift.spark.keyed.kernel import KeyedKernel
 from boatlift.spark.keyed.key_groups import Share
 from boatlift.spark.keyed.opened import LocatedRun, open_runs
-from boatlift.spark.tasks.divide import Piece, read_pieces
+from boatlift.spark.tasks.divide import DividedBatches, read_pieces
 from boatlift.spark.tasks.inputs import by_input
 from boatlift.spark.tasks.ordinals import by_ordinal
 from boatlift.spark.tasks.parameters import JobParameters, guarded, job_parameters, partition
@@ -31,7 +31,7 @@ class TaskInput(msgspec.Struct, frozen=True, array_like=True):
     """
 
     runs: list[LocatedRun]
-    pieces: list[list[Piece]] | None
+    pieces: list[list[DividedBatches]] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class KeyedTask:
         Returns:
             A receipt for each time.
         """
-        task_input = msgspec.msgpack.decode(Path(step.given).read_bytes(), type=TaskInput)
+        task_input = msgspec.msgpack.decode(Path(step.input_file).read_bytes(), type=TaskInput)
         handed = batches if task_input.pieces is None else read_pieces(task_input.pieces[partition])
         rows = self._rows_by_step(step, list(handed))
         share = Share(self.tasks, partition)
@@ -97,7 +97,7 @@ class KeyedTask:
         name = fresh_run(self.token)
         made = self.kernel.step(
             inputs,
-            open_runs(runs, self.kernel.payload),
+            open_runs(runs, self.kernel.codec),
             Path(self.folder) / name,
             time=time,
             share=share,
@@ -141,7 +141,7 @@ class MergeTask:
         """Merge a partition's share; return None if it is empty."""
         name, share = fresh_run(self.token), Share(self.tasks, partition)
         runs = [(run, path) for run, path in self.runs if Share(run.modulus, run.residue).meets(share)]
-        opened = list(open_runs(runs, self.kernel.payload))
+        opened = list(open_runs(runs, self.kernel.codec))
         merged = self.kernel.merge(opened, Path(self.folder) / name, share=share)
         return None if merged is None else msgspec.structs.replace(merged, name=f"runs/{name}")
 

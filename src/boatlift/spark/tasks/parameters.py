@@ -28,13 +28,13 @@ class JobParameters(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         first, last: The steps that the job runs.
-        given: The file with their input (`TaskInput`), which is too large for a property; empty: there is none.
+        input_file: The file with their input (`TaskInput`), which is too large for a property; empty: there is none.
         source: The step's position, in the source's own encoding, if the plan does not hold it.
     """
 
     first: int
     last: int
-    given: str = ""
+    input_file: str = ""
     source: bytes = b""
 
     @property

@@ -34,12 +34,12 @@ __all__ = [
     "StepDigest",
     "Time",
     "Truncation",
-    "contents_of",
     "ends_within",
     "last_epoch",
     "last_number",
     "left_of",
     "maximal_of",
+    "payloads_of",
     "stands",
 ]
 
@@ -101,11 +101,15 @@ class StepDigest(Recorded, frozen=True, tag="result"):
 
 
 class Checkpoint(Recorded, frozen=True, tag="state"):
-    """A processor's state at a frontier."""
+    """A processor's state at a frontier.
+
+    Attributes:
+        payload: The state (on disk: `content`).
+    """
 
     processor: str
     frontier: Maximal
-    content: Any
+    payload: Any = msgspec.field(name="content")
 
 
 class LoggedInput(Recorded, frozen=True, tag="taken"):
@@ -153,13 +157,13 @@ class GarbageCollection(Recorded, frozen=True, tag="collected"):
 Fact = Determinant | LoopEnd | LoggedMessage | StepDigest | Checkpoint | LoggedInput | Truncation | GarbageCollection
 
 
-def contents_of(fact: Fact) -> tuple[Any, ...]:
+def payloads_of(fact: Fact) -> tuple[Any, ...]:
     """Return the payloads that a fact names: states and messages, which must be durable before the fact is."""
     match fact:
-        case LoggedMessage(message=content) | Checkpoint(content=content):
-            return () if content is None else (content,)
+        case LoggedMessage(message=payload) | Checkpoint(payload=payload):
+            return () if payload is None else (payload,)
         case LoggedInput(messages=messages):
-            return tuple(content for _, _, content in messages if content is not None)
+            return tuple(payload for _, _, payload in messages if payload is not None)
         case _:
             return ()
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from boatlift.storage.records.division import edges_of, units_in
-from boatlift.storage.records.facts import contents_of, last_epoch, last_number
+from boatlift.storage.records.facts import last_epoch, last_number, payloads_of
 from boatlift.storage.records.live import LiveRecords
 from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.records.records import Admitted, Claim, Cursor, Override, Record, SinkCommit, Snapshot, Stopped
@@ -98,7 +98,7 @@ class LogHistory:
     def live_runs(self) -> set[str]:
         """Return the names of all runs that a live fact names: those that a recovery may still need."""
         return {
-            run.name for fact in self.live_records.facts() for content in contents_of(fact) for run in runs_of(content)
+            run.name for fact in self.live_records.facts() for payload in payloads_of(fact) for run in runs_of(payload)
         }
 
     def last_closed(self, source: str) -> int:

@@ -22,7 +22,6 @@ __all__ = [
     "RunsPayload",
     "SourcePayload",
     "StepClock",
-    "contents_with",
     "input_log_of",
     "names_of_runs",
     "payload_of",
@@ -100,19 +99,19 @@ class RunsPayload(msgspec.Struct, frozen=True):
 Payload = SourcePayload | RunsPayload
 
 
-def payload_of(content: Any) -> Payload:
+def payload_of(json: Any) -> Payload:
     """Return the payload that stands in the log, or that an engine handed over, as JSON.
 
     Args:
-        content: With `position` a source's; else a unit's. Other keys than those of the two types are passed over.
+        json: With `position` a source's; else a unit's. Other keys than those of the two types are passed over.
 
     Raises:
         DataError: `[CORRUPT]` the JSON is neither.
     """
     try:
-        if isinstance(content, Mapping) and "position" in content:
-            return msgspec.convert(content, SourcePayload)
-        return msgspec.convert(content, RunsPayload)
+        if isinstance(json, Mapping) and "position" in json:
+            return msgspec.convert(json, SourcePayload)
+        return msgspec.convert(json, RunsPayload)
     except msgspec.ValidationError as error:
         raise _corrupt(f"a payload cannot be read: {error}") from error
 
@@ -133,20 +132,10 @@ def to_json(payload: Payload) -> dict[str, Any]:
     return {"runs": [msgspec.to_builtins(run) for run in payload.runs], **present}
 
 
-def contents_with(runs: Iterable[RunRef], **more: Any) -> dict[str, Any]:
-    """Return the JSON of a unit's payload.
-
-    Args:
-        runs: The runs.
-        more: The other fields of `RunsPayload`, as JSON.
-    """
-    return {"runs": [msgspec.to_builtins(run) for run in runs], **more}
-
-
-def runs_of(content: Any) -> Iterator[RunRef]:
+def runs_of(json: Any) -> Iterator[RunRef]:
     """Yield the runs that the JSON of a payload names; none for a source's, or for JSON that is no payload."""
-    if isinstance(content, dict):
-        yield from (msgspec.convert(run, RunRef) for run in content.get("runs", ()))
+    if isinstance(json, dict):
+        yield from (msgspec.convert(run, RunRef) for run in json.get("runs", ()))
 
 
 def input_log_of(outcome: Any) -> int:
@@ -163,9 +152,9 @@ def input_log_of(outcome: Any) -> int:
     return number if isinstance(number, int) else 0
 
 
-def names_of_runs(contents: Iterable[Any]) -> set[str]:
+def names_of_runs(payloads: Iterable[Any]) -> set[str]:
     """Return the names of all runs that some payloads name."""
-    return {run.name for content in contents for run in runs_of(content)}
+    return {run.name for payload in payloads for run in runs_of(payload)}
 
 
 def _corrupt(fault: str) -> DataError:

@@ -22,7 +22,7 @@ from boatlift.storage.records.facts import (
     LoopEnd,
     StepDigest,
     Truncation,
-    contents_of,
+    payloads_of,
 )
 from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.records.records import Claim, Cursor, Override, Record, SinkCommit, Snapshot
@@ -110,16 +110,16 @@ def _of_fact(fact: Determinant | LoopEnd | LoggedMessage | StepDigest | Checkpoi
             yield from _of_names(edge for edge, _, _ in messages)
             yield from _of_frontier(frontier, ends=False)
             yield from _of_values([outcome])
-    yield from _of_contents(contents_of(fact))
+    yield from _of_payloads(payloads_of(fact))
 
 
-def _of_contents(contents: Iterable[Any]) -> Iterator[str]:
-    for content in contents:
-        if (fault := fault_of_value(content)) is not None:
+def _of_payloads(payloads: Iterable[Any]) -> Iterator[str]:
+    for payload in payloads:
+        if (fault := fault_of_value(payload)) is not None:
             yield fault
             continue
         try:
-            for _ in runs_of(content):
+            for _ in runs_of(payload):
                 pass
         except (msgspec.ValidationError, TypeError) as error:
             yield f"a run cannot be read: {error}"

@@ -9,14 +9,14 @@ from typing import Any
 from boatlift.recovery import Edge, Vertex
 from boatlift.runtime.machine.durability import Durability
 from boatlift.runtime.machine.instructions import Message
-from boatlift.runtime.machine.kinds.processor import Processor, Step
+from boatlift.runtime.machine.kinds.processor import MachineProcessor, Step
 from boatlift.storage.records.facts import Determinant
 from boatlift.times import AnyFrontier, ArrivalOrder, SequenceTime
 
 __all__ = ["ArrivalOrdered"]
 
 
-class ArrivalOrdered(Processor):
+class ArrivalOrdered(MachineProcessor):
     """Takes one message at a time: in the recorded order, then in the order of arrival.
 
     Attributes:

@@ -8,24 +8,24 @@ from typing import Any
 from boatlift.dataflow import Batch
 from boatlift.recovery import Edge, Vertex
 from boatlift.runtime.machine.durability import Durability
-from boatlift.runtime.machine.events import ProbeFailed, RowsProbed, TimerFired
+from boatlift.runtime.machine.events import ProbeFailed, RowProbe, RowsProbed, TimerFired
 from boatlift.runtime.machine.instructions import Message, ProbeRows, SetTimer
 from boatlift.runtime.machine.kinds.open_epoch import OpenEpoch
-from boatlift.runtime.machine.kinds.processor import Processor, Step
+from boatlift.runtime.machine.kinds.processor import MachineProcessor, Step
 from boatlift.storage.records.facts import Determinant
 from boatlift.times import IDENTITY, LAST, AnyFrontier, EpochBoundaries, Frontier, Projection, epochs_cut, last_of
 
 __all__ = ["BatchEpochs"]
 
 
-class BatchEpochs(Processor):
+class BatchEpochs(MachineProcessor):
     """Takes all input epochs that are complete, once the policy is satisfied, as one epoch of its own.
 
     Facts about the open epoch are in memory only, and a later incarnation finds them out anew. Only the ends of epochs
     are recorded.
 
     Args:
-        vertex, durability, inputs, outputs: As `Processor`.
+        vertex, durability, inputs, outputs: As `MachineProcessor`.
         boundaries: The recorded ends of its epochs.
         clock_of: A payload to its clock in milliseconds; None if it has none.
 
@@ -48,7 +48,7 @@ class BatchEpochs(Processor):
         self.cuts, self._clock_of = boundaries, clock_of
         # `Program` has checked that the sender's times are epochs.
         self._epochs: dict[str, Projection] = {edge.name: epochs_cut(edge.projection) or IDENTITY for edge in inputs}
-        self._marks: dict[tuple[str, Any], Mapping[str, Any]] = {}
+        self._probes: dict[tuple[str, Any], RowProbe] = {}
         self.unprobed: dict[tuple[str, Any], Message] = {}
         self._probing: Message | None = None
         self._timer: int | None = None
@@ -96,14 +96,14 @@ class BatchEpochs(Processor):
         match event:
             case TimerFired(deadline=deadline):
                 self.lasted = self.lasted or (self._deadline is not None and self._deadline <= deadline)
-            case RowsProbed(message=message, mark=mark):
+            case RowsProbed(message=message, probe=probe):
                 if message == self._probing:
                     self._probing = None
                 key = message.edge, message.time
                 if self.unprobed.get(key) == message:
                     del self.unprobed[key]
-                    self._marks[key] = mark
-                    self._open.note(self._clock_of(message.payload), mark)
+                    self._probes[key] = probe
+                    self._open.note(self._clock_of(message.payload), probe)
             case ProbeFailed(message=message):
                 if message == self._probing:
                     self._probing = None
@@ -118,7 +118,7 @@ class BatchEpochs(Processor):
     def clear(self) -> None:
         """Drop all messages that wait, and all that is known of them: other messages may come in their place."""
         super().clear()
-        self._marks.clear()
+        self._probes.clear()
         self.unprobed.clear()
         self._begin_epoch()
 
@@ -158,7 +158,7 @@ class BatchEpochs(Processor):
         """Return the first input epoch, up to one, that satisfies the policy: later ones belong to the next epoch."""
         taken = OpenEpoch()
         for epoch, message in self._waiting_up_to(end):
-            taken.note(self._clock_of(message.payload), self._marks[message.edge, message.time])
+            taken.note(self._clock_of(message.payload), self._probes[message.edge, message.time])
             if taken.satisfies(self._policy, lasted=self.lasted):
                 return epoch
         return end
@@ -173,7 +173,7 @@ class BatchEpochs(Processor):
         ]
         return [(epoch, message) for _, epoch, message in sorted(messages, key=lambda each: each[:2])]
 
-    def lacks(self) -> list[Processor]:
+    def lacks(self) -> list[MachineProcessor]:
         """Return no sender: an open epoch waits for input as long as it takes.
 
         Receivers of the batch name its senders.
@@ -184,13 +184,13 @@ class BatchEpochs(Processor):
         """Record that an epoch is done, and its end; messages that came meanwhile belong to the next epoch."""
         self.forget(step)
         for message in step.inputs:
-            self._marks.pop((message.edge, message.time), None)
+            self._probes.pop((message.edge, message.time), None)
             self.unprobed.pop((message.edge, message.time), None)
         self._begin_epoch()
         for _, message in self._waiting_up_to(LAST):
             key = message.edge, message.time
             if key not in self.unprobed:
-                self._open.note(self._clock_of(message.payload), self._marks.get(key))
+                self._open.note(self._clock_of(message.payload), self._probes.get(key))
         if step.time == len(self.cuts):
             self.cuts.add(step.taken)
         self.done = Frontier.up_to(step.time)

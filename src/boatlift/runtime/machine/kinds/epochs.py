@@ -8,27 +8,27 @@ from operator import and_
 from typing import Any
 
 from boatlift.runtime.machine.instructions import Message
-from boatlift.runtime.machine.kinds.processor import Processor, Step
+from boatlift.runtime.machine.kinds.processor import MachineProcessor, Step
 from boatlift.storage.records.facts import Determinant
 from boatlift.times import AnyFrontier, Feedback, Loop, frontier_of
 
 __all__ = ["Head", "Structured"]
 
 
-def first_waiting(processor: Processor) -> Any | None:
+def first_waiting(processor: MachineProcessor) -> Any | None:
     """Return the first time at which a message waits; None if none does."""
     arrivals: list[Any] = [e.projection.arrives(t) for e, _ in processor.senders for t in processor.waiting[e.name]]
     return min(arrivals, default=None)
 
 
-class Structured(Processor):
+class Structured(MachineProcessor):
     """Takes all messages of a time together, once the time is complete: no further message can come."""
 
     def complete(self) -> AnyFrontier:
         """Return the times that are complete, as the senders stand."""
         return reduce(and_, (edge.projection(sender.done) for edge, sender in self.senders))
 
-    def lacks(self) -> list[Processor]:
+    def lacks(self) -> list[MachineProcessor]:
         """Return the senders that may still send at the first time at which a message waits."""
         first = first_waiting(self)
         if first is None:

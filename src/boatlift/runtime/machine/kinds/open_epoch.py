@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from boatlift.dataflow import Batch
+from boatlift.runtime.machine.events import RowProbe
 
 __all__ = ["OpenEpoch"]
 
@@ -32,26 +31,25 @@ class OpenEpoch:
     last: int | None = None
     ends: bool = False
 
-    def note(self, clock: int | None, mark: Mapping[str, Any] | None = None) -> None:
+    def note(self, clock: int | None, probe: RowProbe | None = None) -> None:
         """Take in the next message.
 
         Args:
             clock: Its clock, in milliseconds.
-            mark: The result of its probe, if the policy probes rows.
+            probe: The result of its probe, if the policy probes rows.
         """
         self.steps += 1
         if clock is not None:
             self.began = clock if self.began is None else min(clock, self.began)
             self.until = max(clock, self.until)
-        if mark is not None:
-            self._note_rows(mark)
+        if probe is not None:
+            self._note_rows(probe)
 
-    def _note_rows(self, mark: Mapping[str, Any]) -> None:
-        self.ends = self.ends or bool(mark["ends"])
-        if mark["period"] is not None:
-            period = int(mark["period"])
-            self.first = period if self.first is None else self.first
-            self.last = period if self.last is None else max(period, self.last)
+    def _note_rows(self, probe: RowProbe) -> None:
+        self.ends = self.ends or probe.ends
+        if probe.period is not None:
+            self.first = probe.period if self.first is None else self.first
+            self.last = probe.period if self.last is None else max(probe.period, self.last)
 
     def satisfies(self, policy: Batch, *, lasted: bool) -> bool:
         """Return whether the epoch may end.

@@ -14,7 +14,7 @@ from boatlift.runtime.machine.instructions import Message
 from boatlift.storage.records.facts import Determinant, LoggedInput
 from boatlift.times import LAST, NO_ROUND, AnyFrontier, EpochFrontier, Loop, LoopTime, frontier_of
 
-__all__ = ["Held", "Processor", "Step"]
+__all__ = ["Held", "MachineProcessor", "Step"]
 
 HELD_STATES = 8
 """A processor that has not failed can go back so many steps without a restore."""
@@ -45,7 +45,7 @@ class Held:
 
     Attributes:
         frontier: The times that the processor had done.
-        state, unsaved, unrecorded: As in `Processor`, at that time.
+        state, unsaved, unrecorded: As in `MachineProcessor`, at that time.
     """
 
     frontier: AnyFrontier
@@ -54,7 +54,7 @@ class Held:
     unrecorded: tuple[Determinant, ...]
 
 
-class Processor(ABC):
+class MachineProcessor(ABC):
     """One processor; all of this is in memory.
 
     Laws:
@@ -93,8 +93,8 @@ class Processor(ABC):
         self.unrecorded: list[Determinant] = []
         self.rebuild: deque[LoggedInput] = deque()
         self.states: deque[Held] = deque(maxlen=HELD_STATES)
-        self.senders: list[tuple[Edge, Processor]] = []
-        self.receivers: list[tuple[Edge, Processor]] = []
+        self.senders: list[tuple[Edge, MachineProcessor]] = []
+        self.receivers: list[tuple[Edge, MachineProcessor]] = []
 
     def payloads(self) -> Iterator[Any]:
         """Return the payloads of all states and messages that the processor, or a receiver, may still need."""
@@ -176,7 +176,7 @@ class Processor(ABC):
         """
         return all(fixed[message.edge].contains(message.time) for message in step.inputs)
 
-    def lacks(self) -> list[Processor]:
+    def lacks(self) -> list[MachineProcessor]:
         """Return the senders that must go on before the waiting messages can be taken, if nothing is under way."""
         return [sender for _, sender in self.senders] if any(self.waiting.values()) else []
 

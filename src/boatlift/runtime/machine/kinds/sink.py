@@ -9,7 +9,7 @@ from boatlift.recovery import Edge, Vertex
 from boatlift.runtime.machine.durability import Durability
 from boatlift.runtime.machine.instructions import CommitSink, Message, ReopenSink
 from boatlift.runtime.machine.kinds.epochs import Structured
-from boatlift.runtime.machine.kinds.processor import Processor, Step
+from boatlift.runtime.machine.kinds.processor import MachineProcessor, Step
 from boatlift.times import AnyFrontier, frontier_of
 
 __all__ = ["SinkEnd"]
@@ -64,7 +64,7 @@ class SinkEnd(Structured):
         yield from super().payloads()
         yield from (message.payload for messages in self.staged.values() for message in messages)
 
-    def lacks(self) -> list[Processor]:
+    def lacks(self) -> list[MachineProcessor]:
         """Return all senders if a time waits to leave.
 
         Facts that must be durable first may need further steps of theirs.

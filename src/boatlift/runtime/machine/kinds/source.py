@@ -9,14 +9,14 @@ from typing import Any
 from boatlift.recovery import Edge, Vertex
 from boatlift.runtime.machine.durability import Durability
 from boatlift.runtime.machine.instructions import PollSource
-from boatlift.runtime.machine.kinds.processor import Processor, Step
+from boatlift.runtime.machine.kinds.processor import MachineProcessor, Step
 from boatlift.storage.records.facts import Determinant
 from boatlift.times import AnyFrontier, Frontier, last_of
 
 __all__ = ["SourceEnd"]
 
 
-class SourceEnd(Processor):
+class SourceEnd(MachineProcessor):
     """A source as the machine knows it: it closes one epoch after the other.
 
     Recorded epochs are sent again as they are recorded.
@@ -58,7 +58,7 @@ class SourceEnd(Processor):
 
     def upcoming(self, chosen: Mapping[Any, Determinant], *, hasten: bool) -> Iterator[Step]:  # noqa: ARG002
         """Return the recorded epochs that come next, if the source can be read again."""
-        if self.vertex.forgets:
+        if self.vertex.keeps_no_rows:
             return
         for time in count(self.following):
             if time not in chosen:

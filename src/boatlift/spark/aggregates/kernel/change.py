@@ -54,7 +54,7 @@ def change_of(
         DataError: `[OVERFLOW]` a sum of integers is no int64; a sum or average of decimals does not fit its type, and
             is not to be NULL. `[NEGATIVE_COUNT]` the step takes back rows that were never there.
     """
-    total = merged(layout, previous.partials, delta.payload)
+    total = merged(layout, previous.partials, delta.values)
     existed = None if previous.everyone else previous.found  # None: all
     exists: Mask | None = None
     if layout.weighted:

@@ -28,7 +28,7 @@ _HALF = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class PartialsCodec:
-    """The codec of a layout's partial aggregates (`boatlift.spark.keyed.codec.PayloadCodec`)."""
+    """The codec of a layout's partial aggregates (`boatlift.spark.keyed.codec.ValueCodec`)."""
 
     layout: Layout
 
@@ -47,13 +47,13 @@ class PartialsCodec:
         """The layout, as JSON."""
         return self.layout.description
 
-    def fields_of(self, payload: PartialAggregates) -> list[pa.Field]:
+    def fields_of(self, values: PartialAggregates) -> list[pa.Field]:
         """Return the narrowest columns that hold these rows."""
-        addends = {addend: _extent([values]) for addend, values in payload.addends.items()}
+        addends = {addend: _extent([column]) for addend, column in values.addends.items()}
         codes = {
-            (which, argument): _extent([_without_absent(payload, argument, values)])
-            for (which, argument), values in payload.extremes.items()
-            if not isinstance(values, pa.Array)
+            (which, argument): _extent([_without_absent(values, argument, column)])
+            for (which, argument), column in values.extremes.items()
+            if not isinstance(column, pa.Array)
         }
         return self._fields(addends, codes)
 
@@ -75,9 +75,9 @@ class PartialsCodec:
             _carry_extents(argument, addends)
         return self._fields(addends, codes)
 
-    def encode(self, payload: PartialAggregates, fields: Sequence[pa.Field]) -> list[pa.Array]:
+    def encode(self, values: PartialAggregates, fields: Sequence[pa.Field]) -> list[pa.Array]:
         """Return the columns of these rows."""
-        return [_encoded(payload, field) for field in fields]
+        return [_encoded(values, field) for field in fields]
 
     def decode(self, columns: Mapping[str, pa.Array]) -> StoredPartials:
         """Return the partial aggregates of a record batch."""
@@ -95,42 +95,42 @@ class PartialsCodec:
         """Return some rows of a record batch."""
         return stored.read(rows)
 
-    def take(self, payload: PartialAggregates, rows: Ints) -> PartialAggregates:
+    def take(self, values: PartialAggregates, rows: Ints) -> PartialAggregates:
         """Return some rows."""
-        addends = {addend: values[rows] for addend, values in payload.addends.items()}
+        addends = {addend: column[rows] for addend, column in values.addends.items()}
         extremes: dict[tuple[str, int], Extreme] = {
-            pair: values.take(pa.array(rows)) if isinstance(values, pa.Array) else values[rows]
-            for pair, values in payload.extremes.items()
+            pair: column.take(pa.array(rows)) if isinstance(column, pa.Array) else column[rows]
+            for pair, column in values.extremes.items()
         }
         return PartialAggregates(len(rows), addends, extremes)
 
-    def merge(self, payloads: Sequence[PartialAggregates], order: Ints, starts: Ints) -> PartialAggregates:
+    def merge(self, pieces: Sequence[PartialAggregates], order: Ints, starts: Ints) -> PartialAggregates:
         """Add up partial aggregates of equal keys."""
         merged = PartialAggregates(len(starts), {}, {})
-        for addend in {addend for payload in payloads for addend in payload.addends}:
-            columns = [payload.addends.get(addend) for payload in payloads]
+        for addend in {addend for piece in pieces for addend in piece.addends}:
+            columns = [piece.addends.get(addend) for piece in pieces]
             whole = np.concatenate(
                 [
-                    np.zeros(payload.length, np.int64) if column is None else column
-                    for payload, column in zip(payloads, columns, strict=True)
+                    np.zeros(piece.length, np.int64) if column is None else column
+                    for piece, column in zip(pieces, columns, strict=True)
                 ]
             )
             merged.addends[addend] = grouped_sum(whole[order], starts)
         for pair in self.layout.extremes:
-            values = [payload.extremes[pair] for payload in payloads]
-            merged.extremes[pair] = _merged_extreme(pair[0], values, order, starts)
+            extremes = [piece.extremes[pair] for piece in pieces]
+            merged.extremes[pair] = _merged_extreme(pair[0], extremes, order, starts)
         settle_sums(self.layout, merged)
         return merged
 
-    def says_nothing(self, payload: PartialAggregates) -> Mask | None:
+    def says_nothing(self, values: PartialAggregates) -> Mask | None:
         """Return which rows are zero throughout, as only rows that were taken back leave them."""
         if not self.layout.weighted:
             return None
-        zero = payload.rows == 0
-        for values in payload.addends.values():
+        zero = values.rows == 0
+        for column in values.addends.values():
             if not zero.any():
                 return None
-            zero &= values == 0
+            zero &= column == 0
         return zero if zero.any() else None
 
     def _fields(self, addends: Mapping[Addend, Extent], codes: Mapping[tuple[str, int], Extent]) -> list[pa.Field]:
@@ -153,25 +153,25 @@ def _extreme_of(name: str) -> tuple[str, int] | None:
     return (which, int(argument)) if which in ("min", "max") else None
 
 
-def _encoded(payload: PartialAggregates, field: pa.Field) -> pa.Array:
+def _encoded(partials: PartialAggregates, field: pa.Field) -> pa.Array:
     pair = _extreme_of(field.name)
     if pair is None:
-        values = payload.addends.get(Addend.parse(field.name))
+        values = partials.addends.get(Addend.parse(field.name))
         if values is None:
-            values = np.zeros(payload.length, np.int64)
+            values = np.zeros(partials.length, np.int64)
     else:
-        extreme = payload.extremes[pair]
+        extreme = partials.extremes[pair]
         if isinstance(extreme, pa.Array):
             return extreme
-        values = _without_absent(payload, pair[1], extreme)
+        values = _without_absent(partials, pair[1], extreme)
     return pa.array(values.astype(field.type.to_pandas_dtype()))
 
 
-def _without_absent(payload: PartialAggregates, argument: int, codes: Ints) -> Ints:
+def _without_absent(partials: PartialAggregates, argument: int, codes: Ints) -> Ints:
     """Return codes with 0 where there is no value: the sentinels would make the column wide."""
-    if payload.addend("nulls", argument) is None:
+    if partials.addend("nulls", argument) is None:
         return codes
-    return np.where(payload.counts(argument) == 0, 0, codes)
+    return np.where(partials.counts(argument) == 0, 0, codes)
 
 
 def _merged_extreme(which: str, values: Sequence[Extreme], order: Ints, starts: Ints) -> Extreme:

@@ -45,7 +45,7 @@ class _LayoutKernel:
         return self.layout.keys
 
     @property
-    def payload(self) -> PartialsCodec:
+    def codec(self) -> PartialsCodec:
         """Partial aggregates."""
         return PartialsCodec(self.layout)
 
@@ -89,8 +89,8 @@ class AggregateKernel(_LayoutKernel):
         if delta is None:
             return StepOutput(None)
         share.check(delta.hash)
-        codec = self.payload
-        nothing = codec.says_nothing(delta.payload)
+        codec = self.codec
+        nothing = codec.says_nothing(delta.values)
         if nothing is not None:
             delta = filtered(codec, delta, ~nothing)
             if not len(delta):
@@ -108,7 +108,7 @@ class AggregateKernel(_LayoutKernel):
 
     def merge(self, runs: Sequence[OpenRun[StoredPartials]], write_to: str | Path, *, share: Share) -> RunRef | None:
         """Merge runs into one; a key that is zero throughout is left out, as it adds nothing to any other run."""
-        return merge_runs(self.payload, runs, write_to, processor=self.processor, share=share)
+        return merge_runs(self.codec, runs, write_to, processor=self.processor, share=share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class ReduceKernel(_LayoutKernel):
             return StepOutput(None)
         share.check(groups.hash)
         output = KeyedOutput(self.output_schema, groups.keys, len(groups))
-        rows = output.rows(results_of(self.layout, groups.payload), None, weight=None)
+        rows = output.rows(results_of(self.layout, groups.values), None, weight=None)
         return StepOutput(None, rows.batches, (), len(groups), rows.digest)
 
     def merge(self, runs: object, write_to: object, *, share: object) -> RunRef | None:  # noqa: ARG002

@@ -55,7 +55,7 @@ def previous_of(
         for segment in run.segments:
             asked, rows = matching_rows(delta, segment)
             if len(asked):
-                _add(partials, asked, segment.payload.read(rows))
+                _add(partials, asked, segment.values.read(rows))
                 if not everyone:
                     found[asked] = True
                     everyone = len(asked) == length

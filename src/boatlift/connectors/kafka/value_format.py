@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["DEAD_LETTER", "JsonPayload", "Payload", "RawPayload", "payload_of"]
+__all__ = ["DEAD_LETTER", "JsonFormat", "RawFormat", "ValueFormat", "value_format_of"]
 
 DEAD_LETTER = "_dead_letter"
 
@@ -33,7 +33,7 @@ def _raw(headers: bool, ordinals: bool) -> StructType:
 
 
 @dataclass(frozen=True, slots=True)
-class RawPayload:
+class RawFormat:
     """Makes rows that are messages, with the columns of Spark's own Kafka source.
 
     Attributes:
@@ -65,7 +65,7 @@ class RawPayload:
 
 
 @dataclass(frozen=True, slots=True)
-class JsonPayload:
+class JsonFormat:
     """Makes rows of the JSON objects that messages have as values.
 
     Attributes:
@@ -87,7 +87,7 @@ class JsonPayload:
 
     def raw(self, *, ordinals: bool) -> StructType:
         """Return the schema that tasks read, positions included."""
-        return RawPayload().raw(ordinals=ordinals)
+        return RawFormat().raw(ordinals=ordinals)
 
     def schema(self, spark: SparkSession) -> StructType:  # noqa: ARG002
         """Return the schema of rows."""
@@ -133,10 +133,10 @@ class JsonPayload:
         return DataError("BAD_ROW", rest.splitlines()[0].split(" SQLSTATE")[0]) if found else None
 
 
-Payload = RawPayload | JsonPayload
+ValueFormat = RawFormat | JsonFormat
 
 
-def payload_of(name: str, schema: str | StructType | None, dead_letters: str, *, headers: bool) -> Payload:
+def value_format_of(name: str, schema: str | StructType | None, dead_letters: str, *, headers: bool) -> ValueFormat:
     """Check and return the form of rows.
 
     Raises:
@@ -151,7 +151,7 @@ def payload_of(name: str, schema: str | StructType | None, dead_letters: str, *,
             raise InvalidError(
                 "BAD_OPTION", "messages as they are have no schema and no dead letters: choose format='json'"
             )
-        return RawPayload(headers)
+        return RawFormat(headers)
     if schema is None:
         raise InvalidError("BAD_OPTION", "values in JSON need a schema: give schema='NAME TYPE, …'")
     if headers:
@@ -159,4 +159,4 @@ def payload_of(name: str, schema: str | StructType | None, dead_letters: str, *,
             "BAD_OPTION", "rows of format 'json' have no headers: choose format='raw', and F.from_json in a transform"
         )
     columns_of(schema)  # or it is refused
-    return JsonPayload(schema, dead_letters)
+    return JsonFormat(schema, dead_letters)
