@@ -125,6 +125,7 @@ def test_a_program_is_the_same_compiled_again_and_however_it_is_fused(
 
 
 @each_case
+@pytest.mark.usefixtures("spark")  # a column of Spark's needs a session
 def test_an_operator_says_the_same_of_itself_each_time(case: OperatorCase) -> None:
     flows = []
     for _ in range(2):
