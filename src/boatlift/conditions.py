@@ -98,8 +98,8 @@ CONDITIONS: dict[str, Condition] = {
     "STORE_OF_ANOTHER_DATAFLOW": Condition("DataError", "the store belongs to another dataflow", "use its own store"),
     "PROGRAM_CHANGED": Condition(
         "DataError",
-        "the store was written by another version of the program",
-        "run that version, or begin with a new store and new sinks",
+        "the store was written by another version of the program, or divided otherwise before a clean stop",
+        "run that version (to a clean stop, if the message says so), or begin with a new store and new sinks",
     ),
     "ENVIRONMENT_CHANGED": Condition(
         "DataError",

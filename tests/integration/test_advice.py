@@ -11,9 +11,9 @@ from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 import boatlift as bl
+from boatlift.api.registry import ON_SPARK
 from boatlift.dataflow import plan
 from boatlift.dataflow.advice import OF_DATAFLOW, OF_GROUPED, OF_STREAM
-from boatlift.operators.registry import ON_SPARK
 from boatlift.spark.compile.program import compile_program
 
 pytestmark = pytest.mark.spark

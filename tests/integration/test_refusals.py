@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 import boatlift as bl
+from boatlift.api.registry import ON_SPARK
 from boatlift.console.app import main
 from boatlift.dataflow import plan
-from boatlift.operators.registry import ON_SPARK
 from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.options import RunOptions
 from boatlift.spark.engine import SparkEngine

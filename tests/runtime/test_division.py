@@ -14,7 +14,7 @@ from boatlift.errors import DataError
 from boatlift.runtime.division import division_of, policy_of, refuse_other_division
 from boatlift.storage.log import Log
 from boatlift.storage.records.division import units_in
-from boatlift.storage.records.facts import Checkpoint, LoggedMessage, StepDigest
+from boatlift.storage.records.facts import Checkpoint, GarbageCollection, LoggedMessage, StepDigest
 from boatlift.storage.records.records import Claim, SinkCommit, Stopped
 from support.any_connector import ANY
 from support.facts import made, payload_with, run_of
@@ -62,6 +62,10 @@ def test_after_a_clean_stop_stateless_units_come_and_go_and_their_facts_are_forg
     log.append([made(0, "rows"), StepDigest("clean", 0, "d", 1, 1.0), SinkCommit("totals", 0)])
     log.append([LoggedMessage("clean->sums", 0, payload_with([run_of(b"x", "runs/1")], rows=1, digest="0" * 16))])
     log.append([Checkpoint("sums", (0,), payload_with([])), Stopped()])
+    with pytest.raises(DataError, match=r"\[PROGRAM_CHANGED\] .* messages wait on clean->sums"):
+        opened(tmp_path, chain())
+    log = opened(tmp_path, chain(bl.Eager()))
+    log.append([GarbageCollection({"clean": (0,)}, {}, {"clean->sums": (0,)}), Stopped()])
     log = opened(tmp_path, chain())
     live = log.history.live_records
     assert not live.results.get("clean")
@@ -72,10 +76,31 @@ def test_after_a_clean_stop_stateless_units_come_and_go_and_their_facts_are_forg
     assert units_in(opened(tmp_path, chain(bl.Eager())).history.program).keys() == {"clean", "sums"}
 
 
-def test_a_crash_of_a_refused_or_idle_owner_leaves_the_stop_a_stop(tmp_path: Path) -> None:
+def test_an_owner_that_died_after_its_claim_may_have_done_work_that_no_record_shows(tmp_path: Path) -> None:
     opened(tmp_path, chain()).append([made(0, "rows"), Stopped()])
-    opened(tmp_path, chain(bl.Eager()))  # ends before any work
     opened(tmp_path, chain())
+    with pytest.raises(DataError, match=r"\[PROGRAM_CHANGED\] .* its last run did not stop cleanly"):
+        opened(tmp_path, chain(bl.Eager()))
+
+
+def test_messages_that_wait_on_an_edge_that_goes_are_not_forgotten(tmp_path: Path) -> None:
+    """A union waits for its slower source: the faster one's messages are in the log, and cannot be made again."""
+
+    def united(policy: Any) -> Plan:
+        flow = bl.Dataflow("flow")
+        east = flow.source("east", ANY).transform("read-east", ANY)
+        both = east.union("both", flow.source("west", ANY)).transform("doubled", ANY, policy=policy)
+        both.group_by("k").agg("sums", ANY).sink("totals", ANY)
+        return plan(flow)
+
+    log = opened(tmp_path, united(None))
+    message = payload_with([run_of(b"x", "runs/1")], rows=1, digest="0" * 16)
+    log.append([made(0, "east"), made(1, "east"), made(0, "west"), LoggedMessage("read-east->sums", 1, message)])
+    log.append([Checkpoint("sums", (0,), payload_with([])), Stopped()])
+    with pytest.raises(DataError, match=r"\[PROGRAM_CHANGED\] .* messages wait on read-east->sums: run it once more"):
+        opened(tmp_path, united(bl.Eager()))
+    assert log.history.live_runs() == {"runs/1"}
+    opened(tmp_path, united(None))
 
 
 def test_without_a_clean_stop_another_division_is_refused_and_nothing_is_claimed(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 import boatlift as bl
+from boatlift.api.registry import ON_SPARK
 from boatlift.dataflow import Operator, Policy, RowKind, Rows, plan
-from boatlift.operators.registry import ON_SPARK
 from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.options import RunOptions
 from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateKernel, Layout

@@ -12,8 +12,8 @@ from types import FrameType
 from pyspark.sql import SparkSession
 
 from boatlift.api.dataflow import Dataflow
+from boatlift.api.registry import ON_SPARK
 from boatlift.dataflow import Plan, plan
-from boatlift.operators.registry import ON_SPARK
 from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.options import RunOptions
 from boatlift.runtime.host.progress import Progress

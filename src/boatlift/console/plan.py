@@ -29,7 +29,7 @@ def show_plan(flow: Dataflow, *, as_json: bool) -> None:
     """
     from pyspark.sql import SparkSession
 
-    from boatlift.operators.registry import ON_SPARK
+    from boatlift.api.registry import ON_SPARK
     from boatlift.spark.compile.program import compile_program
 
     spark = SparkSession.getActiveSession()

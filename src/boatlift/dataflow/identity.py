@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from boatlift.dataflow.plan import Plan
+from boatlift.decoders import look_up
 
 __all__ = ["ProcessorRecord", "identity_of", "processors_of"]
 
@@ -38,6 +39,9 @@ class ProcessorRecord(msgspec.Struct, frozen=True):
     options: dict[str, Any]
     schema: str
     plan: str
+
+
+look_up(ProcessorRecord)
 
 
 def identity_of(plan: Plan, schemas: Mapping[str, str], plans: Mapping[str, str]) -> dict[str, Any]:

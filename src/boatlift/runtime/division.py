@@ -1,8 +1,12 @@
 """How a plan is divided into units, as a claim records it; and which other division a store can be opened with.
 
 Another division comes of another policy of a transform, or of another version of Boatlift. Facts in the log are those
-of units. So another division is accepted after a clean stop alone, when no message is under way, and only if the units
-that come or go keep no state and have the times of their inputs: such a unit has nothing that it could lose.
+of units and of their edges. So another division is accepted only if it loses none that a recovery may need:
+
+* The last run stopped cleanly, so that no step is under way.
+* No edge that goes has a message in the log: its receiver has not taken the message into a checkpoint yet, and the
+  sender may be unable to make the message again.
+* The units that come or go keep no state and have the times of their inputs.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from boatlift.dataflow import Batch, Eager, Ephemeral, History, Lazy, Plan, Poli
 from boatlift.dataflow.identity import processors_of
 from boatlift.errors import DataError
 from boatlift.runtime.graph import edge_name
-from boatlift.storage.records.division import UnitRecord, units_in
+from boatlift.storage.records.division import UnitRecord, edges_of, units_in
 from boatlift.storage.records.history import LogHistory
 
 __all__ = ["division_of", "policy_of", "refuse_other_division"]
@@ -67,14 +71,16 @@ def refuse_other_division(history: LogHistory, program: Mapping[str, Any]) -> No
     if not before or not changed:
         return
     what = f"other Spark jobs than before ({', '.join(sorted(changed))}), as after a change of a transform's policy"
-    if not (history.stopped or history.resumed):
+    live = history.live_records
+    waiting = sorted(edge for edge in edges_of(before) - edges_of(now) if live.sent.get(edge))
+    if not history.stopped or waiting:
+        why = f"messages wait on {', '.join(waiting)}" if waiting else "its last run did not stop cleanly"
         raise DataError(
             "PROGRAM_CHANGED",
-            f"the program is divided into {what}, and its last run did not stop cleanly: run it once more as it was, "
-            "end it with Ctrl-C, then change it",
+            f"the program is divided into {what}, and {why}: run it once more as it was until it has taken all of its "
+            "input, end it with Ctrl-C, then change it; or give the transforms the policies that they had",
         )
     processors = {**processors_of(history.program), **processors_of(program)}
-    live = history.live_records
     for name in sorted(changed):
         units = [each for each in (before.get(name), now.get(name)) if each is not None]
         operators = [processors[operator] for unit in units for operator in unit.operators]

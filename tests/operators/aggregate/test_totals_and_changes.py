@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import boatlift as bl
+from boatlift.api.registry import ON_SPARK
 from boatlift.dataflow import plan
-from boatlift.operators.registry import ON_SPARK
 from boatlift.spark.compile.program import compile_program
 
 

@@ -72,6 +72,10 @@ class Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return b"%d" % (self.step % SLOTS)
 
 
+# Made at import: see `boatlift.decoders`.
+_CLAIMS, _STEPS = msgspec.json.Decoder(Claimed), msgspec.json.Decoder(Written)
+
+
 @dataclass(slots=True)
 class Ledger:
     """The fold of a ledger's records.
@@ -93,9 +97,9 @@ class Ledger:
         record: Claimed | Written
         try:
             if key == b"claim":
-                record = msgspec.json.decode(value, type=Claimed)
+                record = _CLAIMS.decode(value)
             else:
-                record = msgspec.json.decode(value, type=Written)
+                record = _STEPS.decode(value)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ValueError(str(error)) from error
         fault = fault_of_value(record.shape) if isinstance(record, Claimed) else None

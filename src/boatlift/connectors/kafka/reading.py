@@ -19,6 +19,7 @@ from boatlift.connectors.kafka.offsets import BLOCK, Range, blocks_of
 from boatlift.connectors.kit.tasks import guarded, job_parameters
 from boatlift.dataflow.columns import ORDINAL
 from boatlift.dataflow.contracts import Reading
+from boatlift.decoders import packed_decoder
 
 __all__ = ["ReadRanges", "Split", "divided", "parameters_for", "read_notes"]
 
@@ -106,13 +107,17 @@ class ReadRanges:
         return rows if ordinal is None else _with_ordinal(rows, ordinal)
 
 
+_SPLITS, _NOTES = packed_decoder(list[Split]), packed_decoder(_Note)
+
+
 def parameters_for(splits: Sequence[Split]) -> bytes:
     """Return the parameters of a job whose task reads splits."""
     return msgspec.msgpack.encode(splits)
 
 
 def _splits_of_job() -> list[Split]:
-    return msgspec.msgpack.decode(job_parameters().source, type=list[Split])
+    splits: list[Split] = _SPLITS.decode(job_parameters().source)
+    return splits
 
 
 def _note(split: Split, digests: Collection[Digest]) -> None:
@@ -172,7 +177,7 @@ def _with_ordinal(rows: pa.RecordBatch, ordinal: int) -> pa.RecordBatch:
 
 def read_notes(folder: str) -> Reading | None:
     """Return the sum of the tasks' notes; None if no task has read anything."""
-    notes = [msgspec.msgpack.decode(path.read_bytes(), type=_Note) for path in Path(folder).glob("[0-9]*")]
+    notes = [_NOTES.decode(path.read_bytes()) for path in Path(folder).glob("[0-9]*")]
     if not notes:
         return None
     return Reading(sum(note.rows for note in notes), f"{sum(note.digest for note in notes) % 2**64:016x}")

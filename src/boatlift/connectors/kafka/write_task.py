@@ -66,6 +66,9 @@ class WriteTask:
         return writer.deliver(rows, lambda: record)
 
 
+_WRITTEN = msgspec.json.Decoder(Written)
+
+
 def write_in_tasks(spark: SparkSession, task: WriteTask) -> list[Written]:
     """Write the missing parts of a step, each in a task of its own.
 
@@ -81,7 +84,7 @@ def write_in_tasks(spark: SparkSession, task: WriteTask) -> list[Written]:
         if ours is not None:
             raise ours from error
         raise UnavailableError("SINK_FAILED", f"the tasks that write topic {task.topic} failed: {error}") from error
-    return [msgspec.json.decode(bytes(row[0]), type=Written) for row in rows]
+    return [_WRITTEN.decode(bytes(row[0])) for row in rows]
 
 
 def refuse_speculation(spark: SparkSession) -> None:

@@ -45,7 +45,7 @@ def parameters_for(paths: Sequence[str]) -> bytes:
 
 
 def _pieces_of_job() -> list[Piece]:
-    return [Piece(path, None) for path in msgspec.msgpack.decode(job_parameters().source, type=list[str])]
+    return [Piece(path, None) for path in msgspec.msgpack.decode(job_parameters().source)]
 
 
 @dataclass(frozen=True, slots=True)

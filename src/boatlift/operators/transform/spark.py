@@ -15,7 +15,7 @@ from boatlift.spark.compile.operator import OWN_POSITION, Columns, Compiled, Kit
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.row_steps import RowSteps
-from boatlift.spark.plans.catalyst import INPUT, analysed_text
+from boatlift.spark.plans.catalyst import INPUT, analysed, analysed_text
 from boatlift.spark.plans.column_rules import refuse_reserved
 from boatlift.spark.plans.fingerprint import calls_python, fingerprint, libraries
 from boatlift.spark.plans.function_code import code_hash
@@ -87,18 +87,30 @@ class TransformOnSpark(SparkOperator[Transform]):
         """Return the hash of a transform's plan.
 
         Rows lose their position when another unit reads them. So the plan is hashed as it is without the position,
-        unless the function needs the position.
+        unless the function uses the position: then it is another program where the rows have none.
         """
         if not transform.deterministic:
             return code_hash(transform.function)  # its plan may differ every time
-        if takes.positioned:
+        if takes.positioned and not _computes_with_position(frame):
             bare = replace(takes, positioned=False)
             try:
                 with step_context(_context(transform, bare, StepClock(0, 0))):
                     frame = apply(kit.empty(bare).alias(INPUT), transform.function, transform.name)
             except BoatliftError:
-                pass  # the function draws from the position, or names it
+                pass  # the function draws from the position, or selects it
         return fingerprint(frame)
+
+
+def _computes_with_position(frame: DataFrame) -> bool:
+    """Return whether a plan computes something from `_position`, in whatever way it names it (`struct("*")`)."""
+    return any(
+        each.fields.get("name") == POSITION
+        for node in analysed(frame).walk()
+        for root in node.expressions()
+        if root.kind != "AttributeReference"
+        for each in root.walk()
+        if each.kind == "AttributeReference"
+    )
 
 
 def _context(transform: Transform, takes: Columns, clock: StepClock) -> StepContext:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import Any, ClassVar
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -38,12 +38,14 @@ class KeyedInput:
 
 @dataclass(frozen=True, kw_only=True)
 class CompiledKeyed(Compiled):
-    """An operator whose tasks run a kernel over rows that are divided by key.
+    """An operator whose tasks run a kernel over rows that are divided by key; it is the top of its unit (`ends_job`).
 
     Attributes:
         kernel: The computation of a task.
         inputs: The kernel's inputs, in its order: one for each read of the operator.
     """
+
+    selects: ClassVar[bool] = True
 
     kernel: KeyedKernel
     inputs: tuple[KeyedInput, ...]

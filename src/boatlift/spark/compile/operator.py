@@ -107,7 +107,7 @@ class Compiled(ABC):
         * `frame` builds the same plan for the same inputs, clock and state, but where the operator is not
           deterministic.
         * A row-wise operator is handed rows without `_weight`: its frame is applied to the rows of each weight alone.
-        * Every other operator is handed `_weight` if its input is changes, and never `_position`.
+        * Every other operator is handed `_weight` if its input is changes, and `_position` only if it selects columns.
 
     Attributes:
         columns: The rows that the operator gives.
@@ -116,10 +116,12 @@ class Compiled(ABC):
         libraries: Installed packages that such functions reach, and their versions.
         row_wise: Whether each row of the result is made of one row of the input, by a function of the user.
         opaque: Whether Spark's plan is not looked through: the rows come out of a task, or of several inputs.
+        selects: Whether its frame selects by name all columns that it takes.
     """
 
     row_wise: ClassVar[bool] = False
     opaque: ClassVar[bool] = False
+    selects: ClassVar[bool] = False
 
     columns: Columns
     fingerprint: str = ""

@@ -149,7 +149,8 @@ class CompiledUnit:
             return None
         if not reader.opaque and (isinstance(part, str) or not self.operators[part.operator.name].row_wise):
             frame = frame.alias(INPUT)
-        return frame.drop(POSITION) if _columns(part, self.leaves, self.operators).positioned else frame
+        positioned = _columns(part, self.leaves, self.operators).positioned
+        return frame.drop(POSITION) if positioned and not reader.selects else frame
 
     def _run(
         self, part: Part, rows: Mapping[str, DataFrame], clock: StepClock, state: Any, shapes: dict[str, str]

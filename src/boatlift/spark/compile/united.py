@@ -23,6 +23,7 @@ class United(Compiled):
     """The rows of all inputs that a step takes from, by the order of the first input's columns."""
 
     opaque: ClassVar[bool] = True
+    selects: ClassVar[bool] = True
 
     def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:
         """Return the union of the inputs that are there."""

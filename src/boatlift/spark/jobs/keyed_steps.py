@@ -8,9 +8,9 @@ from functools import partial
 from itertools import accumulate
 from typing import Any, ClassVar
 
-import msgspec
 from pyspark.sql import DataFrame
 
+from boatlift.decoders import packed_decoder
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
@@ -28,6 +28,9 @@ __all__ = ["KeyedSteps"]
 
 MERGE_HERE_ROWS = 100_000
 """Runs with fewer rows than this in all are merged on the driver: a job would cost more than the merge."""
+
+
+_MERGED = packed_decoder(RunRef | None)
 
 
 class KeyedSteps(JobSteps):
@@ -117,5 +120,5 @@ class KeyedSteps(JobSteps):
                 rows = jobs.spark.range(0, tasks, 1, tasks).mapInArrow(task, RECEIPTS).collect()
             except Exception as error:
                 raise explain(error, name, max(run.last for run in runs)) from error
-            made = [msgspec.msgpack.decode(bytes(row[0]), type=RunRef | None) for row in rows]
+            made = [_MERGED.decode(bytes(row[0])) for row in rows]
         return [run for run in made if run is not None]

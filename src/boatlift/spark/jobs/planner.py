@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from boatlift.dataflow.columns import ORDINAL, ROW_HASH, quoted
+from boatlift.decoders import packed_decoder
 from boatlift.errors import InternalError, UnavailableError
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.edges import EDGE
@@ -38,6 +39,8 @@ ONE_TASK_BYTES = 4 << 20
 
 TASK_BYTES = 128 << 20
 """A step with more input than this for each core gets more tasks than cores: a task holds its rows in memory."""
+
+_REPORTS, _DIVISIONS = packed_decoder(Report), packed_decoder(Division)
 
 RECEIPTS = StructType([StructField("receipt", BinaryType())])
 """The schema of the rows that a job's tasks return."""
@@ -77,7 +80,7 @@ class StepPlan:
                 rows = self.frame.collect()
         finally:
             self.discard()
-        reports = [msgspec.msgpack.decode(bytes(row[0]), type=Report) for row in rows]
+        reports = [_REPORTS.decode(bytes(row[0])) for row in rows]
         if any(report.parameters != self.parameters for report in reports):
             raise InternalError("INTERNAL", f"tasks of step {self.parameters.first} ran another one: please report it")
         receipts = sorted((report.receipts for report in reports), key=lambda made: made[0].partition)
@@ -192,7 +195,7 @@ class StepPlanner:
     def _divided(self, unit: str, frame: DataFrame, columns: Sequence[str], tasks: int) -> list[list[DividedBatches]]:
         """Run the job that divides a large step's rows among its tasks; it reads no state, so it may run ahead."""
         rows = map_in_arrow(frame, columns, DivideTask(unit, tasks, str(self.scratch)), RECEIPTS).collect()
-        divisions = [msgspec.msgpack.decode(bytes(row[0]), type=Division) for row in rows]
+        divisions = [_DIVISIONS.decode(bytes(row[0])) for row in rows]
         return pieces_of(divisions, tasks)
 
 

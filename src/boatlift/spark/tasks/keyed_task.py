@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
+from boatlift.decoders import packed_decoder
 from boatlift.spark.keyed.kernel import KeyedKernel
 from boatlift.spark.keyed.key_groups import Share
 from boatlift.spark.keyed.opened import LocatedRun, open_runs
@@ -32,6 +33,9 @@ class TaskInput(msgspec.Struct, frozen=True, array_like=True):
 
     runs: list[LocatedRun]
     pieces: list[list[DividedBatches]] | None
+
+
+_INPUTS = packed_decoder(TaskInput)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,7 @@ class KeyedTask:
         Returns:
             A receipt for each time.
         """
-        task_input = msgspec.msgpack.decode(Path(step.input_file).read_bytes(), type=TaskInput)
+        task_input = _INPUTS.decode(Path(step.input_file).read_bytes())
         handed = batches if task_input.pieces is None else read_pieces(task_input.pieces[partition])
         rows = self._rows_by_step(step, list(handed))
         share = Share(self.tasks, partition)

@@ -14,6 +14,7 @@ from typing import TypeVar
 import msgspec
 from pyspark import SparkContext, TaskContext
 
+from boatlift.decoders import packed_decoder
 from boatlift.errors import BoatliftError, InternalError
 
 __all__ = ["JobParameters", "guarded", "job_parameters", "partition"]
@@ -52,13 +53,17 @@ class JobParameters(msgspec.Struct, frozen=True, array_like=True):
             context.setLocalProperty(_PROPERTY, None)  # type: ignore[arg-type]
 
 
+_PARAMETERS = packed_decoder(JobParameters)
+
+
 def job_parameters() -> JobParameters:
     """Return the parameters of this task's job."""
     context = TaskContext.get()
     text = None if context is None else context.getLocalProperty(_PROPERTY)
     if text is None:
         raise InternalError("INTERNAL", "a task does not know its step: please report it")
-    return msgspec.msgpack.decode(base64.b64decode(text), type=JobParameters)
+    parameters: JobParameters = _PARAMETERS.decode(base64.b64decode(text))
+    return parameters
 
 
 def partition() -> int:

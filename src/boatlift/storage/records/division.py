@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from boatlift.decoders import look_up
+
 __all__ = ["UNITS", "UnitRecord", "edges_of", "units_in", "without_units"]
 
 UNITS = "units"
@@ -29,6 +31,9 @@ class UnitRecord(msgspec.Struct, frozen=True):
     inputs: dict[str, str]
     outputs: dict[str, str]
     policy: dict[str, Any]
+
+
+look_up(UnitRecord)
 
 
 def units_in(program: Mapping[str, Any]) -> dict[str, UnitRecord]:

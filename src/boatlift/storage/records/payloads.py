@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from boatlift.decoders import look_up
 from boatlift.errors import DataError
 from boatlift.storage.records.damage import RESTORE
 from boatlift.storage.records.records import RunRef
@@ -97,6 +98,9 @@ class RunsPayload(msgspec.Struct, frozen=True):
 
 
 Payload = SourcePayload | RunsPayload
+
+
+look_up(RunRef, SourcePayload, RunsPayload)
 
 
 def payload_of(json: Any) -> Payload:

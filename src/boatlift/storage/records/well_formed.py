@@ -7,12 +7,13 @@ Boatlift writes: plain JSON values of a bounded depth, times of a domain, whole 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
+from boatlift.storage.records.division import units_in
 from boatlift.storage.records.facts import (
     Checkpoint,
     Determinant,
@@ -67,6 +68,7 @@ def _faults(record: Record) -> Iterator[str]:
     match record:
         case Claim(program=program, environment=environment):
             yield from _of_values([program, environment])
+            yield from _of_units(program)
         case SinkCommit(sink=sink):
             yield from _of_names([sink])
         case Cursor(source=source, cursor=cursor):
@@ -85,7 +87,15 @@ def _faults(record: Record) -> Iterator[str]:
             yield from _of_frontiers({**states, **choices, **messages})
 
 
+def _of_units(program: Mapping[str, Any]) -> Iterator[str]:
+    try:
+        units_in(program)
+    except msgspec.ValidationError as error:
+        yield f"units of a program are none ({error})"
+
+
 def _of_snapshot(record: Snapshot) -> Iterator[str]:
+    yield from _of_units(record.program)
     yield from _of_names([*record.cursors, *record.committed])
     yield from _of_values([record.program, record.environment, *(cursor for _, cursor in record.cursors.values())])
     for part in (*record.decided, *record.facts):
