@@ -89,3 +89,22 @@ def test_after_a_crash_the_old_division_has_to_end_first(spark: SparkSession, be
     write(5)
     run(spark, after)
     assert len(history()) == 6
+
+
+def test_an_aggregate_that_never_makes_a_checkpoint_keeps_the_messages_that_it_is_made_of(spark: SparkSession) -> None:
+    def flow(policy: Any) -> bl.Dataflow:
+        flow = bl.Dataflow("divided")
+        rows = flow.source("rows", bl.files("rows", format="parquet", schema="k STRING, v LONG", max_files_per_step=1))
+        clean = rows.transform("clean", lambda df: df.where("v % 2 = 0"), policy=policy)
+        sums = clean.group_by("k").agg("sums", F.sum("v").alias("v"), policy=bl.Lazy(every=None))
+        sums.sink("out", bl.parquet("out"))
+        return flow
+
+    for number in range(3):
+        write(number)
+    bl.run(flow(bl.Eager()), "store", available_now=True, spark=spark)
+    with pytest.raises(bl.DataError, match=r"\[PROGRAM_CHANGED\] .* messages wait on clean->sums"):
+        bl.run(flow(None), "store", available_now=True, spark=spark)
+    write(3)
+    bl.run(flow(bl.Eager()), "store", available_now=True, spark=spark)
+    assert len(history()) == 4

@@ -145,3 +145,30 @@ def test_two_inputs_of_other_columns_are_one_step(
         set(),
         {(1, 1, 1), (3, 1, -1)},
     ]
+
+
+def test_two_branches_of_one_source_are_two_units_and_one_step(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number, keys in enumerate([[1, 2, 3], [2, 4]]):
+        write("rows", number, {"k": pa.array(keys, pa.int64()), "v": pa.array(keys, pa.int64())})
+    flow = bl.Dataflow("diamond")
+    rows = flow.source("rows", bl.files("rows", format="parquet", schema="k LONG, v LONG", max_files_per_step=1))
+    left = rows.transform("left", lambda df: df.where("v > 1"))
+    right = rows.transform("right", lambda df: df.where("v % 2 = 0").selectExpr("k AS key", "'t' AS text"))
+    made = flow.add(Balance("balance", left.name, right.name, bl.Lazy(every=2)))
+    made.sink("out", bl.parquet("out"))
+    planned = plan(flow)
+    assert {name: unit.reads for name, unit in planned.units.items()} == {
+        "right": ("rows",),
+        "balance": ("rows", "right"),
+    }
+    registry = {**ON_SPARK, Balance.kind: BalanceOnSpark()}
+    store = LocalStore.open(Path("store"), create=True)
+    Host(SparkEngine(spark, planned, registry), store, RunOptions(available_now=True)).run()
+    found = [
+        {(row["k"], row["n"], row["_weight"]) for row in pq.read_table(path).to_pylist()}
+        for path in sorted(Path("out").glob("*.parquet"))
+    ]
+    assert found == [{(3, 1, 1)}, set()]

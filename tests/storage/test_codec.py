@@ -174,6 +174,13 @@ def group_of(record: Any) -> bytes:
     return reframed(FORMAT_VERSION, HEAD + b"\x91" + packed)
 
 
+@pytest.mark.parametrize("units", [5, {"clean": 5}, {"clean": {"operators": ["clean"]}}])
+def test_a_claim_whose_units_are_none_is_corrupt(units: Any) -> None:
+    claim = {"type": "claim", "host": "h", "pid": 1, "at": 0, "program": {"units": units}, "environment": {}}
+    with pytest.raises(DataError, match=r"\[CORRUPT\] .*units of a program are none"):
+        decode_group(group_of(claim), "log/7")
+
+
 def chosen(**changed: Any) -> dict[str, Any]:
     return {"type": "chosen", "processor": "numbers", "time": 1, "taken": None, "outcome": None} | changed
 

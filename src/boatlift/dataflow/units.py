@@ -8,7 +8,7 @@ that makes their rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from boatlift.dataflow.operator import Operator, Timing
@@ -122,6 +122,41 @@ def units_of(processors: Mapping[str, Processor]) -> dict[str, Unit]:
     Args:
         processors: All processors, each after those that it reads.
     """
+    apart: set[str] = set()
+    while True:
+        units = _units_of(processors, apart)
+        twice = next((name for unit in units.values() if (name := _read_twice(unit)) is not None), None)
+        if twice is None:
+            return units
+        apart.add(twice)
+
+
+def _read_twice(unit: Unit) -> str | None:
+    """Return an operator of a unit whose rows should be materialised: else the unit would read a leaf on two ways.
+
+    A message goes along an edge, and there is one edge from a processor to another.
+    """
+    seen: set[str] = set()
+
+    def within(part: Part) -> str | None:
+        for each in part.inputs:
+            if isinstance(each, Part):
+                if not seen.isdisjoint(each.leaves()):
+                    return each.operator.name
+                if (found := within(each)) is not None:
+                    return found
+            else:
+                seen.add(each)
+        return None
+
+    if not isinstance(unit.body, Part) or len(set(unit.reads)) == len(unit.reads):
+        return None
+    # Leaves that an operator reads itself come first, so that the part beside them is found.
+    seen |= {each for each in unit.body.inputs if isinstance(each, str)}
+    return within(unit.body)
+
+
+def _units_of(processors: Mapping[str, Processor], apart: Collection[str]) -> dict[str, Unit]:
     readers: dict[str, list[Processor]] = {name: [] for name in processors}
     for processor in processors.values():
         for read in processor.reads:
@@ -137,7 +172,8 @@ def units_of(processors: Mapping[str, Processor]) -> dict[str, Unit]:
         elif isinstance(processor, Operator):
             part = parts[name] = _part(processor, parts, units)
             operators = [each for each in readers[name] if isinstance(each, Operator) and not each.rereads_source]
-            if sinks or len(operators) > 1 or (operators and not goes_into(part, operators[0])) or processor.ends_job:
+            alone = name in apart or processor.ends_job or len(operators) > 1
+            if sinks or alone or (operators and not goes_into(part, operators[0])):
                 units[name] = Unit(name, part, sinks, materialised=bool(operators))
     return units
 
