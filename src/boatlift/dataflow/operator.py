@@ -38,8 +38,8 @@ class Operator(ABC):
           the same rows.
         * Without `keeps_state`, the rows of a step depend on the messages of that step alone; with `rereads_source`, on
           all rows that its source gave up to then.
-        * Two operators of one kind whose `describe()`, functions and columns are equal give the same rows for the same
-          messages.
+        * Two operators of one kind give the same rows for the same messages if their `describe()`, the user's functions
+          and the user's column expressions are equal.
 
     Attributes:
         kind: The word for the operator in plans, errors and recorded identities.
@@ -101,7 +101,7 @@ class Operator(ABC):
 
     @property
     def looks_up(self) -> tuple[str, ...]:
-        """The names in `reads` whose newest rows it looks up, and whose steps it does not give rows for."""
+        """The names in `reads` whose newest rows it looks up: a step of theirs changes the state alone."""
         return ()
 
     def fuses(self, read: int) -> bool:

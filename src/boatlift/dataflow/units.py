@@ -76,10 +76,10 @@ class Unit:
 
     @property
     def keeper(self) -> Operator | None:
-        """The operator whose steps the unit executes, under that operator's policy.
+        """The operator that decides what a step of the unit is, and whose policy the unit has.
 
-        It is the operator with state, or with work in the last stage; else the top. None of a source that is staged as
-        it is.
+        It is the operator with state, or with work in the last stage; else the top. A source that is staged as it is
+        has none.
         """
         operators = self.operators
         keepers = [each for each in operators if each.keeps_state or each.ends_job] or operators

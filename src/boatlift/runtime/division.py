@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
-from boatlift.dataflow import Batch, Eager, Ephemeral, History, Lazy, Plan, Policy, Timing, Unit
+from boatlift.dataflow import Plan, Policy, Timing, Unit
 from boatlift.dataflow.identity import processors_of
 from boatlift.errors import DataError
 from boatlift.runtime.graph import edge_name
@@ -26,7 +26,7 @@ from boatlift.storage.records.history import LogHistory
 
 __all__ = ["division_of", "policy_of", "refuse_other_division"]
 
-_POLICIES: Mapping[str, type[Policy]] = {kind.__name__: kind for kind in (Batch, Eager, Ephemeral, History, Lazy)}
+_POLICIES: Mapping[str, type[Policy]] = {kind.__name__: kind for kind in get_args(Policy)}
 
 
 def division_of(plan: Plan) -> dict[str, Any]:

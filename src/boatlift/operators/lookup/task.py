@@ -34,10 +34,10 @@ class LookupTable:
     """A table as it is when a message comes.
 
     Attributes:
-        name: The lookup's name for it: what its columns begin with.
-        keys: By what its rows are found.
-        columns: Its own, the keys among them.
-        messages: The files of each message that it is made of, in the order in which they came.
+        name: The lookup's name for the table; the result's columns begin with it.
+        keys: The columns by which rows are found.
+        columns: The table's columns, the keys among them.
+        messages: The files of each message that makes up the table, in order of arrival.
     """
 
     name: str
@@ -80,12 +80,12 @@ def put_together(
     """Write the rows of several messages that still count as one run.
 
     Args:
-        messages: Them, in the order in which they came.
-        path: Tells where a run is.
-        table: Whose they are.
-        folder: Where the new one goes.
-        token: Whose it is.
-        first: Whether they are all there is of the table.
+        messages: The messages, in order of arrival.
+        path: Returns the path of a run.
+        table: The table that the messages are for.
+        folder: The folder of the new run.
+        token: The owner's.
+        first: Whether the table has no earlier message.
 
     Raises:
         UnavailableError: `[STORE_FAILED]` scratch cannot be written.

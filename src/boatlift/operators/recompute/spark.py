@@ -43,7 +43,7 @@ class RecomputeOnSpark(SparkOperator[Recompute]):
     """Compiles recomputations."""
 
     def compile(self, operator: Recompute, inputs: Sequence[Columns], kit: Kit) -> CompiledRecompute:
-        """Compile a recomputation; its function is called once, on a frame of no rows.
+        """Compile a recomputation; its function is called on frames of no rows.
 
         Raises:
             InvalidError: `[NOT_DETERMINISTIC]` the rows take clock or chance from a step; `[BAD_POLICY]` the policy

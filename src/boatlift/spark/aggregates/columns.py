@@ -66,7 +66,7 @@ class AggregateSpec:
     """One aggregate.
 
     Attributes:
-        function: Which; `count_all` counts rows, all others ignore NULL.
+        function: The aggregate function: `count_all` counts rows, all others ignore NULL.
         argument: The name of its argument in `ParsedAggregates.arguments`; None for `count_all`.
         output: The name of the result column.
         input_type, output_type: As Arrow; `input_type` is None for `count_all`.
@@ -112,7 +112,7 @@ def parse_aggregates(frame: DataFrame, key_names: Sequence[str], columns: Sequen
     """
     _check_keys(frame, key_names)
     read = [_read(frame, column) for column in columns]
-    with _told_by_spark():
+    with _schema_mismatch():
         results = frame.agg(*columns).schema.fields
     names = [*key_names, *(field.name for field in results)]
     doubled = sorted({name for name in names if names.count(name) > 1})
@@ -182,7 +182,7 @@ def _read(frame: DataFrame, column: Column) -> tuple[Function, _Argument | None]
 
 
 def _argument(frame: DataFrame, function: str, column: Column, output: str) -> _Argument:
-    with _told_by_spark():
+    with _schema_mismatch():
         selected = frame.select(column.alias("argument"))
     check_expressions(selected, f"the aggregate {output}")
     kind = selected.schema[0].dataType
@@ -196,7 +196,7 @@ def _argument(frame: DataFrame, function: str, column: Column, output: str) -> _
 
 
 @contextmanager
-def _told_by_spark() -> Iterator[None]:
+def _schema_mismatch() -> Iterator[None]:
     """Raise an error of the analyser about an aggregate as `[SCHEMA_MISMATCH]`."""
     try:
         yield

@@ -58,17 +58,17 @@ def explain(
     if raised is not None:
         whose = " or ".join(dict.fromkeys(functions or [unit]))
         message = f"a function of {whose} raised at step {time} of {unit}: {raised.summary}{raised.place}{end}"
-        told = UserCodeError("USER_CODE", message, lasting=lasting)
-        told.remedy = remedy
-        told.add_note(raised.text)
-        return told
+        failed = UserCodeError("USER_CODE", message, lasting=lasting)
+        failed.remedy = remedy
+        failed.add_note(raised.text)
+        return failed
     state = _SQLSTATE.search(text)
     first = first_line(error)
     if state is not None and state[1] in _FAULTS_OF_EXPRESSIONS:
         message = f"an expression of {unit} failed at step {time}: {first.rstrip('. ')}{end}"
-        told = UserCodeError("USER_CODE", message, lasting=lasting)
-        told.remedy = remedy
-        return told
+        failed = UserCodeError("USER_CODE", message, lasting=lasting)
+        failed.remedy = remedy
+        return failed
     return UnavailableError("STEP_FAILED", f"Spark could not run step {time} of {unit}: {first}")
 
 

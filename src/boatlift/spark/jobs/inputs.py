@@ -89,7 +89,7 @@ class Inputs:
         Args:
             spark: The session in which they are read.
             unit, take: The step.
-            reader: The reader, as `verify` is told, if it is not the unit.
+            reader: The name under which `verify` compares the readings, if it is not the unit's.
         """
         sent: dict[str, list[Message]] = {}
         for message in take.inputs:

@@ -21,7 +21,7 @@ from boatlift.storage.records.payloads import StepClock
 
 __all__ = ["PlanCache"]
 
-MOST_TOLD = 1 << 16
+MOST_PARAMETERS = 1 << 16
 """Bytes of parameters at most; they go to the task through the driver's messages."""
 
 
@@ -55,7 +55,7 @@ class PlanCache:
             return None
         frame = self._kept(read, make)
         parameters = None if frame is None else self._inputs.parameters_for(self._unit, take)
-        if frame is None or parameters is None or len(parameters) > MOST_TOLD:
+        if frame is None or parameters is None or len(parameters) > MOST_PARAMETERS:
             return None
         return StepPlan(frame, self._planner.parameters(take.number, parameters, state=state))
 

@@ -15,7 +15,7 @@ class ScratchFiles:
 
     Laws:
         * A file that was made and not yet delivered stays, whatever is discarded: the host does not know of it yet.
-        * Every other file stays as long as `discard` is told its name.
+        * Every other file stays as long as the caller of `discard` names it.
 
     Args:
         folder: The folder of the files; a run's file has the last part of the run's name.
