@@ -25,7 +25,7 @@ def measure(effort: Effort) -> Result:
             simulation = Simulation(seed)
             simulation.run()
             seconds += time.perf_counter() - began
-            acts.append(sum(line.startswith("Run(") for line in simulation.trace))
+            acts.append(sum(line.startswith("Execute(") for line in simulation.trace))
             lost.append(sum(map(_is_failure, simulation.trace)))
         rates.append(60 * SEEDS / seconds)
         steps.append(statistics.mean(acts))

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from boatlift.storage.records.division import edges_of, units_in
+from boatlift.storage.records.division import UNITS, edges_of, units_in
 from boatlift.storage.records.facts import last_epoch, last_number, payloads_of
 from boatlift.storage.records.live import LiveRecords
 from boatlift.storage.records.payloads import runs_of
@@ -132,8 +132,9 @@ class LogHistory:
             self._claimed = claim.environment
         else:
             self.environment = claim.environment
-        before, now = units_in(self.program), units_in(claim.program)
-        self.live_records.forget(before.keys() - now.keys(), edges_of(before) - edges_of(now))
+        if self.program.get(UNITS) != claim.program.get(UNITS):
+            before, now = units_in(self.program), units_in(claim.program)
+            self.live_records.forget(before.keys() - now.keys(), edges_of(before) - edges_of(now))
         self.program = claim.program
         self.stopped, self.resumed = False, self.stopped or (self.resumed and did_nothing)
 
