@@ -50,6 +50,9 @@ class BalanceKernel(AggregateKernel):
 
 
 KERNEL = BalanceKernel(LAYOUT, "balance")
+SLOT = pa.record_batch({"id": pa.array([0], I64)})
+"""The row that Spark hands to a task whose rows are in files."""
+
 STEPS = [
     ([1, 1, 2, 5000], [1]),
     ([3], [2, 1]),
@@ -111,7 +114,11 @@ class Owner:
         given = self.folder / f"given-{times[0]}"
         given.write_bytes(msgspec.msgpack.encode(TaskInput(self.runs, pieces)))
         step = JobParameters(times[0], times[-1], str(given))
-        receipts = [self.task.run(step, number, iter(rows[number])) for number in range(self.tasks)]
+        handed = [iter(each) for each in rows]
+        receipts = [self.task.run(step, number, handed[number]) for number in range(self.tasks)]
+        assert [next(each, None) for each in handed] == [None] * self.tasks, (
+            "Spark uses no worker again that leaves rows"
+        )
         for receipt in (receipt for by_time in receipts for receipt in by_time):
             if receipt.run is not None:
                 self.runs.append((receipt.run, str(self.folder / Path(receipt.run.name).name)))
@@ -151,7 +158,7 @@ def test_steps_that_are_divided_among_tasks(tmp_path: Path) -> None:
         for step, expected in enumerate(CHANGES):
             divisions = [DivideTask("balance", tasks, str(folder)).run(iter([side])) for side in together(*sides(step))]
             pieces = pieces_of(divisions, tasks)
-            (receipts,) = owner.run(range(step, step + 1), [[] for _ in range(tasks)], pieces)
+            (receipts,) = owner.run(range(step, step + 1), [[SLOT] for _ in range(tasks)], pieces)
             assert owner.staged(receipts, "all") == owner.staged(receipts, "keyed") == expected
             assert all(receipt.partition == number for number, receipt in enumerate(receipts))
             if step == 1:

@@ -76,8 +76,10 @@ class KeyedTask:
             A receipt for each time.
         """
         task_input = _INPUTS.decode(Path(step.input_file).read_bytes())
-        handed = batches if task_input.pieces is None else read_pieces(task_input.pieces[partition])
-        rows = self._rows_by_step(step, list(handed))
+        handed = list(batches)  # read to its end also if it says nothing: else Spark does not use the worker again
+        rows = self._rows_by_step(
+            step, handed if task_input.pieces is None else list(read_pieces(task_input.pieces[partition]))
+        )
         share = Share(self.tasks, partition)
         runs = [(run, path) for run, path in task_input.runs if Share(run.modulus, run.residue).meets(share)]
         receipts = []
