@@ -18,6 +18,7 @@ from boatlift.api.options import checked_name
 from boatlift.api.streams import Grouped, Keyed, Stream
 from boatlift.dataflow.advice import OF_DATAFLOW, advise
 from boatlift.dataflow.contracts import Pushable, Receipt, Source
+from boatlift.dataflow.period import seconds_in
 from boatlift.dataflow.processors import Processor, SourceProcessor
 from boatlift.errors import InvalidError
 
@@ -48,17 +49,23 @@ class Dataflow:
         """
         refuse_captured_streams(self._processors.values(), _stream_of)
 
-    def source(self, name: str, source: Source) -> Stream:
+    def source(self, name: str, source: Source, *, patience: str = "1 minute") -> Stream:
         """Add a source, whose rows are new rows.
 
+        Args:
+            name: The name of the stream.
+            source: Where the rows come from.
+            patience: A period, such as `"10 minutes"`: so long the source may be unreachable while the dataflow runs.
+                Other sources go on meanwhile. Then the run ends with the cause.
+
         Raises:
-            InvalidError: `[BAD_OPTION]` one `bl.push` stands for two sources.
+            InvalidError: `[BAD_OPTION]` one `bl.push` stands for two sources, or `patience` is no period.
         """
         others = [each for each in self._processors.values() if isinstance(each, SourceProcessor)]
         pushable = source.capabilities.pushable
         if pushable is not None and any(each.source.capabilities.pushable is pushable for each in others):
             raise InvalidError("BAD_OPTION", f"{name} is a source under another name already: make another bl.push")
-        return self.add(SourceProcessor(checked_name(name), source))
+        return self.add(SourceProcessor(checked_name(name), source, seconds_in(patience, "patience")))
 
     def push(self, source: str, rows: object, *, key: str | None = None, timeout: float = 30.0) -> Receipt:
         """Push rows to a source of `bl.push` while the dataflow runs in this process; see `Pushable.push`.

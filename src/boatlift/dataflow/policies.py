@@ -7,17 +7,12 @@ within a chain divides the program into other units, which needs a clean stop be
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
+from boatlift.dataflow.period import HOW_TO_WRITE, microseconds_in
 from boatlift.errors import InvalidError
 
 __all__ = ["Batch", "Eager", "Ephemeral", "History", "Lazy", "Policy"]
-
-
-_MICROSECONDS = {"second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6, "day": 86400 * 10**6}
-_MICROSECONDS["week"] = 7 * _MICROSECONDS["day"]
-_PERIOD = re.compile(rf"(?P<count>[1-9]\d*) (?P<unit>{'|'.join(_MICROSECONDS)})s?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +57,7 @@ class Batch:
                 "column, and how long a period of it is",
             )
         if self.every is not None and not self.period:
-            raise InvalidError(
-                "BAD_OPTION",
-                f"Batch(every={self.every!r}): write a number and a unit of {', '.join(_MICROSECONDS)}, as "
-                "in '15 minutes'",
-            )
+            raise InvalidError("BAD_OPTION", f"Batch(every={self.every!r}): {HOW_TO_WRITE}")
 
     @staticmethod
     def _check_kind(name: str, given: object) -> None:
@@ -81,8 +72,7 @@ class Batch:
     @property
     def period(self) -> int:
         """The length of `every` in microseconds; 0 if it is no period."""
-        found = _PERIOD.fullmatch((self.every or "").strip().lower())
-        return int(found["count"]) * _MICROSECONDS[found["unit"]] if found else 0
+        return microseconds_in(self.every or "")
 
     @property
     def asks_rows(self) -> bool:

@@ -17,10 +17,15 @@ __all__ = ["Processor", "SinkProcessor", "SourceProcessor", "describe_policy"]
 
 @dataclass(frozen=True, slots=True)
 class SourceProcessor:
-    """A source: takes rows from outside; each of its times is a recorded position."""
+    """A source: takes rows from outside; each of its times is a recorded position.
+
+    Attributes:
+        patience: The seconds for which it may be unreachable before the run ends.
+    """
 
     name: str
     source: Source
+    patience: float = 60.0
 
     @property
     def policy(self) -> Policy:

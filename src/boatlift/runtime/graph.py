@@ -26,7 +26,7 @@ from boatlift.times import (
     ToSequence,
 )
 
-__all__ = ["GraphNode", "edge_name", "program_from", "program_of", "source_record"]
+__all__ = ["GraphNode", "edge_name", "position_of", "program_from", "program_of", "source_record"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,3 +142,8 @@ def edge_name(sender: str, receiver: str) -> str:
 def source_record(position: Mapping[str, Any], clock: int, seed: int) -> dict[str, Any]:
     """Return the determinants of a source's time, which are its message too: a position, a clock reading, a seed."""
     return {"position": dict(position), "clock": clock, "seed": seed}
+
+
+def position_of(outcome: Mapping[str, Any] | None) -> Any:
+    """Return the position in the determinants of a source's time; None of a time for which the source had nothing."""
+    return None if outcome is None else outcome["position"]

@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from boatlift.dataflow import Eager
 from boatlift.runtime.machine import StateMachine, events, instructions
@@ -15,7 +16,7 @@ from boatlift.simulation.settings import Settings
 from boatlift.simulation.world import World
 from boatlift.storage.group_commit import GroupCommit
 from boatlift.storage.log import Log
-from boatlift.storage.records.facts import Fact
+from boatlift.storage.records.facts import Determinant, Fact, Truncation, stands
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.live import LiveRecords
 from boatlift.storage.records.records import Claim
@@ -84,6 +85,8 @@ class SimulatedDriver:
         self.held = world.open_sinks(self.owner, eager)
         self.machine = machine_of(self.facts, self.held, settings)
         self.told: list[list[instructions.Instruction]] = []
+        self._closed = {source: dict(world.chosen[source]) for source in world.items}
+        self._partnered = {source for source, common in settings.recipe.common_steps().items() if len(common) > 1}
         self._take_up(self.machine.start())
         check_nothing_lost(world, self.machine)
 
@@ -141,6 +144,7 @@ class SimulatedDriver:
             self._memory.check(order)
             match order:
                 case instructions.AppendLog():
+                    self._note_epochs(order.facts)
                     self._commit.submit(order.facts, partial(self._written, order))
                 case instructions.Finish():
                     self._finishes = True
@@ -148,6 +152,22 @@ class SimulatedDriver:
                     pass
                 case _:
                     self.outstanding.append(order)
+
+    def _note_epochs(self, facts: Iterable[Fact]) -> None:
+        """Take note of the epochs that sources have closed, as the machine has them recorded."""
+        for fact in facts:
+            if isinstance(fact, Determinant) and fact.processor in self._closed:
+                self._closed[fact.processor][fact.time] = fact
+            elif isinstance(fact, Truncation):
+                for source, closed in self._closed.items():
+                    self._closed[source] = {time: choice for time, choice in closed.items() if stands(choice, fact)}
+
+    def _before(self, order: instructions.PollSource) -> Mapping[str, Any] | None:
+        """Return the positions of the last epoch with input before one; None if there is none."""
+        closed = self._closed[order.source]
+        with_input = (time for time, fact in closed.items() if time < order.time and fact.outcome is not None)
+        last = max(with_input, default=None)
+        return None if last is None else closed[last].outcome
 
     def _choice(self) -> int | None:
         """Return the index of the next act; behind the last one: the log writes; None: no act is left."""
@@ -213,14 +233,14 @@ class SimulatedDriver:
     def _carry_out(self, todo: instructions.Instruction | events.Event | _Delete) -> None:
         match todo:
             case instructions.PollSource(source, incarnation):
-                if self.nothing:
+                if self.nothing or (source in self._partnered and self._chance.random() < self.settings.idle):
                     self.nothing = False
                     self.outstanding += [
                         events.SourceWoken(source),
                         events.SourceIdle(source, incarnation, todo.time),
                     ]  # in any order
                     return
-                event = self._world.close(todo)
+                event = self._world.close(todo, self._before(todo))
                 if isinstance(event, events.EpochClosed):
                     self._memory.hold(source, [event.positions])
                 if self.twice:

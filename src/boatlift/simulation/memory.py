@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
 from boatlift.runtime.machine import instructions
-from boatlift.simulation.nodes import Nodes
+from boatlift.simulation.nodes import NOTHING, Nodes
 from boatlift.simulation.recipes import Recipe, Role
 
 __all__ = ["Memory", "clock_of", "digest_of"]
@@ -62,7 +62,7 @@ class Memory:
             AssertionError: A state or a message that it names is neither in memory nor durable.
         """
         for digest in map(digest_of, named_by(order)):
-            there = self._holders.get(digest) or digest in self._durable
+            there = digest == NOTHING or self._holders.get(digest) or digest in self._durable
             if not there and self._nodes[digest].processor not in self._read_again:
                 raise AssertionError(f"{order} names {self._nodes[digest]}, which is lost")
 
@@ -88,6 +88,8 @@ def named_by(order: instructions.Instruction) -> Iterator[Any]:
 
 def digest_of(payload: Any) -> str:
     """Return the digest of a state or a message; a source's message is its positions."""
+    if payload is None:
+        return NOTHING
     return str(payload["node"] if isinstance(payload, dict) else payload)
 
 

@@ -7,7 +7,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Nodes", "SimulatedNode"]
+__all__ = ["NOTHING", "Nodes", "SimulatedNode"]
+
+NOTHING = "nothing"
+"""The digest of no message, where a time without one is an event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +60,7 @@ class Nodes:
 
     def past_of(self, digests: Iterable[str]) -> Iterator[SimulatedNode]:
         """Return all nodes that led to some nodes, and these, once each."""
-        left, seen = list(digests), set[str]()
+        left, seen = list(digests), {NOTHING}
         while left:
             digest = left.pop()
             if digest in seen:

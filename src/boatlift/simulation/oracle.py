@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
-from boatlift.simulation.nodes import SimulatedNode
+from boatlift.simulation.nodes import NOTHING, SimulatedNode
 from boatlift.simulation.recipes import COUNTING, Role, Wire
 from boatlift.simulation.world import World, sends
 
@@ -51,14 +51,33 @@ def _survivors(world: World) -> dict[str, dict[Any, SimulatedNode]]:
         if other != node:
             raise AssertionError(f"what became visible belongs to no single execution: {node} and {other}")
     for source, items in world.items.items():
-        times = survived[source]
-        for time, chosen in world.chosen[source].items():
-            times.setdefault(time, world.nodes[chosen.outcome["node"]])
-        parts = [times[time].choice for time in sorted(times)]
+        chosen = world.chosen[source]
+        times = {time: world.nodes[made.outcome["node"]] for time, made in chosen.items() if made.outcome is not None}
+        if strange := set(survived[source].values()) - set(times.values()):
+            raise AssertionError(f"{source} has no record of {strange}, which became visible")
+        survived[source] = times
+        nodes = [times[time] for time in sorted(times)]
+        parts = [node.choice for node in nodes]
         begins, ends = [0, *(end for _, end in parts)], [*(start for start, _ in parts), items]
-        if begins != ends or sorted(times) != list(range(world.recipe.epochs)):
+        if begins != ends or [node.time for node in nodes] != list(range(world.recipe.epochs)):
             raise AssertionError(f"{source} was divided into {parts}, of {items} items")
+        if sorted(chosen) != list(range(len(chosen))):
+            raise AssertionError(f"{source} closed {sorted(chosen)}")
+    _check_steps_without_input(world, survived)
     return survived
+
+
+def _check_steps_without_input(world: World, survived: dict[str, dict[Any, SimulatedNode]]) -> None:
+    """Check that sources that meet have the same steps, and that each step has input of one of them."""
+    for group in set(world.recipe.common_steps().values()):
+        steps = {len(world.chosen[source]) for source in group}
+        if len(steps) > 1:
+            raise AssertionError(f"{sorted(group)} do not have the same steps: {steps}")
+        # A source that keeps no rows may have had input at a step once, and closed it without after a failure.
+        again = all(world.recipe.parts[source].deterministic for source in group)
+        with_input: set[Any] = set().union(*(survived[source] for source in group))
+        if again and with_input != set(range(*steps)):
+            raise AssertionError(f"{sorted(group)} closed {steps} steps, and had input at {sorted(with_input)} alone")
 
 
 class _Execution:
@@ -68,6 +87,7 @@ class _Execution:
         recipe, self._nodes = world.recipe, world.nodes
         self._recipe, self._survived, self._ends = recipe, survived, ends
         self._sent: dict[str, Messages] = {wire.name: {} for wire in recipe.wires}
+        self._empty: dict[str, set[int]] = {}
         self._numbers: dict[str, dict[Any, int]] = {}
         self._unknown: set[str | None] = set()
         self._short: set[str] = set()
@@ -76,6 +96,7 @@ class _Execution:
                 case Role.SOURCE:
                     for time, node in sorted(survived[name].items()):
                         self._send(name, time, node)
+                    self._send_nothing(name, world.chosen[name].keys() - survived[name].keys())
                 case Role.ORDERED:
                     self._in_order(name)
                 case Role.BATCH:
@@ -86,8 +107,17 @@ class _Execution:
                     state = None
                     for time, effect in sorted(self.arrivals(name).items()):
                         state = self._run(name, time, effect, state)
+                    empty = (self._empty.get(wire.source, set()) for wire in recipe.inputs(name))
+                    self._send_nothing(name, set.intersection(*empty))
                 case _:
                     pass
+
+    def _send_nothing(self, name: str, times: set[int]) -> None:
+        """Let a processor have no message at some times: for a processor in arrival order that is an event."""
+        self._empty[name] = times
+        for wire in self._recipe.outputs(name):
+            if self._recipe.parts[wire.target].role is Role.ORDERED:
+                self._sent[wire.name].update(dict.fromkeys(times, NOTHING))
 
     def arrivals(self, name: str) -> dict[Any, list[tuple[str, Any, str]]]:
         """Return the messages that arrive at a processor of epochs, by epoch."""

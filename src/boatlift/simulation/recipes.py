@@ -122,6 +122,22 @@ class Recipe:
         """Return the edges out of a processor."""
         return [wire for wire in self.wires if wire.source == name]
 
+    def common_steps(self) -> dict[str, frozenset[str]]:
+        """Return for each source the sources with the same steps, itself among them.
+
+        Some processor takes messages of two of them at the times at which they were sent.
+        """
+        above: dict[str, frozenset[str]] = {}
+        common = {name: frozenset({name}) for name, part in self.parts.items() if part.role is Role.SOURCE}
+        for name, part in self.parts.items():
+            senders = [above[wire.source] for wire in self.inputs(name) if not wire.back]
+            above[name] = common.get(name, frozenset().union(*senders))
+            if part.role is Role.ORDERED:
+                above[name] = frozenset()
+            together = frozenset().union(*(common[source] for source in above[name]))
+            common.update(dict.fromkeys(together, together))
+        return common
+
     def with_other_durabilities(self, chance: random.Random) -> Recipe:
         """Return the same program with other policies."""
         parts = {name: replace(part, durability=random_durability(chance, part)) for name, part in self.parts.items()}
@@ -212,10 +228,10 @@ class _Stream:
 
 
 def random_recipe(chance: random.Random, *, epochs: int | None = None) -> Recipe:
-    """Return a random program of one or two sources and a handful of processors."""
+    """Return a random program of one to three sources and a handful of processors."""
     length = chance.randint(4, 12)
     making = _Making(chance, epochs or length)
-    for n in range(chance.randint(1, 2)):
+    for n in range(chance.choices((1, 2, 3), weights=(10, 8, 2))[0]):
         unkept = chance.random() < 0.25
         durability = Durability(recorded=not unkept)
         making.add(
@@ -223,6 +239,8 @@ def random_recipe(chance: random.Random, *, epochs: int | None = None) -> Recipe
         )
     if chance.random() < 0.15:
         return replace(making.chain(), chain=("p0", "p1", "p2"))
+    if len(making.streams) > 1 and chance.random() < 0.5:
+        making.meeting("meeting")
     for n in range(chance.choice((1, 2, 3, 3, 4, 4))):
         making.random_part(f"p{n}")
     return making.finished()
@@ -260,6 +278,12 @@ class _Making:
         if part.role is not Role.SINK:
             self.streams.append(stream)
         return stream
+
+    def meeting(self, name: str) -> None:
+        """Add a processor that takes from two sources or more, at the times of both."""
+        inputs = self.chance.sample(self.streams, k=self.chance.randint(2, len(self.streams)))
+        part = RecipePart(name, Role.STRUCTURED, self.chance.random() < 0.6, self.chance.random() < 0.8)
+        self.add(self._with_durability(part), inputs, dense=True)
 
     def random_part(self, name: str) -> None:
         chance = self.chance

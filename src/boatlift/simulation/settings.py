@@ -24,6 +24,7 @@ class Settings:
         restart: For so many acts after a failure the steps of a failed processor often wait.
         late: For so many acts after a failure answers to earlier incarnations come when they do the most harm.
         sluggish: Processors whose runs take long: the steps that follow are prepared meanwhile, several at a time.
+        idle: How often a source that has partners answers a poll that it has nothing.
     """
 
     def __init__(self, chance: random.Random, recipe: Recipe, *, checked: bool) -> None:
@@ -38,6 +39,7 @@ class Settings:
         self.late = chance.choice((0, 20, 60))
         share = chance.choice((0.0, 0.0, 0.3))
         self.sluggish = frozenset(name for name in recipe.parts if chance.random() < share)
+        self.idle = chance.choice((0.0, 0.3, 0.7, 0.9))
 
     def together(self, _processor: str, takes: Sequence[instructions.StepInput]) -> int:
         """As `StateMachine` has it."""

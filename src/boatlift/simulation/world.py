@@ -81,17 +81,21 @@ class World:
             if self.kept.get(digest) == copy:
                 del self.kept[digest]
 
-    def close(self, order: instructions.PollSource) -> events.Event:
-        """Close an epoch; the last one takes all items that are left."""
-        if order.time >= self.recipe.epochs:
+    def close(self, order: instructions.PollSource, after: Mapping[str, Any] | None) -> events.Event:
+        """Close an epoch; the last one takes all items that are left.
+
+        Args:
+            order: The poll.
+            after: The positions of the last epoch with input; None if there is none.
+        """
+        number, start = (after["number"] + 1, after["end"]) if after else (0, 0)
+        if number >= self.recipe.epochs:
             return events.SourceIdle(order.source, order.incarnation, order.time, ended=True)
-        start = order.after["end"] if order.after else 0
         left = self.items[order.source] - start
-        end = start + (left if order.time == self.recipe.epochs - 1 else self._chance.randint(0, min(left, 4)))
-        node = SimulatedNode(order.source, order.time, (start, end), (), None)
-        return events.EpochClosed(
-            order.source, order.incarnation, order.time, {"end": end, "node": self.nodes.add(node)}
-        )
+        end = start + (left if number == self.recipe.epochs - 1 else self._chance.randint(0, min(left, 4)))
+        node = SimulatedNode(order.source, number, (start, end), (), None)
+        positions = {"number": number, "end": end, "node": self.nodes.add(node)}
+        return events.EpochClosed(order.source, order.incarnation, order.time, positions)
 
     def acknowledge(self, source: str, frontier: AnyFrontier) -> None:
         """Take note that no driver will read these times again."""

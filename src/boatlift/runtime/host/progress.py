@@ -17,7 +17,7 @@ class Progress:
 
     Attributes:
         what: `compile`, `recover`, `takeover`, `restore`, `replay`, `step`, `commit`, `checkpoint`, `failure`, `idle`,
-            `listening`, `stopping`, or `take`: a source has closed an epoch.
+            `listening`, `stopping`, `unreachable` or `reached` of a source, or `take`: a source has closed an epoch.
         processor: The processor; of `compile`, `recover`, `stopping` and `takeover` the dataflow.
         time: The logical time; of a `replay` the last that is executed again.
         numInputRows, numOutputRows: Rows in and out of a step.
@@ -26,7 +26,7 @@ class Progress:
         behind: How many closed times the processor has still to execute; of `idle`, how many steps some processor can
             execute without further input; of `replay`, how many steps are executed again.
         newInputRows: The input rows that sources gave for the first time; each source counts at one of its readers.
-        said: Of a `takeover`: the process that owned the dataflow before, in words.
+        said: Of a `takeover`: the process that owned the dataflow before, in words; of `unreachable`: the cause.
         where: Of `listening`: the URL.
     """
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from boatlift.runtime.engine import Engine
+from boatlift.runtime.graph import position_of
 from boatlift.runtime.machine.instructions import Execute
 from boatlift.runtime.machine.progress import MachineProgress
 from boatlift.storage.records.damage import contradictory
@@ -91,9 +92,9 @@ class SourceCursors:
         return replace(order, takes=tuple(takes))
 
     def closed(self, source: str, time: int, position: Any) -> None:
-        """Append a position."""
+        """Append a position; None of a time for which the source had nothing."""
         self._positions[source][time] = position
-        self._newest[source] = (time, self._engine.advance(source, self._newest[source][1], position))
+        self._newest[source] = (time, self._advanced(source, self._newest[source][1], position))
 
     def collected(self, garbage: GarbageCollection) -> Iterator[Cursor]:
         """Return the cursors after the positions that are garbage now."""
@@ -107,14 +108,18 @@ class SourceCursors:
         """Inform a source of the positions that will not be read again, of those that this process knows."""
         positions, last = self._positions[source], last_of(frontier)
         for time in sorted(t for t in positions if t <= last):
-            self._engine.acknowledge(source, time, positions.pop(time))
+            if (position := positions.pop(time)) is not None:
+                self._engine.acknowledge(source, time, position)
 
     def _folded(self, source: str, last: int) -> tuple[int, Any]:
         """Return the cursor after a time, folded from the last that is in the log."""
         begin, cursor = self._stable[source]
         for time in range(begin + 1, last + 1):
-            cursor = self._engine.advance(source, cursor, self._positions[source][time])
+            cursor = self._advanced(source, cursor, self._positions[source][time])
         return last, cursor
+
+    def _advanced(self, source: str, cursor: Any, position: Any) -> Any:
+        return cursor if position is None else self._engine.advance(source, cursor, position)
 
 
 def _positions_after(history: LogHistory, source: str, time: int) -> dict[int, Any]:
@@ -127,8 +132,10 @@ def _positions_after(history: LogHistory, source: str, time: int) -> dict[int, A
     if sorted(steps) != list(range(time + 1, time + 1 + len(steps))):
         raise contradictory(source, f"it has no positions of some steps between {time} and {max(steps)}")
     for number, outcome in steps.items():
+        if outcome is None:
+            continue
         if not (isinstance(outcome, dict) and _KINDS.keys() <= outcome.keys()) or any(
             not isinstance(outcome[key], kind) for key, kind in _KINDS.items()
         ):
             raise contradictory(source, f"it has no position, clock and seed of step {number}")
-    return {number: outcome["position"] for number, outcome in steps.items()}
+    return {number: position_of(outcome) for number, outcome in steps.items()}

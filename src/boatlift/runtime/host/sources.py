@@ -9,12 +9,13 @@ from typing import Any
 
 from boatlift.errors import BoatliftError, FencedError
 from boatlift.runtime.engine import Engine
-from boatlift.runtime.graph import source_record
+from boatlift.runtime.graph import position_of, source_record
 from boatlift.runtime.host.event_queue import Answer, EventQueue
 from boatlift.runtime.host.options import RunOptions
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.host.source_cursors import SourceCursors
 from boatlift.runtime.host.stuck_batches import StuckBatches
+from boatlift.runtime.host.unreachable import UnreachableSources
 from boatlift.runtime.host.workers import Workers
 from boatlift.runtime.machine import events
 from boatlift.runtime.machine.instructions import Acknowledge, PollSource
@@ -62,6 +63,8 @@ class SourcePolls:
     ) -> None:
         self._engine, self._queue, self._workers, self._options = engine, queue, workers, options
         self._cursors, self._progress, self._stuck, self._clock = cursors, progress, stuck, clock
+        patience = {name: source.patience for name, source in engine.plan.sources.items()}
+        self._unreachable = UnreachableSources(patience, options.on_progress)
         self.refusals: list[BoatliftError] = []
 
     def poll(self, order: PollSource) -> None:
@@ -81,9 +84,10 @@ class SourcePolls:
         for fact in facts:
             if isinstance(fact, Determinant) and fact.processor in self._engine.plan.sources:
                 assert isinstance(fact.time, int)  # sources count epochs
-                self._cursors.closed(fact.processor, fact.time, fact.outcome["position"])
+                self._cursors.closed(fact.processor, fact.time, position_of(fact.outcome))
                 self._stuck.look(self._progress)
-                self._options.on_progress(Progress("take", fact.processor, fact.time))
+                if fact.outcome is not None:
+                    self._options.on_progress(Progress("take", fact.processor, fact.time))
             elif isinstance(fact, GarbageCollection):
                 yield from self._cursors.collected(fact)
 
@@ -94,20 +98,31 @@ class SourcePolls:
         except FencedError:
             raise
         except BoatliftError as error:
-            self.refusals.append(error)
-            # The source may have more another time: no epoch of a batch ends for this.
-            return lambda: (
-                events.StopRequested(drain=True),
-                events.SourceIdle(order.source, order.incarnation, order.time, ended=True),
-            )
+            cause = error
+            return lambda: self._failed(order, cause)
         if position is None:
             seconds = time.monotonic() - began
             return lambda: self._idle(order, seconds)
         record = source_record(position, self._clock(), secrets.randbits(63))
         gathers = self._engine.gathers(order.source, position)
-        return lambda: (events.EpochClosed(order.source, order.incarnation, order.time, record, gathers),)
+        return lambda: self._taken(events.EpochClosed(order.source, order.incarnation, order.time, record, gathers))
+
+    def _failed(self, order: PollSource, error: BoatliftError) -> Iterable[events.Event]:
+        rest = self._unreachable.rest_after(order.source, error)
+        if rest is None:
+            self.refusals.append(error)
+            yield events.StopRequested(drain=True)
+        else:
+            self._queue.after(rest, lambda: (events.SourceWoken(order.source),))
+        # The source may have more another time: no epoch of a batch ends for this.
+        yield events.SourceIdle(order.source, order.incarnation, order.time, ended=rest is None)
+
+    def _taken(self, closed: events.EpochClosed) -> Iterable[events.Event]:
+        self._unreachable.reached(closed.source)
+        yield closed
 
     def _idle(self, order: PollSource, seconds: float) -> Iterable[events.Event]:
+        self._unreachable.reached(order.source)
         if not self._options.available_now:
             self._queue.after(_pause_after(seconds), lambda: (events.SourceWoken(order.source),))
         self._options.on_progress(Progress("idle", order.source, -1, behind=self._progress.steps_to_go()))

@@ -55,6 +55,8 @@ def source_steps(planned: Plan, path: Path, processor: str, time: int) -> Iterat
                 f"step {step} of {name} is not in the log: the step has not come yet, or it is stable and its record "
                 f"is deleted; `boatlift log` shows the steps that there are",
             )
+        if recorded.outcome is None:
+            continue  # the source had nothing for a step that another source began
         if planned.keeps_no_rows(name):
             raise DataError(
                 "INPUT_MISSING",

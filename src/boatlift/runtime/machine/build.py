@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from boatlift.recovery import Kind, Monitor
+from boatlift.runtime.machine.common_steps import sources_that_meet
 from boatlift.runtime.machine.durable_facts import DurableFacts
 from boatlift.runtime.machine.kinds.arrival import ArrivalOrdered
 from boatlift.runtime.machine.kinds.batch import BatchEpochs
@@ -68,6 +69,10 @@ def build(
     for edge in graph.edges.values():
         processors[edge.target].senders.append((edge, processors[edge.source]))
         processors[edge.source].receivers.append((edge, processors[edge.target]))
+    sources = {name: p for name, p in processors.items() if isinstance(p, SourceEnd)}
+    for group in sources_that_meet(graph):
+        for name in group:
+            sources[name].partners = [sources[other] for other in sorted(group - {name})]
     return processors
 
 

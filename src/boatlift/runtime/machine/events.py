@@ -40,7 +40,8 @@ class EpochClosed:
     """A source has closed an epoch: an answer to `PollSource`.
 
     Attributes:
-        source, incarnation, time: As in the `PollSource`.
+        source, incarnation, time: As in the `PollSource`. The positions become those of a later epoch if the source has
+            closed epochs without input since it was polled: these leave its cursor where it was.
         positions: The source's determinants of this epoch; also the payload of its messages.
         gathers: The source gave its whole backlog, and gathers new input for the next epoch. The machine then polls the
             next epoch no earlier than its turn.

@@ -86,13 +86,11 @@ class PollSource:
 
     Attributes:
         time: The epoch.
-        after: The positions of the epoch before; None at the start.
     """
 
     source: str
     incarnation: int
     time: int
-    after: Any
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,7 +114,7 @@ class StateMachine:
                 self._closed(event)
             case events.SourceIdle(source, incarnation, time, ended):
                 end = self._current(source, incarnation)
-                if isinstance(end, SourceEnd) and end.closing and time == end.following:
+                if isinstance(end, SourceEnd) and time == end.polled:
                     end.rest(ended=ended)
             case events.SourceWoken(source):
                 end = self.processors[source]
@@ -171,12 +171,21 @@ class StateMachine:
 
     def _closed(self, event: events.EpochClosed) -> None:
         end = self._current(event.source, event.incarnation)
-        if not isinstance(end, SourceEnd) or not end.closing or event.time != end.following:
+        if not isinstance(end, SourceEnd) or event.time != end.polled:
             return
-        step = Step(event.time, (), event.time)
-        end.positions, end.gathers = event.positions, event.gathers
-        self._did(end, step, dict.fromkeys(end.sent, end.positions), None)
-        self.durable.add(end.name, step_facts.facts_of(end, step, end.positions, {}, None, self.durable))
+        end.answered()
+        end.gathers = event.gathers
+        self._close(end, event.positions)
+
+    def _close(self, source: SourceEnd, positions: Any) -> None:
+        """Close the next epoch of a source, and record it; positions of None: without input."""
+        step = Step(source.following, (), source.following)
+        self._send_epoch(source, step, positions)
+        self.durable.add(source.name, step_facts.facts_of(source, step, positions, {}, None, self.durable))
+
+    def _send_epoch(self, source: SourceEnd, step: Step, positions: Any) -> None:
+        self._did(source, step, dict.fromkeys(source.sent, positions), None)
+        self._moved.update(partner.name for partner in source.partners)
 
     def _executed(self, event: events.StepDone) -> None:
         p = self._current(event.processor, event.incarnation)
@@ -327,16 +336,28 @@ class StateMachine:
             self._outbox += p.questions()
 
     def _advance_source(self, source: SourceEnd, *, hasten: bool) -> None:
-        """Send the recorded epochs of a source again, then poll it, as long as backpressure allows."""
-        while self._liveness.may_go_on(source, hasten=hasten):
+        """Send the recorded epochs of a source again, then poll it, as long as backpressure allows.
+
+        A source that has nothing catches up with its partners at once: an epoch without input fills no queue.
+        """
+        while (may_go_on := self._liveness.may_go_on(source, hasten=hasten)) or source.lags:
             step = next(source.upcoming(self._steps.chosen(source), hasten=hasten), None)
-            if step is None:
+            if step is not None and may_go_on:
+                self._send_epoch(source, step, self._steps.chosen(source)[step.key].outcome)
+            elif step is None and source.lags and self._has_nothing(source):
+                self._close(source, None)
+            else:
                 early = source.gathers and source.underway and not hasten
-                if not (source.closing or source.idle or self._stopping or early):
+                waits = source.closing or source.idle or self._stopping or early
+                if step is None and may_go_on and not waits:
                     self._outbox.append(source.poll())
                 return
-            source.positions = self._steps.chosen(source)[step.key].outcome
-            self._did(source, step, dict.fromkeys(source.sent, source.positions), None)
+
+    def _has_nothing(self, source: SourceEnd) -> bool:
+        """Return whether a source has no input for its next epoch, as far as it has told, or is not asked any more."""
+        if self._stopping:
+            return not (source.closing or self._stops_at_once)
+        return source.idle or (source.closing and source.resting)
 
     def _begin(self, p: MachineProcessor, step: Step, upcoming: Iterator[Step]) -> None:
         """Execute a step, unless its messages are known."""

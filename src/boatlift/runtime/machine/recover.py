@@ -12,7 +12,6 @@ from boatlift.recovery import RecoveryPlan
 from boatlift.runtime.machine.instructions import Cancel, Instruction, Restore
 from boatlift.runtime.machine.kinds.batch import BatchEpochs
 from boatlift.runtime.machine.kinds.processor import MachineProcessor
-from boatlift.runtime.machine.kinds.source import SourceEnd
 from boatlift.storage.records.live import LiveRecords
 from boatlift.times import AnyFrontier, frontier_of, last_of, read_frontier
 
@@ -69,9 +68,6 @@ def _take_back(plan: RecoveryPlan, p: MachineProcessor, records: LiveRecords) ->
         p.states.clear()
     if not p.drop_back(frontier):
         yield from _restore(p, frontier, records)
-    if isinstance(p, SourceEnd):
-        last = records.chosen.get(p.name, {}).get(last_of(frontier))
-        p.positions = None if last is None else last.outcome
 
 
 def _restore(p: MachineProcessor, frontier: AnyFrontier, records: LiveRecords) -> Iterator[Restore]:

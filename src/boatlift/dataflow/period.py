@@ -1,0 +1,37 @@
+"""Periods of time as users write them: `"15 minutes"`."""
+
+from __future__ import annotations
+
+import re
+
+from boatlift.errors import InvalidError
+
+__all__ = ["HOW_TO_WRITE", "microseconds_in", "seconds_in"]
+
+_MICROSECONDS = {"second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6, "day": 86400 * 10**6}
+_MICROSECONDS["week"] = 7 * _MICROSECONDS["day"]
+_PERIOD = re.compile(rf"(?P<count>[1-9]\d*) (?P<unit>{'|'.join(_MICROSECONDS)})s?")
+
+HOW_TO_WRITE = f"write a number and a unit of {', '.join(_MICROSECONDS)}, as in '15 minutes'"
+
+
+def microseconds_in(text: str) -> int:
+    """Return the length of a period in microseconds; 0 if the text is none."""
+    found = _PERIOD.fullmatch(text.strip().lower())
+    return int(found["count"]) * _MICROSECONDS[found["unit"]] if found else 0
+
+
+def seconds_in(text: object, option: str) -> float:
+    """Return the length of a period in seconds.
+
+    Args:
+        text: The period.
+        option: The option that it is the value of, for the error.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]` the text is no period.
+    """
+    microseconds = microseconds_in(text) if isinstance(text, str) else 0
+    if not microseconds:
+        raise InvalidError("BAD_OPTION", f"{option}={text!r}: {HOW_TO_WRITE}")
+    return microseconds / 10**6
