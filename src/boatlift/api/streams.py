@@ -113,8 +113,8 @@ class Stream:
     def union(self, name: str, *others: Stream, policy: Ephemeral | Eager | None = None) -> Stream:
         """Unite this and other streams of the same columns, step by step.
 
-        Step n of the union has the rows of step n of each stream, and waits for the last of them. The transforms of
-        each stream before the union do not wait. `merge` is for streams that shall not wait for each other.
+        The sources of all streams have common steps: a step begins as soon as one of them has rows, and takes what each
+        has, also nothing. `merge` is for streams whose arrival order matters.
 
         Args:
             name: The processor's name.

@@ -17,7 +17,7 @@ __all__ = ["Union"]
 
 @dataclass(frozen=True, slots=True)
 class Union(Operator):
-    """The rows of several streams: step n has what each stream has at its step n, and waits for the last of them.
+    """The rows of several streams: a step has what each stream has at that time, also nothing.
 
     Attributes:
         streams: The streams.
