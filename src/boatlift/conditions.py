@@ -51,6 +51,12 @@ CONDITIONS: dict[str, Condition] = {
     "BAD_UNION": Condition(
         "InvalidError", "a union or merge of streams that do not go together", "unite what they are made from"
     ),
+    "BAD_VIEW": Condition(
+        "InvalidError", "a view of streams that it cannot read, or of none", "change what the query reads"
+    ),
+    "NOT_INCREMENTAL": Condition(
+        "InvalidError", "a part of a query cannot be kept up to date exactly", "write what the message shows instead"
+    ),
     "BAD_POLICY": Condition("InvalidError", "a processor cannot have this policy", "choose another policy"),
     "BAD_PROJECTION": Condition(
         "InvalidError", "a projection between time domains breaks one of its laws", "correct it: the message has a case"
@@ -250,6 +256,12 @@ CONDITIONS: dict[str, Condition] = {
         "see its own traceback, which is shown with it; boatlift look shows what the step takes, run --skip "
         "leaves it out",
         retry=Retry.AGAIN,
+    ),
+    "NEGATIVE_WEIGHT": Condition(
+        "DataError",
+        "a row is taken back more often than it came",
+        "correct what deletes the row, or skip the step",
+        retry=Retry.STOP,
     ),
     "OVERFLOW": Condition("DataError", "a sum does not fit its type", "cast the column to a wider type"),
     "SPARK_NOT_STARTED": Condition(

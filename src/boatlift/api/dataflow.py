@@ -9,18 +9,25 @@ delays.sink("answers", bl.sqlite("answers.db", table="delays", key=["origin"]))
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
+from inspect import signature
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from boatlift.api.captured import refuse_captured_streams
-from boatlift.api.options import checked_name
+from boatlift.api.options import checked_name, policy_of_state
 from boatlift.api.streams import Grouped, Keyed, Stream
 from boatlift.dataflow.advice import OF_DATAFLOW, advise
 from boatlift.dataflow.contracts import Pushable, Receipt, Source
 from boatlift.dataflow.period import seconds_in
+from boatlift.dataflow.policies import Eager, Lazy
 from boatlift.dataflow.processors import Processor, SourceProcessor
 from boatlift.errors import InvalidError
+from boatlift.operators.view.node import View
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 __all__ = ["Dataflow"]
 
@@ -67,6 +74,50 @@ class Dataflow:
             raise InvalidError("BAD_OPTION", f"{name} is a source under another name already: make another bl.push")
         return self.add(SourceProcessor(checked_name(name), source, seconds_in(patience, "patience")))
 
+    def sql(self, name: str, query: str, *, policy: Lazy | Eager | None = None) -> Stream:
+        """Add a view: the result of a query, kept up to date; its rows are changes.
+
+        Args:
+            name: The view's name.
+            query: Any deterministic query of Spark's; the streams of this dataflow are tables in it, by their names.
+            policy: What a crash may cost.
+
+        Raises:
+            InvalidError: `[BAD_VIEW]` the query reads no stream, `[BAD_NAME]`, `[BAD_POLICY]`, `[DUPLICATE_NAME]`.
+        """
+        streams = tuple(each for each in self._processors if _is_table_in(query, each))
+        return self._view(name, streams, query, policy)
+
+    def view(
+        self,
+        name: str | Callable[..., DataFrame],
+        query: Callable[..., DataFrame] | None = None,
+        *,
+        policy: Lazy | Eager | None = None,
+    ) -> Any:
+        """Add a view: the result of a function over DataFrames, kept up to date; its rows are changes.
+
+        Each parameter of the function is the name of a stream. As a decorator, `@flow.view` names the view as the
+        function; `flow.view("name", function)` names it otherwise.
+
+        Raises:
+            InvalidError: as `sql`.
+        """
+        if not isinstance(name, str):
+            return self._view(name.__name__, tuple(signature(name).parameters), name, policy)
+        assert query is not None
+        return self._view(name, tuple(signature(query).parameters), query, policy)
+
+    def _view(
+        self, name: str, streams: tuple[str, ...], query: str | Callable[..., DataFrame], policy: Lazy | Eager | None
+    ) -> Stream:
+        missing = [each for each in streams if each not in self._processors]
+        if missing or not streams:
+            known = ", ".join(self._processors)
+            what = f"reads {', '.join(missing)}, which {self.name} does not have" if missing else "reads no stream"
+            raise InvalidError("BAD_VIEW", f"{name} {what}: it has {known or 'none yet'}")
+        return self.add(View(checked_name(name), streams, query, policy_of_state(name, policy, "arrangements")))
+
     def push(self, source: str, rows: object, *, key: str | None = None, timeout: float = 30.0) -> Receipt:
         """Push rows to a source of `bl.push` while the dataflow runs in this process; see `Pushable.push`.
 
@@ -112,6 +163,11 @@ class Dataflow:
 
     def __repr__(self) -> str:
         return f"Dataflow({self.name!r}, {len(self._processors)} processors)"
+
+
+def _is_table_in(query: str, stream: str) -> bool:
+    """Return whether a name stands in a query where tables stand."""
+    return re.search(rf"(?:from|join|,|table)\s*\(?\s*`?{re.escape(stream)}\b", query, re.IGNORECASE) is not None
 
 
 def _stream_of(value: object) -> str | None:

@@ -18,6 +18,8 @@ from boatlift.operators.transform.node import Transform
 from boatlift.operators.transform.spark import TransformOnSpark
 from boatlift.operators.union.node import Union
 from boatlift.operators.union.spark import UnionOnSpark
+from boatlift.operators.view.node import View
+from boatlift.operators.view.spark import ViewOnSpark
 from boatlift.spark.compile.program import Registry
 
 __all__ = ["ON_SPARK"]
@@ -31,4 +33,5 @@ ON_SPARK: Registry = {
     Reduce.kind: ReduceOnSpark(),
     Transform.kind: TransformOnSpark(),
     Union.kind: UnionOnSpark(),
+    View.kind: ViewOnSpark(),
 }

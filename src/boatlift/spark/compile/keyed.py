@@ -18,7 +18,7 @@ from boatlift.spark.keyed.key_groups import key_hash
 from boatlift.spark.tasks.inputs import INPUT, input_column
 from boatlift.storage.records.payloads import StepClock
 
-__all__ = ["CompiledKeyed", "KeyedInput"]
+__all__ = ["CompiledKeyed", "KeyedInput", "one_frame"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +56,30 @@ class CompiledKeyed(Compiled):
         frames = [None if rows is None else _hashed(each, rows) for each, rows in zip(self.inputs, inputs, strict=True)]
         if len(frames) == 1 and frames[0] is not None:
             return frames[0]
-        return reduce(
-            DataFrame.unionAll, [self._nested(rows, number) for number, rows in enumerate(frames) if rows is not None]
+        return one_frame(
+            frames, [StructType([*each.schema.fields, StructField(HASH, LongType())]) for each in self.inputs]
         )
 
-    def _nested(self, rows: DataFrame, number: int) -> DataFrame:
-        """Return rows of one input with the columns of all: those of another input are NULL."""
-        nested = []
-        for other, each in enumerate(self.inputs):
-            schema = StructType([*each.schema.fields, StructField(HASH, LongType())])
-            column = F.struct("*") if other == number else F.lit(None)
-            nested.append(column.cast(schema).alias(input_column(other)))
-        return rows.select(F.lit(number).alias(INPUT), *nested, F.col(HASH))
+
+def one_frame(frames: Sequence[DataFrame | None], schemas: Sequence[StructType]) -> DataFrame:
+    """Return the rows of several inputs in one frame, for `tasks.inputs.by_input`.
+
+    Args:
+        frames: The rows of each input; None where there are none.
+        schemas: The columns of each input, `_hash` among them.
+    """
+    return reduce(
+        DataFrame.unionAll, [_nested(rows, number, schemas) for number, rows in enumerate(frames) if rows is not None]
+    )
+
+
+def _nested(rows: DataFrame, number: int, schemas: Sequence[StructType]) -> DataFrame:
+    """Return rows of one input with the columns of all: those of another input are NULL."""
+    nested = []
+    for other, schema in enumerate(schemas):
+        column = F.struct("*") if other == number else F.lit(None)
+        nested.append(column.cast(schema).alias(input_column(other)))
+    return rows.select(F.lit(number).alias(INPUT), *nested, F.col(HASH))
 
 
 def _hashed(each: KeyedInput, rows: DataFrame) -> DataFrame:

@@ -16,7 +16,7 @@ from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.diagnosis import explain
 from boatlift.spark.jobs.jobs import Jobs
-from boatlift.spark.jobs.planner import RECEIPTS, StepPlan, power_of_two
+from boatlift.spark.jobs.planner import RECEIPTS, KeyedJob, StepPlan, power_of_two
 from boatlift.spark.jobs.row_steps import JobSteps
 from boatlift.spark.keyed.kernel import KeyedKernel
 from boatlift.spark.keyed.table import StateTable
@@ -24,7 +24,7 @@ from boatlift.spark.tasks.keyed_task import LocatedRun, MergeTask
 from boatlift.storage.records.payloads import RunsPayload, runs_of, to_json
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["KeyedSteps"]
+__all__ = ["KeyedSteps", "merged_runs"]
 
 MERGE_HERE_ROWS = 100_000
 """Runs with fewer rows than this in all are merged on the driver: a job would cost more than the merge."""
@@ -47,7 +47,7 @@ class KeyedSteps(JobSteps):
     def __init__(self, unit: CompiledUnit, jobs: Jobs, kernel: KeyedKernel) -> None:
         super().__init__(unit, jobs)
         self._kernel = kernel
-        self._table = StateTable(self._merged)
+        self._table = StateTable(partial(merged_runs, jobs, unit.name, kernel))
 
     def together(self, takes: Sequence[StepInput]) -> int:
         """Return how many steps are small enough for one task in all."""
@@ -95,30 +95,39 @@ class KeyedSteps(JobSteps):
         """End merges."""
         self._table.close()
 
+    @property
+    def _keyed_job(self) -> KeyedJob:
+        return self._jobs.planner.keyed_job(self._unit, self._kernel)
+
     def _small(self, frame: DataFrame) -> DataFrame:
-        return self._jobs.planner.keyed(self._unit, self._kernel, frame)
+        return self._jobs.planner.keyed(self._keyed_job, frame)
 
     def _planned(self, frame: DataFrame, weight: int, number: int) -> StepPlan:
-        return self._jobs.planner.updating(self._unit, self._kernel, frame, weight, number)
+        return self._jobs.planner.updating(self._keyed_job, frame, weight, number)
 
     def _planned_together(self, takes: Sequence[StepInput]) -> StepPlan:
         rows = self._jobs.inputs.rows_together(self._jobs.spark, self._unit, takes)
         times = range(takes[0].time, takes[-1].time + 1)
-        return self._jobs.planner.updating_together(self._unit, self._kernel, rows, times)
+        return self._jobs.planner.updating_together(self._unit, self._keyed_job, rows, times)
 
-    def _merged(self, runs: Sequence[RunRef]) -> list[RunRef]:
-        jobs, name = self._jobs, self._unit.name
-        here = sum(run.rows for run in runs) <= MERGE_HERE_ROWS
-        tasks = 1 if here else power_of_two(jobs.spark.sparkContext.defaultParallelism)
-        held = tuple((run, str(jobs.inputs.path(run))) for run in runs)
-        task = MergeTask(self._kernel, jobs.planner.token, tasks, held, str(jobs.planner.scratch))
-        if tasks == 1:
-            made = [task.run(0)]
-        else:
-            jobs.group.join(name)
-            try:
-                rows = jobs.spark.range(0, tasks, 1, tasks).mapInArrow(task, RECEIPTS).collect()
-            except Exception as error:
-                raise explain(error, name, max(run.last for run in runs)) from error
-            made = [_MERGED.decode(bytes(row[0])) for row in rows]
-        return [run for run in made if run is not None]
+
+def merged_runs(jobs: Jobs, name: str, kernel: KeyedKernel, runs: Sequence[RunRef]) -> list[RunRef]:
+    """Merge runs of a unit's state: few rows here, many in tasks.
+
+    Raises:
+        BoatliftError: a run cannot be read or written.
+    """
+    here = sum(run.rows for run in runs) <= MERGE_HERE_ROWS
+    tasks = 1 if here else power_of_two(jobs.spark.sparkContext.defaultParallelism)
+    held = tuple((run, str(jobs.inputs.path(run))) for run in runs)
+    task = MergeTask(kernel, jobs.planner.token, tasks, held, str(jobs.planner.scratch))
+    if tasks == 1:
+        made = [task.run(0)]
+    else:
+        jobs.group.join(name)
+        try:
+            rows = jobs.spark.range(0, tasks, 1, tasks).mapInArrow(task, RECEIPTS).collect()
+        except Exception as error:
+            raise explain(error, name, max(run.last for run in runs)) from error
+        made = [_MERGED.decode(bytes(row[0])) for row in rows]
+    return [run for run in made if run is not None]

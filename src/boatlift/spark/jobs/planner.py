@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import BinaryType, StructField, StructType
 
@@ -32,7 +33,7 @@ from boatlift.spark.tasks.stage import Output, Report, StageTask, TaskReceipt
 from boatlift.spark.tasks.staging import ArrowStager
 from boatlift.storage.records.payloads import StepClock
 
-__all__ = ["RECEIPTS", "StepPlan", "StepPlanner", "power_of_two", "tasks_for"]
+__all__ = ["RECEIPTS", "KeyedJob", "StepPlan", "StepPlanner", "power_of_two", "tasks_for"]
 
 ONE_TASK_BYTES = 4 << 20
 """A step with less input than this runs as one task: a shuffle would cost more than it saves."""
@@ -94,6 +95,23 @@ class StepPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyedJob:
+    """A job whose tasks run a kernel.
+
+    Attributes:
+        name: The processor.
+        kernel: The computation of a task.
+        output: The schema of the rows that come out.
+        outlets: Where these rows go.
+    """
+
+    name: str
+    kernel: KeyedKernel
+    output: pa.Schema
+    outlets: tuple[Output, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class StepPlanner:
     """Makes the plans of one owner's steps: the last stage over the frame of a unit.
 
@@ -133,35 +151,38 @@ class StepPlanner:
         task = StageTask(unit.name, self.token, self._outlets(unit), str(self.scratch))
         return optimised(map_in_arrow(frame, [*columns, ROW_HASH], task, RECEIPTS))
 
-    def updating(self, unit: CompiledUnit, kernel: KeyedKernel, frame: DataFrame, weight: int, number: int) -> StepPlan:
+    def keyed_job(self, unit: CompiledUnit, kernel: KeyedKernel) -> KeyedJob:
+        """Return the job of a unit's steps, whose rows go to the unit's sinks and readers."""
+        return KeyedJob(unit.name, kernel, unit.output, self._outlets(unit))
+
+    def updating(self, job: KeyedJob, frame: DataFrame, weight: int, number: int) -> StepPlan:
         """Return the plan of a step that updates keyed state; the rows of a large step are divided by a job before.
 
         Args:
-            unit: The unit.
-            kernel: The computation of a task.
+            job: The job.
             frame: The rows that the kernel takes.
             weight: Bytes of the step's input, more or less.
             number: The step's number.
         """
         parameters, tasks = self.parameters(number, state=True), tasks_for(weight, self.parallelism)
         if tasks == 1:
-            return StepPlan(self.keyed(unit, kernel, frame), parameters)
-        pieces = self._divided(unit.name, frame, columns_of(kernel.inputs), tasks)
+            return StepPlan(self.keyed(job, frame), parameters)
+        pieces = self._divided(job.name, frame, columns_of(job.kernel.inputs), tasks)
         slots = frame.sparkSession.range(0, tasks, 1, tasks)
-        plan = map_in_arrow(slots, ["id"], self._task(unit, kernel, tasks), RECEIPTS)
+        plan = map_in_arrow(slots, ["id"], self._task(job, tasks), RECEIPTS)
         return StepPlan(optimised(plan), parameters, pieces)
 
-    def keyed(self, unit: CompiledUnit, kernel: KeyedKernel, frame: DataFrame) -> DataFrame:
+    def keyed(self, job: KeyedJob, frame: DataFrame) -> DataFrame:
         """Return the planned frame of a small step that updates keyed state; arguments as for `updating`."""
-        columns = columns_of(kernel.inputs)
-        return optimised(map_in_arrow(frame.coalesce(1), columns, self._task(unit, kernel, 1), RECEIPTS))
+        columns = columns_of(job.kernel.inputs)
+        return optimised(map_in_arrow(frame.coalesce(1), columns, self._task(job, 1), RECEIPTS))
 
-    def updating_together(self, unit: CompiledUnit, kernel: KeyedKernel, rows: DataFrame, times: range) -> StepPlan:
+    def updating_together(self, unit: CompiledUnit, job: KeyedJob, rows: DataFrame, times: range) -> StepPlan:
         """Return the plan of several small steps that update keyed state.
 
         Args:
             unit: The unit, whose plan depends on nothing that differs among the steps.
-            kernel: The computation of a task.
+            job: The job.
             rows: The input of all steps, with `_ordinal`.
             times: The steps.
 
@@ -171,15 +192,15 @@ class StepPlanner:
         (leaf,) = unit.leaves
         frame = unit.frame({leaf: rows.drop(ORDINAL)}, StepClock(0, 0))
         threaded = thread(frame, rows, ORDINAL).coalesce(1)
-        columns = [*columns_of(kernel.inputs), ORDINAL]
-        plan = map_in_arrow(threaded, columns, self._task(unit, kernel, 1), RECEIPTS)
+        columns = [*columns_of(job.kernel.inputs), ORDINAL]
+        plan = map_in_arrow(threaded, columns, self._task(job, 1), RECEIPTS)
         return StepPlan(optimised(plan), JobParameters(times[0], times[-1], self._given()))
 
     def _given(self) -> str:
         return str(self.scratch / f"given-{uuid.uuid4().hex}")
 
-    def _task(self, unit: CompiledUnit, kernel: KeyedKernel, tasks: int) -> KeyedTask:
-        return KeyedTask(kernel, unit.output, self.token, tasks, self._outlets(unit), str(self.scratch))
+    def _task(self, job: KeyedJob, tasks: int) -> KeyedTask:
+        return KeyedTask(job.kernel, job.output, self.token, tasks, job.outlets, str(self.scratch))
 
     def _outlets(self, unit: CompiledUnit) -> tuple[Output, ...]:
         # A change is two rows of one key, before and after: a sink that keeps one row a key needs the second alone.

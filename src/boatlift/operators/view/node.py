@@ -1,0 +1,89 @@
+"""The view: the result of a query, as changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from boatlift.dataflow.contracts import Json
+from boatlift.dataflow.operator import Operator
+from boatlift.dataflow.policies import Policy
+from boatlift.dataflow.rows import RowKind, Rows
+from boatlift.errors import InvalidError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["View"]
+
+
+@dataclass(frozen=True, slots=True)
+class View(Operator):
+    """The result of a query over streams.
+
+    Law: after every step the sum of all changes that the view gave is what Spark gives for the same query over the sum
+    of all changes of its inputs, as a bag of rows.
+
+    Attributes:
+        streams: The streams that the query reads.
+        query: The query: SQL, in which streams are tables; or a function that takes a DataFrame for each stream, in
+            order, and returns one.
+    """
+
+    kind: ClassVar[str] = "view"
+
+    name: str
+    streams: tuple[str, ...]
+    query: str | Callable[..., DataFrame]
+    policy: Policy
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The streams."""
+        return self.streams
+
+    @property
+    def keeps_state(self) -> bool:
+        """True: the arrangements of its inputs."""
+        return True
+
+    @property
+    def functions(self) -> tuple[Callable[..., Any], ...]:
+        """The user's function, if the query is one."""
+        return () if isinstance(self.query, str) else (self.query,)
+
+    @property
+    def ends_job(self) -> bool:
+        """True: its last stage hands out the changes."""
+        return True
+
+    def rows(self, inputs: Sequence[Rows]) -> Rows:
+        """Return changes.
+
+        Raises:
+            InvalidError: `[BAD_VIEW]` an input gives whole tables, or its times are not those of sources.
+        """
+        for taken in inputs:
+            if taken.kind is RowKind.TABLE:
+                raise InvalidError(
+                    "BAD_VIEW",
+                    f"{self.name} takes from {taken.origin}, which gives {taken.kind.value}: a view takes rows and "
+                    "changes",
+                )
+            if len(inputs) > 1 and not taken.source_times:
+                raise InvalidError(
+                    "BAD_VIEW",
+                    f"{self.name} takes from {taken.origin}, which is behind a lookup, a merge or a batch and has "
+                    "times of its own: a view over several streams takes streams that have the times of sources",
+                )
+        return Rows(self.name, RowKind.CHANGES)
+
+    def fuses(self, read: int) -> bool:
+        """Return False: each input is executed by itself."""
+        del read
+        return False
+
+    def describe(self) -> Json:
+        """Return the query, if it is SQL."""
+        return {"sql": self.query} if isinstance(self.query, str) else {}

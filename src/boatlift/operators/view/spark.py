@@ -1,0 +1,128 @@
+"""The view on Spark: Catalyst analyses and optimises the query, and its plan becomes stages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import xxhash
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructField, StructType
+
+from boatlift.dataflow.columns import quoted
+from boatlift.errors import InvalidError
+from boatlift.operators.view.node import View
+from boatlift.operators.view.steps import ViewSteps
+from boatlift.spark.compile.operator import Columns, Compiled, Kit, SparkOperator
+from boatlift.spark.compile.unit import CompiledUnit
+from boatlift.spark.incremental.nodes import Nodes
+from boatlift.spark.incremental.query import Query, query_of
+from boatlift.spark.jobs.jobs import Jobs
+from boatlift.spark.plans.row_wise import apply
+from boatlift.storage.records.payloads import StepClock
+
+__all__ = ["CompiledView", "ViewOnSpark"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompiledView(Compiled):
+    """A view, taken apart into stages.
+
+    Attributes:
+        query: The stages.
+        nodes: Makes nodes in the session of the program.
+        rows: For each stage and each of its inputs the schema of the rows, as tasks see it.
+        result: The schema of the view's rows, as tasks see it.
+    """
+
+    opaque: ClassVar[bool] = True
+    selects: ClassVar[bool] = True
+
+    query: Query
+    nodes: Nodes
+    rows: tuple[tuple[pa.Schema, ...], ...]
+    result: pa.Schema
+
+    def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:
+        """Return an empty frame with the view's columns: the frames of a step are made stage by stage."""
+        del inputs, clock, state
+        return self.nodes.spark.createDataFrame([], self.columns.weighted_schema)
+
+
+class ViewOnSpark(SparkOperator[View]):
+    """Compiles views."""
+
+    def compile(self, operator: View, inputs: Sequence[Columns], kit: Kit) -> CompiledView:
+        """Compile a view.
+
+        Raises:
+            InvalidError: `[NOT_INCREMENTAL]`, `[SCHEMA_MISMATCH]`.
+            UserCodeError: `[USER_CODE]` the function raised.
+        """
+        nodes = Nodes(kit.spark)
+        leaves = [_leaf(columns, kit) for columns in inputs]
+        frame = _queried(operator, leaves, kit)
+        names = frame.columns
+        if len({name.lower() for name in names}) < len(names):
+            raise InvalidError("SCHEMA_MISMATCH", f"{operator.name} has two columns of one name: {', '.join(names)}")
+        streams = {
+            int(nodes.optimised(leaf).rdd().id()): name for leaf, name in zip(leaves, operator.streams, strict=True)
+        }
+        plan = nodes.optimised(frame)
+        query = query_of(plan, streams, nodes, operator.name)
+        schema = StructType([StructField(field.name, field.dataType) for field in frame.schema.fields])
+        return CompiledView(
+            columns=Columns(operator.name, schema, changes=True),
+            fingerprint=_fingerprint(plan, streams),
+            query=query,
+            nodes=nodes,
+            rows=tuple(tuple(_schema(child, nodes, kit) for child in stage.children) for stage in query.stages),
+            result=kit.arrow_of(schema),
+        )
+
+    def steps(self, unit: CompiledUnit, jobs: Jobs) -> ViewSteps:
+        """Return steps that run one job a stage."""
+        view = unit.top
+        assert isinstance(view, CompiledView)
+        return ViewSteps(unit, jobs, view.query, view.nodes, view.rows, view.result)
+
+
+def _leaf(columns: Columns, kit: Kit) -> DataFrame:
+    """Return an empty frame that the optimiser cannot see into."""
+    fields = [StructField(field.name, field.dataType) for field in columns.schema.fields]
+    return kit.spark.createDataFrame(kit.spark.sparkContext.emptyRDD(), StructType(fields))
+
+
+def _queried(operator: View, leaves: Sequence[DataFrame], kit: Kit) -> DataFrame:
+    if not isinstance(operator.query, str):
+        query = operator.query
+        return apply(leaves[0], lambda first: query(first, *leaves[1:]), operator.name)
+    with ExitStack() as views:
+        for name, leaf in zip(operator.streams, leaves, strict=True):
+            leaf.createOrReplaceTempView(quoted(name))
+            views.callback(kit.spark.catalog.dropTempView, name)
+        return kit.spark.sql(operator.query)
+
+
+def _schema(node: Any, nodes: Nodes, kit: Kit) -> pa.Schema:
+    """Return the schema of a node's rows, with columns named by their place."""
+    frame = nodes.frame_of(node)
+    fields = [StructField(f"c{number}", field.dataType) for number, field in enumerate(frame.schema.fields)]
+    return kit.arrow_of(StructType(fields))
+
+
+def _fingerprint(plan: Any, streams: dict[int, str]) -> str:
+    text = plan.canonicalized().toString()
+    reads = [
+        streams.get(int(leaf.rdd().id())) for leaf in _leaves(plan) if leaf.getClass().getSimpleName() == "LogicalRDD"
+    ]
+    return xxhash.xxh3_128_hexdigest(json.dumps([str(text), reads]).encode())
+
+
+def _leaves(plan: Any) -> list[Any]:
+    found = plan.collectLeaves()
+    return [found.apply(index) for index in range(found.size())]

@@ -1,0 +1,156 @@
+"""Catalyst's logical nodes, as Java objects: read, taken apart, and put together anew.
+
+No other module knows their constructors. An attribute's id ties the nodes of a plan together: a node that is put in the
+place of another has attributes with the ids of the other's.
+"""
+
+# ruff: noqa: SLF001
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
+
+from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Nodes", "items"]
+
+_EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions"
+
+Node = Any
+"""A logical plan of Catalyst's."""
+
+Expression = Any
+"""An expression of Catalyst's."""
+
+
+def items(sequence: Any) -> list[Any]:
+    """Return the items of a Scala sequence."""
+    return [sequence.apply(index) for index in range(sequence.size())]
+
+
+class Nodes:
+    """Makes and reads nodes in one session.
+
+    Args:
+        spark: The session.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+        self._jvm: Any = cast("Any", spark)._jvm
+        self._expressions = self._jvm.org.apache.spark.sql.catalyst.expressions
+        self._logical = self._jvm.org.apache.spark.sql.catalyst.plans.logical
+
+    def optimised(self, frame: DataFrame) -> Node:
+        """Return the optimised plan of a frame."""
+        return frame._jdf.queryExecution().optimizedPlan()
+
+    def analysed(self, frame: DataFrame) -> Node:
+        """Return the analysed plan of a frame."""
+        return frame._jdf.queryExecution().analyzed()
+
+    def frame_of(self, node: Node) -> DataFrame:
+        """Return the frame of a plan."""
+        dataset = getattr(getattr(self._jvm, "org.apache.spark.sql.classic.Dataset$"), "MODULE$")
+        return DataFrame(dataset.ofRows(cast("Any", self.spark)._jsparkSession, node), self.spark)
+
+    @staticmethod
+    def kind(node: Node) -> str:
+        """Return the simple name of a node's class."""
+        return str(node.getClass().getSimpleName())
+
+    @staticmethod
+    def children(node: Node) -> list[Node]:
+        """Return the nodes below."""
+        return items(node.children())
+
+    @staticmethod
+    def output(node: Node) -> list[Expression]:
+        """Return the attributes that a node gives."""
+        return items(node.output())
+
+    def over(self, node: Node, children: Iterable[Node]) -> Node:
+        """Return a node over other children."""
+        return node.withNewChildren(self._seq(children))
+
+    def project(self, columns: Iterable[Expression], child: Node) -> Node:
+        """Return a projection."""
+        return self._logical.Project(self._seq(columns), child)
+
+    def appended(self, projection: Node, child: Node, column: Expression) -> Node:
+        """Return a projection over another child, with one more column."""
+        return self._logical.Project(projection.projectList().appended(column), child)
+
+    def expanded(self, expand: Node, child: Node, column: Expression) -> tuple[Node, Expression]:
+        """Return an expansion over another child with one more column, which each of its projections passes on."""
+        projections = self._seq([projection.appended(column) for projection in items(expand.projections())])
+        passed = column.newInstance()
+        return self._logical.Expand(projections, expand.output().appended(passed), child), passed
+
+    def union(self, children: Iterable[Node]) -> Node:
+        """Return the union of plans with the same columns; its attributes are those of the first."""
+        return self._logical.Union(self._seq(children), False, False)
+
+    def sort(self, child: Node, order: Iterable[Expression], *, whole: bool) -> Node:
+        """Return a plan with its rows sorted: all of them, or those of each partition."""
+        none = getattr(getattr(self._jvm, "scala.None$"), "MODULE$")
+        return self._logical.Sort(self._seq(order), whole, child, none)
+
+    def ascending(self, column: Expression) -> Expression:
+        """Return the ascending order of a column."""
+        direction = getattr(getattr(self._jvm, f"{_EXPRESSIONS}.Ascending$"), "MODULE$")
+        return self._module("expressions.SortOrder").apply(column, direction, self._seq(()))
+
+    @staticmethod
+    def has_order(column: Expression) -> bool:
+        """Return whether values of a column's type can be sorted."""
+        return "map<" not in str(column.dataType().catalogString()) and str(column.dataType().typeName()) != "variant"
+
+    def renamed(
+        self, frame: DataFrame, attributes: Sequence[Expression], more: Sequence[str]
+    ) -> tuple[Node, list[Any]]:
+        """Return a frame's plan with the columns of a node: by place, with the ids of the node's attributes.
+
+        Args:
+            frame: The first columns are those of the node, in its order.
+            attributes: The attributes of the node.
+            more: Names of the frame's further columns that are kept.
+
+        Returns:
+            The plan, and the attributes of the further columns.
+        """
+        plan = self.analysed(frame)
+        own = self.output(plan)
+        named = [
+            self.alias(column, attribute.name(), attribute.exprId(), attribute.metadata())
+            for column, attribute in zip(own, attributes, strict=False)
+        ]
+        further = [self.alias(column, column.name()) for column in own[len(attributes) :] if column.name() in more]
+        return self.project([*named, *further], plan), [alias.toAttribute() for alias in further]
+
+    def alias(self, column: Expression, name: str, own_id: Any = None, metadata: Any = None) -> Expression:
+        """Return an expression under a name, and under an id if one is given."""
+        chosen = self._module("expressions.NamedExpression").newExprId() if own_id is None else own_id
+        none = getattr(getattr(self._jvm, "scala.None$"), "MODULE$")
+        given = none if metadata is None else self._jvm.scala.Some(metadata)
+        return self._expressions.Alias(column, name, chosen, self._seq(()), given, self._seq(()))
+
+    def long(self, value: int) -> Expression:
+        """Return a constant."""
+        parser = cast("Any", self.spark)._jsparkSession.sessionState().sqlParser()
+        return parser.parseExpression(f"{value}L")
+
+    def equal_keys(self, join: Node) -> tuple[list[Expression], list[Expression]]:
+        """Return the keys that a join compares for equality, on each side; none if it compares none."""
+        found = self._module("planning.ExtractEquiJoinKeys").unapply(join)
+        if found.isEmpty():
+            return [], []
+        keys = found.get()
+        return items(keys._2()), items(keys._3())
+
+    def _module(self, name: str) -> Any:
+        return getattr(getattr(self._jvm, f"org.apache.spark.sql.catalyst.{name}$"), "MODULE$")
+
+    def _seq(self, values: Iterable[Any]) -> Any:
+        return self._jvm.PythonUtils.toSeq(list(values))

@@ -1,0 +1,180 @@
+"""A query as stages: Catalyst's optimised plan, cut where the change of a result needs rows of earlier steps.
+
+Between the cuts a plan is linear: what it makes of a change is the change of what it makes. At a cut the rows that come
+in are arranged by the key of the node there. The node's result for a key follows from the rows of that key alone, so
+its change follows from the rows of the keys that the step touches, as they were and as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from boatlift.errors import InvalidError
+from boatlift.spark.incremental.nodes import Expression, Node, Nodes, items
+
+__all__ = ["Flow", "Leaf", "Linear", "Query", "Stage", "StageResult", "query_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """The change of a stream.
+
+    Attributes:
+        read: The stream; of a static table None.
+        node: The leaf in the plan: its attributes, or the static table itself.
+    """
+
+    read: str | None
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """A node that is applied to changes: `Project`, `Filter`, `Generate`, `Expand`, `Union`."""
+
+    node: Node
+    inputs: tuple[Flow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StageResult:
+    """The change of a stage's result."""
+
+    number: int
+
+
+Flow = Leaf | Linear | StageResult
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A node that is applied to the rows of touched keys.
+
+    Attributes:
+        number: Its place among the stages of the query.
+        nodes: The node; of a limit the nodes down to the sort.
+        inputs: The changes of the node's inputs.
+        keys: For each input the expressions over its columns that its rows are arranged by; none: all rows are one key.
+        whole: Whether the node has a row for no rows at all, as an aggregate without keys.
+        place: The stage in words, for people.
+    """
+
+    number: int
+    nodes: tuple[Node, ...]
+    inputs: tuple[Flow, ...]
+    keys: tuple[tuple[Expression, ...], ...]
+    whole: bool
+    place: str
+
+    @property
+    def children(self) -> list[Node]:
+        """The nodes below, whose attributes the stage's rows have."""
+        return items(self.nodes[-1].children())
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query, taken apart.
+
+    Attributes:
+        stages: The stages, each after those whose results it takes.
+        result: The change of the whole result.
+        node: The optimised plan.
+    """
+
+    stages: tuple[Stage, ...]
+    result: Flow
+    node: Node
+
+
+_PASSED_OVER = frozenset({"WindowGroupLimit", "Sort", "Repartition", "RepartitionByExpression", "RebalancePartitions"})
+"""Nodes that give the rows that they take: hints, and orders that no limit reads."""
+
+_LINEAR = frozenset({"Project", "Filter", "Generate", "Expand", "Union"})
+_STATIC = frozenset({"LocalRelation", "LogicalRelation", "OneRowRelation", "Range", "InMemoryRelation"})
+
+
+def query_of(node: Node, streams: Mapping[int, str], nodes: Nodes, view: str) -> Query:
+    """Return the stages of an optimised plan.
+
+    Args:
+        node: The plan.
+        streams: The number of the RDD of each empty frame that stands for a stream, to the stream.
+        nodes: Reads nodes.
+        view: The view, for errors.
+
+    Raises:
+        InvalidError: `[NOT_INCREMENTAL]` a part of the query cannot be kept up to date.
+    """
+    cutting = _Cutting(streams, nodes, view)
+    result = cutting.flow(node)
+    return Query(tuple(cutting.stages), result, node)
+
+
+class _Cutting:
+    def __init__(self, streams: Mapping[int, str], nodes: Nodes, view: str) -> None:
+        self._streams, self._nodes, self._view = streams, nodes, view
+        self.stages: list[Stage] = []
+
+    def flow(self, node: Node) -> Flow:
+        kind = self._nodes.kind(node)
+        self._refuse_subqueries(node)
+        if kind == "LogicalRDD":
+            return Leaf(self._streams.get(int(node.rdd().id())), node)
+        if kind in _STATIC:
+            return Leaf(None, node)
+        if kind in _PASSED_OVER:
+            return self.flow(node.child())
+        if kind in _LINEAR:
+            return Linear(node, tuple(map(self.flow, self._nodes.children(node))))
+        match kind:
+            case "Aggregate":
+                keys = [key for key in items(node.groupingExpressions()) if not _is_session(key)]
+                whole = node.groupingExpressions().isEmpty()
+                return self._stage((node,), (tuple(keys),), f"GROUP BY {_words(keys) or 'nothing'}", whole=whole)
+            case "Join":
+                left, right = self._nodes.equal_keys(node)
+                return self._stage(
+                    (node,), (tuple(left), tuple(right)), f"{node.joinType().sql()} JOIN on {_words(left) or 'nothing'}"
+                )
+            case "Window":
+                keys = items(node.partitionSpec())
+                return self._stage((node,), (tuple(keys),), f"OVER (PARTITION BY {_words(keys) or 'nothing'})")
+            case "GlobalLimit" | "Offset":
+                return self._limit(node)
+        raise self._refused(f"{kind} ({node.simpleString(100)})", "write the query without it")
+
+    def _limit(self, node: Node) -> Flow:
+        nodes = [node]
+        while self._nodes.kind(nodes[-1]) in ("GlobalLimit", "LocalLimit", "Offset"):
+            nodes.append(nodes[-1].child())
+        if self._nodes.kind(nodes[-1]) == "Project" and self._nodes.kind(nodes[-1].child()) == "Sort":
+            nodes.append(nodes[-1].child())
+        if self._nodes.kind(nodes[-1]) != "Sort":
+            raise self._refused("LIMIT without an order", "add ORDER BY: which rows it takes would be anybody's guess")
+        return self._stage(tuple(nodes), ((),), "ORDER BY … LIMIT")
+
+    def _stage(
+        self, nodes: Sequence[Node], keys: Sequence[Sequence[Expression]], place: str, *, whole: bool = False
+    ) -> StageResult:
+        inputs = tuple(map(self.flow, self._nodes.children(nodes[-1])))
+        number = len(self.stages)
+        self.stages.append(Stage(number, tuple(nodes), inputs, tuple(map(tuple, keys)), whole, place))
+        return StageResult(number)
+
+    def _refuse_subqueries(self, node: Node) -> None:
+        if not node.subqueries().isEmpty():
+            raise self._refused("a subquery within an expression", "join with it")
+
+    def _refused(self, what: str, instead: str) -> InvalidError:
+        return InvalidError("NOT_INCREMENTAL", f"{self._view} has {what}, which cannot be kept up to date: {instead}")
+
+
+def _is_session(key: Any) -> bool:
+    return hasattr(key, "metadata") and "sessionWindow" in str(key.metadata().json())
+
+
+def _words(keys: Sequence[Any]) -> str:
+    return ", ".join(str(key.sql()) for key in keys)

@@ -1,0 +1,1 @@
+"""Arrangements: the sum of all changes of a stream, as distinct rows with weights, found by key."""

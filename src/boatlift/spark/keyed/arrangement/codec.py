@@ -1,0 +1,123 @@
+"""The values of an arrangement's rows: a weight, and the row itself (docs/formats/run.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from boatlift.spark.keyed.group import grouped_sum
+
+__all__ = ["IDENTITY", "ArrangedRows", "ArrangementCodec"]
+
+Ints = npt.NDArray[np.int64]
+
+IDENTITY = ("_row1", "_row2")
+"""The columns of a row's identity: two hashes of all its columns. Rows with one identity are the same row."""
+
+_WEIGHT = "weight"
+
+
+@dataclass(frozen=True, slots=True)
+class ArrangedRows:
+    """Rows with weights.
+
+    Attributes:
+        weights: One a row; as a part of a sum it may be negative or 0.
+        rows: The columns of each row.
+    """
+
+    weights: Ints
+    rows: tuple[pa.Array, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    weights: pa.Array
+    rows: tuple[pa.Array, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ArrangementCodec:
+    """The codec of an arrangement. The keys of its runs are the rows' identities.
+
+    A run is sorted by the hash of the arrangement's own key, then by identity: so all rows of a key are neighbours.
+
+    Attributes:
+        schema: The columns of the rows.
+    """
+
+    schema: pa.Schema
+
+    @property
+    def kind(self) -> str:
+        """The kind of runs."""
+        return "arrangement"
+
+    @property
+    def keys(self) -> tuple[tuple[str, pa.DataType], ...]:
+        """The identity of a row."""
+        return tuple((name, pa.int64()) for name in IDENTITY)
+
+    @property
+    def description(self) -> Mapping[str, Any]:
+        """The columns of the rows."""
+        return {"columns": [[field.name, str(field.type)] for field in self.schema]}
+
+    def fields_of(self, values: ArrangedRows) -> list[pa.Field]:
+        """Return the columns; weights are mostly 1 and have one byte."""
+        most = int(np.abs(values.weights).max(initial=0))
+        kind = next(kind for kind, limit in _WIDTHS if most <= limit)
+        return [pa.field(_WEIGHT, kind, nullable=False), *self._fields()]
+
+    def fields_of_merged(self, runs: Sequence[Sequence[_Stored]]) -> list[pa.Field]:
+        """Return the columns, with weights of eight bytes."""
+        del runs
+        return [pa.field(_WEIGHT, pa.int64(), nullable=False), *self._fields()]
+
+    def _fields(self) -> list[pa.Field]:
+        return [pa.field(f"row.{number}", field.type) for number, field in enumerate(self.schema)]
+
+    def encode(self, values: ArrangedRows, fields: Sequence[pa.Field]) -> list[pa.Array]:
+        """Return the columns."""
+        return [pa.array(values.weights).cast(fields[0].type), *values.rows]
+
+    def decode(self, columns: Mapping[str, pa.Array]) -> _Stored:
+        """Return the columns of a record batch, as views."""
+        return _Stored(columns[_WEIGHT], tuple(columns[f"row.{number}"] for number in range(len(self.schema))))
+
+    def read(self, stored: _Stored, rows: Ints | slice) -> ArrangedRows:
+        """Return some rows of a record batch."""
+        if isinstance(rows, slice):
+            start, stop, _ = rows.indices(len(stored.weights))
+            weights = stored.weights.slice(start, stop - start)
+            columns = tuple(column.slice(start, stop - start) for column in stored.rows)
+        else:
+            at = pa.array(rows)
+            weights = stored.weights.take(at)
+            columns = tuple(column.take(at) for column in stored.rows)
+        return ArrangedRows(weights.to_numpy(zero_copy_only=False).astype(np.int64), columns)
+
+    def take(self, values: ArrangedRows, rows: Ints) -> ArrangedRows:
+        """Return some of the rows."""
+        at = pa.array(rows)
+        return ArrangedRows(values.weights[rows], tuple(column.take(at) for column in values.rows))
+
+    def merge(self, pieces: Sequence[ArrangedRows], order: Ints, starts: Ints) -> ArrangedRows:
+        """Add up the weights of equal rows."""
+        weights = np.concatenate([piece.weights for piece in pieces])
+        firsts = pa.array(order[starts])
+        columns = (pa.concat_arrays([piece.rows[n] for piece in pieces]) for n in range(len(self.schema)))
+        return ArrangedRows(grouped_sum(weights[order], starts), tuple(column.take(firsts) for column in columns))
+
+    def says_nothing(self, values: ArrangedRows) -> npt.NDArray[np.bool_]:
+        """Return which rows have weight 0."""
+        nothing: npt.NDArray[np.bool_] = values.weights == 0
+        return nothing
+
+
+_WIDTHS = ((pa.int8(), 127), (pa.int16(), 2**15 - 1), (pa.int32(), 2**31 - 1), (pa.int64(), 2**63 - 1))
