@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import xxhash
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import LongType, StructField, StructType
 
 from boatlift.dataflow.columns import quoted
 from boatlift.errors import InvalidError
@@ -109,10 +109,9 @@ def _queried(operator: View, leaves: Sequence[DataFrame], kit: Kit) -> DataFrame
 
 
 def _schema(node: Any, nodes: Nodes, kit: Kit) -> pa.Schema:
-    """Return the schema of a node's rows, with columns named by their place."""
-    frame = nodes.frame_of(node)
-    fields = [StructField(f"c{number}", field.dataType) for number, field in enumerate(frame.schema.fields)]
-    return kit.arrow_of(StructType(fields))
+    """Return the schema of a node's rows, with columns named by their place; a node without columns has a constant."""
+    kinds = [field.dataType for field in nodes.frame_of(node).schema.fields] or [LongType()]
+    return kit.arrow_of(StructType([StructField(f"c{number}", kind) for number, kind in enumerate(kinds)]))
 
 
 def _fingerprint(plan: Any, streams: dict[int, str]) -> str:

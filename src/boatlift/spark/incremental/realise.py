@@ -50,10 +50,11 @@ class StepFrames:
         if change is None:
             return None
         node, weight = change
-        columns = [self.nodes.alias(each, f"c{n}") for n, each in enumerate(self.nodes.output(stage.children[number]))]
+        output = self.nodes.output(stage.children[number]) or [self.nodes.long(0)]
+        columns = [self.nodes.alias(each, f"c{n}") for n, each in enumerate(output)]
         keys = [self.nodes.alias(key, f"k{n}") for n, key in enumerate(stage.keys[number])]
         frame = self.nodes.frame_of(self.nodes.project([*columns, *keys, self.nodes.alias(weight, WEIGHT)], node))
-        return hashed(frame, [f"c{n}" for n in range(len(columns))], [f"k{n}" for n in range(len(keys))])
+        return hashed(frame, [f"c{n}" for n in range(len(columns))], [f"k{n}" for n in range(len(keys))], number)
 
     def result(self, names: Sequence[str]) -> DataFrame | None:
         """Return the change of the whole result, with identities; None if there is none."""
@@ -163,22 +164,23 @@ class StepFrames:
         return self.nodes.renamed(repeated, attributes, [])[0]
 
 
-def hashed(frame: DataFrame, names: Sequence[str], keys: Sequence[str] | None) -> DataFrame:
+def hashed(frame: DataFrame, names: Sequence[str], keys: Sequence[str] | None, number: int = 0) -> DataFrame:
     """Return rows in canonical form, with their identity, and the hash of their key.
 
     Args:
         frame: The rows, with their keys and `_weight`.
         names: The columns.
         keys: The columns of the key; none: all rows have one key. None: each row is its own key.
+        number: The number of the input: equal rows of two inputs are different rows.
     """
     kinds = {field.name: field.dataType for field in frame.schema.fields}
     canonical = [_canonical(quoted(name), kinds[name]) + f" AS {quoted(name)}" for name in (*names, *(keys or ()))]
     rows = frame.selectExpr(*canonical, WEIGHT)
     parts = ", ".join(_hash_parts(quoted(name), kinds[name]) for name in names) or "0"
-    identity = [f"xxhash64({seed}, {parts}) AS {name}" for seed, name in enumerate(IDENTITY, 1)]
+    identity = [f"xxhash64({seed}, {number}, {parts}) AS {name}" for seed, name in enumerate(IDENTITY, 1)]
     identified = rows.selectExpr("*", *identity)
     own = [quoted(name) for name in names]
-    return identified.selectExpr(*own, WEIGHT, *IDENTITY, f"{key_hash(keys or ())} AS {HASH}")
+    return identified.selectExpr(*own, WEIGHT, *IDENTITY, f"{key_hash(IDENTITY if keys is None else keys)} AS {HASH}")
 
 
 def _canonical(column: str, kind: DataType) -> str:
