@@ -29,6 +29,16 @@ def items(sequence: Any) -> list[Any]:
     return [sequence.apply(index) for index in range(sequence.size())]
 
 
+def _plans(expression: Any) -> list[Any]:
+    """Return the expressions within one that hold a plan."""
+    own = [expression] if hasattr(expression, "withNewPlan") and _holds_plan(expression) else []
+    return own + [found for child in items(expression.children()) for found in _plans(child)]
+
+
+def _holds_plan(expression: Any) -> bool:
+    return str(expression.getClass().getSuperclass().getSimpleName()).endswith("SubqueryExpression")
+
+
 class Nodes:
     """Makes and reads nodes in one session.
 
@@ -140,6 +150,40 @@ class Nodes:
         """Return a constant."""
         parser = cast("Any", self.spark)._jsparkSession.sessionState().sqlParser()
         return parser.parseExpression(f"{value}L")
+
+    @staticmethod
+    def is_constant(node: Node) -> bool:
+        """Return whether all rows of a node are equal, by its form."""
+        return node.getClass().getSimpleName() == "Project" and all(
+            column.getClass().getSimpleName() == "Alias" and column.child().foldable()
+            for column in items(node.projectList())
+        )
+
+    def can_replace_subqueries(self, node: Node) -> bool:
+        """Return whether `with_subqueries` knows a node, and all of its subqueries are scalar."""
+        plans = [each for root in items(node.expressions()) for each in _plans(root)]
+        scalar = all(self.kind(each) == "ScalarSubquery" for each in plans)
+        return scalar and self.kind(node) in ("Filter", "Project", "Aggregate")
+
+    def with_subqueries(self, node: Node, child: Node, plans: Sequence[Node]) -> Node:
+        """Return a node over another child, with other plans in its scalar subqueries, in the order of `subqueries`."""
+        left = iter(plans)
+
+        def replaced(expression: Expression) -> Expression:
+            if expression.getClass().getSimpleName() == "ScalarSubquery":
+                return expression.withNewPlan(next(left))
+            below = items(expression.children())
+            return expression.withNewChildren(self._seq(map(replaced, below))) if below else expression
+
+        match self.kind(node):
+            case "Filter":
+                return self._logical.Filter(replaced(node.condition()), child)
+            case "Project":
+                return self.project(map(replaced, items(node.projectList())), child)
+            case _:
+                keys = [replaced(each) for each in items(node.groupingExpressions())]
+                columns = [replaced(each) for each in items(node.aggregateExpressions())]
+                return self._logical.Aggregate(self._seq(keys), self._seq(columns), child, node.hint())
 
     def equal_keys(self, join: Node) -> tuple[list[Expression], list[Expression]]:
         """Return the keys that a join compares for equality, on each side; none if it compares none."""

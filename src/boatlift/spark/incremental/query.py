@@ -7,6 +7,7 @@ its change follows from the rows of the keys that the step touches, as they were
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -70,8 +71,8 @@ class Stage:
 
     @property
     def children(self) -> list[Node]:
-        """The nodes below, whose attributes the stage's rows have."""
-        return items(self.nodes[-1].children())
+        """The nodes below, whose attributes the stage's rows have: first the children, then scalar subqueries."""
+        return [*items(self.nodes[-1].children()), *items(self.nodes[-1].subqueries())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,8 @@ class _Cutting:
 
     def flow(self, node: Node) -> Flow:
         kind = self._nodes.kind(node)
-        self._refuse_subqueries(node)
+        if not node.subqueries().isEmpty():
+            return self._with_scalars(node)
         if kind == "LogicalRDD":
             return Leaf(self._streams.get(int(node.rdd().id())), node)
         if kind in _STATIC:
@@ -137,7 +139,7 @@ class _Cutting:
             case "Join":
                 left, right = self._nodes.equal_keys(node)
                 return self._stage(
-                    (node,), (tuple(left), tuple(right)), f"{node.joinType().sql()} JOIN on {_words(left) or 'nothing'}"
+                    (node,), (tuple(left), tuple(right)), f"{_join(node)} on {_words(left) or 'nothing'}"
                 )
             case "Window":
                 keys = items(node.partitionSpec())
@@ -152,6 +154,8 @@ class _Cutting:
             nodes.append(nodes[-1].child())
         if self._nodes.kind(nodes[-1]) == "Project" and self._nodes.kind(nodes[-1].child()) == "Sort":
             nodes.append(nodes[-1].child())
+        if self._nodes.kind(nodes[-1]) != "Sort" and self._nodes.is_constant(nodes[-1]):
+            return self._stage(tuple(nodes[:-1]), ((),), "LIMIT of equal rows")
         if self._nodes.kind(nodes[-1]) != "Sort":
             raise self._refused("LIMIT without an order", "add ORDER BY: which rows it takes would be anybody's guess")
         return self._stage(tuple(nodes), ((),), "ORDER BY … LIMIT")
@@ -159,14 +163,19 @@ class _Cutting:
     def _stage(
         self, nodes: Sequence[Node], keys: Sequence[Sequence[Expression]], place: str, *, whole: bool = False
     ) -> StageResult:
-        inputs = tuple(map(self.flow, self._nodes.children(nodes[-1])))
+        below = [*self._nodes.children(nodes[-1]), *items(nodes[-1].subqueries())]
+        inputs = tuple(map(self.flow, below))
         number = len(self.stages)
         self.stages.append(Stage(number, tuple(nodes), inputs, tuple(map(tuple, keys)), whole, place))
         return StageResult(number)
 
-    def _refuse_subqueries(self, node: Node) -> None:
-        if not node.subqueries().isEmpty():
-            raise self._refused("a subquery within an expression", "join with it")
+    def _with_scalars(self, node: Node) -> Flow:
+        """Return a stage for a node with scalar subqueries in its expressions: all rows are one key."""
+        if not self._nodes.can_replace_subqueries(node):
+            raise self._refused(f"a subquery within {self._nodes.kind(node)}", "join with it")
+        keys = ((),) * (1 + node.subqueries().size())
+        whole = self._nodes.kind(node) == "Aggregate" and node.groupingExpressions().isEmpty()
+        return self._stage((node,), keys, "a scalar subquery", whole=whole)
 
     def _refused(self, what: str, instead: str) -> InvalidError:
         return InvalidError("NOT_INCREMENTAL", f"{self._view} has {what}, which cannot be kept up to date: {instead}")
@@ -174,6 +183,11 @@ class _Cutting:
 
 def _is_session(key: Any) -> bool:
     return hasattr(key, "metadata") and "sessionWindow" in str(key.metadata().json())
+
+
+def _join(node: Node) -> str:
+    kind = str(node.joinType().toString()).partition("(")[0]
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind).upper().removesuffix(" JOIN") + " JOIN"
 
 
 def _words(keys: Sequence[Any]) -> str:

@@ -140,6 +140,8 @@ class StepFrames:
             below = [self._in_order(below[0], order, whole=False)]
         if self.nodes.kind(last) == "Sort":
             node = self._in_order(below[0], _items(last.order()), whole=True)
+        elif len(below) > len(self.nodes.children(last)):
+            node = self.nodes.with_subqueries(last, below[0], below[1:])
         else:
             node = self.nodes.over(last, below)
         for each in reversed(upper):
