@@ -1,0 +1,285 @@
+"""Random queries over random tables: by a grammar, from one seed.
+
+Every query is valid SQL of Spark's, deterministic, and has one right answer as a bag of rows. Sums are of integers and
+decimals, or of doubles that are multiples of a quarter, so that their order does not matter.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+
+__all__ = ["Generated", "Table", "random_case"]
+
+TYPES: dict[str, pa.DataType] = {
+    "BIGINT": pa.int64(),
+    "INT": pa.int32(),
+    "DOUBLE": pa.float64(),
+    "STRING": pa.string(),
+    "BOOLEAN": pa.bool_(),
+    "DECIMAL(9,2)": pa.decimal128(9, 2),
+}
+
+NUMBERS = ("BIGINT", "INT", "DOUBLE", "DECIMAL(9,2)")
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: its columns, and the rows of each step."""
+
+    name: str
+    columns: dict[str, str]
+    steps: list[list[dict[str, Any]]]
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([(name, TYPES[kind]) for name, kind in self.columns.items()])
+
+    @property
+    def ddl(self) -> str:
+        return ", ".join(f"{name} {kind}" for name, kind in self.columns.items())
+
+
+@dataclass(frozen=True)
+class Generated:
+    """Tables, and queries over them."""
+
+    tables: list[Table]
+    queries: list[str]
+
+
+@dataclass
+class _Relation:
+    """A part of a query that gives rows, with the type of each column as the rest of the query names it."""
+
+    text: str
+    columns: dict[str, str] = field(default_factory=dict)
+
+    def of(self, kinds: Sequence[str]) -> list[str]:
+        return [name for name, kind in self.columns.items() if kind in kinds]
+
+
+def random_case(seed: int, *, queries: int, steps: int, rows: int) -> Generated:
+    """Return tables and queries."""
+    chance = random.Random(f"views {seed}")
+    tables = [_table(chance, f"t{n}", steps, rows) for n in range(chance.choice((2, 3)))]
+    return Generated(tables, [_Grammar(chance, tables).query() for _ in range(queries)])
+
+
+def _table(chance: random.Random, name: str, steps: int, rows: int) -> Table:
+    kinds = ["BIGINT", *chance.choices(list(TYPES), k=chance.choice((2, 3)))]
+    columns = {f"{name[1]}{letter}": kind for letter, kind in zip("klmn", kinds, strict=False)}
+    columns = {f"c{column}": kind for column, kind in columns.items()}
+    made: list[dict[str, Any]] = []
+    divided = []
+    for _ in range(steps):
+        count = chance.choice((0, 1, rows, rows, 2 * rows))
+        step = []
+        for _ in range(count):
+            again = made and chance.random() < 0.15
+            row = dict(chance.choice(made)) if again else {c: _value(chance, kind) for c, kind in columns.items()}
+            step.append(row)
+            made.append(row)
+        divided.append(step)
+    return Table(name, columns, divided)
+
+
+def _value(chance: random.Random, kind: str) -> Any:
+    if chance.random() < 0.12:
+        return None
+    small = chance.choice((0, 1, 1, 2, 2, 3, 4, 7, -1))
+    match kind:
+        case "DOUBLE":
+            return chance.choice((small / 4, small * 1.0, float("nan"))) if chance.random() < 0.3 else small / 4
+        case "STRING":
+            return chance.choice(("a", "b", "bb", "", "ä"))
+        case "BOOLEAN":
+            return chance.random() < 0.5
+        case "DECIMAL(9,2)":
+            return Decimal(small * 25) / 100
+        case _:
+            return small
+
+
+class _Grammar:
+    def __init__(self, chance: random.Random, tables: Sequence[Table]) -> None:
+        self.chance, self.tables = chance, tables
+        self._names = 0
+
+    def query(self) -> str:
+        """Return a query whose columns have names of their own."""
+        return self._select(self.chance.choice((1, 2, 2, 3))).text
+
+    def _name(self, what: str) -> str:
+        self._names += 1
+        return f"{what}{self._names}"
+
+    def _select(self, depth: int) -> _Relation:
+        kinds: list[Callable[[int], _Relation]] = [self._plain, self._aggregate, self._joined]
+        if depth > 0:
+            kinds += [self._windowed, self._set, self._distinct, self._filtered_by, self._top, self._aggregate]
+        return self.chance.choice(kinds)(depth)
+
+    def _from(self, depth: int) -> _Relation:
+        """Return what can stand behind FROM, with names for its columns that no other part has."""
+        if depth <= 0 or self.chance.random() < 0.4:
+            table = self.chance.choice(self.tables)
+            alias = self._name("s")
+            return _Relation(f"{table.name} {alias}", {f"{alias}.{name}": kind for name, kind in table.columns.items()})
+        inner, alias = self._select(depth - 1), self._name("s")
+        return _Relation(f"({inner.text}) {alias}", {f"{alias}.{name}": kind for name, kind in inner.columns.items()})
+
+    def _plain(self, depth: int) -> _Relation:
+        source = self._from(depth - 1)
+        columns, kinds = self._columns(source)
+        return _Relation(f"SELECT {columns} FROM {source.text}{self._where(source)}", kinds)
+
+    def _columns(self, source: _Relation) -> tuple[str, dict[str, str]]:
+        chosen = self.chance.sample(list(source.columns), k=self.chance.randint(1, min(3, len(source.columns))))
+        named = {self._name("x"): column for column in chosen}
+        parts, kinds = [], {}
+        for name, column in named.items():
+            kind = source.columns[column]
+            text = column
+            if kind in NUMBERS and self.chance.random() < 0.3:
+                text = f"{column} + 1" if kind != "DECIMAL(9,2)" else f"cast({column} + 1 AS DECIMAL(9,2))"
+            elif kind == "STRING" and self.chance.random() < 0.3:
+                text = f"coalesce({column}, 'none')"
+            parts.append(f"{text} AS {name}")
+            kinds[name] = kind
+        return ", ".join(parts), kinds
+
+    def _where(self, source: _Relation) -> str:
+        return f" WHERE {self._condition(source)}" if self.chance.random() < 0.5 else ""
+
+    def _condition(self, source: _Relation) -> str:
+        column = self.chance.choice(list(source.columns))
+        match source.columns[column]:
+            case "STRING":
+                return self.chance.choice((f"{column} > 'a'", f"{column} IS NOT NULL", f"length({column}) = 1"))
+            case "BOOLEAN":
+                return self.chance.choice((column, f"NOT {column}", f"{column} IS NULL"))
+            case _:
+                return self.chance.choice((f"{column} > 1", f"{column} <= 2", f"{column} IS NULL", f"{column} <> 1"))
+
+    def _aggregate(self, depth: int) -> _Relation:
+        source = self._from(depth - 1)
+        keys = self.chance.sample(list(source.columns), k=self.chance.choice((0, 1, 1, min(2, len(source.columns)))))
+        kinds, parts = {}, []
+        for key in keys:
+            name = self._name("k")
+            kinds[name] = source.columns[key]
+            parts.append(f"{key} AS {name}")
+        for _ in range(self.chance.randint(1, 3)):
+            text, kind = self._function(source)
+            name = self._name("f")
+            kinds[name] = kind
+            parts.append(f"{text} AS {name}")
+        having = " HAVING count(*) > 1" if keys and self.chance.random() < 0.25 else ""
+        by = f" GROUP BY {', '.join(keys)}" if keys else ""
+        return _Relation(f"SELECT {', '.join(parts)} FROM {source.text}{self._where(source)}{by}{having}", kinds)
+
+    def _function(self, source: _Relation) -> tuple[str, str]:
+        column = self.chance.choice(list(source.columns))
+        kind = source.columns[column]
+        choices = [("count(*)", "BIGINT"), (f"count({column})", "BIGINT"), (f"count(DISTINCT {column})", "BIGINT")]
+        choices += [(f"min({column})", kind), (f"max({column})", kind)]
+        if kind in ("BIGINT", "INT"):
+            choices += [(f"sum({column})", "BIGINT"), (f"sum({column})", "BIGINT")]
+        if kind == "BOOLEAN":
+            choices += [(f"bool_or({column})", "BOOLEAN"), (f"count_if({column})", "BIGINT")]
+        return self.chance.choice(choices)
+
+    def _joined(self, depth: int) -> _Relation:
+        left, right = self._from(depth - 1), self._from(depth - 1)
+        how = self.chance.choice(
+            ("JOIN", "JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "LEFT SEMI JOIN", "LEFT ANTI JOIN")
+        )
+        on = self._equal(left, right)
+        if self.chance.random() < 0.25 and how in ("JOIN", "LEFT JOIN"):
+            on += f" AND {self._condition(left)}"
+        sides = _Relation(f"{left.text} {how} {right.text} ON {on}", dict(left.columns))
+        if "SEMI" not in how and "ANTI" not in how:
+            sides.columns |= right.columns
+        columns, kinds = self._columns(sides)
+        return _Relation(f"SELECT {columns} FROM {sides.text}", kinds)
+
+    def _equal(self, left: _Relation, right: _Relation) -> str:
+        pairs = [(a, b) for a, kind in left.columns.items() for b, other in right.columns.items() if kind == other]
+        if not pairs:
+            a, b = self.chance.choice(list(left.columns)), self.chance.choice(list(right.columns))
+            return f"cast({a} AS STRING) = cast({b} AS STRING)"
+        a, b = self.chance.choice(pairs)
+        return f"{a} {self.chance.choice(('=', '=', '=', '<=>'))} {b}"
+
+    def _windowed(self, depth: int) -> _Relation:
+        source = self._from(depth - 1)
+        columns = list(source.columns)
+        by = self.chance.choice(columns)
+        order = ", ".join([f"{column} {self.chance.choice(('', 'DESC'))}" for column in columns])
+        name, value = self._name("w"), self.chance.choice(columns)
+        text, kind = self.chance.choice((
+            (f"row_number() OVER (PARTITION BY {by} ORDER BY {order})", "INT"),
+            (f"rank() OVER (PARTITION BY {by} ORDER BY {value})", "INT"),
+            (f"count({value}) OVER (PARTITION BY {by})", "BIGINT"),
+            (f"lag({value}) OVER (PARTITION BY {by} ORDER BY {order})", source.columns[value]),
+            (f"max({value}) OVER (PARTITION BY {by} ORDER BY {value} RANGE UNBOUNDED PRECEDING)", source.columns[value]),
+        ))  # fmt: skip
+        parts, kinds = self._columns(source)
+        whole = f"SELECT {parts}, {text} AS {name} FROM {source.text}"
+        kinds = {**kinds, name: kind}
+        if kind == "INT" and "number" in text and self.chance.random() < 0.6:
+            return _Relation(f"SELECT * FROM ({whole}) WHERE {name} <= 2", kinds)
+        return _Relation(whole, kinds)
+
+    def _set(self, depth: int) -> _Relation:
+        left = self._plain(depth - 1)
+        kinds = list(left.columns.values())
+        for _ in range(8):
+            right = self._plain(depth - 1)
+            if list(right.columns.values()) == kinds:
+                break
+        else:
+            right = _Relation(left.text, left.columns)
+        how = self.chance.choice(("UNION ALL", "UNION", "EXCEPT", "EXCEPT ALL", "INTERSECT", "INTERSECT ALL"))
+        names = dict(left.columns)
+        return _Relation(f"SELECT * FROM ({left.text} {how} {right.text})", names)
+
+    def _distinct(self, depth: int) -> _Relation:
+        source = self._from(depth - 1)
+        columns, kinds = self._columns(source)
+        return _Relation(f"SELECT DISTINCT {columns} FROM {source.text}", kinds)
+
+    def _filtered_by(self, depth: int) -> _Relation:
+        source, other = self._from(depth - 1), self._from(0)
+        columns, kinds = self._columns(source)
+        how = self.chance.choice(("in", "in", "not in", "exists", "scalar"))
+        pairs = [(a, b) for a, kind in source.columns.items() for b, each in other.columns.items() if kind == each]
+        if how == "scalar" or not pairs:
+            numbers = other.of(("BIGINT", "INT"))
+            own = source.of(("BIGINT", "INT"))
+            if not numbers or not own:
+                return _Relation(f"SELECT {columns} FROM {source.text}", kinds)
+            least = f"(SELECT min({numbers[0]}) FROM {other.text})"
+            return _Relation(f"SELECT {columns} FROM {source.text} WHERE {own[0]} > {least}", kinds)
+        a, b = self.chance.choice(pairs)
+        condition = {
+            "in": f"{a} IN (SELECT {b} FROM {other.text})",
+            "not in": f"{a} NOT IN (SELECT {b} FROM {other.text} WHERE {self._condition(other)})",
+            "exists": f"EXISTS (SELECT 1 FROM {other.text} WHERE {a} = {b})",
+        }[how]
+        return _Relation(f"SELECT {columns} FROM {source.text} WHERE {condition}", kinds)
+
+    def _top(self, depth: int) -> _Relation:
+        source = self._from(depth - 1)
+        columns, kinds = self._columns(source)
+        order = ", ".join(f"{name} {self.chance.choice(('', 'DESC'))}" for name in kinds)
+        return _Relation(
+            f"SELECT * FROM (SELECT {columns} FROM {source.text}) ORDER BY {order} LIMIT {self.chance.randint(1, 4)}",
+            kinds,
+        )
