@@ -14,7 +14,7 @@ from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
 from boatlift.spark.keyed.key_groups import Share
 from boatlift.spark.keyed.opened import OpenRun
 from boatlift.spark.tasks.divide import DivideTask, pieces_of
-from boatlift.spark.tasks.keyed_task import KeyedTask, LocatedRun, MergeTask, TaskInput
+from boatlift.spark.tasks.keyed_task import STATE, KeyedTask, LocatedRun, MergeTask, TaskInput
 from boatlift.spark.tasks.parameters import JobParameters
 from boatlift.spark.tasks.stage import Output, TaskReceipt
 from boatlift.spark.tasks.staging import ArrowStager
@@ -112,7 +112,7 @@ class Owner:
 
     def run(self, times: range, rows: list[list[pa.RecordBatch]], pieces: Any) -> list[list[TaskReceipt]]:
         given = self.folder / f"given-{times[0]}"
-        given.write_bytes(msgspec.msgpack.encode(TaskInput(self.runs, pieces)))
+        given.write_bytes(msgspec.msgpack.encode(TaskInput({STATE: self.runs}, pieces)))
         step = JobParameters(times[0], times[-1], str(given))
         handed = [iter(each) for each in rows]
         receipts = [self.task.run(step, number, handed[number]) for number in range(self.tasks)]
@@ -120,8 +120,7 @@ class Owner:
             "Spark uses no worker again that leaves rows"
         )
         for receipt in (receipt for by_time in receipts for receipt in by_time):
-            if receipt.run is not None:
-                self.runs.append((receipt.run, str(self.folder / Path(receipt.run.name).name)))
+            self.runs += [(run, str(self.folder / Path(run.name).name)) for run in receipt.runs.values()]
         return [list(by_task) for by_task in zip(*receipts, strict=True)]
 
     def staged(self, receipts: Sequence[TaskReceipt], output: str) -> set[tuple[int, ...]]:

@@ -77,7 +77,7 @@ class LookupSteps(Steps):
         rows, _ = jobs.inputs.rows(jobs.spark, unit, take)
         files = {table.name: self._files(state, table.name) for table in self._tables.values()}
         frame = unit.frame(rows, clock_of(take), files)
-        (receipts,) = jobs.planner.staging(unit, frame, take.number).run(())
+        (receipts,) = jobs.planner.staging(unit, frame, take.number).run()
         jobs.inputs.verify(unit.name, (take,))
         return receipts
 

@@ -6,12 +6,13 @@ import json
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import pyarrow as pa
 import xxhash
 from pyspark.sql import DataFrame
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import StructField, StructType
 
 from boatlift.dataflow.columns import quoted
 from boatlift.errors import InvalidError
@@ -21,6 +22,7 @@ from boatlift.spark.compile.operator import Columns, Compiled, Kit, SparkOperato
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.incremental.nodes import Nodes
 from boatlift.spark.incremental.query import Query, query_of
+from boatlift.spark.incremental.stage_nodes import StageNode, stage_node
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.plans.row_wise import apply
 from boatlift.storage.records.payloads import StepClock
@@ -34,8 +36,8 @@ class CompiledView(Compiled):
 
     Attributes:
         query: The stages.
+        stages: The node of each stage.
         nodes: Makes nodes in the session of the program.
-        rows: For each stage and each of its inputs the schema of the rows, as tasks see it.
         result: The schema of the view's rows, as tasks see it.
     """
 
@@ -43,8 +45,8 @@ class CompiledView(Compiled):
     selects: ClassVar[bool] = True
 
     query: Query
+    stages: tuple[StageNode, ...]
     nodes: Nodes
-    rows: tuple[tuple[pa.Schema, ...], ...]
     result: pa.Schema
 
     def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:
@@ -79,8 +81,10 @@ class ViewOnSpark(SparkOperator[View]):
             columns=Columns(operator.name, schema, changes=True),
             fingerprint=_fingerprint(plan, streams),
             query=query,
+            stages=tuple(
+                stage_node(stage, nodes, operator.name, partial(_schema, nodes, kit)) for stage in query.stages
+            ),
             nodes=nodes,
-            rows=tuple(tuple(_schema(child, nodes, kit) for child in stage.children) for stage in query.stages),
             result=kit.arrow_of(schema),
         )
 
@@ -88,7 +92,7 @@ class ViewOnSpark(SparkOperator[View]):
         """Return steps that run one job a stage."""
         view = unit.top
         assert isinstance(view, CompiledView)
-        return ViewSteps(unit, jobs, view.query, view.nodes, view.rows, view.result)
+        return ViewSteps(unit, jobs, view.query, view.stages, view.nodes, view.result)
 
 
 def _leaf(columns: Columns, kit: Kit) -> DataFrame:
@@ -108,10 +112,11 @@ def _queried(operator: View, leaves: Sequence[DataFrame], kit: Kit) -> DataFrame
         return kit.spark.sql(operator.query)
 
 
-def _schema(node: Any, nodes: Nodes, kit: Kit) -> pa.Schema:
-    """Return the schema of a node's rows, with columns named by their place; a node without columns has a constant."""
-    kinds = [field.dataType for field in nodes.frame_of(node).schema.fields] or [LongType()]
-    return kit.arrow_of(StructType([StructField(f"c{number}", kind) for number, kind in enumerate(kinds)]))
+def _schema(nodes: Nodes, kit: Kit, node: Any, columns: Sequence[Any]) -> pa.Schema:
+    """Return the schema of columns over a node, named by their place."""
+    named = [nodes.alias(column, f"c{place}") for place, column in enumerate(columns)]
+    fields = nodes.frame_of(nodes.project(named, node)).schema.fields
+    return kit.arrow_of(StructType([StructField(field.name, field.dataType) for field in fields]))
 
 
 def _fingerprint(plan: Any, streams: dict[int, str]) -> str:

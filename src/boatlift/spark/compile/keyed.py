@@ -66,7 +66,7 @@ def one_frame(frames: Sequence[DataFrame | None], schemas: Sequence[StructType])
 
     Args:
         frames: The rows of each input; None where there are none.
-        schemas: The columns of each input, `_hash` among them.
+        schemas: The columns of each input; `_hash` is among those of all of them, or of none.
     """
     return reduce(
         DataFrame.unionAll, [_nested(rows, number, schemas) for number, rows in enumerate(frames) if rows is not None]
@@ -79,7 +79,8 @@ def _nested(rows: DataFrame, number: int, schemas: Sequence[StructType]) -> Data
     for other, schema in enumerate(schemas):
         column = F.struct("*") if other == number else F.lit(None)
         nested.append(column.cast(schema).alias(input_column(other)))
-    return rows.select(F.lit(number).alias(INPUT), *nested, F.col(HASH))
+    hashed = [F.col(HASH)] if HASH in schemas[number].fieldNames() else []
+    return rows.select(F.lit(number).alias(INPUT), *nested, *hashed)
 
 
 def _hashed(each: KeyedInput, rows: DataFrame) -> DataFrame:

@@ -193,6 +193,18 @@ class Nodes:
         keys = found.get()
         return items(keys._2()), items(keys._3())
 
+    def other_condition(self, node: Node) -> Expression | None:
+        """Return the condition of a join beyond the equality of its keys; None if there is none, or it is no join."""
+        if self.kind(node) != "Join":
+            return None
+        found = self._module("planning.ExtractEquiJoinKeys").unapply(node)
+        condition = None if found.isEmpty() else found.get()._4()
+        return None if condition is None or condition.isEmpty() else condition.get()
+
+    def filter(self, condition: Expression, child: Node) -> Node:
+        """Return the rows of a plan for which a condition is true."""
+        return self._logical.Filter(condition, child)
+
     def _module(self, name: str) -> Any:
         return getattr(getattr(self._jvm, f"org.apache.spark.sql.catalyst.{name}$"), "MODULE$")
 

@@ -2,70 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, StructType
+from pyspark.sql.types import DataType, DoubleType, FloatType
 
-from boatlift.dataflow.columns import HASH, WEIGHT, quoted
-from boatlift.spark.incremental.nodes import Expression, Node, Nodes
+from boatlift.dataflow.columns import WEIGHT, quoted
+from boatlift.spark.incremental.nodes import Expression, Node, Nodes, items
 from boatlift.spark.incremental.query import Flow, Leaf, Linear, Query, Stage, StageResult
-from boatlift.spark.keyed.arrangement.codec import IDENTITY
-from boatlift.spark.keyed.arrangement.touched import AFTER, BEFORE, INPUT_NUMBER
-from boatlift.spark.keyed.key_groups import key_hash
+from boatlift.spark.incremental.stage_nodes import StageNode
 
-__all__ = ["StepFrames"]
+__all__ = ["StepFrames", "after_name", "before_name"]
 
 Change = tuple[Node, Expression]
 """A plan, and the attribute with the weights of its rows."""
 
 
+def before_name(stage: int, number: int) -> str:
+    """Return the name of the channel with the rows of touched keys of a stage's input before the step."""
+    return f"{stage}.{number}.before"
+
+
+def after_name(stage: int, number: int) -> str:
+    """Return the name of the channel with the rows of touched keys of a stage's input after the step."""
+    return f"{stage}.{number}.after"
+
+
 @dataclass(frozen=True, slots=True)
 class StepFrames:
-    """The frames of one step.
+    """The frames of one step, or of all steps to which the same streams and stages bring something.
 
     Attributes:
         query: The query.
+        stages: The node of each stage.
         nodes: Makes nodes.
         streams: Stream to the change of it, with `_weight`; a stream that brings nothing is left out.
-        touched: Stage to the rows of the keys that it touches; a stage that touches none is left out.
+        channels: The names of the channels that have rows.
+        channel: Returns the frame of a channel: its columns, and `_weight`.
         first: Whether this is the first step that the view executes: static tables come now.
     """
 
     query: Query
+    stages: Sequence[StageNode]
     nodes: Nodes
     streams: Mapping[str, DataFrame]
-    touched: Mapping[int, DataFrame]
+    channels: frozenset[str]
+    channel: Callable[[str], DataFrame]
     first: bool
 
     def input(self, stage: Stage, number: int) -> DataFrame | None:
-        """Return the change of a stage's input, with identities and the hash of its key; None if there is none.
-
-        The columns are `c0`, `c1`, …, because those of a join may have equal names.
-        """
+        """Return the change of a stage's input, with the columns that its node takes; None if there is none."""
         change = self._flow(stage.inputs[number])
-        if change is None:
-            return None
-        node, weight = change
-        output = self.nodes.output(stage.children[number]) or [self.nodes.long(0)]
-        columns = [self.nodes.alias(each, f"c{n}") for n, each in enumerate(output)]
-        keys = [self.nodes.alias(key, f"k{n}") for n, key in enumerate(stage.keys[number])]
-        frame = self.nodes.frame_of(self.nodes.project([*columns, *keys, self.nodes.alias(weight, WEIGHT)], node))
-        return hashed(frame, [f"c{n}" for n in range(len(columns))], [f"k{n}" for n in range(len(keys))], number)
+        return None if change is None else self._columns(change, self.stages[stage.number].columns[number])
 
-    def result(self, names: Sequence[str]) -> DataFrame | None:
-        """Return the change of the whole result, with identities; None if there is none."""
+    def result(self) -> DataFrame | None:
+        """Return the change of the whole result; None if there is none."""
         change = self._flow(self.query.result)
-        if change is None:
-            return None
+        return None if change is None else self._columns(change, self.nodes.output(self.query.node))
+
+    def _columns(self, change: Change, columns: Sequence[Expression]) -> DataFrame:
+        """Return columns, named by their place and in canonical form, and `_weight`.
+
+        They are named so because the columns of a join may have equal names.
+        """
         node, weight = change
-        output = self.nodes.output(self.query.node)
-        columns = [self.nodes.alias(each, name) for each, name in zip(output, names, strict=True)]
-        frame = self.nodes.frame_of(self.nodes.project([*columns, self.nodes.alias(weight, WEIGHT)], node))
-        return hashed(frame, names, None)
+        named = [self.nodes.alias(column, f"c{place}") for place, column in enumerate(columns)]
+        frame = self.nodes.frame_of(self.nodes.project([*named, self.nodes.alias(weight, WEIGHT)], node))
+        return frame.selectExpr(*(_canonical(field.name, field.dataType) for field in frame.schema.fields))
 
     def _flow(self, flow: Flow) -> Change | None:
         match flow:
@@ -117,29 +122,42 @@ class StepFrames:
         return self.nodes.union([child for child, _ in children]), children[0][1]
 
     def _stage(self, stage: Stage) -> Change | None:
-        """Return the change of a stage's result: what the node gives for the touched keys now, less what it gave."""
-        if stage.number not in self.touched and not (stage.whole and self.first):
+        """Return the change of a stage's result."""
+        if self.stages[stage.number].general:
+            return self._difference(stage)
+        name = str(stage.number)
+        if name not in self.channels:
+            return None
+        plan, (weight,) = self.nodes.renamed(self.channel(name), self.nodes.output(stage.nodes[0]), [WEIGHT])
+        condition = self.nodes.other_condition(stage.nodes[0])
+        return (plan if condition is None else self.nodes.filter(condition, plan)), weight
+
+    def _difference(self, stage: Stage) -> Change | None:
+        """Return what a stage's nodes give for the touched keys now, less what they gave."""
+        beginning = stage.whole and self.first
+        names = [name(stage.number, n) for n in range(len(stage.inputs)) for name in (before_name, after_name)]
+        if not (beginning or self.channels.intersection(names)):
             return None
         sides = []
-        for name, weight in ((BEFORE, -1), (AFTER, 1)):
-            if stage.whole and self.first and name == BEFORE:
+        for side, weight in ((before_name, -1), (after_name, 1)):
+            if beginning and weight < 0:
                 continue  # nothing was given yet, not even the row of no rows
-            node = self._applied(stage, name)
+            node = self._applied(stage, side)
             column = self.nodes.alias(self.nodes.long(weight), WEIGHT)
             sides.append((self.nodes.project([*self.nodes.output(stage.nodes[0]), column], node), column.toAttribute()))
         if len(sides) == 1:
             return sides[0]
         return self.nodes.union([side for side, _ in sides]), sides[0][1]
 
-    def _applied(self, stage: Stage, side: str) -> Node:
+    def _applied(self, stage: Stage, side: Callable[[int, int], str]) -> Node:
         """Return the stage's nodes over the rows of the touched keys at one side of the step."""
-        below = [self._rows(stage, number, side) for number in range(len(stage.inputs))]
+        below = [self._rows(stage, number, side(stage.number, number)) for number in range(len(stage.inputs))]
         *upper, last = stage.nodes
         if self.nodes.kind(last) == "Window":
-            order = [*map(self.nodes.ascending, stage.keys[0]), *_items(last.orderSpec())]
+            order = [*map(self.nodes.ascending, stage.keys[0]), *items(last.orderSpec())]
             below = [self._in_order(below[0], order, whole=False)]
         if self.nodes.kind(last) == "Sort":
-            node = self._in_order(below[0], _items(last.order()), whole=True)
+            node = self._in_order(below[0], items(last.order()), whole=True)
         elif len(below) > len(self.nodes.children(last)):
             node = self.nodes.with_subqueries(last, below[0], below[1:])
         else:
@@ -153,57 +171,22 @@ class StepFrames:
         content = [self.nodes.ascending(each) for each in self.nodes.output(node) if self.nodes.has_order(each)]
         return self.nodes.sort(node, [*order, *content], whole=whole)
 
-    def _rows(self, stage: Stage, number: int, side: str) -> Node:
-        attributes = self.nodes.output(stage.children[number])
-        frame = self.touched.get(stage.number)
-        if frame is None:
-            empty = self.nodes.frame_of(stage.children[number]).limit(0)
-            return self.nodes.renamed(empty, attributes, [])[0]
-        own = frame.where((F.col(INPUT_NUMBER) == number) & (F.col(side) > 0))
-        repeated = own.select(
-            F.col(f"i{number}.*"), F.explode(F.sequence(F.lit(1), F.col(side).cast("int"))).alias("_n")
-        )
+    def _rows(self, stage: Stage, number: int, name: str) -> Node:
+        """Return the rows of a channel, each as often as its weight says."""
+        child = stage.children[number]
+        attributes = self.nodes.output(child)
+        if name not in self.channels:
+            return self.nodes.renamed(self.nodes.frame_of(child).limit(0), attributes, [])[0]
+        times = F.explode(F.sequence(F.lit(1), F.col(WEIGHT).cast("int"))).alias("_n")
+        repeated = self.channel(name).select(*(f"c{place}" for place in range(len(attributes))), times)
         return self.nodes.renamed(repeated, attributes, [])[0]
 
 
-def hashed(frame: DataFrame, names: Sequence[str], keys: Sequence[str] | None, number: int = 0) -> DataFrame:
-    """Return rows in canonical form, with their identity, and the hash of their key.
-
-    Args:
-        frame: The rows, with their keys and `_weight`.
-        names: The columns.
-        keys: The columns of the key; none: all rows have one key. None: each row is its own key.
-        number: The number of the input: equal rows of two inputs are different rows.
-    """
-    kinds = {field.name: field.dataType for field in frame.schema.fields}
-    canonical = [_canonical(quoted(name), kinds[name]) + f" AS {quoted(name)}" for name in (*names, *(keys or ()))]
-    rows = frame.selectExpr(*canonical, WEIGHT)
-    parts = ", ".join(_hash_parts(quoted(name), kinds[name]) for name in names) or "0"
-    identity = [f"xxhash64({seed}, {number}, {parts}) AS {name}" for seed, name in enumerate(IDENTITY, 1)]
-    identified = rows.selectExpr("*", *identity)
-    own = [quoted(name) for name in names]
-    return identified.selectExpr(*own, WEIGHT, *IDENTITY, f"{key_hash(IDENTITY if keys is None else keys)} AS {HASH}")
-
-
-def _canonical(column: str, kind: DataType) -> str:
+def _canonical(name: str, kind: DataType) -> str:
     """Return a column with one zero and one NaN, so that equal values have equal bits."""
+    column = quoted(name)
     if isinstance(kind, FloatType | DoubleType):
-        name = kind.typeName()
-        return f"if(isnan({column}), cast('NaN' AS {name}), {column} + cast(0 AS {name}))"
+        type_name = kind.typeName()
+        whole = f"if(isnan({column}), cast('NaN' AS {type_name}), {column} + cast(0 AS {type_name}))"
+        return f"{whole} AS {column}"
     return column
-
-
-def _hash_parts(column: str, kind: DataType) -> str:
-    """Return what of a value is hashed: also which of its parts are NULL, because Spark's hash skips these."""
-    if isinstance(kind, ArrayType):
-        each = _hash_parts("x", kind.elementType)
-        folded = f"aggregate({column}, 0L, (acc, x) -> xxhash64(acc, {each}))"
-        return f"isnull({column}), size({column}), {folded}"
-    if isinstance(kind, StructType):
-        fields = ", ".join(_hash_parts(f"{column}.{quoted(field.name)}", field.dataType) for field in kind.fields)
-        return f"isnull({column}), {fields}" if fields else f"isnull({column})"
-    return f"isnull({column}), {column}"
-
-
-def _items(sequence: Any) -> list[Any]:
-    return [sequence.apply(index) for index in range(sequence.size())]

@@ -64,7 +64,7 @@ class BatchSteps(Steps):
         with workers_of_batches(self._jobs.spark.sparkContext):
             frame = unit.frame(rows, clock_of(take))
             plan = self._jobs.planner.staging(unit, frame, take.number)
-        (receipts,) = plan.run(())
+        (receipts,) = plan.run()
         if cursor is None:
             inputs.verify(unit.name, (take,))
         else:

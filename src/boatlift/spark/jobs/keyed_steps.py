@@ -20,7 +20,7 @@ from boatlift.spark.jobs.planner import RECEIPTS, KeyedJob, StepPlan, power_of_t
 from boatlift.spark.jobs.row_steps import JobSteps
 from boatlift.spark.keyed.kernel import KeyedKernel
 from boatlift.spark.keyed.table import StateTable
-from boatlift.spark.tasks.keyed_task import LocatedRun, MergeTask
+from boatlift.spark.tasks.keyed_task import STATE, LocatedRun, Mergeable, MergeTask
 from boatlift.storage.records.payloads import RunsPayload, runs_of, to_json
 from boatlift.storage.records.records import RunRef
 
@@ -65,14 +65,14 @@ class KeyedSteps(JobSteps):
         """Execute steps as one job."""
         held: list[RunRef] = []
 
-        def located() -> list[LocatedRun]:
+        def located() -> dict[str, list[LocatedRun]]:
             held[:] = self._table.resolve(list(runs_of(state)))
-            return [(run, str(self._jobs.inputs.path(run))) for run in held]
+            return {STATE: [(run, str(self._jobs.inputs.path(run))) for run in held]}
 
         receipts, seconds = self._job(takes, located)
         results = []
         for take, made in zip(takes, receipts, strict=True):
-            held = [*held, *(receipt.run for receipt in made if receipt.run is not None)]
+            held = [*held, *(run for receipt in made for run in receipt.runs.values())]
             after = to_json(RunsPayload(tuple(held))) if self._unit.unit.keeps_state else None
             results.append(self._jobs.result(self._unit, take, made, after, seconds / len(takes)))
         self._jobs.files.made(run.name for run in held)  # a merged run becomes the state's when a step takes it up
@@ -111,7 +111,7 @@ class KeyedSteps(JobSteps):
         return self._jobs.planner.updating_together(self._unit, self._keyed_job, rows, times)
 
 
-def merged_runs(jobs: Jobs, name: str, kernel: KeyedKernel, runs: Sequence[RunRef]) -> list[RunRef]:
+def merged_runs(jobs: Jobs, name: str, kernel: Mergeable, runs: Sequence[RunRef]) -> list[RunRef]:
     """Merge runs of a unit's state: few rows here, many in tasks.
 
     Raises:

@@ -8,11 +8,14 @@ rows of a large next step are read and divided among its tasks meanwhile, too.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import BinaryType, StructField, StructType
@@ -25,7 +28,7 @@ from boatlift.spark.jobs.edges import EDGE
 from boatlift.spark.keyed.kernel import KeyedKernel
 from boatlift.spark.keyed.key_groups import KEY_GROUPS
 from boatlift.spark.plans.catalyst import map_in_arrow, optimised, thread
-from boatlift.spark.tasks.divide import DividedBatches, DivideTask, Division, pieces_of
+from boatlift.spark.tasks.divide import DividedBatches, DivideTask, Division, hashes_of_column, pieces_of
 from boatlift.spark.tasks.inputs import columns_of
 from boatlift.spark.tasks.keyed_task import KeyedTask, LocatedRun, TaskInput
 from boatlift.spark.tasks.parameters import JobParameters
@@ -47,6 +50,10 @@ RECEIPTS = StructType([StructField("receipt", BinaryType())])
 """The schema of the rows that a job's tasks return."""
 
 
+_NO_RUNS: Mapping[str, Sequence[LocatedRun]] = MappingProxyType({})
+_NO_CHANNELS: Mapping[str, Sequence[str]] = MappingProxyType({})
+
+
 @dataclass(frozen=True, slots=True)
 class StepPlan:
     """A step, or several, ready to be run.
@@ -61,8 +68,14 @@ class StepPlan:
     parameters: JobParameters
     pieces: list[list[DividedBatches]] | None = None
 
-    def run(self, held: Sequence[LocatedRun]) -> list[list[TaskReceipt]]:
+    def run(
+        self, held: Mapping[str, Sequence[LocatedRun]] = _NO_RUNS, channels: Mapping[str, Sequence[str]] = _NO_CHANNELS
+    ) -> list[list[TaskReceipt]]:
         """Run the job over a state, and return for each step its receipts, in order of partition.
+
+        Args:
+            held: The runs of the state, by part.
+            channels: The files of each channel that the tasks read.
 
         Rows that Spark knows to be none, as after `where("false")`, have no task and no receipt.
 
@@ -71,7 +84,8 @@ class StepPlan:
             InternalError: a task read the parameters of another step.
         """
         if input_file := self.parameters.input_file:
-            task_input = TaskInput(list(held), self.pieces)
+            runs = {part: list(runs) for part, runs in held.items()}
+            task_input = TaskInput(runs, self.pieces, {name: list(files) for name, files in channels.items()})
             try:
                 Path(input_file).write_bytes(msgspec.msgpack.encode(task_input))
             except OSError as error:
@@ -96,19 +110,19 @@ class StepPlan:
 
 @dataclass(frozen=True, slots=True)
 class KeyedJob:
-    """A job whose tasks run a kernel.
+    """A job whose tasks take rows by key.
 
     Attributes:
         name: The processor.
-        kernel: The computation of a task.
-        output: The schema of the rows that come out.
-        outlets: Where these rows go.
+        inputs: For each input of the tasks the columns of its rows.
+        task: Returns the task of a job with so many tasks.
+        hashes: Returns the hashes of the keys of rows, by which a large step's rows are divided.
     """
 
     name: str
-    kernel: KeyedKernel
-    output: pa.Schema
-    outlets: tuple[Output, ...]
+    inputs: Mapping[str, Sequence[str]]
+    task: Callable[[int], Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]]
+    hashes: Callable[[pa.RecordBatch], npt.NDArray[np.uint64]] = hashes_of_column
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +162,17 @@ class StepPlanner:
         columns = unit.output.names
         parts = ", ".join(f"isnull({quoted(name)}), {quoted(name)}" for name in columns)
         frame = frame.selectExpr("*", f"xxhash64({parts}) AS {ROW_HASH}")
-        task = StageTask(unit.name, self.token, self._outlets(unit), str(self.scratch))
+        task = StageTask(unit.name, self.token, self.outlets(unit), str(self.scratch))
         return optimised(map_in_arrow(frame, [*columns, ROW_HASH], task, RECEIPTS))
 
     def keyed_job(self, unit: CompiledUnit, kernel: KeyedKernel) -> KeyedJob:
         """Return the job of a unit's steps, whose rows go to the unit's sinks and readers."""
-        return KeyedJob(unit.name, kernel, unit.output, self._outlets(unit))
+        outlets = self.outlets(unit)
+
+        def task(tasks: int) -> KeyedTask:
+            return KeyedTask(kernel, unit.output, self.token, tasks, outlets, str(self.scratch))
+
+        return KeyedJob(unit.name, kernel.inputs, task)
 
     def updating(self, job: KeyedJob, frame: DataFrame, weight: int, number: int) -> StepPlan:
         """Return the plan of a step that updates keyed state; the rows of a large step are divided by a job before.
@@ -167,15 +186,14 @@ class StepPlanner:
         parameters, tasks = self.parameters(number, state=True), tasks_for(weight, self.parallelism)
         if tasks == 1:
             return StepPlan(self.keyed(job, frame), parameters)
-        pieces = self._divided(job.name, frame, columns_of(job.kernel.inputs), tasks)
+        pieces = self._divided(job, frame, tasks)
         slots = frame.sparkSession.range(0, tasks, 1, tasks)
-        plan = map_in_arrow(slots, ["id"], self._task(job, tasks), RECEIPTS)
+        plan = map_in_arrow(slots, ["id"], job.task(tasks), RECEIPTS)
         return StepPlan(optimised(plan), parameters, pieces)
 
     def keyed(self, job: KeyedJob, frame: DataFrame) -> DataFrame:
         """Return the planned frame of a small step that updates keyed state; arguments as for `updating`."""
-        columns = columns_of(job.kernel.inputs)
-        return optimised(map_in_arrow(frame.coalesce(1), columns, self._task(job, 1), RECEIPTS))
+        return optimised(map_in_arrow(frame.coalesce(1), columns_of(job.inputs), job.task(1), RECEIPTS))
 
     def updating_together(self, unit: CompiledUnit, job: KeyedJob, rows: DataFrame, times: range) -> StepPlan:
         """Return the plan of several small steps that update keyed state.
@@ -192,17 +210,14 @@ class StepPlanner:
         (leaf,) = unit.leaves
         frame = unit.frame({leaf: rows.drop(ORDINAL)}, StepClock(0, 0))
         threaded = thread(frame, rows, ORDINAL).coalesce(1)
-        columns = [*columns_of(job.kernel.inputs), ORDINAL]
-        plan = map_in_arrow(threaded, columns, self._task(job, 1), RECEIPTS)
+        plan = map_in_arrow(threaded, [*columns_of(job.inputs), ORDINAL], job.task(1), RECEIPTS)
         return StepPlan(optimised(plan), JobParameters(times[0], times[-1], self._given()))
 
     def _given(self) -> str:
         return str(self.scratch / f"given-{uuid.uuid4().hex}")
 
-    def _task(self, job: KeyedJob, tasks: int) -> KeyedTask:
-        return KeyedTask(job.kernel, job.output, self.token, tasks, job.outlets, str(self.scratch))
-
-    def _outlets(self, unit: CompiledUnit) -> tuple[Output, ...]:
+    def outlets(self, unit: CompiledUnit) -> tuple[Output, ...]:
+        """Return where the rows of a unit go: its sinks, and the units that read it."""
         # A change is two rows of one key, before and after: a sink that keeps one row a key needs the second alone.
         keys = None if unit.unique is None else set(unit.unique)
         outlets = [
@@ -213,9 +228,10 @@ class StepPlanner:
             outlets.append(Output(EDGE, ArrowStager(unit.output), upserts=False))
         return tuple(outlets)
 
-    def _divided(self, unit: str, frame: DataFrame, columns: Sequence[str], tasks: int) -> list[list[DividedBatches]]:
+    def _divided(self, job: KeyedJob, frame: DataFrame, tasks: int) -> list[list[DividedBatches]]:
         """Run the job that divides a large step's rows among its tasks; it reads no state, so it may run ahead."""
-        rows = map_in_arrow(frame, columns, DivideTask(unit, tasks, str(self.scratch)), RECEIPTS).collect()
+        task = DivideTask(job.name, tasks, str(self.scratch), job.hashes)
+        rows = map_in_arrow(frame, columns_of(job.inputs), task, RECEIPTS).collect()
         divisions = [_DIVISIONS.decode(bytes(row[0])) for row in rows]
         return pieces_of(divisions, tasks)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -52,13 +52,13 @@ class JobSteps(Steps):
             self._ahead.make(takes, partial(self._plan, takes))
 
     def _job(
-        self, takes: Sequence[StepInput], held: Callable[[], Sequence[LocatedRun]]
+        self, takes: Sequence[StepInput], held: Callable[[], Mapping[str, Sequence[LocatedRun]]]
     ) -> tuple[list[list[TaskReceipt]], float]:
         """Run the job of steps; nothing of it is kept yet, so that it may be run again.
 
         Args:
             takes: The steps.
-            held: Returns the runs of the state, once the job's plan is there.
+            held: Returns the runs of the state by part, once the job's plan is there.
 
         Returns:
             The receipts of each step, and the duration in seconds.
@@ -105,7 +105,7 @@ class RowSteps(JobSteps):
 
     def run(self, take: StepInput, state: Any) -> StepResult:
         """Execute one step."""
-        (receipts,), seconds = self._jobs.explained(self._unit, take, partial(self._job, (take,), tuple))
+        (receipts,), seconds = self._jobs.explained(self._unit, take, partial(self._job, (take,), dict))
         return self._jobs.result(self._unit, take, receipts, state, seconds)
 
     def _small(self, frame: DataFrame) -> DataFrame:

@@ -7,12 +7,13 @@ next job map the file and read the batches of their own share. Results depend on
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from boatlift.dataflow.columns import HASH
@@ -41,6 +42,12 @@ class Division(msgspec.Struct, frozen=True, array_like=True):
     batches: list[list[int]]
 
 
+def hashes_of_column(rows: pa.RecordBatch) -> npt.NDArray[np.uint64]:
+    """Return the hashes that Spark has computed."""
+    hashes: npt.NDArray[np.uint64] = rows.column(HASH).to_numpy(zero_copy_only=True).view(np.uint64)
+    return hashes
+
+
 @dataclass(frozen=True, slots=True)
 class DivideTask:
     """Divides the rows of one partition of an input.
@@ -49,11 +56,13 @@ class DivideTask:
         processor: The processor whose step it is, for messages.
         shares: How many tasks take the rows, a power of two: share i has key groups g with g % shares == i.
         folder: Where the file goes.
+        hashes: Returns the hashes of the keys of rows.
     """
 
     processor: str
     shares: int
     folder: str
+    hashes: Callable[[pa.RecordBatch], npt.NDArray[np.uint64]] = hashes_of_column
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Divide a partition's rows and return where they are."""
@@ -85,8 +94,7 @@ class DivideTask:
         return Division(str(place) if writer is not None else "", numbers)
 
     def _parts(self, rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-        hashes = rows.column(HASH).to_numpy(zero_copy_only=True).view(np.uint64)
-        shares = residues(hashes, self.shares).astype(np.uint16)
+        shares = residues(self.hashes(rows), self.shares).astype(np.uint16)
         ends = np.cumsum(np.bincount(shares, minlength=self.shares))
         ordered = rows.take(pa.array(np.argsort(shares, kind="stable")))
         begin = 0

@@ -29,12 +29,13 @@ def columns_of(inputs: Mapping[str, Sequence[str]]) -> list[str]:
     """Return the columns of the rows that Spark hands to a task: those of the one input, or those around several.
 
     Args:
-        inputs: For each input the columns that its batches have, `_hash` among them.
+        inputs: For each input the columns that its batches have; `_hash` is among those of all of them, or of none.
     """
-    if len(inputs) == 1:
-        (columns,) = inputs.values()
-        return list(columns)
-    return [INPUT, *(input_column(number) for number in range(len(inputs))), HASH]
+    columns = [list(each) for each in inputs.values()]
+    if len(columns) == 1:
+        return columns[0]
+    hashed = [HASH] if HASH in columns[0] else []
+    return [INPUT, *(input_column(number) for number in range(len(inputs))), *hashed]
 
 
 def by_input(batches: Sequence[pa.RecordBatch], names: Sequence[str]) -> dict[str, list[pa.RecordBatch]]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 
 import msgspec
 import pyarrow as pa
 
 from boatlift.decoders import packed_decoder
+from boatlift.spark.keyed.codec import ValueCodec
 from boatlift.spark.keyed.kernel import KeyedKernel
 from boatlift.spark.keyed.key_groups import Share
-from boatlift.spark.keyed.opened import LocatedRun, open_runs
+from boatlift.spark.keyed.opened import LocatedRun, OpenRun, open_runs
 from boatlift.spark.tasks.divide import DividedBatches, read_pieces
 from boatlift.spark.tasks.inputs import by_input
 from boatlift.spark.tasks.ordinals import by_ordinal
@@ -20,22 +22,33 @@ from boatlift.spark.tasks.parameters import JobParameters, guarded, job_paramete
 from boatlift.spark.tasks.stage import Output, Report, TaskReceipt, fresh_run, packed, stage_all
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["KeyedTask", "LocatedRun", "MergeTask", "TaskInput"]
+__all__ = ["STATE", "KeyedTask", "LocatedRun", "MergeTask", "Mergeable", "TaskInput", "of_share", "task_input"]
+
+STATE = ""
+"""The one part of the state of a kernel."""
 
 
 class TaskInput(msgspec.Struct, frozen=True, array_like=True):
     """The part of a step's input that its tasks read from a file, because it is known only when the step begins.
 
     Attributes:
-        runs: The runs of the whole state.
+        runs: The runs of the whole state, by part.
         pieces: For each task the places of its rows; None if Spark hands them over.
+        channels: The files of each channel of rows that an earlier job of the step has left.
     """
 
-    runs: list[LocatedRun]
+    runs: dict[str, list[LocatedRun]]
     pieces: list[list[DividedBatches]] | None
+    channels: dict[str, list[str]] = {}
 
 
 _INPUTS = packed_decoder(TaskInput)
+
+
+def task_input(parameters: JobParameters) -> TaskInput:
+    """Return what the parameters of a job name."""
+    given: TaskInput = _INPUTS.decode(Path(parameters.input_file).read_bytes())
+    return given
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +88,17 @@ class KeyedTask:
         Returns:
             A receipt for each time.
         """
-        task_input = _INPUTS.decode(Path(step.input_file).read_bytes())
+        given = task_input(step)
         handed = list(batches)  # read to its end also if it says nothing: else Spark does not use the worker again
         rows = self._rows_by_step(
-            step, handed if task_input.pieces is None else list(read_pieces(task_input.pieces[partition]))
+            step, handed if given.pieces is None else list(read_pieces(given.pieces[partition]))
         )
         share = Share(self.tasks, partition)
-        runs = [(run, path) for run, path in task_input.runs if Share(run.modulus, run.residue).meets(share)]
+        runs = of_share(given.runs.get(STATE, ()), share)
         receipts = []
         for time, inputs in zip(step.times, rows, strict=True):
             receipt = self._step(time, share, inputs, runs)
-            if receipt.run is not None:
-                runs.append((receipt.run, str(Path(self.folder) / Path(receipt.run.name).name)))
+            runs += [(run, str(Path(self.folder) / Path(run.name).name)) for run in receipt.runs.values()]
             receipts.append(receipt)
         return receipts
 
@@ -112,9 +124,24 @@ class KeyedTask:
         batches = [_declared(batch, self.output) for batch in made.batches]
         replaced = [_declared(batch, self.output) for batch in made.replaced]
         staged = stage_all(self.outputs, self.folder, self.token, time, share.residue, batches, replaced)
-        run = None if made.run is None else msgspec.structs.replace(made.run, name=f"runs/{name}")
+        run = {} if made.run is None else {STATE: msgspec.structs.replace(made.run, name=f"runs/{name}")}
         rows_in = sum(batch.num_rows for batches in inputs.values() for batch in batches)
         return TaskReceipt(share.residue, rows_in, made.rows, made.digest, staged, run)
+
+
+class Mergeable(Protocol):
+    """What merges the runs of a state, as `KeyedKernel` does."""
+
+    @property
+    def processor(self) -> str:
+        """The processor whose state it is."""
+
+    @property
+    def codec(self) -> ValueCodec[Any, Any]:
+        """The form of the rows."""
+
+    def merge(self, runs: Sequence[OpenRun[Any]], write_to: str | Path, *, share: Share) -> RunRef | None:
+        """Merge runs; see `KeyedKernel.merge`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,14 +149,14 @@ class MergeTask:
     """Merges runs: partition i of `tasks` makes one run of the key groups g with g % tasks == i.
 
     Attributes:
-        kernel: The kernel whose runs they are.
+        kernel: Merges them.
         token: The owner's.
         tasks: How many partitions merge.
         runs: What is merged.
         folder: Where new files go.
     """
 
-    kernel: KeyedKernel
+    kernel: Mergeable
     token: int
     tasks: int
     runs: tuple[LocatedRun, ...]
@@ -146,10 +173,15 @@ class MergeTask:
     def run(self, partition: int) -> RunRef | None:
         """Merge a partition's share; return None if it is empty."""
         name, share = fresh_run(self.token), Share(self.tasks, partition)
-        runs = [(run, path) for run, path in self.runs if Share(run.modulus, run.residue).meets(share)]
+        runs = of_share(self.runs, share)
         opened = list(open_runs(runs, self.kernel.codec))
         merged = self.kernel.merge(opened, Path(self.folder) / name, share=share)
         return None if merged is None else msgspec.structs.replace(merged, name=f"runs/{name}")
+
+
+def of_share(runs: Iterable[LocatedRun], share: Share) -> list[LocatedRun]:
+    """Return the runs that may hold keys of a share."""
+    return [(run, path) for run, path in runs if Share(run.modulus, run.residue).meets(share)]
 
 
 def _declared(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

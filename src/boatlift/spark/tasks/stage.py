@@ -46,7 +46,7 @@ class TaskReceipt(msgspec.Struct, frozen=True, array_like=True):
         rows_in: Rows that it was handed.
         rows, digest: Rows of its output, and their digest.
         staged: For each output by name its file of rows; None where there are none.
-        run: The run with what the step adds to the state, if it adds anything.
+        runs: Part of the state to the run with what the step adds to it, if it adds anything.
     """
 
     partition: int
@@ -54,7 +54,7 @@ class TaskReceipt(msgspec.Struct, frozen=True, array_like=True):
     rows: int
     digest: int
     staged: dict[str, RunRef | None]
-    run: RunRef | None = None
+    runs: dict[str, RunRef] = {}
 
 
 class Report(msgspec.Struct, frozen=True, array_like=True):

@@ -1,0 +1,68 @@
+"""Changes in memory, arranged: consolidated, and sorted as the rows of a run are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from boatlift.spark.keyed.arrangement.codec import ArrangedRows, ArrangementCodec
+from boatlift.spark.keyed.column import Column
+from boatlift.spark.keyed.group import group, ranges
+from boatlift.spark.keyed.merge import filtered
+from boatlift.spark.keyed.opened import Segment
+from boatlift.spark.keyed.row_hash import hash_rows
+from boatlift.spark.keyed.rows import KeyedRows
+
+__all__ = ["KEY_SEED", "Arranged", "arranged", "key_hashes", "rows_of_keys"]
+
+Arranged = KeyedRows[ArrangedRows]
+
+Hashes = npt.NDArray[np.uint64]
+Ints = npt.NDArray[np.int64]
+
+KEY_SEED = 0
+"""The seed of the hash of a key; those of a row's identity are 1 and 2."""
+
+
+def key_hashes(columns: Sequence[pa.Array], rows: int) -> Hashes:
+    """Return the hash of each row's key, by which an arrangement is sorted; without columns all rows have one key.
+
+    Args:
+        columns: The columns of the key.
+        rows: The number of rows.
+    """
+    return hash_rows(columns, rows, KEY_SEED) if columns else np.zeros(rows, np.uint64)
+
+
+def arranged(codec: ArrangementCodec, columns: Sequence[pa.Array], weights: Ints, hashes: Hashes) -> Arranged:
+    """Return rows with weights as an arrangement has them: each row once, none with weight 0.
+
+    Args:
+        codec: The form of the rows.
+        columns: Their columns.
+        weights: Their weights.
+        hashes: The hashes of their keys.
+    """
+    rows = len(weights)
+    identity = [Column(pa.int64(), hash_rows(columns, rows, seed).view(np.int64)) for seed in (1, 2)]
+    grouping = group(hashes, identity)
+    values = codec.merge([ArrangedRows(weights, tuple(columns))], grouping.order, grouping.starts)
+    firsts = grouping.order[grouping.starts]
+    found = KeyedRows(grouping.hash, [column.take(firsts) for column in identity], values, grouping.collides)
+    return filtered(codec, found, ~codec.says_nothing(values))
+
+
+def rows_of_keys(codec: ArrangementCodec, wanted: Hashes, segment: Segment[ArrangedRows]) -> Arranged:
+    """Return the rows of a segment whose keys have one of some hashes.
+
+    Args:
+        codec: The form of the rows.
+        wanted: The hashes, ascending, each once.
+        segment: A batch of a run.
+    """
+    places = ranges(segment.hash.searchsorted(wanted, "left"), segment.hash.searchsorted(wanted, "right"))
+    keys = [column.take(places) for column in segment.keys]
+    return KeyedRows(segment.hash[places], keys, codec.read(segment.values, places), segment.collides)

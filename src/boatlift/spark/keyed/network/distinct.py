@@ -1,0 +1,96 @@
+"""The node of DISTINCT: each row once, as long as it stands in the input at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from boatlift.errors import DataError
+from boatlift.spark.keyed.arrangement.arranged import Arranged, arranged, key_hashes
+from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
+from boatlift.spark.keyed.network.node import Change, NodeOutput, NodeState
+from boatlift.spark.keyed.probe import matching_rows
+from boatlift.spark.keyed.run_file import write_run
+
+__all__ = ["DistinctNode"]
+
+COUNTS = "counts"
+
+
+@dataclass(frozen=True, slots=True)
+class DistinctNode:
+    """The sign of the weight of each row.
+
+    Attributes:
+        processor: The processor, as runs name it.
+        place: The place in the query, for errors.
+        rows: The columns of the rows.
+    """
+
+    processor: str
+    place: str
+    rows: pa.Schema
+
+    @property
+    def inputs(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def schemas(self) -> tuple[pa.Schema, ...]:
+        """The columns of the rows."""
+        return (self.rows,)
+
+    @property
+    def parts(self) -> Mapping[str, ArrangementCodec]:
+        """The arrangement of the input."""
+        return {COUNTS: ArrangementCodec(self.rows)}
+
+    def keys(self, number: int) -> None:
+        """Return None: a row is its own key."""
+        del number
+
+    def step(self, changes: Sequence[Change | None], state: NodeState) -> NodeOutput:
+        """Take a task's part of a step; see `Node.step`.
+
+        Raises:
+            DataError: `[NEGATIVE_WEIGHT]` a row is taken back that is not there.
+        """
+        (change,) = changes
+        if change is None:
+            return NodeOutput()
+        codec = ArrangementCodec(self.rows)
+        hashes = key_hashes(change.columns, len(change))
+        state.share.check(hashes)
+        rows = arranged(codec, change.columns, change.weights, hashes)
+        if not len(rows):
+            return NodeOutput()
+        before = np.zeros(len(rows), np.int64)
+        for run in state.runs[COUNTS]:
+            for segment in run.segments:
+                asked, places = matching_rows(rows, segment)
+                before[asked] += codec.read(segment.values, places).weights
+        after = before + rows.values.weights
+        self._refuse_negative(rows, after)
+        signs = np.sign(after) - np.sign(before)
+        moved = np.flatnonzero(signs)
+        run_of_step = write_run(
+            state.write_to(COUNTS), codec, [rows], processor=self.processor, times=(state.time, state.time),
+            share=state.share,
+        )  # fmt: skip
+        found = Change(rows.values.rows, signs).take(moved) if len(moved) else None
+        return NodeOutput((found,), {COUNTS: run_of_step})
+
+    def _refuse_negative(self, rows: Arranged, after: np.ndarray) -> None:
+        below = np.flatnonzero(after < 0)
+        if len(below):
+            row = {
+                field.name: column[int(below[0])].as_py()
+                for field, column in zip(self.rows, rows.values.rows, strict=True)
+            }
+            raise DataError(
+                "NEGATIVE_WEIGHT", f"{self.place} of {self.processor} loses {row} more often than it came"
+            )

@@ -1,0 +1,120 @@
+"""Nodes and the wires between them: what a task computes of a step, from the changes that it is handed on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from boatlift.spark.keyed.codec import ValueCodec
+from boatlift.spark.keyed.key_groups import Share
+from boatlift.spark.keyed.network.node import Change, Node, NodeState
+from boatlift.spark.keyed.opened import OpenRun
+from boatlift.storage.records.records import RunRef
+
+__all__ = ["Network", "NetworkOutput", "Wire", "part_name"]
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """Rows on their way from one place of a network to another.
+
+    Attributes:
+        source: The place that they come from: an input of the network, or behind the inputs a result of a node.
+        columns: The places of the columns that are passed on, in order.
+    """
+
+    source: int
+    columns: tuple[int, ...]
+
+    def of(self, change: Change | None) -> Change | None:
+        """Return the change that is passed on."""
+        if change is None:
+            return None
+        return Change(tuple(change.columns[place] for place in self.columns), change.weights)
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkOutput:
+    """The result of a task's part of a step.
+
+    Attributes:
+        changes: The change at each place of the network: its inputs, then the results of the nodes; None where there
+            is none.
+        runs: Part to the run that the step adds.
+    """
+
+    changes: tuple[Change | None, ...]
+    runs: Mapping[str, RunRef]
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Nodes in an order in which each comes after those that it takes from.
+
+    Attributes:
+        inputs: The columns of each input.
+        nodes: The nodes.
+        wires: For each node the wires into it, one for each of its inputs.
+    """
+
+    inputs: tuple[pa.Schema, ...]
+    nodes: tuple[Node, ...]
+    wires: tuple[tuple[Wire, ...], ...]
+
+    @property
+    def parts(self) -> Mapping[str, ValueCodec[Any, Any]]:
+        """The named parts of the state of all nodes."""
+        return {
+            part_name(number, part): codec
+            for number, node in enumerate(self.nodes)
+            for part, codec in node.parts.items()
+        }
+
+    def step(
+        self,
+        inputs: Sequence[Change | None],
+        runs: Mapping[str, Sequence[OpenRun[Any]]],
+        write_to: Callable[[str], Path],
+        *,
+        time: int,
+        share: Share,
+    ) -> NetworkOutput:
+        """Take a task's part of a step: all nodes, one after the other.
+
+        Args:
+            inputs: The change of each input.
+            runs: Part to its runs, of times before this one.
+            write_to: Returns a fresh file for the run of a part.
+            time: The time of the step.
+            share: The key groups of this task. With more than one node it is all of them, because nodes have other keys.
+
+        Raises:
+            DataError: as `Node.step`.
+        """
+        changes: list[Change | None] = [change if change is not None and len(change) else None for change in inputs]
+        written: dict[str, RunRef] = {}
+        for number, (node, wires) in enumerate(zip(self.nodes, self.wires, strict=True)):
+            taken = [wire.of(changes[wire.source]) for wire in wires]
+            nothing = [None] * len(node.schemas)
+            if all(change is None for change in taken):
+                changes += nothing
+                continue
+            state = NodeState(
+                {part: runs[part_name(number, part)] for part in node.parts},
+                lambda part, number=number: write_to(part_name(number, part)),  # type: ignore[misc]
+                time,
+                share,
+            )
+            made = node.step(taken, state)
+            changes += made.changes or nothing
+            written |= {part_name(number, part): run for part, run in made.runs.items()}
+        return NetworkOutput(tuple(changes), written)
+
+
+def part_name(node: int, part: str) -> str:
+    """Return the name of a part of a network's state."""
+    return f"{node}.{part}"

@@ -1,0 +1,230 @@
+"""The task of a view: a network of nodes over one partition's changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from boatlift.dataflow.columns import WEIGHT
+from boatlift.spark.keyed.arrangement.arranged import key_hashes
+from boatlift.spark.keyed.codec import ValueCodec
+from boatlift.spark.keyed.key_groups import Share
+from boatlift.spark.keyed.merge import merge_runs
+from boatlift.spark.keyed.network.hand_out import HandOut
+from boatlift.spark.keyed.network.network import Network
+from boatlift.spark.keyed.network.node import Change, concat
+from boatlift.spark.keyed.opened import LocatedRun, OpenRun, open_run
+from boatlift.spark.tasks.divide import read_pieces
+from boatlift.spark.tasks.inputs import INPUT, by_input, input_column
+from boatlift.spark.tasks.keyed_task import of_share, task_input
+from boatlift.spark.tasks.parameters import JobParameters, guarded, job_parameters, partition
+from boatlift.spark.tasks.stage import Output, Report, TaskReceipt, fresh_run, packed, stage_all
+from boatlift.spark.tasks.staging import ArrowStager
+from boatlift.storage.records.records import RunRef
+
+__all__ = ["Channel", "ChannelTask", "InputHashes", "NetworkTask", "PartKernel"]
+
+
+@dataclass(frozen=True, slots=True)
+class Channel:
+    """Rows that a job leaves for later jobs of the same step.
+
+    Attributes:
+        name: Its name within the view.
+        place: The place of the network that they come from.
+        schema: Their columns, then `_weight`.
+    """
+
+    name: str
+    place: int
+    schema: pa.Schema
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkTask:
+    """Runs the nodes of a network over a partition's changes, and leaves what comes out.
+
+    Attributes:
+        processor: The view, for messages.
+        network: The nodes.
+        channels: What is left for later jobs of the step.
+        hand_out: What is handed to outputs; None in a job that is not the step's last.
+        outputs: The outputs.
+        token: The owner's.
+        tasks: How many partitions the job has; partition i takes key groups g with g % tasks == i.
+        folder: Where new files go.
+    """
+
+    processor: str
+    network: Network
+    channels: tuple[Channel, ...]
+    hand_out: HandOut | None
+    outputs: tuple[Output, ...]
+    token: int
+    tasks: int
+    folder: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Take a partition's rows and return its receipt."""
+        parameters, number = job_parameters(), partition()
+        receipt = guarded(self.processor, lambda: self.run(parameters, number, list(batches)))
+        yield packed(Report(parameters, [receipt]))
+
+    def run(self, parameters: JobParameters, number: int, handed: Sequence[pa.RecordBatch]) -> TaskReceipt:
+        """Take a partition's rows.
+
+        Args:
+            parameters: Of the job.
+            number: The partition's number, which decides which key groups the rows may be of.
+            handed: Its rows, unless they stand in files.
+        """
+        given, share = task_input(parameters), Share(self.tasks, number)
+        rows = handed if given.pieces is None else list(read_pieces(given.pieces[number]))
+        names = tuple(map(str, range(len(self.network.inputs))))
+        inputs = by_input(rows, names)
+        files: dict[str, str] = {}
+
+        def write_to(part: str) -> Path:
+            files[part] = fresh_run(self.token)
+            return Path(self.folder) / files[part]
+
+        made = self.network.step(
+            [change_of(inputs[name]) for name in names],
+            self._opened(given.runs, share),
+            write_to,
+            time=parameters.first,
+            share=share,
+        )
+        runs = {part: msgspec.structs.replace(run, name=f"runs/{files[part]}") for part, run in made.runs.items()}
+        staged = self._left(made.changes, parameters.first, number)
+        rows_in = sum(batch.num_rows for batch in rows)
+        if self.hand_out is None:
+            return TaskReceipt(number, rows_in, 0, 0, staged, runs)
+        result = self.hand_out.of(made.changes)
+        staged |= stage_all(
+            self.outputs, self.folder, self.token, parameters.first, number, result.rows, result.replaced
+        )
+        return TaskReceipt(number, rows_in, result.count, result.digest, staged, runs)
+
+    def _opened(self, runs: Mapping[str, Sequence[LocatedRun]], share: Share) -> dict[str, Sequence[OpenRun[object]]]:
+        return {
+            part: _Lazily([(run, path) for run, path in of_share(runs.get(part, ()), share)], codec)
+            for part, codec in self.network.parts.items()
+        }
+
+    def _left(self, changes: Sequence[Change | None], time: int, number: int) -> dict[str, RunRef | None]:
+        left: dict[str, RunRef | None] = {}
+        for channel in self.channels:
+            change = changes[channel.place]
+            batches = []
+            if change is not None:
+                columns = [*change.columns, pa.array(change.weights)]
+                batches.append(pa.RecordBatch.from_arrays(columns, schema=channel.schema))
+            output = Output(channel.name, ArrowStager(channel.schema), upserts=False)
+            left |= stage_all((output,), self.folder, self.token, time, number, batches)
+        return left
+
+
+class _Lazily(Sequence["OpenRun[object]"]):
+    """Runs that are opened when they are asked for."""
+
+    def __init__(self, runs: Sequence[LocatedRun], codec: object) -> None:
+        self._runs, self._codec = runs, codec
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]
+        run, path = self._runs[index]
+        return open_run(path, run, codec=self._codec)  # type: ignore[arg-type]
+
+
+def change_of(batches: Sequence[pa.RecordBatch]) -> Change | None:
+    """Return the rows of an input, whose last column is `_weight`."""
+    changes = [
+        Change(tuple(batch.columns[:-1]), batch.column(WEIGHT).to_numpy(zero_copy_only=False).astype(np.int64))
+        for batch in batches
+    ]
+    return concat(changes)
+
+
+@dataclass(frozen=True, slots=True)
+class InputHashes:
+    """The hashes of the keys of rows, as nodes divide them.
+
+    Attributes:
+        keys: For each input the places of the columns of its key; None: all columns.
+    """
+
+    keys: tuple[tuple[int, ...] | None, ...]
+
+    def __call__(self, rows: pa.RecordBatch) -> npt.NDArray[np.uint64]:
+        """Return the hashes of rows, of one input or of several."""
+        if len(self.keys) == 1:
+            return self._of(0, rows)
+        hashes = np.zeros(rows.num_rows, np.uint64)
+        numbers = rows.column(INPUT).to_numpy(zero_copy_only=False)
+        for number in range(len(self.keys)):
+            places = np.flatnonzero(numbers == number)
+            own = rows.column(input_column(number)).take(pa.array(places))
+            hashes[places] = self._of(number, pa.RecordBatch.from_struct_array(own))
+        return hashes
+
+    def _of(self, number: int, rows: pa.RecordBatch) -> npt.NDArray[np.uint64]:
+        places = self.keys[number]
+        chosen = range(rows.num_columns - 1) if places is None else places  # the last column is `_weight`
+        return key_hashes([rows.column(place) for place in chosen], rows.num_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class PartKernel:
+    """The merging of a part of a network's state.
+
+    Attributes:
+        processor: The processor.
+        codec: The form of the part's rows.
+    """
+
+    processor: str
+    codec: ValueCodec[Any, Any]
+
+    def merge(self, runs: Sequence[OpenRun[Any]], write_to: str | Path, *, share: Share) -> RunRef | None:
+        """Merge runs; see `KeyedKernel.merge`."""
+        return merge_runs(self.codec, runs, write_to, processor=self.processor, share=share)
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelTask:
+    """Reads a channel: the files that an earlier job of the step has left, as the job's parameters name them.
+
+    So one plan serves all steps.
+
+    Attributes:
+        processor: The view, for messages.
+        name: The channel.
+    """
+
+    processor: str
+    name: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Return the rows of the files whose numbers come in, mapped into memory."""
+        numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
+        yield from guarded(self.processor, lambda: self.run(job_parameters(), numbers))
+
+    def run(self, parameters: JobParameters, numbers: Sequence[int]) -> list[pa.RecordBatch]:
+        """Return the rows of some of the files; a file that is not there has none."""
+        files = task_input(parameters).channels.get(self.name, ())
+        found = []
+        for number in numbers:
+            if number < len(files):
+                reader = pa.ipc.open_file(pa.memory_map(files[number]))
+                found += [reader.get_batch(each) for each in range(reader.num_record_batches)]
+        return found

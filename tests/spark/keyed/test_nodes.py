@@ -1,0 +1,61 @@
+"""The nodes that there are, under the laws of nodes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import strategies as st
+
+from boatlift.errors import DataError
+from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
+from boatlift.spark.keyed.arrangement.join import Side
+from boatlift.spark.keyed.network.distinct import DistinctNode
+from boatlift.spark.keyed.network.join import JoinNode
+from spark.keyed.node_laws import NodeCase, NodeLaws, Rows, Tasks
+
+some_number = st.one_of(st.none(), st.integers(0, 2))
+some_text = st.one_of(st.none(), st.sampled_from(["", "a"]))
+some_double = st.sampled_from([0.0, -0.0, 1.5, float("nan"), None])
+
+LEFT = Side(ArrangementCodec(pa.schema([("k", pa.int64()), ("s", pa.string()), ("x", pa.float64())])), (0, 1), (2, 0))
+RIGHT = Side(ArrangementCodec(pa.schema([("y", pa.string()), ("k", pa.int64()), ("s", pa.string())])), (1, 2), (0,))
+
+
+def joined(left: Rows, right: Rows) -> Rows:
+    result: Rows = Counter()
+    for (k, s, x), count in left.items():
+        for (y, other_k, other_s), other in right.items():
+            if None not in (k, s) and (k, s) == (other_k, other_s):
+                result[x, k, y] += count * other
+    return result
+
+
+class TestJoin(NodeLaws):
+    case = NodeCase(
+        JoinNode("p", LEFT, RIGHT),
+        (LEFT.codec.schema, RIGHT.codec.schema),
+        (st.tuples(some_number, some_text, some_double), st.tuples(some_text, some_number, some_text)),
+        joined,
+    )
+
+
+ROWS = pa.schema([("k", pa.int64()), ("x", pa.float64()), ("l", pa.list_(pa.string()))])
+
+
+class TestDistinct(NodeLaws):
+    case = NodeCase(
+        DistinctNode("p", "DISTINCT", ROWS),
+        (ROWS,),
+        (st.tuples(some_number, some_double, st.one_of(st.none(), st.lists(some_text, max_size=2).map(tuple))),),
+        lambda rows: Counter(dict.fromkeys(rows, 1)),
+    )
+
+
+def test_a_row_that_goes_without_having_come_is_named(tmp_path: Path) -> None:
+    tasks = Tasks(DistinctNode("orders", "DISTINCT", ROWS), (ROWS,), tmp_path / "runs")
+    tasks.take([Counter({(1, 0.5, None): 1})])
+    with pytest.raises(DataError, match=r"\[NEGATIVE_WEIGHT\] DISTINCT of orders loses \{'k': 1, 'x': 0.5, 'l': None\}"):
+        tasks.take([Counter({(1, 0.5, None): -2})])
