@@ -228,7 +228,7 @@ class _Grammar:
             (f"rank() OVER (PARTITION BY {by} ORDER BY {value})", "INT"),
             (f"count({value}) OVER (PARTITION BY {by})", "BIGINT"),
             (f"lag({value}) OVER (PARTITION BY {by} ORDER BY {order})", source.columns[value]),
-            (f"max({value}) OVER (PARTITION BY {by} ORDER BY {value} RANGE UNBOUNDED PRECEDING)", source.columns[value]),
+            (f"max({value}) OVER (PARTITION BY {by} ORDER BY {value})", source.columns[value]),
         ))  # fmt: skip
         parts, kinds = self._columns(source)
         whole = f"SELECT {parts}, {text} AS {name} FROM {source.text}"

@@ -69,7 +69,7 @@ def change_of(side: Side, rows: Counter[Row]) -> Arranged | None:
 
 
 def canonical(value: Any) -> Any:
-    return "NaN" if isinstance(value, float) and value != value else value  # noqa: PLR0124 - only NaN differs
+    return "NaN" if isinstance(value, float) and value != value else value
 
 
 def joined(left: Counter[Row], right: Counter[Row]) -> Counter[Row]:

@@ -57,5 +57,7 @@ class TestDistinct(NodeLaws):
 def test_a_row_that_goes_without_having_come_is_named(tmp_path: Path) -> None:
     tasks = Tasks(DistinctNode("orders", "DISTINCT", ROWS), (ROWS,), tmp_path / "runs")
     tasks.take([Counter({(1, 0.5, None): 1})])
-    with pytest.raises(DataError, match=r"\[NEGATIVE_WEIGHT\] DISTINCT of orders loses \{'k': 1, 'x': 0.5, 'l': None\}"):
+    with pytest.raises(
+        DataError, match=r"\[NEGATIVE_WEIGHT\] DISTINCT of orders loses \{'k': 1, 'x': 0.5, 'l': None\}"
+    ):
         tasks.take([Counter({(1, 0.5, None): -2})])

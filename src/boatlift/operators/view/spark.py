@@ -22,7 +22,7 @@ from boatlift.spark.compile.operator import Columns, Compiled, Kit, SparkOperato
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.incremental.nodes import Nodes
 from boatlift.spark.incremental.query import Query, query_of
-from boatlift.spark.incremental.stage_nodes import StageNode, stage_node
+from boatlift.spark.incremental.view_jobs import ViewJob, jobs_of
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.plans.row_wise import apply
 from boatlift.storage.records.payloads import StepClock
@@ -36,7 +36,7 @@ class CompiledView(Compiled):
 
     Attributes:
         query: The stages.
-        stages: The node of each stage.
+        jobs: The jobs of a step.
         nodes: Makes nodes in the session of the program.
         result: The schema of the view's rows, as tasks see it.
     """
@@ -45,7 +45,7 @@ class CompiledView(Compiled):
     selects: ClassVar[bool] = True
 
     query: Query
-    stages: tuple[StageNode, ...]
+    jobs: tuple[ViewJob, ...]
     nodes: Nodes
     result: pa.Schema
 
@@ -77,22 +77,21 @@ class ViewOnSpark(SparkOperator[View]):
         plan = nodes.optimised(frame)
         query = query_of(plan, streams, nodes, operator.name)
         schema = StructType([StructField(field.name, field.dataType) for field in frame.schema.fields])
+        ansi = str(kit.spark.conf.get("spark.sql.ansi.enabled")).lower() == "true"
         return CompiledView(
             columns=Columns(operator.name, schema, changes=True),
             fingerprint=_fingerprint(plan, streams),
             query=query,
-            stages=tuple(
-                stage_node(stage, nodes, operator.name, partial(_schema, nodes, kit)) for stage in query.stages
-            ),
+            jobs=tuple(jobs_of(query, nodes, operator.name, partial(_schema, kit), null_on_overflow=not ansi)),
             nodes=nodes,
             result=kit.arrow_of(schema),
         )
 
     def steps(self, unit: CompiledUnit, jobs: Jobs) -> ViewSteps:
-        """Return steps that run one job a stage."""
+        """Return the steps of a view."""
         view = unit.top
         assert isinstance(view, CompiledView)
-        return ViewSteps(unit, jobs, view.query, view.stages, view.nodes, view.result)
+        return ViewSteps(unit, jobs, view.query, view.jobs, view.nodes, view.result)
 
 
 def _leaf(columns: Columns, kit: Kit) -> DataFrame:
@@ -112,11 +111,11 @@ def _queried(operator: View, leaves: Sequence[DataFrame], kit: Kit) -> DataFrame
         return kit.spark.sql(operator.query)
 
 
-def _schema(nodes: Nodes, kit: Kit, node: Any, columns: Sequence[Any]) -> pa.Schema:
-    """Return the schema of columns over a node, named by their place."""
-    named = [nodes.alias(column, f"c{place}") for place, column in enumerate(columns)]
-    fields = nodes.frame_of(nodes.project(named, node)).schema.fields
-    return kit.arrow_of(StructType([StructField(field.name, field.dataType) for field in fields]))
+def _schema(kit: Kit, columns: Sequence[Any]) -> pa.Schema:
+    """Return the schema of columns, named by their place."""
+    return kit.arrow_of(
+        StructType([StructField(f"c{place}", Nodes.type_of(column)) for place, column in enumerate(columns)])
+    )
 
 
 def _fingerprint(plan: Any, streams: dict[int, str]) -> str:

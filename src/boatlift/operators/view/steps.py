@@ -1,10 +1,11 @@
-"""The steps of a view: one job for each stage, and one that hands out the changes."""
+"""The steps of a view: the jobs of its query, over the arrangements that earlier steps left."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import DataType, LongType, StructField, StructType
 
 from boatlift.dataflow.columns import WEIGHT, quoted
 from boatlift.runtime.engine import StepResult
@@ -21,14 +22,15 @@ from boatlift.spark.compile.keyed import one_frame
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.incremental.nodes import Nodes
 from boatlift.spark.incremental.query import Query
-from boatlift.spark.incremental.realise import StepFrames, after_name, before_name
-from boatlift.spark.incremental.stage_nodes import StageNode
+from boatlift.spark.incremental.realise import StepFrames
+from boatlift.spark.incremental.view_jobs import ViewJob, channel_name
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.keyed_steps import merged_runs
 from boatlift.spark.jobs.planner import KeyedJob
 from boatlift.spark.jobs.steps import Steps
 from boatlift.spark.keyed.network.hand_out import HandOut
 from boatlift.spark.keyed.network.network import Network, Wire, part_name
+from boatlift.spark.keyed.network.node import Node
 from boatlift.spark.keyed.table import StateTable
 from boatlift.spark.tasks.network_task import Channel, ChannelTask, InputHashes, NetworkTask, PartKernel
 from boatlift.spark.tasks.stage import TaskReceipt
@@ -45,7 +47,7 @@ class ViewSteps(Steps):
         unit: The unit.
         jobs: The dataflow's jobs.
         query: The stages.
-        stages: The node of each stage.
+        view_jobs: The jobs of a step that is one task's work.
         nodes: Makes the frames of stages.
         result: The schema of the view's rows.
     """
@@ -55,16 +57,24 @@ class ViewSteps(Steps):
         unit: CompiledUnit,
         jobs: Jobs,
         query: Query,
-        stages: Sequence[StageNode],
+        view_jobs: Sequence[ViewJob],
         nodes: Nodes,
         result: pa.Schema,
     ) -> None:
-        self._unit, self._jobs, self._query, self._stages, self._nodes = unit, jobs, query, stages, nodes
-        self._result = result
+        self._unit, self._jobs, self._query, self._nodes, self._result = unit, jobs, query, nodes, result
+        self._together = list(view_jobs)
+        self._apart = [each for job in view_jobs for each in job.apart()]
+        placed = [each for job in view_jobs for each in job.nodes]
+        self._schemas = {
+            channel_name(each.stage, place): schema for each in placed for place, schema in enumerate(each.node.schemas)
+        }
+        self._general = frozenset(each.stage for each in placed if len(each.node.schemas) > 1)
         self._tables = {
-            f"{number}/{part}": StateTable(partial(merged_runs, jobs, unit.name, PartKernel(unit.name, codec)))
-            for number, stage in enumerate(stages)
-            for part, codec in stage.node.parts.items()
+            part_name(str(each.stage), part): StateTable(
+                partial(merged_runs, jobs, unit.name, PartKernel(unit.name, codec))
+            )
+            for each in placed
+            for part, codec in each.node.parts.items()
         }
 
     def run(self, take: StepInput, state: Any) -> StepResult:
@@ -76,135 +86,108 @@ class ViewSteps(Steps):
         jobs.begin(unit.name, take)
         jobs.inputs.verify_recorded((take,))
         frames, weight = jobs.inputs.rows(jobs.spark, unit, take)
-        streams = {name: self._changes(name, frame) for name, frame in frames.items()}
-        held = {name: table.resolve(runs) for (name, table), runs in zip(self._tables.items(), self._held(state), strict=True)}
-        channels: dict[str, list[RunRef]] = {}
-        rows_in = 0
+        changes = {name: self._changes(name, frame) for name, frame in frames.items()}
+        step = _Step(take.number, weight, changes, self._held(state), first=state is None)
+        receipts: list[TaskReceipt] = []
         try:
-            for stage in self._query.stages:
-                step = self._frames(streams, channels, first=state is None)
-                inputs = [step.input(stage, number) for number in range(len(stage.inputs))]
-                if all(frame is None for frame in inputs):
-                    continue
-                receipts = self._job(stage.number, inputs, held, channels, weight, take.number)
-                rows_in += sum(receipt.rows_in for receipt in receipts)
-                for receipt in receipts:
-                    for name, run in receipt.staged.items():
-                        channels.setdefault(name, []).extend([] if run is None else [run])
-                    for part, run in receipt.runs.items():
-                        held[f"{stage.number}/{part.partition('.')[2]}"].append(run)
-            frame = self._frames(streams, channels, first=state is None).result()
-            receipts = [] if frame is None else self._hand_out(frame, channels, weight, take.number)
+            for job in self._together if jobs.planner.fits_one_task(weight) else self._apart:
+                receipts = self._job(job, step)
             jobs.inputs.verify(unit.name, (take,))
         finally:
-            for runs in channels.values():
+            for runs in step.channels.values():
                 for run in runs:
                     jobs.inputs.path(run).unlink(missing_ok=True)
         after = RunsPayload(
-            tuple(run for runs in held.values() for run in runs),
-            tables={name: (tuple(run.name for run in runs),) for name, runs in held.items()},
+            tuple(run for runs in step.held.values() for run in runs),
+            tables={name: (tuple(run.name for run in runs),) for name, runs in step.held.items()},
         )
         made = jobs.result(unit, take, receipts, to_json(after), time.perf_counter() - began)
         jobs.files.made(run.name for run in after.runs)
         for name, table in self._tables.items():
-            table.grown(held[name])
+            table.grown(step.held[name])
         return made
 
-    def _held(self, state: Any) -> list[list[RunRef]]:
+    def _held(self, state: Any) -> dict[str, list[RunRef]]:
         """Return the runs of each part of a state."""
         if state is None:
-            return [[] for _ in self._tables]
+            return {name: [] for name in self._tables}
         payload = payload_of(state)
         assert isinstance(payload, RunsPayload)
         assert payload.tables is not None
         runs = {run.name: run for run in payload.runs}
-        return [[runs[name] for name in payload.tables[table][0]] for table in self._tables]
+        parts = {name: [runs[run] for run in payload.tables[name][0]] for name in self._tables}
+        return {name: table.resolve(parts[name]) for name, table in self._tables.items()}
 
-    def _frames(
-        self, streams: Mapping[str, DataFrame], channels: Mapping[str, Sequence[RunRef]], *, first: bool
-    ) -> StepFrames:
-        there = frozenset(name for name, runs in channels.items() if runs)
-        read = partial(self._channel, {name: len(runs) for name, runs in channels.items()})
-        return StepFrames(self._query, self._stages, self._nodes, streams, there, read, first)
-
-    def _channel(self, counts: Mapping[str, int], name: str) -> DataFrame:
-        """Return the rows of a channel."""
-        slots = counts[name]
-        frame = self._jobs.spark.range(0, slots, 1, slots)
-        return frame.mapInArrow(ChannelTask(self._unit.name, name), _weighted(self._schema_of(name)))
-
-    def _schema_of(self, channel: str) -> pa.Schema:
-        number, _, side = channel.partition(".")
-        place = 0 if not side else 2 * int(side.partition(".")[0])
-        return self._stages[int(number)].node.schemas[place]
-
-    def _job(
-        self,
-        number: int,
-        inputs: Sequence[DataFrame | None],
-        held: Mapping[str, list[RunRef]],
-        channels: Mapping[str, Sequence[RunRef]],
-        weight: int,
-        step: int,
-    ) -> list[TaskReceipt]:
-        """Run the job of a stage."""
-        stage, planner = self._stages[number], self._jobs.planner
-        schemas = self._stages[number].schemas
-        whole = tuple(tuple(range(len(schema))) for schema in schemas)
-        network = Network(schemas, (stage.node,), (tuple(Wire(at, columns) for at, columns in enumerate(whole)),))
-        left = tuple(
-            Channel(name, len(schemas) + place, _with_weight(stage.node.schemas[place]))
-            for place, name in enumerate(self._names(number))
-        )
-
-        def task(tasks: int) -> NetworkTask:
-            return NetworkTask(self._unit.name, network, left, None, (), planner.token, tasks, str(planner.scratch))
-
-        columns = {str(at): (*schema.names, WEIGHT) for at, schema in enumerate(schemas)}
-        hashes = InputHashes(tuple(stage.node.keys(at) for at in range(len(schemas))))
-        job = KeyedJob(self._unit.name, columns, task, hashes)
-        if len(inputs) == 1:
-            (frame,) = inputs
-            assert frame is not None
-        else:
-            frame = one_frame(inputs, [_weighted(schema) for schema in schemas])
-        plan = planner.updating(job, frame, weight, step)
+    def _job(self, job: ViewJob, step: _Step) -> list[TaskReceipt]:
+        """Run a job of a step, and take what it leaves into the step; return its receipts."""
+        there = frozenset(name for name, runs in step.channels.items() if runs)
+        channel = partial(self._channel, step.channels)
+        frames = StepFrames(self._query, self._general, self._nodes, step.streams, there, channel, step.first)
+        inputs = [frames.of(given) for given in job.inputs]
+        begins = step.first and any(each.node.whole for each in job.nodes)
+        if all(frame is None for frame in inputs) and not begins:
+            return []
+        keyed_job = self._keyed_job(job)
+        schemas = [_weighted(given.schema) for given in job.inputs]
+        if all(frame is None for frame in inputs):
+            inputs = [self._jobs.spark.createDataFrame([], schemas[0]), *inputs[1:]]
+        frame = inputs[0] if len(inputs) == 1 else one_frame(inputs, schemas)
+        assert frame is not None
+        plan = self._jobs.planner.updating(keyed_job, frame, step.weight, step.number)
         own = {
-            part_name(0, part): [(run, str(self._jobs.inputs.path(run))) for run in held[f"{number}/{part}"]]
-            for part in stage.node.parts
+            name: [(run, str(self._jobs.inputs.path(run))) for run in runs]
+            for name, runs in step.held.items()
+            if name.partition("/")[0] in {str(each.stage) for each in job.nodes}
         }
-        (receipts,) = plan.run(own, self._files(channels))
+        (receipts,) = plan.run(own, first=step.first)
+        step.left(receipts)
         return receipts
 
-    def _hand_out(
-        self, frame: DataFrame, channels: Mapping[str, Sequence[RunRef]], weight: int, step: int
-    ) -> list[TaskReceipt]:
-        """Run the job that hands out the changes of the result."""
-        planner = self._jobs.planner
-        names = tuple(f"c{place}" for place in range(len(self._result)))
-        rows = pa.schema([field.with_name(name) for field, name in zip(self._result, names, strict=True)])
-        hand_out = HandOut((Wire(0, tuple(range(len(names)))),), self._result)
-        outputs = planner.outlets(self._unit)
+    def _keyed_job(self, job: ViewJob) -> KeyedJob:
+        planner, name = self._jobs.planner, self._unit.name
+        places = len(job.inputs)
+
+        def wire(each: Wire) -> Wire:
+            return each if each.source >= 0 else Wire(places - 1 - each.source, each.columns)
+
+        network = Network(
+            tuple(given.schema for given in job.inputs),
+            tuple(str(each.stage) for each in job.nodes),
+            tuple(each.node for each in job.nodes),
+            tuple(tuple(map(wire, each.wires)) for each in job.nodes),
+        )
+        starts = self._starts(job)
+        channels = tuple(
+            Channel(channel_name(stage, place), starts[stage] + place, _with_weight(schema))
+            for stage in job.leaves
+            for place, schema in enumerate(_node_of(job, stage).schemas)
+        )
+        hand_out = None if job.result is None else HandOut((wire(job.result),), self._result)
+        outputs = planner.outlets(self._unit) if hand_out else ()
 
         def task(tasks: int) -> NetworkTask:
-            network = Network((rows,), (), ())
-            return NetworkTask(
-                self._unit.name, network, (), hand_out, outputs, planner.token, tasks, str(planner.scratch)
-            )
+            return NetworkTask(name, network, channels, hand_out, outputs, planner.token, tasks, str(planner.scratch))
 
-        job = KeyedJob(self._unit.name, {"0": (*names, WEIGHT)}, task, InputHashes((None,)))
-        (receipts,) = planner.updating(job, frame, weight, step).run({}, self._files(channels))
-        return receipts
+        columns = {str(at): (*given.schema.names, WEIGHT) for at, given in enumerate(job.inputs)}
+        return KeyedJob(name, columns, task, InputHashes(_keys(job)))
 
-    def _files(self, channels: Mapping[str, Sequence[RunRef]]) -> dict[str, list[str]]:
-        return {name: [str(self._jobs.inputs.path(run)) for run in runs] for name, runs in channels.items()}
+    @staticmethod
+    def _starts(job: ViewJob) -> dict[int, int]:
+        """Return the place of the first result of each stage's node."""
+        starts, place = {}, len(job.inputs)
+        for each in job.nodes:
+            starts[each.stage] = place
+            place += len(each.node.schemas)
+        return starts
 
-    def _names(self, number: int) -> list[str]:
-        """Return the names of the channels of a stage, in the order of its node's results."""
-        if not self._stages[number].general:
-            return [str(number)]
-        inputs = range(len(self._query.stages[number].inputs))
-        return [name(number, at) for at in inputs for name in (before_name, after_name)]
+    def _channel(self, channels: Mapping[str, Sequence[RunRef]], name: str, types: Sequence[DataType]) -> DataFrame:
+        """Return the rows of a channel."""
+        files = tuple(str(self._jobs.inputs.path(run)) for run in channels[name])
+        slots = self._jobs.spark.range(0, len(files), 1, len(files))
+        fields = [StructField(f"c{place}", kind) for place, kind in enumerate(types)]
+        return slots.mapInArrow(
+            ChannelTask(self._unit.name, files), StructType([*fields, StructField(WEIGHT, LongType())])
+        )
 
     def _changes(self, name: str, frame: DataFrame) -> DataFrame:
         """Return the rows of a stream with their weights."""
@@ -233,16 +216,53 @@ class ViewSteps(Steps):
             table.close()
 
 
-def frame_schema(schema: pa.Schema) -> list[pa.Field]:
-    """Return the columns of an input of a node, named by their place."""
-    return [field.with_name(f"c{place}") for place, field in enumerate(schema)]
+@dataclass(slots=True)
+class _Step:
+    """A step on its way.
+
+    Attributes:
+        number: Its number.
+        weight: Bytes of its input, more or less.
+        streams: Stream to the change of it.
+        held: Part to the runs of the state, to which the step's own are added.
+        first: Whether it is the first step that the view executes.
+        channels: Channel to the files that jobs have left.
+    """
+
+    number: int
+    weight: int
+    streams: Mapping[str, DataFrame]
+    held: dict[str, list[RunRef]]
+    first: bool
+    channels: dict[str, list[RunRef]] = field(default_factory=dict)
+
+    def left(self, receipts: Iterable[TaskReceipt]) -> None:
+        """Take note of what a job has left."""
+        for receipt in receipts:
+            for part, run in receipt.runs.items():
+                self.held[part].append(run)
+            for name, staged in receipt.channels.items():
+                self.channels.setdefault(name, []).extend([] if staged is None else [staged])
+
+
+def _node_of(job: ViewJob, stage: int) -> Node:
+    return next(each.node for each in job.nodes if each.stage == stage)
+
+
+def _keys(job: ViewJob) -> tuple[tuple[int, ...] | None, ...]:
+    """Return for each input the columns by which several tasks divide its rows."""
+    if not job.nodes:
+        return (None,)
+    if len(job.nodes) > 1:
+        return ((),) * len(job.inputs)  # one task
+    return tuple(job.nodes[0].node.keys(number) for number in range(len(job.inputs)))
 
 
 def _with_weight(schema: pa.Schema) -> pa.Schema:
-    return pa.schema(frame_schema(schema)).append(pa.field(WEIGHT, pa.int64(), nullable=False))
+    fields = [field.with_name(f"c{place}") for place, field in enumerate(schema)]
+    return pa.schema([*fields, pa.field(WEIGHT, pa.int64(), nullable=False)])
 
 
 def _weighted(schema: pa.Schema) -> StructType:
     """Return columns and `_weight`, as Spark sees them."""
-    fields = from_arrow_schema(pa.schema(frame_schema(schema))).fields
-    return StructType([*fields, StructField(WEIGHT, LongType())])
+    return StructType([*from_arrow_schema(schema).fields, StructField(WEIGHT, LongType())])

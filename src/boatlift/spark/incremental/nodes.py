@@ -8,12 +8,14 @@ place of another has attributes with the ids of the other's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, cast
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import DataType, _parse_datatype_json_string
 
-__all__ = ["Nodes", "items"]
+__all__ = ["AggregateParts", "Expression", "LinearFunction", "Node", "Nodes", "items"]
 
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions"
 
@@ -24,9 +26,69 @@ Expression = Any
 """An expression of Catalyst's."""
 
 
+@dataclass(frozen=True, slots=True)
+class LinearFunction:
+    """A call of an aggregate function that adds up.
+
+    Attributes:
+        name: `count_all`, `count`, `sum` or `avg`.
+        argument: Its argument; None for `count_all`.
+        result: The attribute of its result.
+    """
+
+    name: Literal["count_all", "count", "sum", "avg"]
+    argument: Expression | None
+    result: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateParts:
+    """An aggregate, taken apart.
+
+    Attributes:
+        keys: The expressions that rows are grouped by.
+        functions: The calls of aggregate functions; none in a DISTINCT.
+        output: The attributes of the keys, then those of the functions.
+        results: The columns of the aggregate, over these attributes.
+    """
+
+    keys: tuple[Expression, ...]
+    functions: tuple[LinearFunction, ...]
+    output: tuple[Expression, ...]
+    results: tuple[Expression, ...]
+
+
 def items(sequence: Any) -> list[Any]:
     """Return the items of a Scala sequence."""
     return [sequence.apply(index) for index in range(sequence.size())]
+
+
+def _unnamed(column: Any) -> Any:
+    return column.child() if column.getClass().getSimpleName() == "Alias" else column
+
+
+def _linear_function(call: Any) -> LinearFunction | None:
+    """Return a call of an aggregate function, if it adds up."""
+    function = call.aggregateFunction()
+    arguments = items(function.children())
+    if call.isDistinct() or not call.filter().isEmpty() or len(arguments) != 1:
+        return None
+    (argument,), result = arguments, call.resultAttribute()
+    match function.getClass().getSimpleName():
+        case "Count" if argument.foldable() and not argument.nullable():
+            return LinearFunction("count_all", None, result)
+        case "Count":
+            return LinearFunction("count", argument, result)
+        case "Sum" if not _tries(function):
+            return LinearFunction("sum", argument, result)
+        case "Average" if not _tries(function):
+            return LinearFunction("avg", argument, result)
+    return None
+
+
+def _tries(function: Any) -> bool:
+    """Return whether a function gives NULL where others overflow."""
+    return "TRY" in str(function.evalContext().evalMode().toString())
 
 
 def _plans(expression: Any) -> list[Any]:
@@ -200,6 +262,47 @@ class Nodes:
         found = self._module("planning.ExtractEquiJoinKeys").unapply(node)
         condition = None if found.isEmpty() else found.get()._4()
         return None if condition is None or condition.isEmpty() else condition.get()
+
+    def aggregate_parts(self, node: Node) -> AggregateParts | None:
+        """Return an aggregate, taken apart; None if one of its functions does not add up."""
+        found = self._module("planning.PhysicalAggregation").unapply(node)
+        if found.isEmpty():
+            return None
+        parts = found.get()
+        keys, functions = items(parts._1()), [_linear_function(each) for each in items(parts._2())]
+        if None in functions:
+            return None
+        linear = tuple(each for each in functions if each is not None)
+        output = (*(key.toAttribute() for key in keys), *(each.result for each in linear))
+        return AggregateParts(tuple(map(_unnamed, keys)), linear, output, tuple(items(parts._3())))
+
+    @staticmethod
+    def type_of(expression: Expression) -> DataType:
+        """Return the type of an expression's values."""
+        return _parse_datatype_json_string(expression.dataType().json())
+
+    @staticmethod
+    def id(attribute: Expression) -> int:
+        """Return the id of an attribute."""
+        return int(attribute.exprId().id())
+
+    @classmethod
+    def references(cls, expression: Expression) -> set[int]:
+        """Return the ids of the attributes in an expression."""
+        if expression.getClass().getSimpleName() == "AttributeReference":
+            return {cls.id(expression)}
+        return set().union(*map(cls.references, items(expression.children())))
+
+    def replaced(self, expression: Expression, values: Mapping[int, Expression]) -> Expression:
+        """Return an expression with others in the place of attributes, by their ids."""
+        if expression.getClass().getSimpleName() == "AttributeReference":
+            return values.get(self.id(expression), expression)
+        children = items(expression.children())
+        return expression.withNewChildren(self._seq([self.replaced(each, values) for each in children]))
+
+    def columns_of(self, projection: Node) -> dict[int, Expression]:
+        """Return the expression of each column of a projection, by the id of its attribute."""
+        return {self.id(column.toAttribute()): _unnamed(column) for column in items(projection.projectList())}
 
     def filter(self, condition: Expression, child: Node) -> Node:
         """Return the rows of a plan for which a condition is true."""

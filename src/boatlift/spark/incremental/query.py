@@ -9,13 +9,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any
 
 from boatlift.errors import InvalidError
-from boatlift.spark.incremental.nodes import Expression, Node, Nodes, items
+from boatlift.spark.incremental.nodes import Expression, LinearFunction, Node, Nodes, items
 
-__all__ = ["Flow", "Leaf", "Linear", "Query", "Stage", "StageResult", "query_of"]
+__all__ = ["Flow", "Form", "Leaf", "Linear", "Query", "Stage", "StageResult", "query_of"]
+
+
+class Form(Enum):
+    """How a stage is computed: by a kernel, or by Spark from the rows of the touched keys."""
+
+    JOIN = "inner join"
+    DISTINCT = "distinct"
+    AGGREGATE = "linear aggregate"
+    GENERAL = "general form"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,19 +65,25 @@ class Stage:
 
     Attributes:
         number: Its place among the stages of the query.
+        form: How it is computed.
         nodes: The node; of a limit the nodes down to the sort.
+        output: The attributes of its result.
         inputs: The changes of the node's inputs.
         keys: For each input the expressions over its columns that its rows are arranged by; none: all rows are one key.
         whole: Whether the node has a row for no rows at all, as an aggregate without keys.
         place: The stage in words, for people.
+        functions: The functions of a linear aggregate.
     """
 
     number: int
+    form: Form
     nodes: tuple[Node, ...]
+    output: tuple[Expression, ...]
     inputs: tuple[Flow, ...]
     keys: tuple[tuple[Expression, ...], ...]
     whole: bool
     place: str
+    functions: tuple[LinearFunction, ...] = field(default=())
 
     @property
     def children(self) -> list[Node]:
@@ -133,20 +149,33 @@ class _Cutting:
             return Linear(node, tuple(map(self.flow, self._nodes.children(node))))
         match kind:
             case "Aggregate":
-                keys = [key for key in items(node.groupingExpressions()) if not _is_session(key)]
-                whole = node.groupingExpressions().isEmpty()
-                return self._stage((node,), (tuple(keys),), f"GROUP BY {_words(keys) or 'nothing'}", whole=whole)
+                return self._aggregate(node)
             case "Join":
                 left, right = self._nodes.equal_keys(node)
-                return self._stage(
-                    (node,), (tuple(left), tuple(right)), f"{_join(node)} on {_words(left) or 'nothing'}"
-                )
+                form = Form.JOIN if left and str(node.joinType().toString()) == "Inner" else Form.GENERAL
+                place = f"{_join(node)} on {_words(left) or 'nothing'}"
+                return self._stage((node,), (tuple(left), tuple(right)), place, form=form)
             case "Window":
                 keys = items(node.partitionSpec())
                 return self._stage((node,), (tuple(keys),), f"OVER (PARTITION BY {_words(keys) or 'nothing'})")
             case "GlobalLimit" | "Offset":
                 return self._limit(node)
         raise self._refused(f"{kind} ({node.simpleString(100)})", "write the query without it")
+
+    def _aggregate(self, node: Node) -> Flow:
+        keys = [key for key in items(node.groupingExpressions()) if not _is_session(key)]
+        place = f"GROUP BY {_words(keys) or 'nothing'}"
+        whole = node.groupingExpressions().isEmpty()
+        if len(keys) < node.groupingExpressions().size() or _collated(keys):
+            return self._stage((node,), (tuple(keys),), place, whole=whole)
+        parts = self._nodes.aggregate_parts(node)
+        if parts is None or not (parts.functions or keys):
+            return self._stage((node,), (tuple(keys),), place, whole=whole)
+        form = Form.AGGREGATE if parts.functions else Form.DISTINCT
+        result = self._stage(
+            (node,), (parts.keys,), place, whole=whole, form=form, output=parts.output, functions=parts.functions
+        )
+        return Linear(self._nodes.project(parts.results, node.child()), (result,))
 
     def _limit(self, node: Node) -> Flow:
         nodes = [node]
@@ -161,13 +190,27 @@ class _Cutting:
         return self._stage(tuple(nodes), ((),), "ORDER BY … LIMIT")
 
     def _stage(
-        self, nodes: Sequence[Node], keys: Sequence[Sequence[Expression]], place: str, *, whole: bool = False
+        self,
+        nodes: Sequence[Node],
+        keys: Sequence[Sequence[Expression]],
+        place: str,
+        *,
+        whole: bool = False,
+        form: Form = Form.GENERAL,
+        output: Sequence[Expression] | None = None,
+        functions: Sequence[LinearFunction] = (),
     ) -> StageResult:
+        if any(map(_collated, keys)):  # equal keys may have different bits: all rows are one key
+            keys, form = ((),) * len(keys), Form.GENERAL
         below = [*self._nodes.children(nodes[-1]), *items(nodes[-1].subqueries())]
         inputs = tuple(map(self.flow, below))
-        number = len(self.stages)
-        self.stages.append(Stage(number, tuple(nodes), inputs, tuple(map(tuple, keys)), whole, place))
-        return StageResult(number)
+        given = self._nodes.output(nodes[0]) if output is None else output
+        stage = Stage(
+            len(self.stages), form, tuple(nodes), tuple(given), inputs, tuple(map(tuple, keys)), whole, place,
+            tuple(functions),
+        )  # fmt: skip
+        self.stages.append(stage)
+        return StageResult(stage.number)
 
     def _with_scalars(self, node: Node) -> Flow:
         """Return a stage for a node with scalar subqueries in its expressions: all rows are one key."""
@@ -183,6 +226,10 @@ class _Cutting:
 
 def _is_session(key: Any) -> bool:
     return hasattr(key, "metadata") and "sessionWindow" in str(key.metadata().json())
+
+
+def _collated(keys: Sequence[Expression]) -> bool:
+    return any("collate" in str(key.dataType().catalogString()) for key in keys)
 
 
 def _join(node: Node) -> str:

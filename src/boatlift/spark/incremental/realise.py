@@ -7,27 +7,20 @@ from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType, DoubleType, FloatType
 
 from boatlift.dataflow.columns import WEIGHT, quoted
 from boatlift.spark.incremental.nodes import Expression, Node, Nodes, items
 from boatlift.spark.incremental.query import Flow, Leaf, Linear, Query, Stage, StageResult
-from boatlift.spark.incremental.stage_nodes import StageNode
+from boatlift.spark.incremental.view_jobs import ChannelInput, FrameInput, channel_name
 
-__all__ = ["StepFrames", "after_name", "before_name"]
+__all__ = ["StepFrames"]
 
 Change = tuple[Node, Expression]
 """A plan, and the attribute with the weights of its rows."""
 
-
-def before_name(stage: int, number: int) -> str:
-    """Return the name of the channel with the rows of touched keys of a stage's input before the step."""
-    return f"{stage}.{number}.before"
-
-
-def after_name(stage: int, number: int) -> str:
-    """Return the name of the channel with the rows of touched keys of a stage's input after the step."""
-    return f"{stage}.{number}.after"
+_BEFORE, _AFTER = 0, 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,41 +29,43 @@ class StepFrames:
 
     Attributes:
         query: The query.
-        stages: The node of each stage.
+        general: The numbers of the stages that have the general form.
         nodes: Makes nodes.
         streams: Stream to the change of it, with `_weight`; a stream that brings nothing is left out.
         channels: The names of the channels that have rows.
-        channel: Returns the frame of a channel: its columns, and `_weight`.
+        channel: Returns the frame of a channel, given the types of its columns: these, and `_weight`.
         first: Whether this is the first step that the view executes: static tables come now.
     """
 
     query: Query
-    stages: Sequence[StageNode]
+    general: frozenset[int]
     nodes: Nodes
     streams: Mapping[str, DataFrame]
     channels: frozenset[str]
-    channel: Callable[[str], DataFrame]
+    channel: Callable[[str, Sequence[DataType]], DataFrame]
     first: bool
 
-    def input(self, stage: Stage, number: int) -> DataFrame | None:
-        """Return the change of a stage's input, with the columns that its node takes; None if there is none."""
-        change = self._flow(stage.inputs[number])
-        return None if change is None else self._columns(change, self.stages[stage.number].columns[number])
+    def of(self, given: FrameInput | ChannelInput) -> DataFrame | None:
+        """Return the rows of an input of a job, in canonical form and with `_weight`; None if there are none.
 
-    def result(self) -> DataFrame | None:
-        """Return the change of the whole result; None if there is none."""
-        change = self._flow(self.query.result)
-        return None if change is None else self._columns(change, self.nodes.output(self.query.node))
-
-    def _columns(self, change: Change, columns: Sequence[Expression]) -> DataFrame:
-        """Return columns, named by their place and in canonical form, and `_weight`.
-
-        They are named so because the columns of a join may have equal names.
+        Columns are named by their place, because those of a join may have equal names.
         """
+        if isinstance(given, ChannelInput):
+            return self._left(given)
+        change = self._flow(given.flow)
+        if change is None:
+            return None
         node, weight = change
-        named = [self.nodes.alias(column, f"c{place}") for place, column in enumerate(columns)]
+        named = [self.nodes.alias(column, f"c{place}") for place, column in enumerate(given.columns)]
         frame = self.nodes.frame_of(self.nodes.project([*named, self.nodes.alias(weight, WEIGHT)], node))
         return frame.selectExpr(*(_canonical(field.name, field.dataType) for field in frame.schema.fields))
+
+    def _left(self, given: ChannelInput) -> DataFrame | None:
+        if given.name not in self.channels:
+            return None
+        types = [field.dataType for field in from_arrow_schema(given.whole).fields]
+        chosen = [F.col(f"c{column}").alias(f"c{place}") for place, column in enumerate(given.columns)]
+        return self.channel(given.name, types).select(*chosen, WEIGHT)
 
     def _flow(self, flow: Flow) -> Change | None:
         match flow:
@@ -123,35 +118,35 @@ class StepFrames:
 
     def _stage(self, stage: Stage) -> Change | None:
         """Return the change of a stage's result."""
-        if self.stages[stage.number].general:
+        if stage.number in self.general:
             return self._difference(stage)
-        name = str(stage.number)
+        name = channel_name(stage.number)
         if name not in self.channels:
             return None
-        plan, (weight,) = self.nodes.renamed(self.channel(name), self.nodes.output(stage.nodes[0]), [WEIGHT])
+        plan, (weight,) = self.nodes.renamed(self._rows_of(name, stage.output), stage.output, [WEIGHT])
         condition = self.nodes.other_condition(stage.nodes[0])
         return (plan if condition is None else self.nodes.filter(condition, plan)), weight
 
     def _difference(self, stage: Stage) -> Change | None:
         """Return what a stage's nodes give for the touched keys now, less what they gave."""
         beginning = stage.whole and self.first
-        names = [name(stage.number, n) for n in range(len(stage.inputs)) for name in (before_name, after_name)]
+        names = [channel_name(stage.number, place) for place in range(2 * len(stage.inputs))]
         if not (beginning or self.channels.intersection(names)):
             return None
         sides = []
-        for side, weight in ((before_name, -1), (after_name, 1)):
+        for side, weight in ((_BEFORE, -1), (_AFTER, 1)):
             if beginning and weight < 0:
                 continue  # nothing was given yet, not even the row of no rows
             node = self._applied(stage, side)
             column = self.nodes.alias(self.nodes.long(weight), WEIGHT)
-            sides.append((self.nodes.project([*self.nodes.output(stage.nodes[0]), column], node), column.toAttribute()))
+            sides.append((self.nodes.project([*stage.output, column], node), column.toAttribute()))
         if len(sides) == 1:
             return sides[0]
         return self.nodes.union([side for side, _ in sides]), sides[0][1]
 
-    def _applied(self, stage: Stage, side: Callable[[int, int], str]) -> Node:
+    def _applied(self, stage: Stage, side: int) -> Node:
         """Return the stage's nodes over the rows of the touched keys at one side of the step."""
-        below = [self._rows(stage, number, side(stage.number, number)) for number in range(len(stage.inputs))]
+        below = [self._rows(stage, number, side) for number in range(len(stage.inputs))]
         *upper, last = stage.nodes
         if self.nodes.kind(last) == "Window":
             order = [*map(self.nodes.ascending, stage.keys[0]), *items(last.orderSpec())]
@@ -171,15 +166,18 @@ class StepFrames:
         content = [self.nodes.ascending(each) for each in self.nodes.output(node) if self.nodes.has_order(each)]
         return self.nodes.sort(node, [*order, *content], whole=whole)
 
-    def _rows(self, stage: Stage, number: int, name: str) -> Node:
-        """Return the rows of a channel, each as often as its weight says."""
-        child = stage.children[number]
+    def _rows(self, stage: Stage, number: int, side: int) -> Node:
+        """Return the rows of the touched keys of an input at one side of the step, each as often as its weight says."""
+        child, name = stage.children[number], channel_name(stage.number, 2 * number + side)
         attributes = self.nodes.output(child)
         if name not in self.channels:
             return self.nodes.renamed(self.nodes.frame_of(child).limit(0), attributes, [])[0]
         times = F.explode(F.sequence(F.lit(1), F.col(WEIGHT).cast("int"))).alias("_n")
-        repeated = self.channel(name).select(*(f"c{place}" for place in range(len(attributes))), times)
-        return self.nodes.renamed(repeated, attributes, [])[0]
+        columns = (f"c{place}" for place in range(len(attributes)))
+        return self.nodes.renamed(self._rows_of(name, attributes).select(*columns, times), attributes, [])[0]
+
+    def _rows_of(self, name: str, attributes: Sequence[Expression]) -> DataFrame:
+        return self.channel(name, [self.nodes.type_of(attribute) for attribute in attributes])
 
 
 def _canonical(name: str, kind: DataType) -> str:

@@ -51,7 +51,6 @@ RECEIPTS = StructType([StructField("receipt", BinaryType())])
 
 
 _NO_RUNS: Mapping[str, Sequence[LocatedRun]] = MappingProxyType({})
-_NO_CHANNELS: Mapping[str, Sequence[str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +68,13 @@ class StepPlan:
     pieces: list[list[DividedBatches]] | None = None
 
     def run(
-        self, held: Mapping[str, Sequence[LocatedRun]] = _NO_RUNS, channels: Mapping[str, Sequence[str]] = _NO_CHANNELS
+        self, held: Mapping[str, Sequence[LocatedRun]] = _NO_RUNS, *, first: bool = False
     ) -> list[list[TaskReceipt]]:
         """Run the job over a state, and return for each step its receipts, in order of partition.
 
         Args:
             held: The runs of the state, by part.
-            channels: The files of each channel that the tasks read.
+            first: Whether this is the first step that the processor takes.
 
         Rows that Spark knows to be none, as after `where("false")`, have no task and no receipt.
 
@@ -85,7 +84,7 @@ class StepPlan:
         """
         if input_file := self.parameters.input_file:
             runs = {part: list(runs) for part, runs in held.items()}
-            task_input = TaskInput(runs, self.pieces, {name: list(files) for name, files in channels.items()})
+            task_input = TaskInput(runs, self.pieces, first)
             try:
                 Path(input_file).write_bytes(msgspec.msgpack.encode(task_input))
             except OSError as error:

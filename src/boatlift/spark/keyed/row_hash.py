@@ -35,7 +35,7 @@ def hash_rows(columns: Sequence[pa.Array], rows: int, seed: int) -> Words:
     Raises:
         InvalidError: `[TYPE_REFUSED]` a column has a type whose values cannot be compared.
     """
-    hashes = np.full(rows, _mixed(np.uint64(seed + 1) * _GOLDEN), np.uint64)
+    hashes = np.full(rows, _mixed(_word(seed + 1)), np.uint64)
     for column in columns:
         hashes = _folded(hashes, column, seed)
     return hashes
@@ -108,7 +108,7 @@ def _text_words(column: pa.Array, seed: int) -> Words:
 
 def _sums(words: Words, counts: npt.NDArray[np.int64], seed: int) -> Words:
     """Return for each group of words the sum of them, each mixed with its place in the group, and with their number."""
-    mixed = _mixed(words ^ _mixed(_places_in(counts).view(np.uint64) + np.uint64(seed + 2) * _GOLDEN))
+    mixed = _mixed(words ^ _mixed(_places_in(counts).view(np.uint64) + _word(seed + 2)))
     running = np.zeros(len(mixed) + 1, np.uint64)
     np.cumsum(mixed, out=running[1:])
     ends = np.cumsum(counts)
@@ -125,7 +125,13 @@ def _places_in(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 def _null(seed: int) -> np.uint64:
     """Return the word of NULL: another for each seed, so that no value stands for NULL in two hashes."""
-    return _mixed(np.uint64(seed + 3) * _GOLDEN)
+    word: np.uint64 = _mixed(_word(seed + 3))[()]
+    return word
+
+
+def _word(number: int) -> Words:
+    """Return a number, spread over 64 bits."""
+    return np.array(number * int(_GOLDEN) % 2**64, np.uint64)
 
 
 def _mixed(words: Words) -> Words:

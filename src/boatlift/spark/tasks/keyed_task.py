@@ -34,12 +34,12 @@ class TaskInput(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         runs: The runs of the whole state, by part.
         pieces: For each task the places of its rows; None if Spark hands them over.
-        channels: The files of each channel of rows that an earlier job of the step has left.
+        first: Whether this is the first step that the processor takes.
     """
 
     runs: dict[str, list[LocatedRun]]
     pieces: list[list[DividedBatches]] | None
-    channels: dict[str, list[str]] = {}
+    first: bool = False
 
 
 _INPUTS = packed_decoder(TaskInput)
@@ -90,9 +90,7 @@ class KeyedTask:
         """
         given = task_input(step)
         handed = list(batches)  # read to its end also if it says nothing: else Spark does not use the worker again
-        rows = self._rows_by_step(
-            step, handed if given.pieces is None else list(read_pieces(given.pieces[partition]))
-        )
+        rows = self._rows_by_step(step, handed if given.pieces is None else list(read_pieces(given.pieces[partition])))
         share = Share(self.tasks, partition)
         runs = of_share(given.runs.get(STATE, ()), share)
         receipts = []

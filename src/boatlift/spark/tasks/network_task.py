@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from boatlift.spark.keyed.merge import merge_runs
 from boatlift.spark.keyed.network.hand_out import HandOut
 from boatlift.spark.keyed.network.network import Network
 from boatlift.spark.keyed.network.node import Change, concat
-from boatlift.spark.keyed.opened import LocatedRun, OpenRun, open_run
+from boatlift.spark.keyed.opened import LocatedRun, OpenRun, open_runs
 from boatlift.spark.tasks.divide import read_pieces
 from boatlift.spark.tasks.inputs import INPUT, by_input, input_column
 from boatlift.spark.tasks.keyed_task import of_share, task_input
@@ -101,22 +101,22 @@ class NetworkTask:
             write_to,
             time=parameters.first,
             share=share,
+            first=given.first,
         )
         runs = {part: msgspec.structs.replace(run, name=f"runs/{files[part]}") for part, run in made.runs.items()}
         staged = self._left(made.changes, parameters.first, number)
         rows_in = sum(batch.num_rows for batch in rows)
         if self.hand_out is None:
-            return TaskReceipt(number, rows_in, 0, 0, staged, runs)
+            return TaskReceipt(number, rows_in, 0, 0, {}, runs, staged)
         result = self.hand_out.of(made.changes)
-        staged |= stage_all(
+        handed_out = stage_all(
             self.outputs, self.folder, self.token, parameters.first, number, result.rows, result.replaced
         )
-        return TaskReceipt(number, rows_in, result.count, result.digest, staged, runs)
+        return TaskReceipt(number, rows_in, result.count, result.digest, handed_out, runs, staged)
 
-    def _opened(self, runs: Mapping[str, Sequence[LocatedRun]], share: Share) -> dict[str, Sequence[OpenRun[object]]]:
+    def _opened(self, runs: Mapping[str, Sequence[LocatedRun]], share: Share) -> dict[str, Iterable[OpenRun[Any]]]:
         return {
-            part: _Lazily([(run, path) for run, path in of_share(runs.get(part, ()), share)], codec)
-            for part, codec in self.network.parts.items()
+            part: open_runs(of_share(runs.get(part, ()), share), codec) for part, codec in self.network.parts.items()
         }
 
     def _left(self, changes: Sequence[Change | None], time: int, number: int) -> dict[str, RunRef | None]:
@@ -130,20 +130,6 @@ class NetworkTask:
             output = Output(channel.name, ArrowStager(channel.schema), upserts=False)
             left |= stage_all((output,), self.folder, self.token, time, number, batches)
         return left
-
-
-class _Lazily(Sequence["OpenRun[object]"]):
-    """Runs that are opened when they are asked for."""
-
-    def __init__(self, runs: Sequence[LocatedRun], codec: object) -> None:
-        self._runs, self._codec = runs, codec
-
-    def __len__(self) -> int:
-        return len(self._runs)
-
-    def __getitem__(self, index):  # type: ignore[no-untyped-def]
-        run, path = self._runs[index]
-        return open_run(path, run, codec=self._codec)  # type: ignore[arg-type]
 
 
 def change_of(batches: Sequence[pa.RecordBatch]) -> Change | None:
@@ -202,29 +188,22 @@ class PartKernel:
 
 @dataclass(frozen=True, slots=True)
 class ChannelTask:
-    """Reads a channel: the files that an earlier job of the step has left, as the job's parameters name them.
-
-    So one plan serves all steps.
+    """Reads files that an earlier job of the step has left.
 
     Attributes:
         processor: The view, for messages.
-        name: The channel.
+        files: The files.
     """
 
     processor: str
-    name: str
+    files: tuple[str, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Return the rows of the files whose numbers come in, mapped into memory."""
         numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
-        yield from guarded(self.processor, lambda: self.run(job_parameters(), numbers))
+        yield from guarded(self.processor, lambda: self.run(numbers))
 
-    def run(self, parameters: JobParameters, numbers: Sequence[int]) -> list[pa.RecordBatch]:
-        """Return the rows of some of the files; a file that is not there has none."""
-        files = task_input(parameters).channels.get(self.name, ())
-        found = []
-        for number in numbers:
-            if number < len(files):
-                reader = pa.ipc.open_file(pa.memory_map(files[number]))
-                found += [reader.get_batch(each) for each in range(reader.num_record_batches)]
-        return found
+    def run(self, numbers: Sequence[int]) -> list[pa.RecordBatch]:
+        """Return the rows of some of the files."""
+        readers = [pa.ipc.open_file(pa.memory_map(self.files[number])) for number in numbers]
+        return [reader.get_batch(each) for reader in readers for each in range(reader.num_record_batches)]

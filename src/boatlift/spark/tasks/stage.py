@@ -47,6 +47,7 @@ class TaskReceipt(msgspec.Struct, frozen=True, array_like=True):
         rows, digest: Rows of its output, and their digest.
         staged: For each output by name its file of rows; None where there are none.
         runs: Part of the state to the run with what the step adds to it, if it adds anything.
+        channels: For each channel to later jobs of the step its file of rows; None where there are none.
     """
 
     partition: int
@@ -55,6 +56,7 @@ class TaskReceipt(msgspec.Struct, frozen=True, array_like=True):
     digest: int
     staged: dict[str, RunRef | None]
     runs: dict[str, RunRef] = {}
+    channels: dict[str, RunRef | None] = {}
 
 
 class Report(msgspec.Struct, frozen=True, array_like=True):

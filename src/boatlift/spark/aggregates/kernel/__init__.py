@@ -1,12 +1,13 @@
 """The kernels of aggregations: exact sums, kept as runs of the sums that each step added.
 
-`AggregateKernel` and `ReduceKernel` are the ways in. The parts, in the order of a step: `step_input`, `previous`,
-`change`, `codec`. No Spark in here.
+`AggregateKernel`, `ReduceKernel` and `AggregateNode` are the ways in. The parts, in the order of a step: `step_input`,
+`previous`, `change`, `codec`. No Spark in here.
 """
 
 from __future__ import annotations
 
 from boatlift.spark.aggregates.kernel.kernel import AggregateKernel, ReduceKernel
 from boatlift.spark.aggregates.kernel.layout import AggregateColumn, Layout
+from boatlift.spark.aggregates.kernel.node import AggregateNode
 
-__all__ = ["AggregateColumn", "AggregateKernel", "Layout", "ReduceKernel"]
+__all__ = ["AggregateColumn", "AggregateKernel", "AggregateNode", "Layout", "ReduceKernel"]

@@ -27,17 +27,11 @@ class ArrangedRows:
     """Rows with weights.
 
     Attributes:
-        weights: One a row; as a part of a sum it may be negative or 0.
+        weights: One a row; as a part of a sum it may be negative or 0. In a run it has the width of the file.
         rows: The columns of each row.
     """
 
     weights: Ints
-    rows: tuple[pa.Array, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Stored:
-    weights: pa.Array
     rows: tuple[pa.Array, ...]
 
 
@@ -74,7 +68,7 @@ class ArrangementCodec:
         kind = next(kind for kind, limit in _WIDTHS if most <= limit)
         return [pa.field(_WEIGHT, kind, nullable=False), *self._fields()]
 
-    def fields_of_merged(self, runs: Sequence[Sequence[_Stored]]) -> list[pa.Field]:
+    def fields_of_merged(self, runs: Sequence[Sequence[ArrangedRows]]) -> list[pa.Field]:
         """Return the columns, with weights of eight bytes."""
         del runs
         return [pa.field(_WEIGHT, pa.int64(), nullable=False), *self._fields()]
@@ -86,21 +80,20 @@ class ArrangementCodec:
         """Return the columns."""
         return [pa.array(values.weights).cast(fields[0].type), *values.rows]
 
-    def decode(self, columns: Mapping[str, pa.Array]) -> _Stored:
+    def decode(self, columns: Mapping[str, pa.Array]) -> ArrangedRows:
         """Return the columns of a record batch, as views."""
-        return _Stored(columns[_WEIGHT], tuple(columns[f"row.{number}"] for number in range(len(self.schema))))
+        weights = columns[_WEIGHT].to_numpy(zero_copy_only=True)
+        return ArrangedRows(weights, tuple(columns[f"row.{number}"] for number in range(len(self.schema))))
 
-    def read(self, stored: _Stored, rows: Ints | slice) -> ArrangedRows:
+    def read(self, stored: ArrangedRows, rows: Ints | slice) -> ArrangedRows:
         """Return some rows of a record batch."""
         if isinstance(rows, slice):
             start, stop, _ = rows.indices(len(stored.weights))
-            weights = stored.weights.slice(start, stop - start)
             columns = tuple(column.slice(start, stop - start) for column in stored.rows)
         else:
             at = pa.array(rows)
-            weights = stored.weights.take(at)
             columns = tuple(column.take(at) for column in stored.rows)
-        return ArrangedRows(weights.to_numpy(zero_copy_only=False).astype(np.int64), columns)
+        return ArrangedRows(stored.weights[rows].astype(np.int64), columns)
 
     def take(self, values: ArrangedRows, rows: Ints) -> ArrangedRows:
         """Return some of the rows."""

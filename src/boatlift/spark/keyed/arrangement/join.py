@@ -1,7 +1,7 @@
 """The inner join of two streams of changes: bilinear, so that the change of the result follows from the changes alone.
 
-With arrangements A and B, and the changes ΔA and ΔB of a step, the change of A ⋈ B is ΔA ⋈ B + A ⋈ ΔB + ΔA ⋈ ΔB. Weights
-multiply. The cost is that of the rows of the changes and of their partners.
+With arrangements A and B, and the changes ΔA and ΔB of a step, the change of A ⋈ B is ΔA ⋈ B + A ⋈ ΔB + ΔA ⋈ ΔB.
+Weights multiply. The cost is that of the rows of the changes and of their partners.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _pairs(
         if not len(rows):
             continue
         asked = np.repeat(np.arange(begin, end), counts[begin:end])
-        found = other.codec.read(segment.values, rows)  # type: ignore[arg-type]
+        found = other.codec.read(segment.values, rows)
         mine = side.codec.take(change.values, asked)
         differ = unequal_rows(
             [_key(mine.rows[place]) for place in side.keys],

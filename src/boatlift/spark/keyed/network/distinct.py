@@ -49,6 +49,11 @@ class DistinctNode:
         """The arrangement of the input."""
         return {COUNTS: ArrangementCodec(self.rows)}
 
+    @property
+    def whole(self) -> bool:
+        """False."""
+        return False
+
     def keys(self, number: int) -> None:
         """Return None: a row is its own key."""
         del number
@@ -91,6 +96,4 @@ class DistinctNode:
                 field.name: column[int(below[0])].as_py()
                 for field, column in zip(self.rows, rows.values.rows, strict=True)
             }
-            raise DataError(
-                "NEGATIVE_WEIGHT", f"{self.place} of {self.processor} loses {row} more often than it came"
-            )
+            raise DataError("NEGATIVE_WEIGHT", f"{self.place} of {self.processor} loses {row} more often than it came")

@@ -48,6 +48,11 @@ class JoinNode:
         kinds = [side.codec.schema.field(place).type for side in (self.left, self.right) for place in side.kept]
         return (pa.schema([(f"c{number}", kind) for number, kind in enumerate(kinds)]),)
 
+    @property
+    def whole(self) -> bool:
+        """False."""
+        return False
+
     def keys(self, number: int) -> tuple[int, ...]:
         """Return the columns of the join key."""
         return (self.left, self.right)[number].keys

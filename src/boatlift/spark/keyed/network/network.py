@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,11 +57,13 @@ class Network:
 
     Attributes:
         inputs: The columns of each input.
+        names: The names of the nodes, which the parts of their states are named by.
         nodes: The nodes.
         wires: For each node the wires into it, one for each of its inputs.
     """
 
     inputs: tuple[pa.Schema, ...]
+    names: tuple[str, ...]
     nodes: tuple[Node, ...]
     wires: tuple[tuple[Wire, ...], ...]
 
@@ -69,19 +71,20 @@ class Network:
     def parts(self) -> Mapping[str, ValueCodec[Any, Any]]:
         """The named parts of the state of all nodes."""
         return {
-            part_name(number, part): codec
-            for number, node in enumerate(self.nodes)
+            part_name(name, part): codec
+            for name, node in zip(self.names, self.nodes, strict=True)
             for part, codec in node.parts.items()
         }
 
     def step(
         self,
         inputs: Sequence[Change | None],
-        runs: Mapping[str, Sequence[OpenRun[Any]]],
+        runs: Mapping[str, Iterable[OpenRun[Any]]],
         write_to: Callable[[str], Path],
         *,
         time: int,
         share: Share,
+        first: bool = False,
     ) -> NetworkOutput:
         """Take a task's part of a step: all nodes, one after the other.
 
@@ -90,31 +93,33 @@ class Network:
             runs: Part to its runs, of times before this one.
             write_to: Returns a fresh file for the run of a part.
             time: The time of the step.
-            share: The key groups of this task. With more than one node it is all of them, because nodes have other keys.
+            share: The key groups of this task. With more than one node it is all of them: nodes have other keys.
+            first: Whether this is the first step that the nodes take.
 
         Raises:
             DataError: as `Node.step`.
         """
         changes: list[Change | None] = [change if change is not None and len(change) else None for change in inputs]
         written: dict[str, RunRef] = {}
-        for number, (node, wires) in enumerate(zip(self.nodes, self.wires, strict=True)):
+        for name, node, wires in zip(self.names, self.nodes, self.wires, strict=True):
             taken = [wire.of(changes[wire.source]) for wire in wires]
             nothing = [None] * len(node.schemas)
-            if all(change is None for change in taken):
+            if all(change is None for change in taken) and not (first and node.whole):
                 changes += nothing
                 continue
             state = NodeState(
-                {part: runs[part_name(number, part)] for part in node.parts},
-                lambda part, number=number: write_to(part_name(number, part)),  # type: ignore[misc]
+                {part: runs[part_name(name, part)] for part in node.parts},
+                lambda part, name=name: write_to(part_name(name, part)),  # type: ignore[misc]
                 time,
                 share,
+                first,
             )
             made = node.step(taken, state)
             changes += made.changes or nothing
-            written |= {part_name(number, part): run for part, run in made.runs.items()}
+            written |= {part_name(name, part): run for part, run in made.runs.items()}
         return NetworkOutput(tuple(changes), written)
 
 
-def part_name(node: int, part: str) -> str:
+def part_name(node: str, part: str) -> str:
     """Return the name of a part of a network's state."""
-    return f"{node}.{part}"
+    return f"{node}/{part}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -60,12 +60,14 @@ class NodeState:
         write_to: Returns a fresh file for the run of a part.
         time: The time of the step.
         share: The key groups of this task.
+        first: Whether this is the first step that the node takes.
     """
 
-    runs: Mapping[str, Sequence[OpenRun[Any]]]
+    runs: Mapping[str, Iterable[OpenRun[Any]]]
     write_to: Callable[[str], Path]
     time: int
     share: Share
+    first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +92,8 @@ class Node(Protocol):
         - Replay: a step over the same changes and the same state gives the same rows and runs, bit for bit.
         - Division: the sum of what all tasks give depends on the changes alone, not on the number of tasks.
         - Merging: it does not depend on how runs were merged either.
-        - Rest: a step without rows gives nothing, and opens no run.
+        - Rest: a step without rows gives nothing, and opens no run; but the first step of a node that has a row for no
+          rows gives that row.
     """
 
     @property
@@ -104,6 +107,13 @@ class Node(Protocol):
     @property
     def schemas(self) -> tuple[pa.Schema, ...]:
         """The columns of each of its results, of which most nodes have one."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether it has a row for no rows at all, as an aggregate without keys.
+
+        Such a node takes the first step in any case.
+        """
 
     def keys(self, number: int) -> tuple[int, ...] | None:
         """Return the places of the columns of an input by whose hash rows are divided among tasks.

@@ -57,6 +57,11 @@ class TouchedNode:
         """The rows of each input twice: before and after."""
         return tuple(schema for schema in self.rows for _ in range(2))
 
+    @property
+    def whole(self) -> bool:
+        """False."""
+        return False
+
     def keys(self, number: int) -> tuple[int, ...]:
         """Return the columns of the key, which stand behind those of the rows."""
         first = len(self.rows[number])
@@ -96,9 +101,7 @@ class TouchedNode:
         return rows if len(rows) else None
 
     @staticmethod
-    def _held(
-        codec: ArrangementCodec, part: str, touched: npt.NDArray[np.uint64], state: NodeState
-    ) -> Arranged | None:
+    def _held(codec: ArrangementCodec, part: str, touched: npt.NDArray[np.uint64], state: NodeState) -> Arranged | None:
         """Return the rows of the touched keys before the step."""
         pieces = [rows_of_keys(codec, touched, segment) for run in state.runs[part] for segment in run.segments]
         pieces = [piece for piece in pieces if len(piece)]

@@ -1,0 +1,313 @@
+"""The jobs of a view: its stages as nodes, and which of them one task computes after the other.
+
+A node can take the result of another in the same task if nothing stands between them but columns. So an expression over
+the columns of a join is computed on the side that has all of its columns, before the join: the rows of a job's input
+are computed by Spark, and nodes pass columns on.
+
+A step with many rows has several tasks, which divide rows by the key of one node. Then each node is a job of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from boatlift.errors import InvalidError
+from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateNode, Layout
+from boatlift.spark.incremental.nodes import Expression, Nodes
+from boatlift.spark.incremental.query import Flow, Form, Linear, Query, Stage, StageResult
+from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
+from boatlift.spark.keyed.arrangement.join import Side
+from boatlift.spark.keyed.network.distinct import DistinctNode
+from boatlift.spark.keyed.network.join import JoinNode
+from boatlift.spark.keyed.network.network import Wire
+from boatlift.spark.keyed.network.node import Node
+from boatlift.spark.keyed.network.touched import TouchedNode
+
+__all__ = ["ChannelInput", "FrameInput", "PlacedNode", "ViewJob", "channel_name", "jobs_of"]
+
+SchemaOf = Callable[[Sequence[Expression]], pa.Schema]
+"""Returns the schema of columns as tasks see them, named by their place."""
+
+
+def channel_name(stage: int, result: int = 0) -> str:
+    """Return the name of the channel with a result of a stage's node."""
+    return f"{stage}.{result}"
+
+
+@dataclass(frozen=True, slots=True)
+class FrameInput:
+    """Rows of a job's input that Spark computes.
+
+    Attributes:
+        flow: What is computed.
+        columns: The columns, over the flow's result.
+        schema: Their schema, named by their place.
+    """
+
+    flow: Flow
+    columns: tuple[Expression, ...]
+    schema: pa.Schema
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelInput:
+    """Rows of a job's input that a node of an earlier job has left.
+
+    Attributes:
+        name: The channel.
+        whole: The schema of the channel.
+        columns: The places of the columns that are taken.
+    """
+
+    name: str
+    whole: pa.Schema
+    columns: tuple[int, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the columns that are taken, named by their place."""
+        return pa.schema([self.whole.field(column).with_name(f"c{n}") for n, column in enumerate(self.columns)])
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedNode:
+    """A node in a job.
+
+    Attributes:
+        stage: The stage that it computes.
+        node: The node.
+        wires: Where its inputs come from: a source from 0 is an input of the job; −1 is its first node, −2 its second.
+    """
+
+    stage: int
+    node: Node
+    wires: tuple[Wire, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ViewJob:
+    """A job of a step.
+
+    Attributes:
+        inputs: The rows that it is handed.
+        nodes: Its nodes, each after those that it takes from.
+        leaves: The stages whose results are left for later jobs.
+        result: The columns that are handed out, in the job that does; see `PlacedNode.wires`.
+    """
+
+    inputs: tuple[FrameInput | ChannelInput, ...]
+    nodes: tuple[PlacedNode, ...]
+    leaves: tuple[int, ...] = ()
+    result: Wire | None = None
+
+    def apart(self) -> list[ViewJob]:
+        """Return jobs of one node each, and one that hands out, in the place of this one."""
+        jobs = [
+            ViewJob(tuple(map(self._input, placed.wires)), (_alone(placed),), leaves=(placed.stage,))
+            for placed in self.nodes
+        ]
+        if self.result is not None:
+            given = self._input(self.result)
+            jobs.append(ViewJob((given,), (), result=_all_of(0, given.schema)))
+        return jobs
+
+    def _input(self, wire: Wire) -> FrameInput | ChannelInput:
+        if wire.source >= 0:
+            given = self.inputs[wire.source]
+            assert wire.columns == tuple(range(len(given.schema))), "an input has the columns of its one reader"
+            return given
+        placed = self.nodes[-1 - wire.source]
+        (schema,) = placed.node.schemas
+        return ChannelInput(channel_name(placed.stage), schema, wire.columns)
+
+
+def _alone(placed: PlacedNode) -> PlacedNode:
+    wires = (Wire(number, tuple(range(len(wire.columns)))) for number, wire in enumerate(placed.wires))
+    return PlacedNode(placed.stage, placed.node, tuple(wires))
+
+
+def _all_of(source: int, schema: pa.Schema) -> Wire:
+    return Wire(source, tuple(range(len(schema))))
+
+
+def jobs_of(query: Query, nodes: Nodes, view: str, schema_of: SchemaOf, *, null_on_overflow: bool) -> list[ViewJob]:
+    """Return the jobs of a query's steps, in the order in which they run; the last one hands out.
+
+    Args:
+        query: The query.
+        nodes: Reads expressions.
+        view: The view, for runs and errors.
+        schema_of: Returns the schema of columns.
+        null_on_overflow: Whether a sum that overflows is NULL, as without ANSI.
+    """
+    making = _Making(query, nodes, view, schema_of, null_on_overflow)
+    making.last()
+    return making.jobs
+
+
+@dataclass(slots=True)
+class _Job:
+    inputs: list[FrameInput] = field(default_factory=list)
+    nodes: list[PlacedNode] = field(default_factory=list)
+
+    def place(self, stage: Stage, node: Node, wires: Sequence[Wire]) -> int:
+        self.nodes.append(PlacedNode(stage.number, node, tuple(wires)))
+        return -len(self.nodes)
+
+    def done(self, leaves: tuple[int, ...] = (), result: Wire | None = None) -> ViewJob:
+        return ViewJob(tuple(self.inputs), tuple(self.nodes), leaves, result)
+
+
+class _Making:
+    def __init__(
+        self, query: Query, nodes: Nodes, view: str, schema_of: SchemaOf, null_on_overflow: bool
+    ) -> None:  # fmt: skip
+        self._query, self._nodes, self._view, self._schema_of = query, nodes, view, schema_of
+        self._null_on_overflow = null_on_overflow
+        self.jobs: list[ViewJob] = []
+
+    def last(self) -> None:
+        """Make the job that hands out, and before it those that it depends on."""
+        job = _Job()
+        query = self._query
+        wire = self._wire(job, query.result, self._nodes.output(query.node))
+        self.jobs.append(job.done(result=wire))
+
+    def _wire(self, job: _Job, flow: Flow, columns: Sequence[Expression]) -> Wire:
+        """Return where columns over a flow come from: a node of this job, or an input that Spark computes."""
+        found = self._kernel(flow, columns)
+        if found is not None:
+            return self._kernel_wire(job, *found)
+        self._jobs_before(flow)
+        job.inputs.append(FrameInput(flow, tuple(columns), self._schema_of(columns)))
+        return _all_of(len(job.inputs) - 1, job.inputs[-1].schema)
+
+    def _kernel(self, flow: Flow, columns: Sequence[Expression]) -> tuple[Stage, list[Expression]] | None:
+        """Return the stage whose kernel can give columns, and these over its result; None if Spark computes them."""
+        match flow:
+            case StageResult(number):
+                stage = self._query.stages[number]
+                return (stage, list(columns)) if self._gives(stage, columns) else None
+            case Linear(node, (below,)) if self._nodes.kind(node) == "Project":
+                values = self._nodes.columns_of(node)
+                return self._kernel(below, [self._nodes.replaced(column, values) for column in columns])
+            case _:
+                return None
+
+    def _gives(self, stage: Stage, columns: Sequence[Expression]) -> bool:
+        """Return whether a stage's kernel gives columns over its result."""
+        match stage.form:
+            case Form.GENERAL:
+                return False
+            case Form.JOIN:
+                if self._nodes.other_condition(stage.nodes[0]) is not None:
+                    return False
+                sides = [set(map(self._nodes.id, self._nodes.output(child))) for child in stage.children]
+                return all(any(self._nodes.references(each) <= side for side in sides) for each in columns)
+            case _:
+                return self._layout_fits(stage) and all(
+                    self._nodes.kind(each) == "AttributeReference" for each in columns
+                )
+
+    def _layout_fits(self, stage: Stage) -> bool:
+        return stage.form is not Form.AGGREGATE or self._layout(stage) is not None
+
+    def _kernel_wire(self, job: _Job, stage: Stage, columns: Sequence[Expression]) -> Wire:
+        if stage.form is Form.JOIN:
+            return self._join(job, stage, columns)
+        places = {self._nodes.id(attribute): place for place, attribute in enumerate(stage.output)}
+        wanted = tuple(places[self._nodes.id(column)] for column in columns)
+        return Wire(self._simple(job, stage), wanted)
+
+    def _simple(self, job: _Job, stage: Stage) -> int:
+        """Place the node of a stage with one input; return its place."""
+        arguments = [each.argument for each in stage.functions if each.argument is not None]
+        wire = self._wire(job, stage.inputs[0], [*stage.keys[0], *arguments])
+        if stage.form is Form.AGGREGATE:
+            layout = self._layout(stage)
+            assert layout is not None
+            return job.place(stage, AggregateNode(self._view, layout), [wire])
+        schema = self._schema_of(stage.keys[0])
+        return job.place(stage, DistinctNode(self._view, stage.place, schema), [wire])
+
+    def _layout(self, stage: Stage) -> Layout | None:
+        """Return the layout of a linear aggregate; None if the kernel cannot keep one of its values."""
+        keys = self._schema_of(stage.keys[0]).types
+        results = self._schema_of([each.result for each in stage.functions]).types
+        aggregates = []
+        try:
+            for number, (each, result) in enumerate(zip(stage.functions, results, strict=True)):
+                name, kind = None, None
+                if each.argument is not None:
+                    name, kind = f"a{number}", self._schema_of([each.argument]).field(0).type
+                aggregates.append(AggregateColumn(each.name, name, f"f{number}", kind, result))
+            return Layout(
+                tuple((f"k{place}", kind) for place, kind in enumerate(keys)),
+                tuple(aggregates),
+                null_on_overflow=self._null_on_overflow,
+                weighted=True,
+            )
+        except InvalidError:
+            return None
+
+    def _join(self, job: _Job, stage: Stage, columns: Sequence[Expression]) -> Wire:
+        """Place the node of a join that gives columns, each of which one side has."""
+        left_ids = set(map(self._nodes.id, self._nodes.output(stage.children[0])))
+        of_left = [self._nodes.references(column) <= left_ids for column in columns]
+        sides: list[Side] = []
+        wires: list[Wire] = []
+        places: dict[int, int] = {}
+        for number, keys in enumerate(stage.keys):
+            mine = [at for at, left in enumerate(of_left) if left == (number == 0)]
+            kept, at_of = _without_doubles([columns[at] for at in mine])
+            first = len(sides[0].kept) if sides else 0
+            places |= {at: first + place for at, place in zip(mine, at_of, strict=True)}
+            wires.append(self._wire(job, stage.inputs[number], [*kept, *keys]))
+            schema = self._schema_of([*kept, *keys])
+            sides.append(Side(ArrangementCodec(schema), tuple(range(len(kept), len(schema))), tuple(range(len(kept)))))
+        place = job.place(stage, JoinNode(self._view, *sides), wires)
+        return Wire(place, tuple(places[at] for at in range(len(columns))))
+
+    def _jobs_before(self, flow: Flow) -> None:
+        """Make the jobs that leave the results that a flow reads."""
+        match flow:
+            case Linear(_, inputs):
+                for each in inputs:
+                    self._jobs_before(each)
+            case StageResult(number):
+                self._job_of(self._query.stages[number])
+
+    def _job_of(self, stage: Stage) -> None:
+        """Make the job that leaves the result of a stage."""
+        job = _Job()
+        if stage.form is Form.GENERAL or not self._layout_fits(stage):
+            self._touched(job, stage)
+        elif stage.form is Form.JOIN:
+            self._join(job, stage, stage.output)
+        else:
+            self._simple(job, stage)
+        self.jobs.append(job.done(leaves=(stage.number,)))
+
+    def _touched(self, job: _Job, stage: Stage) -> None:
+        rows, wires = [], []
+        for child, flow, keys in zip(stage.children, stage.inputs, stage.keys, strict=True):
+            own = self._nodes.output(child)
+            wires.append(self._wire(job, flow, [*own, *keys]))
+            rows.append(self._schema_of(own))
+        job.place(stage, TouchedNode(self._view, stage.place, tuple(rows), len(stage.keys[0])), wires)
+
+
+def _without_doubles(columns: Sequence[Expression]) -> tuple[list[Expression], list[int]]:
+    """Return columns, each once, and for each of the given ones its place among these."""
+    kept: list[Expression] = []
+    places = []
+    for column in columns:
+        found = next((place for place, each in enumerate(kept) if each.semanticEquals(column)), None)
+        if found is None:
+            found = len(kept)
+            kept.append(column)
+        places.append(found)
+    return kept, places
