@@ -66,14 +66,12 @@ class ViewOnSpark(SparkOperator[View]):
             UserCodeError: `[USER_CODE]` the function raised.
         """
         nodes = Nodes(kit.spark)
-        leaves = [_leaf(columns, kit) for columns in inputs]
+        leaves = [_leaf(columns, nodes) for columns in inputs]
         frame = _queried(operator, leaves, kit)
         names = frame.columns
         if len({name.lower() for name in names}) < len(names):
             raise InvalidError("SCHEMA_MISMATCH", f"{operator.name} has two columns of one name: {', '.join(names)}")
-        streams = {
-            int(nodes.optimised(leaf).rdd().id()): name for leaf, name in zip(leaves, operator.streams, strict=True)
-        }
+        streams = {nodes.rdd_of(leaf): name for leaf, name in zip(leaves, operator.streams, strict=True)}
         plan = nodes.optimised(frame)
         query = query_of(plan, streams, nodes, operator.name)
         schema = StructType([StructField(field.name, field.dataType) for field in frame.schema.fields])
@@ -94,10 +92,10 @@ class ViewOnSpark(SparkOperator[View]):
         return ViewSteps(unit, jobs, view.query, view.jobs, view.nodes, view.result)
 
 
-def _leaf(columns: Columns, kit: Kit) -> DataFrame:
+def _leaf(columns: Columns, nodes: Nodes) -> DataFrame:
     """Return an empty frame that the optimiser cannot see into."""
     fields = [StructField(field.name, field.dataType) for field in columns.schema.fields]
-    return kit.spark.createDataFrame(kit.spark.sparkContext.emptyRDD(), StructType(fields))
+    return nodes.empty(StructType(fields))
 
 
 def _queried(operator: View, leaves: Sequence[DataFrame], kit: Kit) -> DataFrame:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import DataType, _parse_datatype_json_string
+from pyspark.sql.types import DataType, StructType, _parse_datatype_json_string
 
 __all__ = ["AggregateParts", "Expression", "LinearFunction", "Node", "Nodes", "items"]
 
@@ -113,6 +113,12 @@ class Nodes:
         self._jvm: Any = cast("Any", spark)._jvm
         self._expressions = self._jvm.org.apache.spark.sql.catalyst.expressions
         self._logical = self._jvm.org.apache.spark.sql.catalyst.plans.logical
+        self._none = getattr(getattr(self._jvm, "scala.None$"), "MODULE$")
+        self._dataset = getattr(getattr(self._jvm, "org.apache.spark.sql.classic.Dataset$"), "MODULE$")
+        self._alias = self._expressions.Alias
+        self._named = self._module("expressions.NamedExpression")
+        self._to_seq = self._jvm.PythonUtils.toSeq
+        self._nothing = self._to_seq([])
 
     def optimised(self, frame: DataFrame) -> Node:
         """Return the optimised plan of a frame."""
@@ -124,8 +130,25 @@ class Nodes:
 
     def frame_of(self, node: Node) -> DataFrame:
         """Return the frame of a plan."""
-        dataset = getattr(getattr(self._jvm, "org.apache.spark.sql.classic.Dataset$"), "MODULE$")
-        return DataFrame(dataset.ofRows(cast("Any", self.spark)._jsparkSession, node), self.spark)
+        return DataFrame(self._dataset.ofRows(cast("Any", self.spark)._jsparkSession, node), self.spark)
+
+    def empty(self, schema: StructType) -> DataFrame:
+        """Return an empty frame that the optimiser cannot see into."""
+        return self.spark.createDataFrame(self.spark.sparkContext.emptyRDD(), schema)
+
+    def rdd_of(self, frame: DataFrame) -> int:
+        """Return the number of the RDD of such a frame, which tells its leaves in a plan from others."""
+        return int(self.optimised(frame).rdd().id())
+
+    def one_row(self) -> DataFrame:
+        """Return a frame of one row and one partition, of which the optimiser does not know that it is small.
+
+        A join with it is no broadcast, for which a job would be run, whose result would stay the same.
+        """
+        java = cast("Any", self.spark)._jsparkSession
+        one = self.spark.range(0, 1, 1, 1)._jdf
+        rows = java.internalCreateDataFrame(one.queryExecution().toRdd(), one.schema(), False)
+        return DataFrame(rows, self.spark)
 
     @staticmethod
     def kind(node: Node) -> str:
@@ -166,8 +189,7 @@ class Nodes:
 
     def sort(self, child: Node, order: Iterable[Expression], *, whole: bool) -> Node:
         """Return a plan with its rows sorted: all of them, or those of each partition."""
-        none = getattr(getattr(self._jvm, "scala.None$"), "MODULE$")
-        return self._logical.Sort(self._seq(order), whole, child, none)
+        return self._logical.Sort(self._seq(order), whole, child, self._none)
 
     def ascending(self, column: Expression) -> Expression:
         """Return the ascending order of a column."""
@@ -203,10 +225,9 @@ class Nodes:
 
     def alias(self, column: Expression, name: str, own_id: Any = None, metadata: Any = None) -> Expression:
         """Return an expression under a name, and under an id if one is given."""
-        chosen = self._module("expressions.NamedExpression").newExprId() if own_id is None else own_id
-        none = getattr(getattr(self._jvm, "scala.None$"), "MODULE$")
-        given = none if metadata is None else self._jvm.scala.Some(metadata)
-        return self._expressions.Alias(column, name, chosen, self._seq(()), given, self._seq(()))
+        chosen = self._named.newExprId() if own_id is None else own_id
+        given = self._none if metadata is None else self._jvm.scala.Some(metadata)
+        return self._alias(column, name, chosen, self._nothing, given, self._nothing)
 
     def long(self, value: int) -> Expression:
         """Return a constant."""
@@ -312,4 +333,4 @@ class Nodes:
         return getattr(getattr(self._jvm, f"org.apache.spark.sql.catalyst.{name}$"), "MODULE$")
 
     def _seq(self, values: Iterable[Any]) -> Any:
-        return self._jvm.PythonUtils.toSeq(list(values))
+        return self._to_seq(list(values))

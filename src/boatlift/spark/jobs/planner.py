@@ -50,6 +50,7 @@ RECEIPTS = StructType([StructField("receipt", BinaryType())])
 """The schema of the rows that a job's tasks return."""
 
 
+_NO_CHANNELS: Mapping[str, Sequence[str]] = MappingProxyType({})
 _NO_RUNS: Mapping[str, Sequence[LocatedRun]] = MappingProxyType({})
 
 
@@ -68,12 +69,17 @@ class StepPlan:
     pieces: list[list[DividedBatches]] | None = None
 
     def run(
-        self, held: Mapping[str, Sequence[LocatedRun]] = _NO_RUNS, *, first: bool = False
+        self,
+        held: Mapping[str, Sequence[LocatedRun]] = _NO_RUNS,
+        channels: Mapping[str, Sequence[str]] = _NO_CHANNELS,
+        *,
+        first: bool = False,
     ) -> list[list[TaskReceipt]]:
         """Run the job over a state, and return for each step its receipts, in order of partition.
 
         Args:
             held: The runs of the state, by part.
+            channels: The files of each channel that the tasks read.
             first: Whether this is the first step that the processor takes.
 
         Rows that Spark knows to be none, as after `where("false")`, have no task and no receipt.
@@ -84,7 +90,8 @@ class StepPlan:
         """
         if input_file := self.parameters.input_file:
             runs = {part: list(runs) for part, runs in held.items()}
-            task_input = TaskInput(runs, self.pieces, first)
+            left = {name: list(files) for name, files in channels.items()}
+            task_input = TaskInput(runs, self.pieces, first, left)
             try:
                 Path(input_file).write_bytes(msgspec.msgpack.encode(task_input))
             except OSError as error:

@@ -35,7 +35,7 @@ def hash_rows(columns: Sequence[pa.Array], rows: int, seed: int) -> Words:
     Raises:
         InvalidError: `[TYPE_REFUSED]` a column has a type whose values cannot be compared.
     """
-    hashes = np.full(rows, _mixed(_word(seed + 1)), np.uint64)
+    hashes: Words = np.full(rows, _mixed(_word(seed + 1)), np.uint64)
     for column in columns:
         hashes = _folded(hashes, column, seed)
     return hashes
@@ -125,8 +125,8 @@ def _places_in(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 def _null(seed: int) -> np.uint64:
     """Return the word of NULL: another for each seed, so that no value stands for NULL in two hashes."""
-    word: np.uint64 = _mixed(_word(seed + 3))[()]
-    return word
+    word: int = _mixed(_word(seed + 3)).item()
+    return np.uint64(word)
 
 
 def _word(number: int) -> Words:

@@ -35,11 +35,13 @@ class TaskInput(msgspec.Struct, frozen=True, array_like=True):
         runs: The runs of the whole state, by part.
         pieces: For each task the places of its rows; None if Spark hands them over.
         first: Whether this is the first step that the processor takes.
+        channels: The files of each channel of rows that an earlier job of the step has left.
     """
 
     runs: dict[str, list[LocatedRun]]
     pieces: list[list[DividedBatches]] | None
     first: bool = False
+    channels: dict[str, list[str]] = {}
 
 
 _INPUTS = packed_decoder(TaskInput)

@@ -188,15 +188,18 @@ class PartKernel:
 
 @dataclass(frozen=True, slots=True)
 class ChannelTask:
-    """Reads files that an earlier job of the step has left.
+    """Reads a channel: files that an earlier job of the step has left.
 
     Attributes:
         processor: The view, for messages.
-        files: The files.
+        name: The channel.
+        files: The files, of which the rows that come in have the numbers; None: the job's parameters name them, and the
+            one task reads them all.
     """
 
     processor: str
-    files: tuple[str, ...]
+    name: str
+    files: tuple[str, ...] | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Return the rows of the files whose numbers come in, mapped into memory."""
@@ -205,5 +208,9 @@ class ChannelTask:
 
     def run(self, numbers: Sequence[int]) -> list[pa.RecordBatch]:
         """Return the rows of some of the files."""
-        readers = [pa.ipc.open_file(pa.memory_map(self.files[number])) for number in numbers]
+        if self.files is None:
+            files: Sequence[str] = task_input(job_parameters()).channels[self.name]
+        else:
+            files = [self.files[number] for number in numbers]
+        readers = [pa.ipc.open_file(pa.memory_map(file)) for file in files]
         return [reader.get_batch(each) for reader in readers for each in range(reader.num_record_batches)]

@@ -1,0 +1,253 @@
+"""The plans of a view's jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import DataType, LongType, StructField, StructType
+
+from boatlift.dataflow.columns import WEIGHT, quoted
+from boatlift.spark.compile.keyed import one_frame
+from boatlift.spark.compile.unit import CompiledUnit
+from boatlift.spark.incremental.nodes import Nodes
+from boatlift.spark.incremental.query import Query
+from boatlift.spark.incremental.realise import StepFrames
+from boatlift.spark.incremental.template import Template
+from boatlift.spark.incremental.view_jobs import ViewJob, channel_name
+from boatlift.spark.jobs.jobs import Jobs
+from boatlift.spark.jobs.planner import KeyedJob, StepPlan
+from boatlift.spark.keyed.network.hand_out import HandOut
+from boatlift.spark.keyed.network.network import Network, Wire
+from boatlift.spark.keyed.network.node import Node
+from boatlift.spark.plans.catalyst import has_one_stage, optimised
+from boatlift.spark.tasks.network_task import Channel, ChannelTask, InputHashes, NetworkTask
+from boatlift.spark.tasks.stage import TaskReceipt
+from boatlift.storage.records.records import RunRef
+
+__all__ = ["ViewPlans", "ViewStep"]
+
+
+@dataclass(slots=True)
+class ViewStep:
+    """A step on its way.
+
+    Attributes:
+        number: Its number.
+        weight: Bytes of its input, more or less.
+        streams: Stream to its rows; a stream that brings nothing is left out.
+        held: Part to the runs of the state, to which the step's own are added.
+        first: Whether it is the first step that the view executes.
+        channels: Channel to the files that jobs have left.
+    """
+
+    number: int
+    weight: int
+    streams: Mapping[str, DataFrame]
+    held: dict[str, list[RunRef]]
+    first: bool
+    channels: dict[str, list[RunRef]] = field(default_factory=dict)
+
+    @property
+    def there(self) -> frozenset[str]:
+        """The names of the channels that have rows."""
+        return frozenset(name for name, runs in self.channels.items() if runs)
+
+    def left(self, receipts: Iterable[TaskReceipt]) -> None:
+        """Take note of what a job has left."""
+        for receipt in receipts:
+            for part, run in receipt.runs.items():
+                self.held[part].append(run)
+            for name, staged in receipt.channels.items():
+                self.channels.setdefault(name, []).extend([] if staged is None else [staged])
+
+
+@dataclass(frozen=True, slots=True)
+class _Small:
+    """The kept plan of a job, for steps to which the same streams and channels bring something.
+
+    Attributes:
+        template: The plan with gaps for the rows of streams; None: it has no gaps.
+        frame: The plan without gaps.
+        stands: Whether `frame` may be run again as it is planned.
+    """
+
+    template: Template | None
+    frame: DataFrame
+    stands: bool
+
+
+class ViewPlans:
+    """Makes the plan of each job of a step.
+
+    A small step's plan is made once for all steps to which the same streams and channels bring something: the rows of
+    streams are put into its gaps, and channels are named by the job's parameters. Planning costs more than running.
+
+    Args:
+        unit: The unit.
+        jobs: The dataflow's jobs.
+        query: The stages.
+        view_jobs: The jobs of a step that is one task's work.
+        nodes: Makes the frames of stages.
+        result: The schema of the view's rows.
+    """
+
+    def __init__(
+        self,
+        unit: CompiledUnit,
+        jobs: Jobs,
+        query: Query,
+        view_jobs: Sequence[ViewJob],
+        nodes: Nodes,
+        result: pa.Schema,
+    ) -> None:
+        self._unit, self._jobs, self._query, self._nodes, self._result = unit, jobs, query, nodes, result
+        placed = [each for job in view_jobs for each in job.nodes]
+        self._general = frozenset(each.stage for each in placed if len(each.node.schemas) > 1)
+        self._kept: dict[tuple[int, frozenset[str], frozenset[str]], _Small | None] = {}
+
+    def of(self, job: ViewJob, step: ViewStep) -> StepPlan | None:
+        """Return the plan of a job; None if nothing comes in."""
+        planner = self._jobs.planner
+        if step.first or not planner.fits_one_task(step.weight):
+            streams = {name: self._weighted(name, frame) for name, frame in step.streams.items()}
+            frame = self._frame(job, streams, step.there, partial(self._channel, step.channels), first=step.first)
+            return None if frame is None else planner.updating(self._keyed_job(job), frame, step.weight, step.number)
+        small = self._small(job, step)
+        if small is None:
+            return None
+        frame = small.frame if small.template is None else small.template.filled(step.streams)
+        if not small.stands:
+            frame = optimised(self._nodes.frame_of(self._nodes.analysed(frame)))
+        return StepPlan(frame, planner.parameters(step.number, state=True))
+
+    def _small(self, job: ViewJob, step: ViewStep) -> _Small | None:
+        key = (id(job), frozenset(step.streams), step.there)
+        if key not in self._kept:
+            self._kept[key] = self._made(job, step)
+        return self._kept[key]
+
+    def _made(self, job: ViewJob, step: ViewStep) -> _Small | None:
+        gaps = {name: self._gap(name) for name in step.streams}
+        frame = self._frame(job, gaps, step.there, self._standing_channel, first=False)
+        if frame is None:
+            return None
+        planned = self._jobs.planner.keyed(self._keyed_job(job), frame)
+        template = Template(planned, {self._nodes.rdd_of(gap): name for name, gap in gaps.items()}, self._nodes)
+        if template.has_gaps:
+            return _Small(template, planned, stands=False)
+        return _Small(None, planned, has_one_stage(planned))
+
+    def _frame(
+        self,
+        job: ViewJob,
+        streams: Mapping[str, DataFrame],
+        there: frozenset[str],
+        channel: Callable[[str, Sequence[DataType]], DataFrame],
+        *,
+        first: bool,
+    ) -> DataFrame | None:
+        """Return the rows that a job's tasks take; None if there are none."""
+        frames = StepFrames(self._query, self._general, self._nodes, streams, there, channel, first)
+        inputs = [frames.of(given) for given in job.inputs]
+        schemas = [_with_weight(from_arrow_schema(given.schema)) for given in job.inputs]
+        if all(frame is None for frame in inputs):
+            if not (first and any(each.node.whole for each in job.nodes)):
+                return None
+            inputs = [self._jobs.spark.createDataFrame([], schemas[0]), *inputs[1:]]
+        return inputs[0] if len(inputs) == 1 else one_frame(inputs, schemas)
+
+    def _keyed_job(self, job: ViewJob) -> KeyedJob:
+        planner, name = self._jobs.planner, self._unit.name
+        places = len(job.inputs)
+
+        def wire(each: Wire) -> Wire:
+            return each if each.source >= 0 else Wire(places - 1 - each.source, each.columns)
+
+        network = Network(
+            tuple(given.schema for given in job.inputs),
+            tuple(str(each.stage) for each in job.nodes),
+            tuple(each.node for each in job.nodes),
+            tuple(tuple(map(wire, each.wires)) for each in job.nodes),
+        )
+        starts = _starts(job)
+        channels = tuple(
+            Channel(channel_name(stage, place), starts[stage] + place, _named(schema))
+            for stage in job.leaves
+            for place, schema in enumerate(_node_of(job, stage).schemas)
+        )
+        hand_out = None if job.result is None else HandOut((wire(job.result),), self._result)
+        outputs = planner.outlets(self._unit) if hand_out else ()
+
+        def task(tasks: int) -> NetworkTask:
+            return NetworkTask(name, network, channels, hand_out, outputs, planner.token, tasks, str(planner.scratch))
+
+        columns = {str(at): (*given.schema.names, WEIGHT) for at, given in enumerate(job.inputs)}
+        return KeyedJob(name, columns, task, InputHashes(_keys(job)))
+
+    def _channel(self, channels: Mapping[str, Sequence[RunRef]], name: str, types: Sequence[DataType]) -> DataFrame:
+        """Return the rows of a channel."""
+        files = self.files(channels[name])
+        slots = self._jobs.spark.range(0, len(files), 1, len(files))
+        return slots.mapInArrow(ChannelTask(self._unit.name, name, files), _channel_schema(types))
+
+    def _standing_channel(self, name: str, types: Sequence[DataType]) -> DataFrame:
+        """Return the rows of the channel whose files the job's parameters name."""
+        task = ChannelTask(self._unit.name, name, None)
+        return self._nodes.one_row().mapInArrow(task, _channel_schema(types)).coalesce(1)
+
+    def files(self, runs: Iterable[RunRef]) -> tuple[str, ...]:
+        """Return the files of a channel."""
+        return tuple(str(self._jobs.inputs.path(run)) for run in runs)
+
+    def _gap(self, name: str) -> DataFrame:
+        """Return an empty frame in the place of a stream's rows."""
+        schema = self._unit.leaves[name].schema
+        fields = [StructField(field.name, field.dataType) for field in schema.fields]
+        return self._nodes.empty(_with_weight(StructType(fields)))
+
+    def _weighted(self, name: str, frame: DataFrame) -> DataFrame:
+        """Return the rows of a stream with their weights."""
+        columns = self._unit.leaves[name]
+        named = [F.col(quoted(column)) for column in columns.names]
+        return frame.select(*named, F.col(WEIGHT) if columns.changes else F.lit(1).cast("long").alias(WEIGHT))
+
+
+def _starts(job: ViewJob) -> dict[int, int]:
+    """Return the place of the first result of each stage's node."""
+    starts, place = {}, len(job.inputs)
+    for each in job.nodes:
+        starts[each.stage] = place
+        place += len(each.node.schemas)
+    return starts
+
+
+def _node_of(job: ViewJob, stage: int) -> Node:
+    return next(each.node for each in job.nodes if each.stage == stage)
+
+
+def _keys(job: ViewJob) -> tuple[tuple[int, ...] | None, ...]:
+    """Return for each input the columns by which several tasks divide its rows."""
+    if not job.nodes:
+        return (None,)
+    if len(job.nodes) > 1:
+        return ((),) * len(job.inputs)  # one task
+    return tuple(job.nodes[0].node.keys(number) for number in range(len(job.inputs)))
+
+
+def _named(schema: pa.Schema) -> pa.Schema:
+    fields = [field.with_name(f"c{place}") for place, field in enumerate(schema)]
+    return pa.schema([*fields, pa.field(WEIGHT, pa.int64(), nullable=False)])
+
+
+def _with_weight(schema: StructType) -> StructType:
+    return StructType([*schema.fields, StructField(WEIGHT, LongType())])
+
+
+def _channel_schema(types: Sequence[DataType]) -> StructType:
+    return _with_weight(StructType([StructField(f"c{place}", kind) for place, kind in enumerate(types)]))
