@@ -1,7 +1,7 @@
 # Boatlift's tasks. `make` lists them; the text after ## is what it shows.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kafka-jars check format test crash mutants demo demo-flights kafka-demo bench lock docs clean
+.PHONY: help setup kafka-jars check format test crash mutants views demo demo-flights kafka-demo bench lock docs clean
 SHELL := /bin/sh
 
 python := .venv/bin/python
@@ -36,6 +36,9 @@ crash: setup ## Kills real processes at every crash point there is; writes docs/
 
 mutants: setup ## Searches seeds that catch each deliberate fault of the core; writes tests/simulation/mutant_seeds.json
 	$(python) scripts/mutants.py $(ARGS)
+
+views: setup ## Random queries as views, every step held against Spark; SEEDS=n says how many times ten queries
+	cd tests && ../$(python) -m views --seeds $(or $(SEEDS),10) $(ARGS)
 
 demo: setup ## The main job: four regimes in one application over 336,776 real flights, every part killed, comes out right
 	@$(python) examples/demo.py

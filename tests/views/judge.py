@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,36 +17,56 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 import boatlift as bl
-from views.random_queries import Generated, random_case
+from views.random_queries import Generated
 
-__all__ = ["WrongError", "judge"]
+__all__ = ["Rows", "WrongError", "flow_of", "judge", "run_case", "shrunk", "write"]
+
+Rows = Counter[tuple[Any, ...]]
 
 
 class WrongError(AssertionError):
-    """A view whose changes do not add up to Spark's answer."""
+    """A view whose changes do not add up to Spark's answer.
+
+    Attributes:
+        query: The number of the query.
+        step: The step after which they do not.
+    """
+
+    def __init__(self, case: Generated, query: int, step: int, held: Rows, expected: Rows) -> None:
+        super().__init__(
+            f"query {query}, step {step}: {case.queries[query]}\n"
+            f"has too much: {dict(held - expected)}\nlacks: {dict(expected - held)}"
+        )
+        self.query, self.step = query, step
 
 
-def judge(spark: SparkSession, root: Path, seed: int, *, queries: int = 4, steps: int = 6, rows: int = 4) -> int:
-    """Run the queries of a seed; return how many steps of views were compared.
+def judge(spark: SparkSession, case: Generated, folder: Path) -> int:
+    """Run the queries of a case, and compare each step of each view; return how many were compared.
 
     Raises:
         WrongError: the changes of some view do not add up to Spark's answer.
     """
-    case = random_case(seed, queries=queries, steps=steps, rows=rows)
-    with _inside(root / f"seed-{seed}"):
-        _write(case)
-        bl.run(_flow(case), "store", available_now=True, spark=spark)
-        return sum(_compare(spark, case, number, seed) for number in range(len(case.queries)))
+    with _inside(folder):
+        write(case)
+        run_case(spark, case)
+        return sum(_compare(spark, case, number) for number in range(len(case.queries)))
 
 
-def _write(case: Generated) -> None:
+def write(case: Generated) -> None:
+    """Write the tables of a case into the working directory, a file a step."""
     for table in case.tables:
         Path(table.name).mkdir()
         for number, rows in enumerate(table.steps):
             pq.write_table(pa.Table.from_pylist(rows, table.schema), f"{table.name}/{number:03}.parquet")
 
 
-def _flow(case: Generated) -> bl.Dataflow:
+def run_case(spark: SparkSession, case: Generated) -> None:
+    """Run the views of a case over all files in the working directory."""
+    bl.run(flow_of(case), "store", available_now=True, spark=spark)
+
+
+def flow_of(case: Generated, policies: Sequence[bl.Lazy | bl.Eager] = ()) -> bl.Dataflow:
+    """Return the views of a case as a dataflow; without policies they have the default one."""
     flow = bl.Dataflow("views")
     for table in case.tables:
         flow.source(
@@ -52,41 +74,75 @@ def _flow(case: Generated) -> bl.Dataflow:
         )
     read = set()
     for number, query in enumerate(case.queries):
-        view = flow.sql(f"v{number}", query)
+        view = flow.sql(f"v{number}", query, policy=policies[number] if policies else None)
         read |= set(flow.processors[view.name].reads)
         view.sink(f"v{number}-out", bl.parquet(f"out/{number}"))
     for table in case.tables:
-        if table.name not in read:
-            flow.sql(f"all-{table.name}", f"SELECT * FROM {table.name}").sink(
-                f"{table.name}-out", bl.parquet(f"out/{table.name}")
-            )
+        if table.name not in read:  # each source has a reader
+            rest = flow.sql(f"all-{table.name}", f"SELECT * FROM {table.name}")
+            rest.sink(f"{table.name}-out", bl.parquet(f"out/{table.name}"))
     return flow
 
 
-def _compare(spark: SparkSession, case: Generated, number: int, seed: int) -> int:
+def _compare(spark: SparkSession, case: Generated, number: int) -> int:
     query = case.queries[number]
-    held: Counter[tuple[Any, ...]] = Counter()
+    held: Rows = Counter()
     paths = sorted(Path(f"out/{number}").glob("*.parquet"))
+    frames: dict[str, list[dict[str, Any]]] = {table.name: [] for table in case.tables}
     for step, path in enumerate(paths):
         for row in pq.read_table(path).to_pylist():
             weight = row.pop("_weight")
             held[_row(row.values())] += weight
         for table in case.tables:
-            files = [str(Path(f"{table.name}/{each:03}.parquet").absolute()) for each in range(step + 1)]
-            spark.read.schema(table.ddl).parquet(*files).createOrReplaceTempView(table.name)
-        expected = Counter(_row(row) for row in spark.sql(query).collect())
+            frames[table.name] += table.steps[step]
+            rows = pa.Table.from_pylist(frames[table.name], table.schema)
+            spark.createDataFrame(rows).createOrReplaceTempView(table.name)
+        expected = Counter(_row(row.values()) for row in spark.sql(query).toArrow().to_pylist())
         if {row: count for row, count in held.items() if count} != expected:
-            raise WrongError(
-                f"seed {seed}, query {number}, step {step}: {query}\n"
-                f"has too much: {dict(held - expected)}\nlacks: {dict(expected - held)}"
-            )
+            raise WrongError(case, number, step, held, expected)
     for table in case.tables:
         spark.catalog.dropTempView(table.name)
     return len(paths)
 
 
+def shrunk(spark: SparkSession, case: Generated, found: WrongError, folder: Path) -> tuple[Generated, WrongError]:
+    """Return a smaller case that is wrong too: the query alone, few steps, few rows."""
+    small = replace(case, queries=[case.queries[found.query]], tables=[t.until(found.step) for t in case.tables])
+    error = _wrong(spark, small, folder)
+    if error is None:
+        return case, found
+    case, found = small, error
+    for size in (4, 2, 1):
+        for table in range(len(case.tables)):
+            for step in range(len(case.tables[table].steps)):
+                for begin in range(len(case.tables[table].steps[step]) - size, -1, -size):
+                    smaller = case.without(table, step, begin, begin + size)
+                    error = _wrong(spark, smaller, folder)
+                    if error is not None:
+                        case, found = smaller, error
+    return case, found
+
+
+def _wrong(spark: SparkSession, case: Generated, folder: Path) -> WrongError | None:
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        judge(spark, case, folder)
+    except WrongError as error:
+        return error
+    return None
+
+
 def _row(values: Any) -> tuple[Any, ...]:
-    return tuple("NaN" if isinstance(value, float) and math.isnan(value) else value for value in values)
+    return tuple(map(_comparable, values))
+
+
+def _comparable(value: Any) -> Any:
+    """Return a value that equals itself, and can be counted."""
+    if isinstance(value, float):
+        return "NaN" if math.isnan(value) else value + 0.0
+    if isinstance(value, dict):
+        return tuple((name, _comparable(each)) for name, each in value.items())
+    return tuple(map(_comparable, value)) if isinstance(value, list) else value
 
 
 @contextmanager

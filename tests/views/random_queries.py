@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
@@ -23,6 +23,7 @@ TYPES: dict[str, pa.DataType] = {
     "STRING": pa.string(),
     "BOOLEAN": pa.bool_(),
     "DECIMAL(9,2)": pa.decimal128(9, 2),
+    "TIMESTAMP": pa.timestamp("us", "UTC"),
 }
 
 NUMBERS = ("BIGINT", "INT", "DOUBLE", "DECIMAL(9,2)")
@@ -35,6 +36,10 @@ class Table:
     name: str
     columns: dict[str, str]
     steps: list[list[dict[str, Any]]]
+
+    def until(self, step: int) -> Table:
+        """Return the table with the steps up to one of them."""
+        return replace(self, steps=self.steps[: step + 1])
 
     @property
     def schema(self) -> pa.Schema:
@@ -51,6 +56,14 @@ class Generated:
 
     tables: list[Table]
     queries: list[str]
+
+    def without(self, table: int, step: int, begin: int, end: int) -> Generated:
+        """Return the case without some rows of a step of a table."""
+        steps = [list(rows) for rows in self.tables[table].steps]
+        del steps[step][begin:end]
+        tables = list(self.tables)
+        tables[table] = replace(tables[table], steps=steps)
+        return replace(self, tables=tables)
 
 
 @dataclass
@@ -72,7 +85,7 @@ def random_case(seed: int, *, queries: int, steps: int, rows: int) -> Generated:
 
 
 def _table(chance: random.Random, name: str, steps: int, rows: int) -> Table:
-    kinds = ["BIGINT", *chance.choices(list(TYPES), k=chance.choice((2, 3)))]
+    kinds = ["BIGINT", *chance.choices([*NUMBERS, "STRING", "BOOLEAN"], k=chance.choice((2, 3)))]
     columns = {f"{name[1]}{letter}": kind for letter, kind in zip("klmn", kinds, strict=False)}
     columns = {f"c{column}": kind for column, kind in columns.items()}
     made: list[dict[str, Any]] = []

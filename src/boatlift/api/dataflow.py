@@ -74,19 +74,22 @@ class Dataflow:
             raise InvalidError("BAD_OPTION", f"{name} is a source under another name already: make another bl.push")
         return self.add(SourceProcessor(checked_name(name), source, seconds_in(patience, "patience")))
 
-    def sql(self, name: str, query: str, *, policy: Lazy | Eager | None = None) -> Stream:
+    def sql(
+        self, name: str, query: str, *, policy: Lazy | Eager | None = None, deterministic: bool | None = None
+    ) -> Stream:
         """Add a view: the result of a query, kept up to date; its rows are changes.
 
         Args:
             name: The view's name.
             query: Any deterministic query of Spark's; the streams of this dataflow are tables in it, by their names.
             policy: What a crash may cost.
+            deterministic: True: the Python functions that the query calls give the same value for the same arguments.
 
         Raises:
             InvalidError: `[BAD_VIEW]` the query reads no stream, `[BAD_NAME]`, `[BAD_POLICY]`, `[DUPLICATE_NAME]`.
         """
         streams = tuple(each for each in self._processors if _is_table_in(query, each))
-        return self._view(name, streams, query, policy)
+        return self._view(name, streams, query, policy, deterministic)
 
     def view(
         self,
@@ -94,6 +97,7 @@ class Dataflow:
         query: Callable[..., DataFrame] | None = None,
         *,
         policy: Lazy | Eager | None = None,
+        deterministic: bool | None = None,
     ) -> Any:
         """Add a view: the result of a function over DataFrames, kept up to date; its rows are changes.
 
@@ -104,19 +108,26 @@ class Dataflow:
             InvalidError: as `sql`.
         """
         if not isinstance(name, str):
-            return self._view(name.__name__, tuple(signature(name).parameters), name, policy)
+            return self._view(name.__name__, tuple(signature(name).parameters), name, policy, deterministic)
         assert query is not None
-        return self._view(name, tuple(signature(query).parameters), query, policy)
+        return self._view(name, tuple(signature(query).parameters), query, policy, deterministic)
 
     def _view(
-        self, name: str, streams: tuple[str, ...], query: str | Callable[..., DataFrame], policy: Lazy | Eager | None
+        self,
+        name: str,
+        streams: tuple[str, ...],
+        query: str | Callable[..., DataFrame],
+        policy: Lazy | Eager | None,
+        deterministic: bool | None,
     ) -> Stream:
         missing = [each for each in streams if each not in self._processors]
         if missing or not streams:
             known = ", ".join(self._processors)
             what = f"reads {', '.join(missing)}, which {self.name} does not have" if missing else "reads no stream"
             raise InvalidError("BAD_VIEW", f"{name} {what}: it has {known or 'none yet'}")
-        return self.add(View(checked_name(name), streams, query, policy_of_state(name, policy, "arrangements")))
+        return self.add(
+            View(checked_name(name), streams, query, policy_of_state(name, policy, "arrangements"), deterministic)
+        )
 
     def push(self, source: str, rows: object, *, key: str | None = None, timeout: float = 30.0) -> Receipt:
         """Push rows to a source of `bl.push` while the dataflow runs in this process; see `Pushable.push`.
@@ -165,9 +176,17 @@ class Dataflow:
         return f"Dataflow({self.name!r}, {len(self._processors)} processors)"
 
 
+_NO_CODE = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
+_FROM = re.compile(
+    r"\b(?:from|table)\b(.*?)(?=\b(?:select|where|group|order|having|limit|union|except|intersect|minus|window)\b|$)",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
 def _is_table_in(query: str, stream: str) -> bool:
     """Return whether a name stands in a query where tables stand."""
-    return re.search(rf"(?:from|join|,|table)\s*\(?\s*`?{re.escape(stream)}\b", query, re.IGNORECASE) is not None
+    table = re.compile(rf"(?:^|,|\bjoin\b)[\s(]*(?:lateral\s+)?`?{re.escape(stream)}(?![\w.])", re.IGNORECASE)
+    return any(table.search(clause) for clause in _FROM.findall(_NO_CODE.sub(" ", query)))
 
 
 def _stream_of(value: object) -> str | None:

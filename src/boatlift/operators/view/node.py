@@ -29,6 +29,8 @@ class View(Operator):
         streams: The streams that the query reads.
         query: The query: SQL, in which streams are tables; or a function that takes a DataFrame for each stream, in
             order, and returns one.
+        deterministic_code: True: the Python functions that the query calls give the same value for the same arguments.
+            None: that is not known, and such functions are refused.
     """
 
     kind: ClassVar[str] = "view"
@@ -37,6 +39,7 @@ class View(Operator):
     streams: tuple[str, ...]
     query: str | Callable[..., DataFrame]
     policy: Policy
+    deterministic_code: bool | None = None
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -116,7 +116,8 @@ class ViewPlans:
         planner = self._jobs.planner
         if step.first or not planner.fits_one_task(step.weight):
             streams = {name: self._weighted(name, frame) for name, frame in step.streams.items()}
-            frame = self._frame(job, streams, step.there, partial(self._channel, step.channels), first=step.first)
+            read = partial(self._channel, step.channels)
+            frame = self._frame(job, streams, step.there, read, first=step.first, divided=True)
             return None if frame is None else planner.updating(self._keyed_job(job), frame, step.weight, step.number)
         small = self._small(job, step)
         if small is None:
@@ -134,7 +135,7 @@ class ViewPlans:
 
     def _made(self, job: ViewJob, step: ViewStep) -> _Small | None:
         gaps = {name: self._gap(name) for name in step.streams}
-        frame = self._frame(job, gaps, step.there, self._standing_channel, first=False)
+        frame = self._frame(job, gaps, step.there, self._standing_channel, first=False, divided=False)
         if frame is None:
             return None
         planned = self._jobs.planner.keyed(self._keyed_job(job), frame)
@@ -151,15 +152,16 @@ class ViewPlans:
         channel: Callable[[str, Sequence[DataType]], DataFrame],
         *,
         first: bool,
+        divided: bool,
     ) -> DataFrame | None:
         """Return the rows that a job's tasks take; None if there are none."""
-        frames = StepFrames(self._query, self._general, self._nodes, streams, there, channel, first)
+        frames = StepFrames(self._query, self._general, self._nodes, streams, there, channel, first, divided)
         inputs = [frames.of(given) for given in job.inputs]
         schemas = [_with_weight(from_arrow_schema(given.schema)) for given in job.inputs]
         if all(frame is None for frame in inputs):
             if not (first and any(each.node.whole for each in job.nodes)):
                 return None
-            inputs = [self._jobs.spark.createDataFrame([], schemas[0]), *inputs[1:]]
+            inputs = [self._nodes.empty(schemas[0]), *inputs[1:]]
         return inputs[0] if len(inputs) == 1 else one_frame(inputs, schemas)
 
     def _keyed_job(self, job: ViewJob) -> KeyedJob:

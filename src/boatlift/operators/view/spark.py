@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 import xxhash
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
@@ -20,10 +21,15 @@ from boatlift.operators.view.node import View
 from boatlift.operators.view.steps import ViewSteps
 from boatlift.spark.compile.operator import Columns, Compiled, Kit, SparkOperator
 from boatlift.spark.compile.unit import CompiledUnit
-from boatlift.spark.incremental.nodes import Nodes
+from boatlift.spark.incremental.deterministic import check_deterministic
+from boatlift.spark.incremental.nodes import Nodes, items
 from boatlift.spark.incremental.query import Query, query_of
-from boatlift.spark.incremental.view_jobs import ViewJob, jobs_of
+from boatlift.spark.incremental.unique_keys import unique_keys
+from boatlift.spark.incremental.view_jobs import ViewJob, jobs_of, layout_of
 from boatlift.spark.jobs.jobs import Jobs
+from boatlift.spark.plans.catalyst import python_functions
+from boatlift.spark.plans.fingerprint import calls_python, content_of
+from boatlift.spark.plans.function_code import describe_pickled
 from boatlift.spark.plans.row_wise import apply
 from boatlift.storage.records.payloads import StepClock
 
@@ -62,27 +68,31 @@ class ViewOnSpark(SparkOperator[View]):
         """Compile a view.
 
         Raises:
-            InvalidError: `[NOT_INCREMENTAL]`, `[SCHEMA_MISMATCH]`.
+            InvalidError: `[BAD_VIEW]` Spark does not understand the query; `[NOT_INCREMENTAL]`, `[SCHEMA_MISMATCH]`.
             UserCodeError: `[USER_CODE]` the function raised.
         """
         nodes = Nodes(kit.spark)
         leaves = [_leaf(columns, nodes) for columns in inputs]
         frame = _queried(operator, leaves, kit)
+        check_deterministic(frame, nodes, operator.name, deterministic=operator.deterministic_code)
         names = frame.columns
         if len({name.lower() for name in names}) < len(names):
             raise InvalidError("SCHEMA_MISMATCH", f"{operator.name} has two columns of one name: {', '.join(names)}")
         streams = {nodes.rdd_of(leaf): name for leaf, name in zip(leaves, operator.streams, strict=True)}
         plan = nodes.optimised(frame)
-        query = query_of(plan, streams, nodes, operator.name)
-        schema = StructType([StructField(field.name, field.dataType) for field in frame.schema.fields])
+        schema_of = partial(_schema, kit)
         ansi = str(kit.spark.conf.get("spark.sql.ansi.enabled")).lower() == "true"
+        layout = partial(layout_of, schema_of=schema_of, null_on_overflow=not ansi)
+        query = query_of(plan, streams, nodes, operator.name, layout)
+        schema = StructType([StructField(field.name, field.dataType) for field in frame.schema.fields])
         return CompiledView(
             columns=Columns(operator.name, schema, changes=True),
-            fingerprint=_fingerprint(plan, streams),
+            fingerprint=_fingerprint(frame, plan, streams, nodes),
             query=query,
-            jobs=tuple(jobs_of(query, nodes, operator.name, partial(_schema, kit), null_on_overflow=not ansi)),
+            jobs=tuple(jobs_of(query, nodes, operator.name, schema_of)),
             nodes=nodes,
             result=kit.arrow_of(schema),
+            keys=unique_keys(plan, nodes),
         )
 
     def steps(self, unit: CompiledUnit, jobs: Jobs) -> ViewSteps:
@@ -104,9 +114,24 @@ def _queried(operator: View, leaves: Sequence[DataFrame], kit: Kit) -> DataFrame
         return apply(leaves[0], lambda first: query(first, *leaves[1:]), operator.name)
     with ExitStack() as views:
         for name, leaf in zip(operator.streams, leaves, strict=True):
+            if Nodes(kit.spark).has_temporary_view(name):
+                raise InvalidError(
+                    "BAD_VIEW",
+                    f"{operator.name} reads {name}, which is a stream, and a temporary view of this session too: give "
+                    "one of them another name",
+                )
             leaf.createOrReplaceTempView(quoted(name))
             views.callback(kit.spark.catalog.dropTempView, name)
-        return kit.spark.sql(operator.query)
+        try:
+            return kit.spark.sql(operator.query)
+        except AnalysisException as error:  # ParseException is one of these
+            raise InvalidError("BAD_VIEW", f"{operator.name}: {_first_lines(error)}") from error
+
+
+def _first_lines(error: AnalysisException) -> str:
+    """Return what Spark says of a query, without the plan."""
+    said = str(error).split("\n\nJVM stacktrace")[0]
+    return said.partition(";\n")[0].strip()
 
 
 def _schema(kit: Kit, columns: Sequence[Any]) -> pa.Schema:
@@ -116,14 +141,12 @@ def _schema(kit: Kit, columns: Sequence[Any]) -> pa.Schema:
     )
 
 
-def _fingerprint(plan: Any, streams: dict[int, str]) -> str:
-    text = plan.canonicalized().toString()
-    reads = [
-        streams.get(int(leaf.rdd().id())) for leaf in _leaves(plan) if leaf.getClass().getSimpleName() == "LogicalRDD"
-    ]
-    return xxhash.xxh3_128_hexdigest(json.dumps([str(text), reads]).encode())
-
-
-def _leaves(plan: Any) -> list[Any]:
-    found = plan.collectLeaves()
-    return [found.apply(index) for index in range(found.size())]
+def _fingerprint(frame: DataFrame, plan: Any, streams: dict[int, str], nodes: Nodes) -> str:
+    """Return a hash of a query: its optimised plan, the streams and static rows in it, and the code of functions."""
+    verbose, suffix, all_fields, operator_id, node_id = True, False, 2**31 - 1, False, False
+    text = plan.canonicalized().treeString(verbose, suffix, all_fields, operator_id, node_id)
+    leaves = items(plan.collectLeaves())
+    reads = [streams.get(int(leaf.rdd().id())) if nodes.kind(leaf) == "LogicalRDD" else None for leaf in leaves]
+    tables = [content_of(nodes.frame_of(leaf)) for leaf, read in zip(leaves, reads, strict=True) if read is None]
+    code = [describe_pickled(command) for command in python_functions(frame)] if calls_python(frame) else []
+    return xxhash.xxh3_128_hexdigest(json.dumps([str(text), reads, tables, code]).encode())

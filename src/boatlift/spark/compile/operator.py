@@ -117,6 +117,8 @@ class Compiled(ABC):
         row_wise: Whether each row of the result is made of one row of the input, by a function of the user.
         opaque: Whether Spark's plan is not looked through: the rows come out of a task, or of several inputs.
         selects: Whether its frame selects by name all columns that it takes.
+        keys: Sets of columns, none of which two rows have equal values in, as far as the plan of a query shows it; None
+            if the operator's node says it (`Rows.unique`).
     """
 
     row_wise: ClassVar[bool] = False
@@ -127,6 +129,7 @@ class Compiled(ABC):
     fingerprint: str = ""
     calls_python: bool = False
     libraries: Mapping[str, str] = field(default_factory=dict)
+    keys: tuple[frozenset[str], ...] | None = None
 
     @abstractmethod
     def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:

@@ -81,8 +81,9 @@ def _compile_units(program: CompiledProgram, registry: Registry) -> None:
         given[name] = replace(columns, of_step=False)
         refuse_maps(columns.schema, name)
         refuse_reserved(columns.names, name)
+        keys = None if compiled.top is None else compiled.top.keys
         for sink in unit.sinks:
-            check_sink_key(sink, name, columns.schema, plan.rows_of(name).unique)
+            check_sink_key(sink, name, columns.schema, plan.rows_of(name).unique, keys)
         for name_of_operator, operator in compiled.operators.items():
             schemas.setdefault(name_of_operator, operator.columns.schema.simpleString())
             plans.setdefault(name_of_operator, operator.fingerprint)

@@ -79,16 +79,16 @@ def _linear_function(call: Any) -> LinearFunction | None:
             return LinearFunction("count_all", None, result)
         case "Count":
             return LinearFunction("count", argument, result)
-        case "Sum" if not _tries(function):
+        case "Sum" if _raises(function.evalContext().evalMode()):
             return LinearFunction("sum", argument, result)
-        case "Average" if not _tries(function):
+        case "Average" if _raises(function.evalMode()):
             return LinearFunction("avg", argument, result)
     return None
 
 
-def _tries(function: Any) -> bool:
-    """Return whether a function gives NULL where others overflow."""
-    return "TRY" in str(function.evalContext().evalMode().toString())
+def _raises(mode: Any) -> bool:
+    """Return whether a function that overflows does what the session's mode says: `try_sum` gives NULL instead."""
+    return str(mode.toString()) != "TRY"
 
 
 def _plans(expression: Any) -> list[Any]:
@@ -131,6 +131,11 @@ class Nodes:
     def frame_of(self, node: Node) -> DataFrame:
         """Return the frame of a plan."""
         return DataFrame(self._dataset.ofRows(cast("Any", self.spark)._jsparkSession, node), self.spark)
+
+    def has_temporary_view(self, name: str) -> bool:
+        """Return whether the session has a temporary view of a name."""
+        catalog = cast("Any", self.spark)._jsparkSession.sessionState().catalog()
+        return not catalog.getTempView(name).isEmpty()
 
     def empty(self, schema: StructType) -> DataFrame:
         """Return an empty frame that the optimiser cannot see into."""
@@ -190,6 +195,13 @@ class Nodes:
     def sort(self, child: Node, order: Iterable[Expression], *, whole: bool) -> Node:
         """Return a plan with its rows sorted: all of them, or those of each partition."""
         return self._logical.Sort(self._seq(order), whole, child, self._none)
+
+    def divided(self, child: Node, keys: Sequence[Expression]) -> Node:
+        """Return a plan with the rows of equal keys in one partition; without keys, with all rows in one."""
+        if not keys:
+            return self._logical.Repartition(1, True, child)
+        by = self._module("plans.logical.RepartitionByExpression")
+        return by.apply(self._seq(keys), child, self._none, self._none)
 
     def ascending(self, column: Expression) -> Expression:
         """Return the ascending order of a column."""

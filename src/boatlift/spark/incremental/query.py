@@ -8,12 +8,13 @@ its change follows from the rows of the keys that the step touches, as they were
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from boatlift.errors import InvalidError
+from boatlift.spark.aggregates.kernel import Layout
 from boatlift.spark.incremental.nodes import Expression, LinearFunction, Node, Nodes, items
 
 __all__ = ["Flow", "Form", "Leaf", "Linear", "Query", "Stage", "StageResult", "query_of"]
@@ -72,7 +73,8 @@ class Stage:
         keys: For each input the expressions over its columns that its rows are arranged by; none: all rows are one key.
         whole: Whether the node has a row for no rows at all, as an aggregate without keys.
         place: The stage in words, for people.
-        functions: The functions of a linear aggregate.
+        arguments: The arguments of a linear aggregate's functions.
+        layout: Its keys and functions, as the kernel takes them.
     """
 
     number: int
@@ -83,7 +85,8 @@ class Stage:
     keys: tuple[tuple[Expression, ...], ...]
     whole: bool
     place: str
-    functions: tuple[LinearFunction, ...] = field(default=())
+    arguments: tuple[Expression, ...] = ()
+    layout: Layout | None = None
 
     @property
     def children(self) -> list[Node]:
@@ -113,7 +116,11 @@ _LINEAR = frozenset({"Project", "Filter", "Generate", "Expand", "Union"})
 _STATIC = frozenset({"LocalRelation", "LogicalRelation", "OneRowRelation", "Range", "InMemoryRelation"})
 
 
-def query_of(node: Node, streams: Mapping[int, str], nodes: Nodes, view: str) -> Query:
+LayoutOf = Callable[[Sequence[Expression], Sequence[LinearFunction]], Layout | None]
+"""Returns the layout of keys and functions; None if the kernel cannot keep one of their values."""
+
+
+def query_of(node: Node, streams: Mapping[int, str], nodes: Nodes, view: str, layout_of: LayoutOf) -> Query:
     """Return the stages of an optimised plan.
 
     Args:
@@ -121,18 +128,19 @@ def query_of(node: Node, streams: Mapping[int, str], nodes: Nodes, view: str) ->
         streams: The number of the RDD of each empty frame that stands for a stream, to the stream.
         nodes: Reads nodes.
         view: The view, for errors.
+        layout_of: Returns the layout of an aggregate.
 
     Raises:
         InvalidError: `[NOT_INCREMENTAL]` a part of the query cannot be kept up to date.
     """
-    cutting = _Cutting(streams, nodes, view)
+    cutting = _Cutting(streams, nodes, view, layout_of)
     result = cutting.flow(node)
     return Query(tuple(cutting.stages), result, node)
 
 
 class _Cutting:
-    def __init__(self, streams: Mapping[int, str], nodes: Nodes, view: str) -> None:
-        self._streams, self._nodes, self._view = streams, nodes, view
+    def __init__(self, streams: Mapping[int, str], nodes: Nodes, view: str, layout_of: LayoutOf) -> None:
+        self._streams, self._nodes, self._view, self._layout_of = streams, nodes, view, layout_of
         self.stages: list[Stage] = []
 
     def flow(self, node: Node) -> Flow:
@@ -171,9 +179,20 @@ class _Cutting:
         parts = self._nodes.aggregate_parts(node)
         if parts is None or not (parts.functions or keys):
             return self._stage((node,), (tuple(keys),), place, whole=whole)
+        layout = self._layout_of(parts.keys, parts.functions) if parts.functions else None
+        if parts.functions and layout is None:
+            return self._stage((node,), (tuple(keys),), place, whole=whole)
         form = Form.AGGREGATE if parts.functions else Form.DISTINCT
+        arguments = [each.argument for each in parts.functions if each.argument is not None]
         result = self._stage(
-            (node,), (parts.keys,), place, whole=whole, form=form, output=parts.output, functions=parts.functions
+            (node,),
+            (parts.keys,),
+            place,
+            whole=whole,
+            form=form,
+            output=parts.output,
+            arguments=arguments,
+            layout=layout,
         )
         return Linear(self._nodes.project(parts.results, node.child()), (result,))
 
@@ -198,7 +217,8 @@ class _Cutting:
         whole: bool = False,
         form: Form = Form.GENERAL,
         output: Sequence[Expression] | None = None,
-        functions: Sequence[LinearFunction] = (),
+        arguments: Sequence[Expression] = (),
+        layout: Layout | None = None,
     ) -> StageResult:
         if any(map(_collated, keys)):  # equal keys may have different bits: all rows are one key
             keys, form = ((),) * len(keys), Form.GENERAL
@@ -207,7 +227,7 @@ class _Cutting:
         given = self._nodes.output(nodes[0]) if output is None else output
         stage = Stage(
             len(self.stages), form, tuple(nodes), tuple(given), inputs, tuple(map(tuple, keys)), whole, place,
-            tuple(functions),
+            tuple(arguments), layout,
         )  # fmt: skip
         self.stages.append(stage)
         return StageResult(stage.number)

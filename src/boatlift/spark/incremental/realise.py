@@ -35,6 +35,7 @@ class StepFrames:
         channels: The names of the channels that have rows.
         channel: Returns the frame of a channel, given the types of its columns: these, and `_weight`.
         first: Whether this is the first step that the view executes: static tables come now.
+        divided: Whether rows stand in several partitions.
     """
 
     query: Query
@@ -44,6 +45,7 @@ class StepFrames:
     channels: frozenset[str]
     channel: Callable[[str, Sequence[DataType]], DataFrame]
     first: bool
+    divided: bool = True
 
     def of(self, given: FrameInput | ChannelInput) -> DataFrame | None:
         """Return the rows of an input of a job, in canonical form and with `_weight`; None if there are none.
@@ -149,8 +151,9 @@ class StepFrames:
         below = [self._rows(stage, number, side) for number in range(len(stage.inputs))]
         *upper, last = stage.nodes
         if self.nodes.kind(last) == "Window":
-            order = [*map(self.nodes.ascending, stage.keys[0]), *items(last.orderSpec())]
-            below = [self._in_order(below[0], order, whole=False)]
+            below = [self._by_key(below[0], stage.keys[0], items(last.orderSpec()))]
+        if self.nodes.kind(last) == "Aggregate":  # `first`, `collect_list` and sums of doubles depend on the order
+            below = [self._by_key(below[0], stage.keys[0], ()), *below[1:]]
         if self.nodes.kind(last) == "Sort":
             node = self._in_order(below[0], items(last.order()), whole=True)
         elif len(below) > len(self.nodes.children(last)):
@@ -160,6 +163,11 @@ class StepFrames:
         for each in reversed(upper):
             node = self.nodes.over(each, [node])
         return node
+
+    def _by_key(self, node: Node, keys: Sequence[Expression], order: Sequence[Expression]) -> Node:
+        """Return rows with those of a key in one partition, one after the other, in an order."""
+        child = self.nodes.divided(node, keys) if self.divided else node
+        return self._in_order(child, [*map(self.nodes.ascending, keys), *order], whole=False)
 
     def _in_order(self, node: Node, order: Sequence[Expression], *, whole: bool) -> Node:
         """Return rows in an order; rows that it leaves tied go by their columns."""

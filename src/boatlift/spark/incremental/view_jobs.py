@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from boatlift.errors import InvalidError
 from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateNode, Layout
-from boatlift.spark.incremental.nodes import Expression, Nodes
+from boatlift.spark.incremental.nodes import Expression, LinearFunction, Nodes
 from boatlift.spark.incremental.query import Flow, Form, Linear, Query, Stage, StageResult
 from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
 from boatlift.spark.keyed.arrangement.join import Side
@@ -26,7 +26,7 @@ from boatlift.spark.keyed.network.network import Wire
 from boatlift.spark.keyed.network.node import Node
 from boatlift.spark.keyed.network.touched import TouchedNode
 
-__all__ = ["ChannelInput", "FrameInput", "PlacedNode", "ViewJob", "channel_name", "jobs_of"]
+__all__ = ["ChannelInput", "FrameInput", "PlacedNode", "ViewJob", "channel_name", "jobs_of", "layout_of"]
 
 SchemaOf = Callable[[Sequence[Expression]], pa.Schema]
 """Returns the schema of columns as tasks see them, named by their place."""
@@ -133,7 +133,32 @@ def _all_of(source: int, schema: pa.Schema) -> Wire:
     return Wire(source, tuple(range(len(schema))))
 
 
-def jobs_of(query: Query, nodes: Nodes, view: str, schema_of: SchemaOf, *, null_on_overflow: bool) -> list[ViewJob]:
+def layout_of(
+    keys: Sequence[Expression], functions: Sequence[LinearFunction], schema_of: SchemaOf, *, null_on_overflow: bool
+) -> Layout | None:
+    """Return the layout of a linear aggregate; None if the kernel cannot keep one of its values.
+
+    Args:
+        keys: The expressions that rows are grouped by.
+        functions: The functions.
+        schema_of: Returns the schema of columns.
+        null_on_overflow: Whether a sum that overflows is NULL, as without ANSI.
+    """
+    results = schema_of([each.result for each in functions]).types
+    aggregates = []
+    try:
+        for number, (each, result) in enumerate(zip(functions, results, strict=True)):
+            name, kind = None, None
+            if each.argument is not None:
+                name, kind = f"a{number}", schema_of([each.argument]).field(0).type
+            aggregates.append(AggregateColumn(each.name, name, f"f{number}", kind, result))
+        named = tuple((f"k{place}", kind) for place, kind in enumerate(schema_of(keys).types))
+        return Layout(named, tuple(aggregates), null_on_overflow=null_on_overflow, weighted=True)
+    except InvalidError:
+        return None
+
+
+def jobs_of(query: Query, nodes: Nodes, view: str, schema_of: SchemaOf) -> list[ViewJob]:
     """Return the jobs of a query's steps, in the order in which they run; the last one hands out.
 
     Args:
@@ -141,9 +166,8 @@ def jobs_of(query: Query, nodes: Nodes, view: str, schema_of: SchemaOf, *, null_
         nodes: Reads expressions.
         view: The view, for runs and errors.
         schema_of: Returns the schema of columns.
-        null_on_overflow: Whether a sum that overflows is NULL, as without ANSI.
     """
-    making = _Making(query, nodes, view, schema_of, null_on_overflow)
+    making = _Making(query, nodes, view, schema_of)
     making.last()
     return making.jobs
 
@@ -162,11 +186,8 @@ class _Job:
 
 
 class _Making:
-    def __init__(
-        self, query: Query, nodes: Nodes, view: str, schema_of: SchemaOf, null_on_overflow: bool
-    ) -> None:  # fmt: skip
+    def __init__(self, query: Query, nodes: Nodes, view: str, schema_of: SchemaOf) -> None:
         self._query, self._nodes, self._view, self._schema_of = query, nodes, view, schema_of
-        self._null_on_overflow = null_on_overflow
         self.jobs: list[ViewJob] = []
 
     def last(self) -> None:
@@ -208,12 +229,7 @@ class _Making:
                 sides = [set(map(self._nodes.id, self._nodes.output(child))) for child in stage.children]
                 return all(any(self._nodes.references(each) <= side for side in sides) for each in columns)
             case _:
-                return self._layout_fits(stage) and all(
-                    self._nodes.kind(each) == "AttributeReference" for each in columns
-                )
-
-    def _layout_fits(self, stage: Stage) -> bool:
-        return stage.form is not Form.AGGREGATE or self._layout(stage) is not None
+                return all(self._nodes.kind(each) == "AttributeReference" for each in columns)
 
     def _kernel_wire(self, job: _Job, stage: Stage, columns: Sequence[Expression]) -> Wire:
         if stage.form is Form.JOIN:
@@ -224,34 +240,11 @@ class _Making:
 
     def _simple(self, job: _Job, stage: Stage) -> int:
         """Place the node of a stage with one input; return its place."""
-        arguments = [each.argument for each in stage.functions if each.argument is not None]
-        wire = self._wire(job, stage.inputs[0], [*stage.keys[0], *arguments])
-        if stage.form is Form.AGGREGATE:
-            layout = self._layout(stage)
-            assert layout is not None
-            return job.place(stage, AggregateNode(self._view, layout), [wire])
+        wire = self._wire(job, stage.inputs[0], [*stage.keys[0], *stage.arguments])
+        if stage.layout is not None:
+            return job.place(stage, AggregateNode(self._view, stage.layout), [wire])
         schema = self._schema_of(stage.keys[0])
         return job.place(stage, DistinctNode(self._view, stage.place, schema), [wire])
-
-    def _layout(self, stage: Stage) -> Layout | None:
-        """Return the layout of a linear aggregate; None if the kernel cannot keep one of its values."""
-        keys = self._schema_of(stage.keys[0]).types
-        results = self._schema_of([each.result for each in stage.functions]).types
-        aggregates = []
-        try:
-            for number, (each, result) in enumerate(zip(stage.functions, results, strict=True)):
-                name, kind = None, None
-                if each.argument is not None:
-                    name, kind = f"a{number}", self._schema_of([each.argument]).field(0).type
-                aggregates.append(AggregateColumn(each.name, name, f"f{number}", kind, result))
-            return Layout(
-                tuple((f"k{place}", kind) for place, kind in enumerate(keys)),
-                tuple(aggregates),
-                null_on_overflow=self._null_on_overflow,
-                weighted=True,
-            )
-        except InvalidError:
-            return None
 
     def _join(self, job: _Job, stage: Stage, columns: Sequence[Expression]) -> Wire:
         """Place the node of a join that gives columns, each of which one side has."""
@@ -283,7 +276,7 @@ class _Making:
     def _job_of(self, stage: Stage) -> None:
         """Make the job that leaves the result of a stage."""
         job = _Job()
-        if stage.form is Form.GENERAL or not self._layout_fits(stage):
+        if stage.form is Form.GENERAL:
             self._touched(job, stage)
         elif stage.form is Form.JOIN:
             self._join(job, stage, stage.output)

@@ -131,7 +131,8 @@ def _null(seed: int) -> np.uint64:
 
 def _word(number: int) -> Words:
     """Return a number, spread over 64 bits."""
-    return np.array(number * int(_GOLDEN) % 2**64, np.uint64)
+    word: Words = np.array(number * int(_GOLDEN) % 2**64, np.uint64)
+    return word
 
 
 def _mixed(words: Words) -> Words:
@@ -141,4 +142,5 @@ def _mixed(words: Words) -> Words:
         x = x * np.uint64(0xBF58476D1CE4E5B9)
         x ^= x >> np.uint64(27)
         x = x * np.uint64(0x94D049BB133111EB)
-        return x ^ (x >> np.uint64(31))
+        x ^= x >> np.uint64(31)
+        return x

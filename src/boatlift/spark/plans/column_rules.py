@@ -59,11 +59,24 @@ def refuse_maps(schema: StructType, processor: str) -> None:
             )
 
 
-def check_sink_key(sink: SinkProcessor, unit: str, schema: StructType, unique: tuple[str, ...] | None) -> None:
-    """Raise unless a sink's key names columns, and has all keys of an aggregate: else two groups would share a row.
+def check_sink_key(
+    sink: SinkProcessor,
+    unit: str,
+    schema: StructType,
+    unique: tuple[str, ...] | None,
+    keys: tuple[frozenset[str], ...] | None = None,
+) -> None:
+    """Raise unless a sink's key names columns, and tells the rows of a unit apart: else one would overwrite another.
+
+    Args:
+        sink: The sink.
+        unit: The unit.
+        schema: The columns of the unit's rows.
+        unique: The keys of an aggregate.
+        keys: Of a view: sets of columns that tell its rows apart; None: the unit is none.
 
     Raises:
-        InvalidError: `[SCHEMA_MISMATCH]` there is no such column; `[BAD_OPTION]` a key of the aggregate is missing.
+        InvalidError: `[SCHEMA_MISMATCH]` there is no such column; `[BAD_OPTION]` two rows may have one key.
     """
     key = sink.sink.key
     if key is None:
@@ -74,6 +87,14 @@ def check_sink_key(sink: SinkProcessor, unit: str, schema: StructType, unique: t
             "SCHEMA_MISMATCH",
             f"sink {sink.name} has the key {', '.join(key)}, but {unit} has no column {', '.join(missing)}: "
             f"choose from {', '.join(schema.fieldNames())}",
+        )
+    if keys is not None and not any(each <= set(key) for each in keys):
+        known = " or ".join(f"({', '.join(sorted(each))})" for each in keys)
+        shown = f"its rows are told apart by {known}" if known else "nothing in its query tells its rows apart"
+        raise InvalidError(
+            "BAD_OPTION",
+            f"sink {sink.name} has the key {', '.join(key)}, on which rows of {unit} may be equal: {shown}; choose "
+            "such a key, GROUP BY the key, number the rows of each key and keep the first, or use a sink without a key",
         )
     grouping = unique or ()
     if not set(grouping) <= set(key):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "calls_python",
     "canonical",
+    "content_of",
     "fingerprint",
     "libraries",
     "pin_static_tables",
@@ -63,7 +64,7 @@ def fingerprint(frame: DataFrame, *, content: bool = True) -> str:
     if calls_python(frame):
         parts.append([describe_pickled(command) for command in python_functions(frame)])
     if content and marked:
-        parts.append([_content(subplan(frame, path)) for path in _static_leaves(plan)])
+        parts.append([content_of(subplan(frame, path)) for path in _static_leaves(plan)])
     return xxhash.xxh3_128_hexdigest(json.dumps(parts, sort_keys=True).encode())
 
 
@@ -183,7 +184,7 @@ def _static_leaves(plan: Tree) -> Iterator[tuple[int, ...]]:
             yield (index, *path)
 
 
-def _content(table: DataFrame) -> list[str]:
+def content_of(table: DataFrame) -> list[str]:
     """Return a digest of a static table's rows in any order: their number, and the exact sum of their hashes."""
     from pyspark.sql import functions as F
 

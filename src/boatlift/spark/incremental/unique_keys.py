@@ -1,0 +1,116 @@
+"""Which columns tell the rows of a query apart, as far as its plan shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from boatlift.spark.incremental.nodes import Expression, Node, Nodes, items
+
+__all__ = ["unique_keys"]
+
+Key = frozenset[int]
+"""Ids of attributes: no two rows have equal values in all of them."""
+
+_PASSED_ON = frozenset(
+    {"Sort", "GlobalLimit", "LocalLimit", "Offset", "WindowGroupLimit", "Repartition", "RepartitionByExpression"}
+)
+
+
+def unique_keys(node: Node, nodes: Nodes) -> tuple[frozenset[str], ...]:
+    """Return sets of columns, none of which two rows have equal values in; () if the plan shows none.
+
+    An empty set says that there is one row at most.
+
+    Args:
+        node: The optimised plan.
+        nodes: Reads nodes.
+    """
+    names = {nodes.id(attribute): str(attribute.name()) for attribute in nodes.output(node)}
+    return tuple(frozenset(names[each] for each in key) for key in _Reading(nodes).keys(node) if key <= names.keys())
+
+
+class _Reading:
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+        self._readers: dict[str, Callable[[Node], set[Key]]] = {
+            "Aggregate": self._aggregate,
+            "Project": self._project,
+            "Filter": self._filter,
+            "Window": self._window,
+            "Join": self._join,
+        }
+
+    def keys(self, node: Node) -> set[Key]:
+        kind = self._nodes.kind(node)
+        if kind in _PASSED_ON:
+            return self.keys(node.child())
+        reader = self._readers.get(kind)
+        return set() if reader is None else reader(node)
+
+    def _aggregate(self, node: Node) -> set[Key]:
+        keys = items(node.groupingExpressions())
+        given = [self._given_by(key, items(node.aggregateExpressions())) for key in keys]
+        return set() if None in given else {frozenset(each for each in given if each is not None)}
+
+    def _given_by(self, key: Expression, columns: Iterable[Expression]) -> int | None:
+        """Return the attribute that passes on an expression."""
+        for column in columns:
+            inner = column.child() if self._nodes.kind(column) == "Alias" else column
+            if inner.semanticEquals(key):
+                return self._nodes.id(column.toAttribute())
+        return None
+
+    def _project(self, node: Node) -> set[Key]:
+        columns = items(node.projectList())
+        below = {self._nodes.id(each): each for each in self._nodes.output(node.child())}
+        passed = {number: self._given_by(each, columns) for number, each in below.items()}
+        found = set()
+        for key in self.keys(node.child()):
+            outside = [passed.get(each) for each in key]
+            if None not in outside:
+                found.add(frozenset(each for each in outside if each is not None))
+        return found
+
+    def _filter(self, node: Node) -> set[Key]:
+        fixed = set(self._fixed(node.condition()))
+        return {key - fixed for key in self.keys(node.child())}
+
+    def _fixed(self, condition: Expression) -> Iterable[int]:
+        """Return the attributes that a condition holds to one value."""
+        match self._nodes.kind(condition):
+            case "And":
+                for each in items(condition.children()):
+                    yield from self._fixed(each)
+            case "EqualTo":
+                one, other = items(condition.children())
+                for attribute, value in ((one, other), (other, one)):
+                    if self._nodes.kind(attribute) == "AttributeReference" and value.foldable():
+                        yield self._nodes.id(attribute)
+
+    def _window(self, node: Node) -> set[Key]:
+        found = self.keys(node.child())
+        partition = items(node.partitionSpec())
+        if all(self._nodes.kind(each) == "AttributeReference" for each in partition):
+            for column in items(node.windowExpressions()):
+                if self._nodes.kind(column.child().windowFunction()) == "RowNumber":
+                    found = found | {frozenset(map(self._nodes.id, [*partition, column.toAttribute()]))}
+        return found
+
+    def _join(self, node: Node) -> set[Key]:
+        left, right = self._nodes.children(node)
+        how = str(node.joinType().toString()).partition("(")[0]
+        if how in ("LeftSemi", "LeftAnti", "ExistenceJoin"):
+            return self.keys(left)
+        if how not in ("Inner", "Cross", "LeftOuter", "RightOuter"):
+            return set()
+        keys_left, keys_right = self.keys(left), self.keys(right)
+        sides = self._nodes.equal_keys(node)
+        left_on, right_on = (
+            {self._nodes.id(each) for each in side if self._nodes.kind(each) == "AttributeReference"} for side in sides
+        )
+        found = {one | other for one in keys_left for other in keys_right}
+        if how != "RightOuter" and any(key <= right_on for key in keys_right):
+            found |= keys_left
+        if how != "LeftOuter" and any(key <= left_on for key in keys_left):
+            found |= keys_right
+        return found

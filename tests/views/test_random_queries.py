@@ -1,0 +1,29 @@
+"""Random queries as views: after every step the changes add up to Spark's answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from views.judge import WrongError, _compare, judge
+from views.random_queries import random_case
+
+QUERIES, STEPS = 15, 4
+
+
+@pytest.mark.parametrize("seed", [1001, 1002, 1003, 1004])
+def test_changes_add_up_to_the_answer_of_spark(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+    case = random_case(seed, queries=QUERIES, steps=STEPS, rows=5)
+    assert judge(spark, case, tmp_path / "case") == QUERIES * STEPS
+
+
+def test_a_wrong_row_is_found(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = random_case(1001, queries=1, steps=2, rows=5)
+    judge(spark, case, tmp_path / "case")
+    monkeypatch.chdir(tmp_path / "case")
+    case.tables[0].steps[1].append(case.tables[0].steps[1][0])
+    case.queries[0] = f"SELECT * FROM {case.tables[0].name}"
+    with pytest.raises(WrongError, match="query 0, step"):
+        _compare(spark, case, 0)
