@@ -49,7 +49,7 @@ AGGREGATES = [
     "SELECT * FROM (SELECT k, v FROM a) PIVOT (count(*) AS n FOR v IN (1, 2, 3))",
     "SELECT DISTINCT k, v FROM a",
     "SELECT DISTINCT v % 2 AS p FROM a UNION SELECT v FROM b",
-    "SELECT l, sum(v) AS s FROM (SELECT k COLLATE UTF8_LCASE AS l, v FROM a) GROUP BY l HAVING sum(v) > 3",
+    "SELECT lower(l) AS l, sum(v) AS s FROM (SELECT k COLLATE UTF8_LCASE AS l, v FROM a) GROUP BY l HAVING sum(v) > 3",
     "SELECT named_struct('k', k, 'v', v) AS s, array(v, NULL) AS l, count(*) AS n FROM a GROUP BY ALL",
     "SELECT k, max(struct(v, k)) AS m FROM a GROUP BY k",
     "SELECT date_trunc('HOUR', t) AS h, count(*) AS n FROM a GROUP BY ALL",
