@@ -165,7 +165,8 @@ def test_one_result_takes_the_place_of_an_earlier_one(tmp_path: Path, monkeypatc
     monkeypatch.setattr(command_line, "RESULTS", tmp_path)
 
     def measured(name: str, ratio: float) -> Result:
-        return Result(name, "at least 2", True, {"first": ratio}, {"side": Figure.of("ms", [1.0, 2.5])}, {"commit": "c"})
+        figures = {"side": Figure.of("ms", [1.0, 2.5])}
+        return Result(name, "at least 2", True, {"first": ratio}, figures, {"commit": "c"})
 
     _write([measured("step_latency", 1.0), measured("solver", 2.0)], 1)
     for result in (measured("solver", 3.0), measured("overhead", 3.0)):
