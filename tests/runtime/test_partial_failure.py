@@ -68,7 +68,8 @@ def test_who_fails_for_ever_stops_the_dataflow_which_goes_on_from_there(
         pytest.raises(UnavailableError, match=r"step 4 of sums: the executor is gone"),
     ):
         run(Fails(world, "sums", {4: 1000}), open_store(tmp_path))
-    assert caplog.text.count("is tried again in") == retries.RETRIES
+    tries = caplog.text.count("is tried again in")
+    assert tries in {retries.RETRIES, retries.RETRIES + 1}, "step 3 may have failed with it once, and then gone on"
     assert len(world.held["totals"]) <= 4
     run(MemoryEngine(world), open_store(tmp_path))
     world.check()
