@@ -45,6 +45,7 @@ def main() -> None:
     """Read the command line, measure, and print the result."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("name", nargs="?", choices=NAMES, help="one benchmark; without a name all, written to results/")
+    parser.add_argument("--write", action="store_true", help="write one result to results/, beside those of the others")
     parser.add_argument("--json", action="store_true", help="print one JSON object; of all benchmarks, a list of them")
     parser.add_argument("--rounds", type=int, default=3, help="how often each side takes its turn")
     parser.add_argument("--scale", type=int, default=1, help="divide state sizes by this, to try things out")
@@ -55,6 +56,8 @@ def main() -> None:
     with _reserved_standard_output() as output:
         if chosen.name is not None:
             result = _measure(chosen.name, effort)
+            if chosen.write:
+                _write([*_others(result), result], chosen.scale)
             print(json.dumps(result.to_json()) if chosen.json else markdown([result]), file=output)
             return
         results = []
@@ -84,10 +87,18 @@ def _measure(name: str, effort: Effort) -> Result:
     return result
 
 
+def _others(result: Result) -> list[Result]:
+    """Return the results of the other benchmarks that are in results/."""
+    path = RESULTS / "latest.json"
+    written = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    return [Result.from_json(each) for each in written if each["name"] != result.name]
+
+
 def _write(results: list[Result], scale: int) -> None:
     if scale != 1:
         return  # figures of another size must not pass for the real ones
     RESULTS.mkdir(exist_ok=True)
+    results = sorted(results, key=lambda result: NAMES.index(result.name))
     text = json.dumps([result.to_json() for result in results], indent=2, ensure_ascii=False)
     (RESULTS / "latest.json").write_text(text + "\n", encoding="utf-8")
     (RESULTS / "latest.md").write_text(markdown(results) + "\n", encoding="utf-8")

@@ -27,7 +27,8 @@ def failing_while(there: Path) -> Callable[[DataFrame], DataFrame]:
 
     def checked(value: float) -> float:
         if there.exists():
-            raise RuntimeError("told to")
+            # Another text each time: code that raises the same twice at a step is not tried again.
+            raise RuntimeError(f"told to at {time.time_ns()}")
         return value
 
     def transform(rows: DataFrame) -> DataFrame:

@@ -122,6 +122,12 @@ class Result:
             "machine": dict(self.machine),
         }
 
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Result:
+        """Return the result that `to_json` has made an object of."""
+        figures = {name: Figure(**figure) for name, figure in fields["figures"].items()}
+        return cls(fields["name"], fields["target"], fields["met"], fields["ratios"], figures, fields["machine"])
+
 
 def rounds(count: int, sides: Mapping[str, Side], turn: Callable[[str, Side], _T]) -> dict[str, list[_T]]:
     """Let the sides take turns, beginning with another one each round, so that drift of the machine hits all alike."""

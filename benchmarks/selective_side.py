@@ -5,6 +5,7 @@ One of the processors fails on demand.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,7 +33,8 @@ def counting(folder: Path, name: str) -> Callable[[DataFrame], DataFrame]:
         with tally.open("ab") as file:
             file.write(b".")
         if fails.exists():
-            raise RuntimeError("told to")
+            # Another text each time: code that raises the same twice at a step is not tried again.
+            raise RuntimeError(f"told to at {time.time_ns()}")
         return value
 
     def transform(rows: DataFrame) -> DataFrame:

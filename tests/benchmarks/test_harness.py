@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from benchmarks import __main__ as command_line
 from benchmarks import data
-from benchmarks.__main__ import NAMES
+from benchmarks.__main__ import NAMES, _others, _write
 from benchmarks.harness import (
     Effort,
     Figure,
@@ -158,6 +159,21 @@ def test_a_result_shows_its_first_ratio_as_the_headline() -> None:
     assert shown["ratio"] == 2.5
     assert shown["figures"]["boatlift"] == {"unit": "rows/s", "min": 1.0, "median": 3.0, "max": 123500.0}
     assert "| some | at least 2 | **2.5** (first); **3** (second) | reached |" in markdown([result])
+
+
+def test_one_result_takes_the_place_of_an_earlier_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command_line, "RESULTS", tmp_path)
+
+    def measured(name: str, ratio: float) -> Result:
+        figures = {"side": Figure.of("ms", [1.0, 2.5])}
+        return Result(name, "at least 2", True, {"first": ratio}, figures, {"commit": "c"})
+
+    _write([measured("step_latency", 1.0), measured("solver", 2.0)], 1)
+    for result in (measured("solver", 3.0), measured("overhead", 3.0)):
+        _write([*_others(result), result], 1)
+    found = _others(measured("push", 1.0))
+    assert found == [measured("step_latency", 1.0), measured("overhead", 3.0), measured("solver", 3.0)]
+    assert "| solver | at least 2 | **3** (first) | reached |" in (tmp_path / "latest.md").read_text()
 
 
 def test_a_smaller_scale_is_no_less_than_a_thousand() -> None:
