@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 FIRST, FUNCTIONS, JOINS = "Write one", "Call your own functions", "Joins, batches and merges"
 AGGREGATES = "Aggregates"
+VIEWS = "Views: a query, kept up to date"
 PUSH, OPERATE = "Push rows", "Operate it"
 PYTHON = blocks(language="python")
 COMMANDS = re.findall(r"^\| `(boatlift .+?)` \|", TEXT, re.MULTILINE)
@@ -52,6 +53,7 @@ RUN_BY = {
     "orders = flow.source": "test_pushes_from_python_and_by_curl_are_answered_as_is_printed",
     "curl": "test_pushes_from_python_and_by_curl_are_answered_as_is_printed",
     "running = bl.start": "test_pushes_from_python_and_by_curl_are_answered_as_is_printed",
+    "flow.sql": "test_views_give_what_is_said",
     "total = clean.agg": "test_aggregates_give_what_is_said",
     "live = clean": "test_joins_and_functions_run_and_give_what_is_said",
     "history = spark.read": "test_the_first_example_goes_on_from_python_and_its_history_sums_up_to_its_answers",
@@ -321,6 +323,32 @@ def test_aggregates_give_what_is_said(weeks: Path, spark: SparkSession) -> None:
         routes = [count for (count,) in database.execute("SELECT flights FROM delays")]
     assert sizes == {size: routes.count(size) for size in routes}
     assert sum(size * count for size, count in sizes.items()) == held["flights"]
+
+
+def test_views_give_what_is_said(weeks: Path, spark: SparkSession) -> None:
+    for week in sorted((weeks / "data" / "flights").iterdir())[3:]:
+        week.unlink()
+    (views,) = blocks(VIEWS, "python")
+    flow = built(views.text)["flow"]
+    bl.run(flow, "store", available_now=True, spark=spark)
+    with closing(sqlite3.connect("answers.db")) as database:
+        ranking = database.execute("SELECT origin, dest, delay, place FROM worst ORDER BY origin, place").fetchall()
+        delays = database.execute(
+            "SELECT origin, dest, delay FROM delays WHERE flights >= 10 ORDER BY origin, delay DESC, dest"
+        ).fetchall()
+    expected = []
+    for origin in sorted({row[0] for row in delays}):
+        worst = [row for row in delays if row[0] == origin][:3]
+        expected += [(*row, place) for place, row in enumerate(worst, 1)]
+    assert ranking == expected
+    competition = spark.read.parquet(str(weeks / "competition"))
+    held = competition.groupBy("carrier", "flights_on_its_routes", "fastest").agg(F.sum("_weight").alias("weight"))
+    rows = spark.read.csv(str(weeks / "data" / "flights"), header=True, nullValue="NA", inferSchema=True)
+    clean = rows.where("arr_delay IS NOT NULL").withColumn("speed", F.col("distance") / F.col("air_time"))
+    routes = rows.select("origin", "dest", "carrier").distinct()
+    batch = clean.drop("carrier").join(routes, ["origin", "dest"]).groupBy("carrier")
+    wanted = batch.agg(F.count("*").alias("flights_on_its_routes"), F.max("speed").alias("fastest")).collect()
+    assert sorted(map(tuple, held.where("weight <> 0").drop("weight").collect())) == sorted(map(tuple, wanted))
 
 
 @pytest.mark.usefixtures("spark")
