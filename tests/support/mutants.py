@@ -23,7 +23,7 @@ from boatlift.runtime.machine.events import EpochClosed
 from boatlift.runtime.machine.instructions import CommitSink
 from boatlift.runtime.machine.kinds.arrival import ArrivalOrdered
 from boatlift.runtime.machine.kinds.epochs import Structured
-from boatlift.runtime.machine.kinds.processor import MachineProcessor
+from boatlift.runtime.machine.kinds.processor import MachineProcessor, Step
 from boatlift.runtime.machine.release_gate import ReleaseGate
 from boatlift.simulation.disk import Disk
 from boatlift.simulation.shrink import Case, attempt
@@ -66,10 +66,18 @@ _upcoming_in_order = ArrivalOrdered.upcoming
 _collectable = Monitor.collectable
 _create = Disk.create
 _facts_of = step_facts.facts_of
+_close = StateMachine._close
 _take_back = recover._take_back
 _drop_back = MachineProcessor.drop_back
 _call_off = MachineProcessor.call_off
 _report = DurableFacts._report
+
+
+def _closed_but_nothing(self: Any, source: Any, positions: Any) -> None:
+    if positions is not None:
+        _close(self, source, positions)
+    else:
+        self._send_epoch(source, Step(source.following, (), source.following), None)
 
 
 def _whether_complete_or_not(self: Any, chosen: Any, *, hasten: bool) -> Any:
@@ -443,6 +451,13 @@ MUTANTS: dict[str, Mutant] = {
     "prepared-lost": Mutant(
         "steps are run as prepared though a failure took what they take",
         {(MachineProcessor, "has"): lambda _self, _message: True},
+    ),
+    "nothing-unrecorded": Mutant(
+        "a step without input is not recorded", {(StateMachine, "_close"): _closed_but_nothing}
+    ),
+    "never-nothing": Mutant(
+        "a source that has nothing stops the sources that it meets",
+        {(StateMachine, "_has_nothing"): lambda _self, _source: False},
     ),
     "called-off": Mutant(
         "what is being taken is not called off when it comes out differently",
