@@ -231,11 +231,6 @@ CONDITIONS: dict[str, Condition] = {
         retry=Retry.AGAIN,
     ),
     "NO_TOPIC": Condition("InvalidError", "a sink's topic is not there", "make it, or correct its name"),
-    "NEGATIVE_COUNT": Condition(
-        "DataError",
-        "an aggregate over changes was to take back rows that are not there",
-        "run boatlift verify; if the store is sound, report it with the message",
-    ),
     "NULL_KEY": Condition("DataError", "a row of a keyed sink has no key", "filter it, or choose key_format='json'"),
     "MESSAGE_TOO_LARGE": Condition(
         "DataError", "a message is larger than the cluster takes", "raise message.max.bytes, or make rows smaller"

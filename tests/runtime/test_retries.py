@@ -62,5 +62,6 @@ def test_every_error_that_may_pass_says_whether_a_step_is_tried_again() -> None:
     assert {name for name, known in CONDITIONS.items() if known.retry is Retry.STOP} == {
         "BAD_ROW",
         "JVM_DIED",
+        "NEGATIVE_WEIGHT",
         "SINK_LOCKED",
     }

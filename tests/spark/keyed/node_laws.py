@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from boatlift.spark.keyed.arrangement.arranged import key_hashes
 from boatlift.spark.keyed.key_groups import Share, residues
 from boatlift.spark.keyed.merge import merge_runs
-from boatlift.spark.keyed.network.node import Change, Node, NodeState
+from boatlift.spark.keyed.network.node import Node, NodeState, ZSet
 from boatlift.spark.keyed.opened import OpenRun, open_run
 from boatlift.storage.records.records import RunRef
 
@@ -72,7 +72,7 @@ def changes_of_tables(draw: st.DrawFn, rows: Sequence[st.SearchStrategy[Row]]) -
     return steps
 
 
-def rows_of(change: Change | None) -> Rows:
+def rows_of(change: ZSet | None) -> Rows:
     """Return a change as rows with weights; none of them is 0."""
     found: Rows = Counter()
     if change is not None:
@@ -154,14 +154,14 @@ class Tasks:
         held = [(run, path) for run, path in self.runs[part] if Share(run.modulus, run.residue).meets(share)]
         return [open_run(path, run, codec=codec) for run, path in held]
 
-    def _change(self, schema: pa.Schema, rows: Rows) -> Change:
+    def _change(self, schema: pa.Schema, rows: Rows) -> ZSet:
         pairs = [(row, count) for row, count in rows.items() if count]
         if self.chance:
             self.chance.shuffle(pairs)
         columns = [pa.array([row[at] for row, _ in pairs], field.type) for at, field in enumerate(schema)]
-        return Change(tuple(columns), np.array([count for _, count in pairs], np.int64))
+        return ZSet(tuple(columns), np.array([count for _, count in pairs], np.int64))
 
-    def _of_share(self, number: int, change: Change, share: Share) -> Change | None:
+    def _of_share(self, number: int, change: ZSet, share: Share) -> ZSet | None:
         places = self.node.keys(number)
         columns = change.columns if places is None else [change.columns[place] for place in places]
         hashes = key_hashes(columns, len(change))

@@ -15,7 +15,7 @@ from pyspark.sql.types import DataType, LongType, StructField, StructType
 from boatlift.dataflow.columns import WEIGHT, quoted
 from boatlift.spark.compile.keyed import one_frame
 from boatlift.spark.compile.unit import CompiledUnit
-from boatlift.spark.incremental.nodes import Nodes
+from boatlift.spark.incremental.nodes import PlanNodes
 from boatlift.spark.incremental.query import Query
 from boatlift.spark.incremental.realise import StepFrames
 from boatlift.spark.incremental.template import Template
@@ -23,7 +23,7 @@ from boatlift.spark.incremental.view_jobs import ViewJob, channel_name
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.planner import KeyedJob, StepPlan
 from boatlift.spark.keyed.network.hand_out import HandOut
-from boatlift.spark.keyed.network.network import Network, Wire
+from boatlift.spark.keyed.network.network import Feed, Network
 from boatlift.spark.keyed.network.node import Node
 from boatlift.spark.plans.catalyst import has_one_stage, optimised
 from boatlift.spark.tasks.network_task import Channel, ChannelTask, InputHashes, NetworkTask
@@ -103,7 +103,7 @@ class ViewPlans:
         jobs: Jobs,
         query: Query,
         view_jobs: Sequence[ViewJob],
-        nodes: Nodes,
+        nodes: PlanNodes,
         result: pa.Schema,
     ) -> None:
         self._unit, self._jobs, self._query, self._nodes, self._result = unit, jobs, query, nodes, result
@@ -168,14 +168,14 @@ class ViewPlans:
         planner, name = self._jobs.planner, self._unit.name
         places = len(job.inputs)
 
-        def wire(each: Wire) -> Wire:
-            return each if each.source >= 0 else Wire(places - 1 - each.source, each.columns)
+        def feed(each: Feed) -> Feed:
+            return each if each.source >= 0 else Feed(places - 1 - each.source, each.columns)
 
         network = Network(
             tuple(given.schema for given in job.inputs),
             tuple(str(each.stage) for each in job.nodes),
             tuple(each.node for each in job.nodes),
-            tuple(tuple(map(wire, each.wires)) for each in job.nodes),
+            tuple(tuple(map(feed, each.feeds)) for each in job.nodes),
         )
         starts = _starts(job)
         channels = tuple(
@@ -183,7 +183,7 @@ class ViewPlans:
             for stage in job.leaves
             for place, schema in enumerate(_node_of(job, stage).schemas)
         )
-        hand_out = None if job.result is None else HandOut((wire(job.result),), self._result)
+        hand_out = None if job.result is None else HandOut((feed(job.result),), self._result)
         outputs = planner.outlets(self._unit) if hand_out else ()
 
         def task(tasks: int) -> NetworkTask:

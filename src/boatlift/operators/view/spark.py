@@ -22,7 +22,7 @@ from boatlift.operators.view.steps import ViewSteps
 from boatlift.spark.compile.operator import Columns, Compiled, Kit, SparkOperator
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.incremental.deterministic import check_deterministic
-from boatlift.spark.incremental.nodes import Nodes, items
+from boatlift.spark.incremental.nodes import PlanNodes, items
 from boatlift.spark.incremental.query import Query, query_of
 from boatlift.spark.incremental.unique_keys import unique_keys
 from boatlift.spark.incremental.view_jobs import ViewJob, jobs_of, layout_of
@@ -52,7 +52,7 @@ class CompiledView(Compiled):
 
     query: Query
     jobs: tuple[ViewJob, ...]
-    nodes: Nodes
+    nodes: PlanNodes
     result: pa.Schema
 
     def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:
@@ -71,7 +71,7 @@ class ViewOnSpark(SparkOperator[View]):
             InvalidError: `[BAD_VIEW]` Spark does not understand the query; `[NOT_INCREMENTAL]`, `[SCHEMA_MISMATCH]`.
             UserCodeError: `[USER_CODE]` the function raised.
         """
-        nodes = Nodes(kit.spark)
+        nodes = PlanNodes(kit.spark)
         leaves = [_leaf(columns, nodes) for columns in inputs]
         frame = _queried(operator, leaves, kit)
         check_deterministic(frame, nodes, operator.name, deterministic=operator.deterministic_code)
@@ -102,7 +102,7 @@ class ViewOnSpark(SparkOperator[View]):
         return ViewSteps(unit, jobs, view.query, view.jobs, view.nodes, view.result)
 
 
-def _leaf(columns: Columns, nodes: Nodes) -> DataFrame:
+def _leaf(columns: Columns, nodes: PlanNodes) -> DataFrame:
     """Return an empty frame that the optimiser cannot see into."""
     fields = [StructField(field.name, field.dataType) for field in columns.schema.fields]
     return nodes.empty(StructType(fields))
@@ -114,7 +114,7 @@ def _queried(operator: View, leaves: Sequence[DataFrame], kit: Kit) -> DataFrame
         return apply(leaves[0], lambda first: query(first, *leaves[1:]), operator.name)
     with ExitStack() as views:
         for name, leaf in zip(operator.streams, leaves, strict=True):
-            if Nodes(kit.spark).has_temporary_view(name):
+            if PlanNodes(kit.spark).has_temporary_view(name):
                 raise InvalidError(
                     "BAD_VIEW",
                     f"{operator.name} reads {name}, which is a stream, and a temporary view of this session too: give "
@@ -137,11 +137,11 @@ def _first_lines(error: AnalysisException) -> str:
 def _schema(kit: Kit, columns: Sequence[Any]) -> pa.Schema:
     """Return the schema of columns, named by their place."""
     return kit.arrow_of(
-        StructType([StructField(f"c{place}", Nodes.type_of(column)) for place, column in enumerate(columns)])
+        StructType([StructField(f"c{place}", PlanNodes.type_of(column)) for place, column in enumerate(columns)])
     )
 
 
-def _fingerprint(frame: DataFrame, plan: Any, streams: dict[int, str], nodes: Nodes) -> str:
+def _fingerprint(frame: DataFrame, plan: Any, streams: dict[int, str], nodes: PlanNodes) -> str:
     """Return a hash of a query: its optimised plan, the streams and static rows in it, and the code of functions."""
     verbose, suffix, all_fields, operator_id, node_id = True, False, 2**31 - 1, False, False
     text = plan.canonicalized().treeString(verbose, suffix, all_fields, operator_id, node_id)

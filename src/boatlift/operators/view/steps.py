@@ -14,7 +14,7 @@ from boatlift.operators.view.plans import ViewPlans, ViewStep
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
-from boatlift.spark.incremental.nodes import Nodes
+from boatlift.spark.incremental.nodes import PlanNodes
 from boatlift.spark.incremental.query import Query
 from boatlift.spark.incremental.view_jobs import ViewJob
 from boatlift.spark.jobs.jobs import Jobs
@@ -48,7 +48,7 @@ class ViewSteps(Steps):
         jobs: Jobs,
         query: Query,
         view_jobs: Sequence[ViewJob],
-        nodes: Nodes,
+        nodes: PlanNodes,
         result: pa.Schema,
     ) -> None:
         self._unit, self._jobs = unit, jobs

@@ -7,7 +7,7 @@ import re
 from pyspark.sql import DataFrame
 
 from boatlift.errors import InvalidError
-from boatlift.spark.incremental.nodes import Nodes
+from boatlift.spark.incremental.nodes import PlanNodes
 from boatlift.spark.plans.allowed import NONDETERMINISTIC
 from boatlift.spark.plans.fingerprint import calls_python
 
@@ -18,7 +18,7 @@ _CLASS = re.compile(r'"class":"org\.apache\.spark\.sql\.catalyst\.expressions\.(
 _INSTEAD = "add a column in a transform of a stream before the view"
 
 
-def check_deterministic(frame: DataFrame, nodes: Nodes, view: str, *, deterministic: bool | None) -> None:
+def check_deterministic(frame: DataFrame, nodes: PlanNodes, view: str, *, deterministic: bool | None) -> None:
     """Raise if a query may give other rows at another execution.
 
     The analysed plan is read, because the optimiser puts a literal in the place of `current_timestamp()`.

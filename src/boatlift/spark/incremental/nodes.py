@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StructType, _parse_datatype_json_string
 
-__all__ = ["AggregateParts", "Expression", "LinearFunction", "Node", "Nodes", "items"]
+__all__ = ["AggregateParts", "Expression", "LinearFunction", "Node", "PlanNodes", "items"]
 
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions"
 
@@ -101,7 +101,7 @@ def _holds_plan(expression: Any) -> bool:
     return str(expression.getClass().getSuperclass().getSimpleName()).endswith("SubqueryExpression")
 
 
-class Nodes:
+class PlanNodes:
     """Makes and reads nodes in one session.
 
     Args:

@@ -15,7 +15,7 @@ from typing import Any
 
 from boatlift.errors import InvalidError
 from boatlift.spark.aggregates.kernel import Layout
-from boatlift.spark.incremental.nodes import Expression, LinearFunction, Node, Nodes, items
+from boatlift.spark.incremental.nodes import Expression, LinearFunction, Node, PlanNodes, items
 
 __all__ = ["Flow", "Form", "Leaf", "Linear", "Query", "Stage", "StageResult", "query_of"]
 
@@ -110,7 +110,7 @@ class Query:
 
 
 _PASSED_OVER = frozenset({"WindowGroupLimit", "Sort", "Repartition", "RepartitionByExpression", "RebalancePartitions"})
-"""Nodes that give the rows that they take: hints, and orders that no limit reads."""
+"""PlanNodes that give the rows that they take: hints, and orders that no limit reads."""
 
 _LINEAR = frozenset({"Project", "Filter", "Generate", "Expand", "Union", "ArrowEvalPython", "BatchEvalPython"})
 _STATIC = frozenset({"LocalRelation", "LogicalRelation", "OneRowRelation", "Range", "InMemoryRelation"})
@@ -120,7 +120,7 @@ LayoutOf = Callable[[Sequence[Expression], Sequence[LinearFunction]], Layout | N
 """Returns the layout of keys and functions; None if the kernel cannot keep one of their values."""
 
 
-def query_of(node: Node, streams: Mapping[int, str], nodes: Nodes, view: str, layout_of: LayoutOf) -> Query:
+def query_of(node: Node, streams: Mapping[int, str], nodes: PlanNodes, view: str, layout_of: LayoutOf) -> Query:
     """Return the stages of an optimised plan.
 
     Args:
@@ -139,7 +139,7 @@ def query_of(node: Node, streams: Mapping[int, str], nodes: Nodes, view: str, la
 
 
 class _Cutting:
-    def __init__(self, streams: Mapping[int, str], nodes: Nodes, view: str, layout_of: LayoutOf) -> None:
+    def __init__(self, streams: Mapping[int, str], nodes: PlanNodes, view: str, layout_of: LayoutOf) -> None:
         self._streams, self._nodes, self._view, self._layout_of = streams, nodes, view, layout_of
         self.stages: list[Stage] = []
 

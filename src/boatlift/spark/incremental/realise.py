@@ -11,13 +11,13 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType, DoubleType, FloatType
 
 from boatlift.dataflow.columns import WEIGHT, quoted
-from boatlift.spark.incremental.nodes import Expression, Node, Nodes, items
+from boatlift.spark.incremental.nodes import Expression, Node, PlanNodes, items
 from boatlift.spark.incremental.query import Flow, Leaf, Linear, Query, Stage, StageResult
 from boatlift.spark.incremental.view_jobs import ChannelInput, FrameInput, channel_name
 
 __all__ = ["StepFrames"]
 
-Change = tuple[Node, Expression]
+WeightedPlan = tuple[Node, Expression]
 """A plan, and the attribute with the weights of its rows."""
 
 _BEFORE, _AFTER = 0, 1
@@ -40,7 +40,7 @@ class StepFrames:
 
     query: Query
     general: frozenset[int]
-    nodes: Nodes
+    nodes: PlanNodes
     streams: Mapping[str, DataFrame]
     channels: frozenset[str]
     channel: Callable[[str, Sequence[DataType]], DataFrame]
@@ -69,7 +69,7 @@ class StepFrames:
         chosen = [F.col(f"c{column}").alias(f"c{place}") for place, column in enumerate(given.columns)]
         return self.channel(given.name, types).select(*chosen, WEIGHT)
 
-    def _flow(self, flow: Flow) -> Change | None:
+    def _flow(self, flow: Flow) -> WeightedPlan | None:
         match flow:
             case Leaf(read, node):
                 return self._leaf(read, node)
@@ -78,7 +78,7 @@ class StepFrames:
             case StageResult(number):
                 return self._stage(self.query.stages[number])
 
-    def _leaf(self, read: str | None, node: Node) -> Change | None:
+    def _leaf(self, read: str | None, node: Node) -> WeightedPlan | None:
         if read is None:
             if not self.first:
                 return None
@@ -89,7 +89,7 @@ class StepFrames:
         plan, (weight,) = self.nodes.renamed(self.streams[read], self.nodes.output(node), [WEIGHT])
         return plan, weight
 
-    def _linear(self, node: Node, inputs: Sequence[Change | None]) -> Change | None:
+    def _linear(self, node: Node, inputs: Sequence[WeightedPlan | None]) -> WeightedPlan | None:
         there = [each for each in inputs if each is not None]
         if not there:
             return None
@@ -104,7 +104,7 @@ class StepFrames:
             case _:
                 return self.nodes.over(node, [child]), weight
 
-    def _union(self, node: Node, inputs: Sequence[Change | None]) -> Change:
+    def _union(self, node: Node, inputs: Sequence[WeightedPlan | None]) -> WeightedPlan:
         """Return the union of the inputs that are there, with the attributes of the node."""
         output = self.nodes.output(node)
         children = []
@@ -118,7 +118,7 @@ class StepFrames:
             return children[0]
         return self.nodes.union([child for child, _ in children]), children[0][1]
 
-    def _stage(self, stage: Stage) -> Change | None:
+    def _stage(self, stage: Stage) -> WeightedPlan | None:
         """Return the change of a stage's result."""
         if stage.number in self.general:
             return self._difference(stage)
@@ -129,7 +129,7 @@ class StepFrames:
         condition = self.nodes.other_condition(stage.nodes[0])
         return (plan if condition is None else self.nodes.filter(condition, plan)), weight
 
-    def _difference(self, stage: Stage) -> Change | None:
+    def _difference(self, stage: Stage) -> WeightedPlan | None:
         """Return what a stage's nodes give for the touched keys now, less what they gave."""
         beginning = stage.whole and self.first
         names = [channel_name(stage.number, place) for place in range(2 * len(stage.inputs))]

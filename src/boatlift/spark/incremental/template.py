@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 
 from boatlift.dataflow.columns import WEIGHT
-from boatlift.spark.incremental.nodes import Expression, Node, Nodes
+from boatlift.spark.incremental.nodes import Expression, Node, PlanNodes
 
 __all__ = ["Template"]
 
@@ -35,7 +35,7 @@ class Template:
         nodes: Makes nodes.
     """
 
-    def __init__(self, frame: DataFrame, gaps: Mapping[int, str], nodes: Nodes) -> None:
+    def __init__(self, frame: DataFrame, gaps: Mapping[int, str], nodes: PlanNodes) -> None:
         self._nodes, self._gaps = nodes, gaps
         self._root = self._read(nodes.analysed(frame))
 

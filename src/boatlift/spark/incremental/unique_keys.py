@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from boatlift.spark.incremental.nodes import Expression, Node, Nodes, items
+from boatlift.spark.incremental.nodes import Expression, Node, PlanNodes, items
 
 __all__ = ["unique_keys"]
 
@@ -16,7 +16,7 @@ _PASSED_ON = frozenset(
 )
 
 
-def unique_keys(node: Node, nodes: Nodes) -> tuple[frozenset[str], ...]:
+def unique_keys(node: Node, nodes: PlanNodes) -> tuple[frozenset[str], ...]:
     """Return sets of columns, none of which two rows have equal values in; () if the plan shows none.
 
     An empty set says that there is one row at most.
@@ -30,7 +30,7 @@ def unique_keys(node: Node, nodes: Nodes) -> tuple[frozenset[str], ...]:
 
 
 class _Reading:
-    def __init__(self, nodes: Nodes) -> None:
+    def __init__(self, nodes: PlanNodes) -> None:
         self._nodes = nodes
         self._readers: dict[str, Callable[[Node], set[Key]]] = {
             "Aggregate": self._aggregate,

@@ -16,13 +16,13 @@ import pyarrow as pa
 
 from boatlift.errors import InvalidError
 from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateNode, Layout
-from boatlift.spark.incremental.nodes import Expression, LinearFunction, Nodes
+from boatlift.spark.incremental.nodes import Expression, LinearFunction, PlanNodes
 from boatlift.spark.incremental.query import Flow, Form, Linear, Query, Stage, StageResult
 from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
 from boatlift.spark.keyed.arrangement.join import Side
 from boatlift.spark.keyed.network.distinct import DistinctNode
 from boatlift.spark.keyed.network.join import JoinNode
-from boatlift.spark.keyed.network.network import Wire
+from boatlift.spark.keyed.network.network import Feed
 from boatlift.spark.keyed.network.node import Node
 from boatlift.spark.keyed.network.touched import TouchedNode
 
@@ -79,12 +79,12 @@ class PlacedNode:
     Attributes:
         stage: The stage that it computes.
         node: The node.
-        wires: Where its inputs come from: a source from 0 is an input of the job; −1 is its first node, −2 its second.
+        feeds: Where its inputs come from: a source from 0 is an input of the job; −1 is its first node, −2 its second.
     """
 
     stage: int
     node: Node
-    wires: tuple[Wire, ...]
+    feeds: tuple[Feed, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,18 +95,18 @@ class ViewJob:
         inputs: The rows that it is handed.
         nodes: Its nodes, each after those that it takes from.
         leaves: The stages whose results are left for later jobs.
-        result: The columns that are handed out, in the job that does; see `PlacedNode.wires`.
+        result: The columns that are handed out, in the job that does; see `PlacedNode.feeds`.
     """
 
     inputs: tuple[FrameInput | ChannelInput, ...]
     nodes: tuple[PlacedNode, ...]
     leaves: tuple[int, ...] = ()
-    result: Wire | None = None
+    result: Feed | None = None
 
     def apart(self) -> list[ViewJob]:
         """Return jobs of one node each, and one that hands out, in the place of this one."""
         jobs = [
-            ViewJob(tuple(map(self._input, placed.wires)), (_alone(placed),), leaves=(placed.stage,))
+            ViewJob(tuple(map(self._input, placed.feeds)), (_alone(placed),), leaves=(placed.stage,))
             for placed in self.nodes
         ]
         if self.result is not None:
@@ -114,23 +114,23 @@ class ViewJob:
             jobs.append(ViewJob((given,), (), result=_all_of(0, given.schema)))
         return jobs
 
-    def _input(self, wire: Wire) -> FrameInput | ChannelInput:
-        if wire.source >= 0:
-            given = self.inputs[wire.source]
-            assert wire.columns == tuple(range(len(given.schema))), "an input has the columns of its one reader"
+    def _input(self, feed: Feed) -> FrameInput | ChannelInput:
+        if feed.source >= 0:
+            given = self.inputs[feed.source]
+            assert feed.columns == tuple(range(len(given.schema))), "an input has the columns of its one reader"
             return given
-        placed = self.nodes[-1 - wire.source]
+        placed = self.nodes[-1 - feed.source]
         (schema,) = placed.node.schemas
-        return ChannelInput(channel_name(placed.stage), schema, wire.columns)
+        return ChannelInput(channel_name(placed.stage), schema, feed.columns)
 
 
 def _alone(placed: PlacedNode) -> PlacedNode:
-    wires = (Wire(number, tuple(range(len(wire.columns)))) for number, wire in enumerate(placed.wires))
-    return PlacedNode(placed.stage, placed.node, tuple(wires))
+    feeds = (Feed(number, tuple(range(len(feed.columns)))) for number, feed in enumerate(placed.feeds))
+    return PlacedNode(placed.stage, placed.node, tuple(feeds))
 
 
-def _all_of(source: int, schema: pa.Schema) -> Wire:
-    return Wire(source, tuple(range(len(schema))))
+def _all_of(source: int, schema: pa.Schema) -> Feed:
+    return Feed(source, tuple(range(len(schema))))
 
 
 def layout_of(
@@ -158,7 +158,7 @@ def layout_of(
         return None
 
 
-def jobs_of(query: Query, nodes: Nodes, view: str, schema_of: SchemaOf) -> list[ViewJob]:
+def jobs_of(query: Query, nodes: PlanNodes, view: str, schema_of: SchemaOf) -> list[ViewJob]:
     """Return the jobs of a query's steps, in the order in which they run; the last one hands out.
 
     Args:
@@ -167,7 +167,7 @@ def jobs_of(query: Query, nodes: Nodes, view: str, schema_of: SchemaOf) -> list[
         view: The view, for runs and errors.
         schema_of: Returns the schema of columns.
     """
-    making = _Making(query, nodes, view, schema_of)
+    making = _JobMaking(query, nodes, view, schema_of)
     making.last()
     return making.jobs
 
@@ -177,16 +177,16 @@ class _Job:
     inputs: list[FrameInput] = field(default_factory=list)
     nodes: list[PlacedNode] = field(default_factory=list)
 
-    def place(self, stage: Stage, node: Node, wires: Sequence[Wire]) -> int:
-        self.nodes.append(PlacedNode(stage.number, node, tuple(wires)))
+    def place(self, stage: Stage, node: Node, feeds: Sequence[Feed]) -> int:
+        self.nodes.append(PlacedNode(stage.number, node, tuple(feeds)))
         return -len(self.nodes)
 
-    def done(self, leaves: tuple[int, ...] = (), result: Wire | None = None) -> ViewJob:
+    def done(self, leaves: tuple[int, ...] = (), result: Feed | None = None) -> ViewJob:
         return ViewJob(tuple(self.inputs), tuple(self.nodes), leaves, result)
 
 
-class _Making:
-    def __init__(self, query: Query, nodes: Nodes, view: str, schema_of: SchemaOf) -> None:
+class _JobMaking:
+    def __init__(self, query: Query, nodes: PlanNodes, view: str, schema_of: SchemaOf) -> None:
         self._query, self._nodes, self._view, self._schema_of = query, nodes, view, schema_of
         self.jobs: list[ViewJob] = []
 
@@ -194,14 +194,14 @@ class _Making:
         """Make the job that hands out, and before it those that it depends on."""
         job = _Job()
         query = self._query
-        wire = self._wire(job, query.result, self._nodes.output(query.node))
-        self.jobs.append(job.done(result=wire))
+        feed = self._feed(job, query.result, self._nodes.output(query.node))
+        self.jobs.append(job.done(result=feed))
 
-    def _wire(self, job: _Job, flow: Flow, columns: Sequence[Expression]) -> Wire:
+    def _feed(self, job: _Job, flow: Flow, columns: Sequence[Expression]) -> Feed:
         """Return where columns over a flow come from: a node of this job, or an input that Spark computes."""
         found = self._kernel(flow, columns)
         if found is not None:
-            return self._kernel_wire(job, *found)
+            return self._kernel_feed(job, *found)
         self._jobs_before(flow)
         job.inputs.append(FrameInput(flow, tuple(columns), self._schema_of(columns)))
         return _all_of(len(job.inputs) - 1, job.inputs[-1].schema)
@@ -231,38 +231,38 @@ class _Making:
             case _:
                 return all(self._nodes.kind(each) == "AttributeReference" for each in columns)
 
-    def _kernel_wire(self, job: _Job, stage: Stage, columns: Sequence[Expression]) -> Wire:
+    def _kernel_feed(self, job: _Job, stage: Stage, columns: Sequence[Expression]) -> Feed:
         if stage.form is Form.JOIN:
             return self._join(job, stage, columns)
         places = {self._nodes.id(attribute): place for place, attribute in enumerate(stage.output)}
         wanted = tuple(places[self._nodes.id(column)] for column in columns)
-        return Wire(self._simple(job, stage), wanted)
+        return Feed(self._simple(job, stage), wanted)
 
     def _simple(self, job: _Job, stage: Stage) -> int:
         """Place the node of a stage with one input; return its place."""
-        wire = self._wire(job, stage.inputs[0], [*stage.keys[0], *stage.arguments])
+        feed = self._feed(job, stage.inputs[0], [*stage.keys[0], *stage.arguments])
         if stage.layout is not None:
-            return job.place(stage, AggregateNode(self._view, stage.layout), [wire])
+            return job.place(stage, AggregateNode(self._view, stage.layout), [feed])
         schema = self._schema_of(stage.keys[0])
-        return job.place(stage, DistinctNode(self._view, stage.place, schema), [wire])
+        return job.place(stage, DistinctNode(self._view, stage.place, schema), [feed])
 
-    def _join(self, job: _Job, stage: Stage, columns: Sequence[Expression]) -> Wire:
+    def _join(self, job: _Job, stage: Stage, columns: Sequence[Expression]) -> Feed:
         """Place the node of a join that gives columns, each of which one side has."""
         left_ids = set(map(self._nodes.id, self._nodes.output(stage.children[0])))
         of_left = [self._nodes.references(column) <= left_ids for column in columns]
         sides: list[Side] = []
-        wires: list[Wire] = []
+        feeds: list[Feed] = []
         places: dict[int, int] = {}
         for number, keys in enumerate(stage.keys):
             mine = [at for at, left in enumerate(of_left) if left == (number == 0)]
             kept, at_of = _without_doubles([columns[at] for at in mine])
             first = len(sides[0].kept) if sides else 0
             places |= {at: first + place for at, place in zip(mine, at_of, strict=True)}
-            wires.append(self._wire(job, stage.inputs[number], [*kept, *keys]))
+            feeds.append(self._feed(job, stage.inputs[number], [*kept, *keys]))
             schema = self._schema_of([*kept, *keys])
             sides.append(Side(ArrangementCodec(schema), tuple(range(len(kept), len(schema))), tuple(range(len(kept)))))
-        place = job.place(stage, JoinNode(self._view, *sides), wires)
-        return Wire(place, tuple(places[at] for at in range(len(columns))))
+        place = job.place(stage, JoinNode(self._view, *sides), feeds)
+        return Feed(place, tuple(places[at] for at in range(len(columns))))
 
     def _jobs_before(self, flow: Flow) -> None:
         """Make the jobs that leave the results that a flow reads."""
@@ -285,12 +285,12 @@ class _Making:
         self.jobs.append(job.done(leaves=(stage.number,)))
 
     def _touched(self, job: _Job, stage: Stage) -> None:
-        rows, wires = [], []
+        rows, feeds = [], []
         for child, flow, keys in zip(stage.children, stage.inputs, stage.keys, strict=True):
             own = self._nodes.output(child)
-            wires.append(self._wire(job, flow, [*own, *keys]))
+            feeds.append(self._feed(job, flow, [*own, *keys]))
             rows.append(self._schema_of(own))
-        job.place(stage, TouchedNode(self._view, stage.place, tuple(rows), len(stage.keys[0])), wires)
+        job.place(stage, TouchedNode(self._view, stage.place, tuple(rows), len(stage.keys[0])), feeds)
 
 
 def _without_doubles(columns: Sequence[Expression]) -> tuple[list[Expression], list[int]]:

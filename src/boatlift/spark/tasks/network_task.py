@@ -19,7 +19,7 @@ from boatlift.spark.keyed.key_groups import Share
 from boatlift.spark.keyed.merge import merge_runs
 from boatlift.spark.keyed.network.hand_out import HandOut
 from boatlift.spark.keyed.network.network import Network
-from boatlift.spark.keyed.network.node import Change, concat
+from boatlift.spark.keyed.network.node import ZSet, concat
 from boatlift.spark.keyed.opened import LocatedRun, OpenRun, open_runs
 from boatlift.spark.tasks.divide import read_pieces
 from boatlift.spark.tasks.inputs import INPUT, by_input, input_column
@@ -119,7 +119,7 @@ class NetworkTask:
             part: open_runs(of_share(runs.get(part, ()), share), codec) for part, codec in self.network.parts.items()
         }
 
-    def _left(self, changes: Sequence[Change | None], time: int, number: int) -> dict[str, RunRef | None]:
+    def _left(self, changes: Sequence[ZSet | None], time: int, number: int) -> dict[str, RunRef | None]:
         left: dict[str, RunRef | None] = {}
         for channel in self.channels:
             change = changes[channel.place]
@@ -132,10 +132,10 @@ class NetworkTask:
         return left
 
 
-def change_of(batches: Sequence[pa.RecordBatch]) -> Change | None:
+def change_of(batches: Sequence[pa.RecordBatch]) -> ZSet | None:
     """Return the rows of an input, whose last column is `_weight`."""
     changes = [
-        Change(tuple(batch.columns[:-1]), batch.column(WEIGHT).to_numpy(zero_copy_only=False).astype(np.int64))
+        ZSet(tuple(batch.columns[:-1]), batch.column(WEIGHT).to_numpy(zero_copy_only=False).astype(np.int64))
         for batch in batches
     ]
     return concat(changes)

@@ -52,7 +52,7 @@ def change_of(
 
     Raises:
         DataError: `[OVERFLOW]` a sum of integers is no int64; a sum or average of decimals does not fit its type, and
-            is not to be NULL. `[NEGATIVE_COUNT]` the step takes back rows that were never there.
+            is not to be NULL. `[NEGATIVE_WEIGHT]` the step takes back rows that were never there.
     """
     total = merged(layout, previous.partials, delta.values)
     existed = None if previous.everyone else previous.found  # None: all
@@ -119,7 +119,7 @@ def _check_counts(layout: Layout, total: PartialAggregates) -> None:
             wrong |= (counts == 0) & (limb != 0)
     if wrong.any():
         raise DataError(
-            "NEGATIVE_COUNT",
+            "NEGATIVE_WEIGHT",
             f"rows of {int(wrong.sum())} keys are taken back that are not there: the input is no changes of a table",
         )
 

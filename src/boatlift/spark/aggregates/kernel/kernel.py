@@ -82,7 +82,7 @@ class AggregateKernel(_LayoutKernel):
         """Take a task's part of a step; see `KeyedKernel.step`.
 
         Raises:
-            DataError: `[OVERFLOW]` a result does not fit its type; `[NEGATIVE_COUNT]` rows are taken back that are not
+            DataError: `[OVERFLOW]` a result does not fit its type; `[NEGATIVE_WEIGHT]` rows are taken back that are not
                 there; a run is missing, damaged or of another program.
         """
         delta = aggregate(self.layout, inputs[ROWS_INPUT])

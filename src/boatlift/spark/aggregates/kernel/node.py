@@ -14,7 +14,7 @@ from boatlift.spark.aggregates.kernel.kernel import AggregateKernel
 from boatlift.spark.aggregates.kernel.layout import Layout
 from boatlift.spark.keyed.arrangement.arranged import key_hashes
 from boatlift.spark.keyed.kernel import ROWS_INPUT
-from boatlift.spark.keyed.network.node import Change, NodeOutput, NodeState, concat
+from boatlift.spark.keyed.network.node import NodeOutput, NodeState, ZSet, concat
 
 __all__ = ["AggregateNode"]
 
@@ -60,14 +60,14 @@ class AggregateNode:
         del number
         return tuple(range(len(self.layout.keys)))
 
-    def step(self, changes: Sequence[Change | None], state: NodeState) -> NodeOutput:
+    def step(self, changes: Sequence[ZSet | None], state: NodeState) -> NodeOutput:
         """Take a task's part of a step; see `Node.step`.
 
         Raises:
             DataError: as `AggregateKernel.step`.
         """
         (change,) = changes
-        pieces: list[Change] = []
+        pieces: list[ZSet] = []
         runs = {}
         if change is not None:
             kernel = AggregateKernel(self.layout, self.processor)
@@ -80,7 +80,7 @@ class AggregateNode:
             pieces += self._no_rows(pieces, first=state.first)
         return NodeOutput((concat(pieces),), runs)
 
-    def _batch(self, change: Change) -> pa.RecordBatch:
+    def _batch(self, change: ZSet) -> pa.RecordBatch:
         """Return a change as the kernel takes rows."""
         keys = [change.columns[place] for place in self.keys(0)]
         hashes = key_hashes(keys, len(change)).view(np.int64)
@@ -89,7 +89,7 @@ class AggregateNode:
         names = [*(name for name, _ in self.layout.keys), *(name for name, _ in self.layout.arguments), WEIGHT, HASH]
         return pa.RecordBatch.from_arrays(columns, names=names)
 
-    def _no_rows(self, pieces: Sequence[Change], *, first: bool) -> list[Change]:
+    def _no_rows(self, pieces: Sequence[ZSet], *, first: bool) -> list[ZSet]:
         """Return the change of the row that stands for no rows, given that of the row that stands for some."""
         weights = np.concatenate([piece.weights for piece in pieces]) if pieces else np.zeros(0, np.int64)
         weight = int(first) - int(weights.sum())  # 1: the row of some rows begins, −1: it ends
@@ -99,8 +99,8 @@ class AggregateNode:
             pa.array([0 if each.function in ("count", "count_all") else None], each.output_type)
             for each in self.layout.aggregates
         ]
-        return [Change(tuple(row), np.array([weight], np.int64))]
+        return [ZSet(tuple(row), np.array([weight], np.int64))]
 
 
-def _change_of(batch: pa.RecordBatch) -> Change:
-    return Change(tuple(batch.columns[:-1]), batch.column(WEIGHT).to_numpy(zero_copy_only=False))
+def _change_of(batch: pa.RecordBatch) -> ZSet:
+    return ZSet(tuple(batch.columns[:-1]), batch.column(WEIGHT).to_numpy(zero_copy_only=False))

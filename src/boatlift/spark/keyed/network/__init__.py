@@ -1,1 +1,1 @@
-"""Operators on changes as they run inside a task, one after the other: nodes, and the wires between them."""
+"""Operators on changes as they run inside a task, one after the other: nodes, and the feeds between them."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 from boatlift.errors import DataError
 from boatlift.spark.keyed.arrangement.arranged import Arranged, arranged, key_hashes
 from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
-from boatlift.spark.keyed.network.node import Change, NodeOutput, NodeState
+from boatlift.spark.keyed.network.node import NodeOutput, NodeState, ZSet
 from boatlift.spark.keyed.probe import matching_rows
 from boatlift.spark.keyed.run_file import write_run
 
@@ -58,7 +58,7 @@ class DistinctNode:
         """Return None: a row is its own key."""
         del number
 
-    def step(self, changes: Sequence[Change | None], state: NodeState) -> NodeOutput:
+    def step(self, changes: Sequence[ZSet | None], state: NodeState) -> NodeOutput:
         """Take a task's part of a step; see `Node.step`.
 
         Raises:
@@ -86,7 +86,7 @@ class DistinctNode:
             state.write_to(COUNTS), codec, [rows], processor=self.processor, times=(state.time, state.time),
             share=state.share,
         )  # fmt: skip
-        found = Change(rows.values.rows, signs).take(moved) if len(moved) else None
+        found = ZSet(rows.values.rows, signs).take(moved) if len(moved) else None
         return NodeOutput((found,), {COUNTS: run_of_step})
 
     def _refuse_negative(self, rows: Arranged, after: np.ndarray) -> None:

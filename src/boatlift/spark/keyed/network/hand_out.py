@@ -14,8 +14,8 @@ from boatlift.spark.keyed.arrangement.arranged import arranged, key_hashes
 from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
 from boatlift.spark.keyed.column import Column
 from boatlift.spark.keyed.digest import add_column, finish
-from boatlift.spark.keyed.network.network import Wire
-from boatlift.spark.keyed.network.node import Change, concat
+from boatlift.spark.keyed.network.network import Feed
+from boatlift.spark.keyed.network.node import ZSet, concat
 
 __all__ = ["HandOut", "HandedOut"]
 
@@ -43,16 +43,16 @@ class HandOut:
     A row of weight n comes out n times with weight 1, or −1: readers of changes know no other weights.
 
     Attributes:
-        wires: The places whose changes are the result; it is their sum.
+        feeds: The places whose changes are the result; it is their sum.
         schema: The columns of the rows.
     """
 
-    wires: tuple[Wire, ...]
+    feeds: tuple[Feed, ...]
     schema: pa.Schema
 
-    def of(self, changes: Sequence[Change | None]) -> HandedOut:
+    def of(self, changes: Sequence[ZSet | None]) -> HandedOut:
         """Return the rows of a task; those of all tasks are those of the step if equal rows are one task's."""
-        whole = concat([change for wire in self.wires if (change := wire.of(changes[wire.source])) is not None])
+        whole = concat([change for feed in self.feeds if (change := feed.of(changes[feed.source])) is not None])
         if whole is None:
             return HandedOut()
         codec = ArrangementCodec(self.schema)

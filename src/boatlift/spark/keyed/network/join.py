@@ -11,7 +11,7 @@ import pyarrow as pa
 from boatlift.spark.keyed.arrangement.arranged import Arranged, arranged, key_hashes
 from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
 from boatlift.spark.keyed.arrangement.join import Side, join_change, without_null_keys
-from boatlift.spark.keyed.network.node import Change, NodeOutput, NodeState, concat
+from boatlift.spark.keyed.network.node import NodeOutput, NodeState, ZSet, concat
 from boatlift.spark.keyed.run_file import write_run
 
 __all__ = ["JoinNode"]
@@ -57,14 +57,14 @@ class JoinNode:
         """Return the columns of the join key."""
         return (self.left, self.right)[number].keys
 
-    def step(self, changes: Sequence[Change | None], state: NodeState) -> NodeOutput:
+    def step(self, changes: Sequence[ZSet | None], state: NodeState) -> NodeOutput:
         """Take a task's part of a step; see `Node.step`."""
         sides = (self.left, self.right)
         left, right = (self._arranged(side, change, state) for side, change in zip(sides, changes, strict=True))
         if left is None and right is None:
             return NodeOutput()
         runs = state.runs["left"], state.runs["right"]
-        pieces = [Change(tuple(columns), weights) for columns, weights in join_change(*sides, (left, right), runs)]
+        pieces = [ZSet(tuple(columns), weights) for columns, weights in join_change(*sides, (left, right), runs)]
         times = (state.time, state.time)
         written = {
             part: write_run(
@@ -75,7 +75,7 @@ class JoinNode:
         }
         return NodeOutput((concat(pieces),), written)
 
-    def _arranged(self, side: Side, change: Change | None, state: NodeState) -> Arranged | None:
+    def _arranged(self, side: Side, change: ZSet | None, state: NodeState) -> Arranged | None:
         if change is None:
             return None
         known = without_null_keys(side, change.columns)

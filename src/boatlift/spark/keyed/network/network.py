@@ -1,4 +1,4 @@
-"""Nodes and the wires between them: what a task computes of a step, from the changes that it is handed on."""
+"""PlanNodes and the feeds between them: what a task computes of a step, from the changes that it is handed on."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import pyarrow as pa
 
 from boatlift.spark.keyed.codec import ValueCodec
 from boatlift.spark.keyed.key_groups import Share
-from boatlift.spark.keyed.network.node import Change, Node, NodeState
+from boatlift.spark.keyed.network.node import Node, NodeState, ZSet
 from boatlift.spark.keyed.opened import OpenRun
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["Network", "NetworkOutput", "Wire", "part_name"]
+__all__ = ["Feed", "Network", "NetworkOutput", "part_name"]
 
 
 @dataclass(frozen=True, slots=True)
-class Wire:
+class Feed:
     """Rows on their way from one place of a network to another.
 
     Attributes:
@@ -30,11 +30,11 @@ class Wire:
     source: int
     columns: tuple[int, ...]
 
-    def of(self, change: Change | None) -> Change | None:
+    def of(self, change: ZSet | None) -> ZSet | None:
         """Return the change that is passed on."""
         if change is None:
             return None
-        return Change(tuple(change.columns[place] for place in self.columns), change.weights)
+        return ZSet(tuple(change.columns[place] for place in self.columns), change.weights)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,25 +47,25 @@ class NetworkOutput:
         runs: Part to the run that the step adds.
     """
 
-    changes: tuple[Change | None, ...]
+    changes: tuple[ZSet | None, ...]
     runs: Mapping[str, RunRef]
 
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Nodes in an order in which each comes after those that it takes from.
+    """PlanNodes in an order in which each comes after those that it takes from.
 
     Attributes:
         inputs: The columns of each input.
         names: The names of the nodes, which the parts of their states are named by.
         nodes: The nodes.
-        wires: For each node the wires into it, one for each of its inputs.
+        feeds: For each node the feeds into it, one for each of its inputs.
     """
 
     inputs: tuple[pa.Schema, ...]
     names: tuple[str, ...]
     nodes: tuple[Node, ...]
-    wires: tuple[tuple[Wire, ...], ...]
+    feeds: tuple[tuple[Feed, ...], ...]
 
     @property
     def parts(self) -> Mapping[str, ValueCodec[Any, Any]]:
@@ -78,7 +78,7 @@ class Network:
 
     def step(
         self,
-        inputs: Sequence[Change | None],
+        inputs: Sequence[ZSet | None],
         runs: Mapping[str, Iterable[OpenRun[Any]]],
         write_to: Callable[[str], Path],
         *,
@@ -99,10 +99,10 @@ class Network:
         Raises:
             DataError: as `Node.step`.
         """
-        changes: list[Change | None] = [change if change is not None and len(change) else None for change in inputs]
+        changes: list[ZSet | None] = [change if change is not None and len(change) else None for change in inputs]
         written: dict[str, RunRef] = {}
-        for name, node, wires in zip(self.names, self.nodes, self.wires, strict=True):
-            taken = [wire.of(changes[wire.source]) for wire in wires]
+        for name, node, feeds in zip(self.names, self.nodes, self.feeds, strict=True):
+            taken = [feed.of(changes[feed.source]) for feed in feeds]
             nothing = [None] * len(node.schemas)
             if all(change is None for change in taken) and not (first and node.whole):
                 changes += nothing

@@ -16,13 +16,13 @@ from boatlift.spark.keyed.key_groups import Share
 from boatlift.spark.keyed.opened import OpenRun
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["Change", "Node", "NodeOutput", "NodeState", "concat"]
+__all__ = ["Node", "NodeOutput", "NodeState", "ZSet", "concat"]
 
 Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ZSet:
     """Rows with weights: a Z-set, in which a row may stand several times.
 
     Attributes:
@@ -36,19 +36,19 @@ class Change:
     def __len__(self) -> int:
         return len(self.weights)
 
-    def take(self, rows: Ints) -> Change:
+    def take(self, rows: Ints) -> ZSet:
         """Return some of the rows."""
         at = pa.array(rows)
-        return Change(tuple(column.take(at) for column in self.columns), self.weights[rows])
+        return ZSet(tuple(column.take(at) for column in self.columns), self.weights[rows])
 
 
-def concat(changes: Sequence[Change]) -> Change | None:
+def concat(changes: Sequence[ZSet]) -> ZSet | None:
     """Return the sum of changes with the same columns; None if there are no rows."""
     there = [change for change in changes if len(change)]
     if len(there) < 2:
         return there[0] if there else None
     columns = (pa.concat_arrays(columns) for columns in zip(*(change.columns for change in there), strict=True))
-    return Change(tuple(columns), np.concatenate([change.weights for change in there]))
+    return ZSet(tuple(columns), np.concatenate([change.weights for change in there]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class NodeOutput:
         runs: Part to the run that the step adds; a part that stays as it is is left out.
     """
 
-    changes: tuple[Change | None, ...] = ()
+    changes: tuple[ZSet | None, ...] = ()
     runs: Mapping[str, RunRef] = field(default_factory=dict)
 
 
@@ -121,7 +121,7 @@ class Node(Protocol):
         No columns: all rows are one task's. None: by all columns.
         """
 
-    def step(self, changes: Sequence[Change | None], state: NodeState) -> NodeOutput:
+    def step(self, changes: Sequence[ZSet | None], state: NodeState) -> NodeOutput:
         """Take a task's part of a step.
 
         Args:

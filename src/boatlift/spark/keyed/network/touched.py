@@ -18,7 +18,7 @@ from boatlift.errors import DataError
 from boatlift.spark.keyed.arrangement.arranged import Arranged, arranged, key_hashes, rows_of_keys
 from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
 from boatlift.spark.keyed.merge import merge_rows
-from boatlift.spark.keyed.network.node import Change, NodeOutput, NodeState
+from boatlift.spark.keyed.network.node import NodeOutput, NodeState, ZSet
 from boatlift.spark.keyed.run_file import write_run
 
 __all__ = ["TouchedNode"]
@@ -67,7 +67,7 @@ class TouchedNode:
         first = len(self.rows[number])
         return tuple(range(first, first + self.key_count))
 
-    def step(self, changes: Sequence[Change | None], state: NodeState) -> NodeOutput:
+    def step(self, changes: Sequence[ZSet | None], state: NodeState) -> NodeOutput:
         """Take a task's part of a step; see `Node.step`.
 
         Raises:
@@ -78,7 +78,7 @@ class TouchedNode:
         if not there:
             return NodeOutput()
         touched = np.unique(np.concatenate(there))
-        results: list[Change | None] = []
+        results: list[ZSet | None] = []
         runs = {}
         for number, rows in enumerate(moved):
             part, codec = str(number), ArrangementCodec(self.rows[number])
@@ -91,7 +91,7 @@ class TouchedNode:
                 )
         return NodeOutput(tuple(results), runs)
 
-    def _arranged(self, number: int, change: Change | None, state: NodeState) -> Arranged | None:
+    def _arranged(self, number: int, change: ZSet | None, state: NodeState) -> Arranged | None:
         if change is None:
             return None
         hashes = key_hashes([change.columns[place] for place in self.keys(number)], len(change))
@@ -109,7 +109,7 @@ class TouchedNode:
 
     def _both(
         self, number: int, codec: ArrangementCodec, before: Arranged | None, moved: Arranged | None
-    ) -> tuple[Change | None, Change | None]:
+    ) -> tuple[ZSet | None, ZSet | None]:
         pieces = [piece for piece in (before, moved) if piece is not None]
         after = merge_rows(codec, pieces) if pieces else None
         if after is not None and moved is not None:
@@ -124,5 +124,5 @@ class TouchedNode:
             raise DataError("NEGATIVE_WEIGHT", f"{self.place} of {self.processor} loses {row} more often than it came")
 
 
-def _as_change(rows: Arranged | None) -> Change | None:
-    return Change(rows.values.rows, rows.values.weights) if rows is not None and len(rows) else None
+def _as_change(rows: Arranged | None) -> ZSet | None:
+    return ZSet(rows.values.rows, rows.values.weights) if rows is not None and len(rows) else None
