@@ -1,7 +1,7 @@
 # Boatlift's tasks. `make` lists them; the text after ## is what it shows.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kafka-jars check format test crash mutants views demo demo-flights kafka-demo bench lock docs clean
+.PHONY: help setup kafka-jars check format test crash mutants views demo demo-flights demo-views kafka-demo bench lock docs clean
 SHELL := /bin/sh
 
 python := .venv/bin/python
@@ -48,6 +48,9 @@ kafka-demo: setup kafka-jars ## Flights through two dataflows over a real Kafka 
 
 demo-flights: setup ## The first example, killed again and again: bit for bit what an undisturbed run gives (some 4 minutes)
 	@$(python) examples/demo_flights.py
+
+demo-views: setup ## Six views in SQL over five real tables, killed again and again: bit for bit what an undisturbed run gives
+	@$(python) examples/demo_views.py
 
 bench: setup ## Measures against Structured Streaming; writes benchmarks/results/latest.json and latest.md
 	$(python) -m benchmarks

@@ -9,14 +9,15 @@ delays.sink("answers", bl.sqlite("answers.db", table="delays", key=["origin"]))
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from inspect import signature
+from os import PathLike
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from boatlift.api.captured import refuse_captured_streams
 from boatlift.api.options import checked_name, policy_of_state
+from boatlift.api.sql_text import is_table_in, views_of
 from boatlift.api.streams import Grouped, Keyed, Stream
 from boatlift.dataflow.advice import OF_DATAFLOW, advise
 from boatlift.dataflow.contracts import Pushable, Receipt, Source
@@ -88,8 +89,25 @@ class Dataflow:
         Raises:
             InvalidError: `[BAD_VIEW]` the query reads no stream, `[BAD_NAME]`, `[BAD_POLICY]`, `[DUPLICATE_NAME]`.
         """
-        streams = tuple(each for each in self._processors if _is_table_in(query, each))
+        streams = tuple(each for each in self._processors if is_table_in(query, each))
         return self._view(name, streams, query, policy, deterministic)
+
+    def sql_file(
+        self, path: str | PathLike[str], *, policy: Lazy | Eager | None = None, deterministic: bool | None = None
+    ) -> dict[str, Stream]:
+        """Add the views of a file of `CREATE VIEW name AS query;` statements; return them by name.
+
+        Args:
+            path: The file, in UTF-8.
+            policy, deterministic: Of each view; see `sql`.
+
+        Raises:
+            InvalidError: `[BAD_VIEW]` the file cannot be read, or has another statement; else as `sql`.
+        """
+        return {
+            name: self.sql(name, query, policy=policy, deterministic=deterministic)
+            for name, query in views_of(path).items()
+        }
 
     def view(
         self,
@@ -174,19 +192,6 @@ class Dataflow:
 
     def __repr__(self) -> str:
         return f"Dataflow({self.name!r}, {len(self._processors)} processors)"
-
-
-_NO_CODE = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
-_FROM = re.compile(
-    r"\b(?:from|table)\b(.*?)(?=\b(?:select|where|group|order|having|limit|union|except|intersect|minus|window)\b|$)",
-    re.IGNORECASE | re.DOTALL,
-)
-
-
-def _is_table_in(query: str, stream: str) -> bool:
-    """Return whether a name stands in a query where tables stand."""
-    table = re.compile(rf"(?:^|,|\bjoin\b)[\s(]*(?:lateral\s+)?`?{re.escape(stream)}(?![\w.])", re.IGNORECASE)
-    return any(table.search(clause) for clause in _FROM.findall(_NO_CODE.sub(" ", query)))
 
 
 def _stream_of(value: object) -> str | None:
