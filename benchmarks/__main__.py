@@ -36,6 +36,9 @@ NAMES = (
     "kafka_write",
     "kafka_latency",
     "push",
+    "join",
+    "distinct",
+    "view_latency",
 )
 
 RESULTS = Path(__file__).resolve().parent / "results"

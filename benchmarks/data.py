@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["ARTIFACTS", "all_keys", "drawn_keys", "keys"]
+__all__ = ["ARTIFACTS", "all_keys", "drawn_keys", "half_new", "keys"]
 
 Numbers = npt.NDArray[np.uint64]
 
@@ -40,6 +40,20 @@ def drawn_keys(rows: int, distinct: int, files: int, seed: int = 0) -> list[Path
 
     return [
         _file(f"drawn-{rows}-of-{distinct}-{seed}-{index}", partial(draw, index), (seed, 2, index))
+        for index in range(files)
+    ]
+
+
+def half_new(rows: int, distinct: int, files: int) -> list[Path]:
+    """Return files of rows, of which half have keys drawn from the first `distinct` ones, and half each a new key."""
+
+    def draw(index: int) -> Numbers:
+        chance = np.random.default_rng((rows, 4, index))
+        new = np.arange(rows // 2, dtype=np.uint64) + np.uint64(distinct + index * (rows // 2))
+        return chance.permutation(np.concatenate([chance.integers(0, distinct, rows - len(new), np.uint64), new]))
+
+    return [
+        _file(f"half-new-{rows}-of-{distinct}-{index}", partial(draw, index), (rows, 5, index))
         for index in range(files)
     ]
 

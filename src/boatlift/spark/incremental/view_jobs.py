@@ -80,11 +80,13 @@ class PlacedNode:
         stage: The stage that it computes.
         node: The node.
         feeds: Where its inputs come from: a source from 0 is an input of the job; −1 is its first node, −2 its second.
+        key: The columns of its result that have the key by which several tasks divide its rows; None if not all have.
     """
 
     stage: int
     node: Node
     feeds: tuple[Feed, ...]
+    key: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +111,20 @@ class ViewJob:
             ViewJob(tuple(map(self._input, placed.feeds)), (_alone(placed),), leaves=(placed.stage,))
             for placed in self.nodes
         ]
-        if self.result is not None:
+        if self.result is not None and self._divided_by_result():
+            last = jobs.pop()
+            jobs.append(ViewJob(last.inputs, last.nodes, result=Feed(-1, self.result.columns)))
+        elif self.result is not None:
             given = self._input(self.result)
             jobs.append(ViewJob((given,), (), result=_all_of(0, given.schema)))
         return jobs
+
+    def _divided_by_result(self) -> bool:
+        """Return whether the last node's tasks can hand out: equal rows of the result have one key, so one task."""
+        if not self.nodes or self.result is None or self.result.source != -len(self.nodes):
+            return False
+        key = self.nodes[-1].key
+        return key is not None and set(key) <= set(self.result.columns)
 
     def _input(self, feed: Feed) -> FrameInput | ChannelInput:
         if feed.source >= 0:
@@ -126,7 +138,7 @@ class ViewJob:
 
 def _alone(placed: PlacedNode) -> PlacedNode:
     feeds = (Feed(number, tuple(range(len(feed.columns)))) for number, feed in enumerate(placed.feeds))
-    return PlacedNode(placed.stage, placed.node, tuple(feeds))
+    return PlacedNode(placed.stage, placed.node, tuple(feeds), placed.key)
 
 
 def _all_of(source: int, schema: pa.Schema) -> Feed:
@@ -177,8 +189,8 @@ class _Job:
     inputs: list[FrameInput] = field(default_factory=list)
     nodes: list[PlacedNode] = field(default_factory=list)
 
-    def place(self, stage: Stage, node: Node, feeds: Sequence[Feed]) -> int:
-        self.nodes.append(PlacedNode(stage.number, node, tuple(feeds)))
+    def place(self, stage: Stage, node: Node, feeds: Sequence[Feed], key: Sequence[int] | None = None) -> int:
+        self.nodes.append(PlacedNode(stage.number, node, tuple(feeds), None if key is None else tuple(key)))
         return -len(self.nodes)
 
     def done(self, leaves: tuple[int, ...] = (), result: Feed | None = None) -> ViewJob:
@@ -242,9 +254,9 @@ class _JobMaking:
         """Place the node of a stage with one input; return its place."""
         feed = self._feed(job, stage.inputs[0], [*stage.keys[0], *stage.arguments])
         if stage.layout is not None:
-            return job.place(stage, AggregateNode(self._view, stage.layout), [feed])
+            return job.place(stage, AggregateNode(self._view, stage.layout), [feed], range(len(stage.keys[0])))
         schema = self._schema_of(stage.keys[0])
-        return job.place(stage, DistinctNode(self._view, stage.place, schema), [feed])
+        return job.place(stage, DistinctNode(self._view, stage.place, schema), [feed], range(len(schema)))
 
     def _join(self, job: _Job, stage: Stage, columns: Sequence[Expression]) -> Feed:
         """Place the node of a join that gives columns, each of which one side has."""
@@ -253,15 +265,21 @@ class _JobMaking:
         sides: list[Side] = []
         feeds: list[Feed] = []
         places: dict[int, int] = {}
+        key: dict[int, int] = {}
         for number, keys in enumerate(stage.keys):
             mine = [at for at, left in enumerate(of_left) if left == (number == 0)]
-            kept, at_of = _without_doubles([columns[at] for at in mine])
+            wanted = [columns[at] for at in mine]
+            taken, found = _without_doubles([*wanted, *keys])
+            kept = sorted(set(found[: len(mine)]))
             first = len(sides[0].kept) if sides else 0
-            places |= {at: first + place for at, place in zip(mine, at_of, strict=True)}
-            feeds.append(self._feed(job, stage.inputs[number], [*kept, *keys]))
-            schema = self._schema_of([*kept, *keys])
-            sides.append(Side(ArrangementCodec(schema), tuple(range(len(kept), len(schema))), tuple(range(len(kept)))))
-        place = job.place(stage, JoinNode(self._view, *sides), feeds)
+            places |= {at: first + kept.index(place) for at, place in zip(mine, found, strict=False)}
+            for at, place in enumerate(found[len(mine) :]):
+                if place in kept:
+                    key.setdefault(at, first + kept.index(place))
+            feeds.append(self._feed(job, stage.inputs[number], taken))
+            sides.append(Side(ArrangementCodec(self._schema_of(taken)), tuple(found[len(mine) :]), tuple(kept)))
+        key_places = tuple(key.values()) if len(key) == len(stage.keys[0]) else None
+        place = job.place(stage, JoinNode(self._view, *sides), feeds, key_places)
         return Feed(place, tuple(places[at] for at in range(len(columns))))
 
     def _jobs_before(self, flow: Flow) -> None:
