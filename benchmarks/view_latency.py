@@ -41,7 +41,7 @@ def measure(effort: Effort) -> Result:
         view = Side("benchmarks.query_side", sources=["rows", "b", "c", "d"], query=QUERY, every=20)
         aggregate = Side("benchmarks.query_side", sources=["rows"], query="", every=20, key=["k"])
         sides = {"view": stack.enter_context(view), "aggregate": stack.enter_context(aggregate)}
-        sides["view"].ask("run", files=[(name, str(state)) for name in ("b", "c", "d")])
+        sides["view"].ask("one_by_one", files=[(name, str(state)) for name in ("b", "c", "d")])
         sides["aggregate"].ask("run", files=[("rows", str(state))])
         for name, side in sides.items():
             turn(name, side, WARM_UP)

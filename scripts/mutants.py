@@ -12,7 +12,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from support.mutants import EXACT, MUTANTS, SEEDS, Mutant, caught  # noqa: E402 - found by the path above
 
-MOST_SEEDS = 2000
+MOST_SEEDS = 12_000
 
 
 def main() -> None:

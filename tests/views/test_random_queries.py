@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from views.judge import WrongError, _compare, judge
 from views.random_queries import random_case
 
-QUERIES, STEPS = 15, 4
+QUERIES, STEPS = 15, 3
 
 
 @pytest.mark.parametrize("seed", [1001, 1002, 1003, 1004])

@@ -14,6 +14,8 @@ from pyspark.sql import SparkSession
 from views.judge import judge
 from views.random_queries import Generated, Table
 
+STEPS = 3
+
 JOINS = [
     "SELECT a.k, a.v, b.x FROM a JOIN b ON a.k = b.k",
     "SELECT a.k, b.x * a.v AS p FROM a JOIN b ON a.k = b.k AND a.v < b.v WHERE a.v > 0",
@@ -105,4 +107,4 @@ def tables(steps: int) -> list[Table]:
 
 @pytest.mark.parametrize("queries", [JOINS, AGGREGATES, OTHERS], ids=["joins", "aggregates", "others"])
 def test_changes_add_up_to_the_answer_of_spark(spark: SparkSession, tmp_path: Path, queries: list[str]) -> None:
-    assert judge(spark, Generated(tables(4), queries), tmp_path / "case") == 4 * len(queries)
+    assert judge(spark, Generated(tables(STEPS), queries), tmp_path / "case") == STEPS * len(queries)
