@@ -35,12 +35,14 @@ def show_plan(flow: Dataflow, *, as_json: bool) -> None:
     spark = SparkSession.getActiveSession()
     assert spark is not None, "the command has started a session"
     planned = plan(flow)
-    report = plan_of(planned, compile_program(spark, planned, ON_SPARK).identity)
+    program = compile_program(spark, planned, ON_SPARK)
+    report = plan_of(planned, program.identity, program.queries)
     if as_json:
         print_json(report)
     else:
         show(*_trees(report.processors))
         _show_units(report)
+        _show_queries(report)
         _show_log(report)
         _show_costs(report)
         loose = ", ".join(report.at_least_once) or "nothing; every source and sink is exactly-once"
@@ -61,6 +63,13 @@ def _show_units(report: ProgramReport) -> None:
     show("\nEach unit is one Spark job a step (another job divides the rows of a large step first):")
     for job in report.jobs.values():
         show(f"  {' and '.join(job.reads)} → {' → '.join(job.executes)}{_more(job)}")
+
+
+def _show_queries(report: ProgramReport) -> None:
+    for name, jobs in report.queries.items():
+        show(f"\nA step of {name} has {len(jobs)} {'job' if len(jobs) == 1 else 'jobs'}:")
+        for number, words in enumerate(jobs, 1):
+            show(f"  {number}. {words}")
 
 
 def _more(job: JobReport) -> str:

@@ -116,8 +116,10 @@ class ViewPlans:
         planner = self._jobs.planner
         if step.first or not planner.fits_one_task(step.weight):
             streams = {name: self._weighted(name, frame) for name, frame in step.streams.items()}
-            read = partial(self._channel, step.channels)
-            frame = self._frame(job, streams, step.there, read, first=step.first, divided=True)
+            # A small step's one task has one partition: many, computed one after the other, hold memory until its end.
+            one_task = planner.fits_one_task(step.weight)
+            read = self._standing_channel if one_task else partial(self._channel, step.channels)
+            frame = self._frame(job, streams, step.there, read, first=step.first, divided=not one_task)
             return None if frame is None else planner.updating(self._keyed_job(job), frame, step.weight, step.number)
         small = self._small(job, step)
         if small is None:

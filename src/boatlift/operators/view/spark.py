@@ -25,7 +25,7 @@ from boatlift.spark.incremental.deterministic import check_deterministic
 from boatlift.spark.incremental.nodes import PlanNodes, items
 from boatlift.spark.incremental.query import Query, query_of
 from boatlift.spark.incremental.unique_keys import unique_keys
-from boatlift.spark.incremental.view_jobs import ViewJob, jobs_of, layout_of
+from boatlift.spark.incremental.view_jobs import ViewJob, in_words, jobs_of, layout_of
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.plans.catalyst import python_functions
 from boatlift.spark.plans.fingerprint import calls_python, content_of
@@ -85,14 +85,16 @@ class ViewOnSpark(SparkOperator[View]):
         layout = partial(layout_of, schema_of=schema_of, null_on_overflow=not ansi)
         query = query_of(plan, streams, nodes, operator.name, layout)
         schema = StructType([StructField(field.name, field.dataType) for field in frame.schema.fields])
+        jobs = tuple(jobs_of(query, nodes, operator.name, schema_of))
         return CompiledView(
             columns=Columns(operator.name, schema, changes=True),
             fingerprint=_fingerprint(frame, plan, streams, nodes),
             query=query,
-            jobs=tuple(jobs_of(query, nodes, operator.name, schema_of)),
+            jobs=jobs,
             nodes=nodes,
             result=kit.arrow_of(schema),
             keys=unique_keys(plan, nodes),
+            in_words=tuple(in_words(job, query) for job in jobs),
         )
 
     def steps(self, unit: CompiledUnit, jobs: Jobs) -> ViewSteps:

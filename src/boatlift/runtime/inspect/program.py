@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -56,6 +57,8 @@ class ProgramReport(msgspec.Struct, frozen=True):
         recorded: Each source and each unit that makes choices to its determinants, which are in the log before any
             effect of a step can be seen. `arrival order`: the order in which the messages of a unit arrived; `epoch
             ends`: where the epochs of a batch end; `rows`: the rows of a unit, which could not be made again.
+        queries: Each view to the jobs of its steps, in words: which parts of the query each computes, how and by which
+            key.
     """
 
     dataflow: str
@@ -67,14 +70,18 @@ class ProgramReport(msgspec.Struct, frozen=True):
     program: Mapping[str, Any]
     jobs: Mapping[str, JobReport]
     recorded: Mapping[str, list[str]]
+    queries: Mapping[str, Sequence[str]]
 
 
-def plan_of(planned: Plan, identity: Mapping[str, Any]) -> ProgramReport:
+def plan_of(
+    planned: Plan, identity: Mapping[str, Any], queries: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> ProgramReport:
     """Return what a program is, and what running it would log.
 
     Args:
         planned: The program.
         identity: The identity that a run records of it.
+        queries: Each view to the jobs of its steps, in words.
     """
     jobs = {name: _job(unit) for name, unit in planned.units.items()}
     policies = {name: unit.policy for name, unit in planned.units.items()}
@@ -89,6 +96,7 @@ def plan_of(planned: Plan, identity: Mapping[str, Any]) -> ProgramReport:
         program=identity,
         jobs=jobs,
         recorded=_recorded(planned),
+        queries=queries,
     )
 
 

@@ -119,6 +119,7 @@ class Compiled(ABC):
         selects: Whether its frame selects by name all columns that it takes.
         keys: Sets of columns, none of which two rows have equal values in, as far as the plan of a query shows it; None
             if the operator's node says it (`Rows.unique`).
+        in_words: Of a query the jobs of a step, for people; else ().
     """
 
     row_wise: ClassVar[bool] = False
@@ -130,6 +131,7 @@ class Compiled(ABC):
     calls_python: bool = False
     libraries: Mapping[str, str] = field(default_factory=dict)
     keys: tuple[frozenset[str], ...] | None = None
+    in_words: tuple[str, ...] = ()
 
     @abstractmethod
     def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:

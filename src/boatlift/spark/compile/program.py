@@ -43,6 +43,12 @@ class CompiledProgram:
     identity: dict[str, Any]
     kit: Kit
 
+    @property
+    def queries(self) -> dict[str, tuple[str, ...]]:
+        """Each operator that computes a query to the jobs of its steps, in words."""
+        compiled = {name: each for unit in self.units.values() for name, each in unit.operators.items()}
+        return {name: each.in_words for name, each in compiled.items() if each.in_words}
+
     def close(self) -> None:
         """Release static tables."""
         for table in self.kit.pinned:

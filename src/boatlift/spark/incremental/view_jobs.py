@@ -26,7 +26,7 @@ from boatlift.spark.keyed.network.network import Feed
 from boatlift.spark.keyed.network.node import Node
 from boatlift.spark.keyed.network.touched import TouchedNode
 
-__all__ = ["ChannelInput", "FrameInput", "PlacedNode", "ViewJob", "channel_name", "jobs_of", "layout_of"]
+__all__ = ["ChannelInput", "FrameInput", "PlacedNode", "ViewJob", "channel_name", "in_words", "jobs_of", "layout_of"]
 
 SchemaOf = Callable[[Sequence[Expression]], pa.Schema]
 """Returns the schema of columns as tasks see them, named by their place."""
@@ -134,6 +134,25 @@ class ViewJob:
         placed = self.nodes[-1 - feed.source]
         (schema,) = placed.node.schemas
         return ChannelInput(channel_name(placed.stage), schema, feed.columns)
+
+
+def in_words(job: ViewJob, query: Query) -> str:
+    """Return what a job computes, for people: its stages, and whether it hands out."""
+    parts = []
+    for placed in job.nodes:
+        stage = query.stages[placed.stage]
+        parts.append(f"{stage.place} ({_KEPT[stage.form]})")
+    if job.result is not None:
+        parts.append("hand out the change")
+    return ", then ".join(parts)
+
+
+_KEPT = {
+    Form.JOIN: "kernel; keeps both inputs by key",
+    Form.DISTINCT: "kernel; keeps the rows",
+    Form.AGGREGATE: "kernel; keeps exact sums by key",
+    Form.GENERAL: "general form; keeps its inputs by key, and computes the keys that a step touches again",
+}
 
 
 def _alone(placed: PlacedNode) -> PlacedNode:
