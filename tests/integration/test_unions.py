@@ -178,7 +178,7 @@ def test_what_came_ahead_stays_when_a_stream_that_is_late_goes_back(spark: Spark
 
     run(spark, flow_of("union", counting), mend)
     assert not Path("fails").exists()
-    assert found() == expected(east=4, west=4)
+    assert found() == expected(east=6, west=4)
     assert set(executed_rows("east").values()) == {1}
 
 

@@ -203,6 +203,10 @@ class PlanNodes:
         by = self._module("plans.logical.RepartitionByExpression")
         return by.apply(self._seq(keys), child, self._none, self._none)
 
+    def distinct(self, child: Node, columns: Sequence[Expression]) -> Node:
+        """Return the distinct values of attributes of a plan."""
+        return self._logical.Aggregate(self._seq(columns), self._seq(columns), child, self._none)
+
     def ascending(self, column: Expression) -> Expression:
         """Return the ascending order of a column."""
         direction = getattr(getattr(self._jvm, f"{_EXPRESSIONS}.Ascending$"), "MODULE$")

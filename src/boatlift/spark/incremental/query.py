@@ -159,6 +159,7 @@ class _Cutting:
             case "Aggregate":
                 return self._aggregate(node)
             case "Join":
+                node = self._with_distinct_keys(node)
                 left, right = self._nodes.equal_keys(node)
                 form = Form.JOIN if left and str(node.joinType().toString()) == "Inner" else Form.GENERAL
                 place = f"{_join(node)} on {_words(left) or 'nothing'}"
@@ -169,6 +170,18 @@ class _Cutting:
             case "GlobalLimit" | "Offset":
                 return self._limit(node)
         raise self._refused(f"{kind} ({node.simpleString(100)})", "write the query without it")
+
+    def _with_distinct_keys(self, node: Node) -> Node:
+        """Return a semi or anti join over the distinct keys of its right side, so that only new keys touch anything."""
+        left, right = self._nodes.equal_keys(node)
+        how = str(node.joinType().toString()).partition("(")[0]
+        plain = all(self._nodes.kind(key) == "AttributeReference" for key in right)
+        if how not in ("LeftSemi", "LeftAnti", "ExistenceJoin") or not (left and plain):
+            return node
+        if self._nodes.other_condition(node) is not None:
+            return node
+        first, second = self._nodes.children(node)
+        return self._nodes.over(node, [first, self._nodes.distinct(second, right)])
 
     def _aggregate(self, node: Node) -> Flow:
         keys = [key for key in items(node.groupingExpressions()) if not _is_session(key)]

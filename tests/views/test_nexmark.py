@@ -1,0 +1,34 @@
+"""Nexmark, whole: after every step each query's changes add up to Spark's answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import boatlift as bl
+from views.judge import flow_of, judge, write
+from views.nexmark import QUERIES, REFUSED, SIDE_INPUT, events
+from views.random_queries import Generated
+
+STEPS, PARTS = 2, 3
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_each_query_is_kept_up_to_date(spark: SparkSession, tmp_path: Path, part: int) -> None:
+    spark.sql(SIDE_INPUT)
+    queries = list(QUERIES.values())[part::PARTS]
+    case = Generated(events(300, STEPS), queries)
+    assert judge(spark, case, tmp_path / "case") == STEPS * len(queries)
+
+
+@pytest.mark.parametrize("query", REFUSED.values(), ids=REFUSED)
+def test_windows_of_processing_time_are_refused(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str
+) -> None:
+    case = Generated(events(50, 1), [query])
+    monkeypatch.chdir(tmp_path)
+    write(case)
+    with pytest.raises(bl.InvalidError, match=r"\[NOT_INCREMENTAL\] v0 uses current_timestamp\(\)"):
+        bl.run(flow_of(case), "store", available_now=True, spark=spark)
