@@ -125,7 +125,7 @@ def test_killed_at_any_write_and_run_again(tmp_path: Path, after: bool) -> None:
         run(MemoryEngine(world), open_store(root))
         world.check()
         check_store(root)
-    assert deaths > 20, "there are more writes than that"
+    assert deaths > 10, "there are more writes than that, however many records a busy machine puts into one"
 
 
 def test_killed_again_and_again(tmp_path: Path) -> None:
