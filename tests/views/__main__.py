@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import boatlift as bl
+from views.disturbed import DifferentError, judge_disturbed
 from views.judge import WrongError, judge, shrunk
 from views.random_queries import random_case
 
@@ -21,16 +22,24 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--queries", type=int, default=10, help="queries a seed")
     parser.add_argument("--steps", type=int, default=20, help="steps of each table")
+    parser.add_argument("--disturbed", action="store_true", help="kill each run at random moments, change its policies")
     asked = parser.parse_args()
     spark = bl.session()
-    queries = steps = 0
+    queries = steps = kills = 0
     wrong = []
     root = Path(tempfile.mkdtemp(prefix="boatlift-views-"))
     for seed in range(asked.first, asked.first + asked.seeds):
         began = time.monotonic()
         case = random_case(seed, queries=asked.queries, steps=asked.steps, rows=4)
         try:
-            steps += judge(spark, case, root / str(seed))
+            if asked.disturbed:
+                kills += judge_disturbed(spark, seed, case, root / str(seed))
+                steps += asked.queries * asked.steps
+            else:
+                steps += judge(spark, case, root / str(seed))
+        except DifferentError as error:
+            wrong.append(seed)
+            print(error, flush=True)
         except WrongError as error:
             wrong.append(seed)
             small, least = shrunk(spark, case, error, root / f"{seed}-small")
@@ -41,7 +50,7 @@ def main() -> int:
         shutil.rmtree(root / str(seed), ignore_errors=True)
         print(f"seed {seed}: {queries} queries, {steps} steps, {time.monotonic() - began:.0f} s", flush=True)
     shutil.rmtree(root, ignore_errors=True)
-    print(f"{queries} queries, {steps} steps compared, wrong seeds: {wrong or 'none'}")
+    print(f"{queries} queries, {steps} steps compared, {kills} kills, wrong seeds: {wrong or 'none'}")
     return 1 if wrong else 0
 
 

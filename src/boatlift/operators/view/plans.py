@@ -129,6 +129,10 @@ class ViewPlans:
             frame = optimised(self._nodes.frame_of(self._nodes.analysed(frame)))
         return StepPlan(frame, planner.parameters(step.number, state=True))
 
+    def forget(self) -> None:
+        """Drop the kept plans after a failure: Spark keeps a failure on the way to the tasks with the plan."""
+        self._kept.clear()
+
     def _small(self, job: ViewJob, step: ViewStep) -> _Small | None:
         key = (id(job), frozenset(step.streams), step.there)
         if key not in self._kept:

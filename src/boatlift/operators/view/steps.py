@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -75,10 +76,15 @@ class ViewSteps(Steps):
         frames, weight = jobs.inputs.rows(jobs.spark, unit, take)
         step = ViewStep(take.number, weight, frames, self._held(state), first=state is None)
         receipts: list[TaskReceipt] = []
+        rows_in = 0
         try:
             for job in self._together if jobs.planner.fits_one_task(weight) else self._apart:
                 receipts = self._job(job, step)
+                rows_in += sum(receipt.rows_in for receipt in receipts) if job.reads_streams else 0
             jobs.inputs.verify(unit.name, (take,))
+        except BaseException:
+            self._plans.forget()
+            raise
         finally:
             for runs in step.channels.values():
                 for run in runs:
@@ -91,7 +97,7 @@ class ViewSteps(Steps):
         jobs.files.made(run.name for run in after.runs)
         for name, table in self._tables.items():
             table.grown(step.held[name])
-        return made
+        return replace(made, rows_in=rows_in)
 
     def _held(self, state: Any) -> dict[str, list[RunRef]]:
         """Return the runs of each part of a state."""

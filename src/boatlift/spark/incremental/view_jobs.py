@@ -17,7 +17,7 @@ import pyarrow as pa
 from boatlift.errors import InvalidError
 from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateNode, Layout
 from boatlift.spark.incremental.nodes import Expression, LinearFunction, PlanNodes
-from boatlift.spark.incremental.query import Flow, Form, Linear, Query, Stage, StageResult
+from boatlift.spark.incremental.query import Flow, Form, Leaf, Linear, Query, Stage, StageResult
 from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
 from boatlift.spark.keyed.arrangement.join import Side
 from boatlift.spark.keyed.network.distinct import DistinctNode
@@ -105,6 +105,11 @@ class ViewJob:
     leaves: tuple[int, ...] = ()
     result: Feed | None = None
 
+    @property
+    def reads_streams(self) -> bool:
+        """Whether rows of streams come in, and not only what earlier jobs have left."""
+        return any(isinstance(given, FrameInput) and _reads_streams(given.flow) for given in self.inputs)
+
     def apart(self) -> list[ViewJob]:
         """Return jobs of one node each, and one that hands out, in the place of this one."""
         jobs = [
@@ -134,6 +139,16 @@ class ViewJob:
         placed = self.nodes[-1 - feed.source]
         (schema,) = placed.node.schemas
         return ChannelInput(channel_name(placed.stage), schema, feed.columns)
+
+
+def _reads_streams(flow: Flow) -> bool:
+    match flow:
+        case Leaf(read, _):
+            return read is not None
+        case Linear(_, inputs):
+            return any(map(_reads_streams, inputs))
+        case _:
+            return False
 
 
 def in_words(job: ViewJob, query: Query) -> str:
