@@ -175,7 +175,7 @@ def test_a_function_that_raises_later_is_shown_with_its_lines_and_its_step(
     assert f'  File "{here}/raises_later.py", line 7, in fail' in told
     assert sum(line.startswith("  File ") for line in told) == 1
     assert re.match(
-        r"boatlift: \[USER_CODE\] at step [34] of clean, clean raised KeyError: 'of the user' \(line 7 of ", told[-1]
+        r"boatlift: \[USER_CODE\] at step [3-9] of clean, clean raised KeyError: 'of the user' \(line 7 of ", told[-1]
     )
 
 

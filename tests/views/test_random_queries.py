@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from views.judge import WrongError, _compare, judge
 from views.random_queries import random_case
 
-QUERIES, STEPS = 15, 3
+QUERIES, STEPS = 15, 2
 
 
 @pytest.mark.parametrize("seed", [1001, 1002, 1003, 1004])
@@ -23,7 +23,6 @@ def test_a_wrong_row_is_found(spark: SparkSession, tmp_path: Path, monkeypatch: 
     case = random_case(1001, queries=1, steps=2, rows=5)
     judge(spark, case, tmp_path / "case")
     monkeypatch.chdir(tmp_path / "case")
-    case.tables[0].steps[1].append(case.tables[0].steps[1][0])
-    case.queries[0] = f"SELECT * FROM {case.tables[0].name}"
+    case.queries[0] = "SELECT 'other' AS rows"
     with pytest.raises(WrongError, match="query 0, step"):
         _compare(spark, case, 0)
