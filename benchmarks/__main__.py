@@ -39,6 +39,7 @@ NAMES = (
     "join",
     "distinct",
     "view_latency",
+    "nexmark",
 )
 
 RESULTS = Path(__file__).resolve().parent / "results"

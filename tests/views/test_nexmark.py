@@ -8,18 +8,23 @@ import pytest
 from pyspark.sql import SparkSession
 
 import boatlift as bl
+from benchmarks.nexmark_queries import COLUMNS, QUERIES, REFUSED, SIDE_INPUT, events
 from views.judge import flow_of, judge, write
-from views.nexmark import QUERIES, REFUSED, SIDE_INPUT, events
-from views.random_queries import Generated
+from views.random_queries import Generated, Table
 
 STEPS, PARTS = 2, 3
+
+
+def tables(count: int, steps: int) -> list[Table]:
+    columns = {name: dict(column.strip().split(" ") for column in ddl.split(",")) for name, ddl in COLUMNS.items()}
+    return [Table(name, columns[name], rows) for name, rows in events(count, steps).items()]
 
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_each_query_is_kept_up_to_date(spark: SparkSession, tmp_path: Path, part: int) -> None:
     spark.sql(SIDE_INPUT)
     queries = list(QUERIES.values())[part::PARTS]
-    case = Generated(events(300, STEPS), queries)
+    case = Generated(tables(300, STEPS), queries)
     assert judge(spark, case, tmp_path / "case") == STEPS * len(queries)
 
 
@@ -27,7 +32,7 @@ def test_each_query_is_kept_up_to_date(spark: SparkSession, tmp_path: Path, part
 def test_windows_of_processing_time_are_refused(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: str
 ) -> None:
-    case = Generated(events(50, 1), [query])
+    case = Generated(tables(50, 1), [query])
     monkeypatch.chdir(tmp_path)
     write(case)
     with pytest.raises(bl.InvalidError, match=r"\[NOT_INCREMENTAL\] v0 uses current_timestamp\(\)"):

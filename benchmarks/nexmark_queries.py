@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from views.random_queries import Table
+__all__ = ["COLUMNS", "QUERIES", "REFUSED", "SIDE_INPUT", "Rows", "events"]
 
-__all__ = ["QUERIES", "REFUSED", "SIDE_INPUT", "events"]
+Rows = list[dict[str, Any]]
 
 SIDE_INPUT = "CREATE OR REPLACE TEMPORARY VIEW side AS SELECT id AS key, concat('value ', id) AS value FROM range(20)"
 """The bounded side input of q13: a static table."""
@@ -114,20 +114,15 @@ _CITIES = ("Phoenix", "Los Angeles", "San Francisco", "Boise", "Portland", "Bend
 _CHANNELS = ("Google", "Facebook", "Baidu", "Apple")
 
 
-def events(count: int, steps: int, seed: int = 0) -> list[Table]:
-    """Return the three tables, with so many events a step."""
-    chance = random.Random(f"nexmark {seed}")
-    drawn = _events(chance)
-    by_table: dict[str, list[list[dict[str, Any]]]] = {name: [] for name in COLUMNS}
-    for _ in range(steps):
-        step: dict[str, list[dict[str, Any]]] = {name: [] for name in COLUMNS}
+def events(count: int, steps: int, seed: int = 0) -> dict[str, list[Rows]]:
+    """Return for each table the rows of each step, with so many events a step in all."""
+    drawn = _events(random.Random(f"nexmark {seed}"))
+    tables: dict[str, list[Rows]] = {name: [[] for _ in range(steps)] for name in COLUMNS}
+    for step in range(steps):
         for _ in range(count):
             name, row = next(drawn)
-            step[name].append(row)
-        for name, rows in step.items():
-            by_table[name].append(rows)
-    columns = {name: dict(column.strip().split(" ") for column in ddl.split(",")) for name, ddl in COLUMNS.items()}
-    return [Table(name, columns[name], by_table[name]) for name in COLUMNS]
+            tables[name][step].append(row)
+    return tables
 
 
 def _events(chance: random.Random) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -1,0 +1,67 @@
+"""Events a second of each Nexmark query, as a view, next to Structured Streaming where it can run the query.
+
+A query runs over files that are there, one of each table a step; a rate is that between the first output and the last.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from contextlib import ExitStack
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from benchmarks.data import ARTIFACTS
+from benchmarks.harness import Effort, Figure, Result
+from benchmarks.nexmark_queries import QUERIES, events
+from benchmarks.side import Side, SideError
+
+__all__ = ["measure"]
+
+EVENTS, STEPS = 100_000, 5
+
+
+def measure(effort: Effort) -> Result:
+    """Measure each query on both sides, once to warm up and then in rounds."""
+    count = effort.keys(EVENTS)
+    data = _files(count)
+    rates: dict[str, dict[str, list[float]]] = {"boatlift": {}, "streaming": {}}
+    with ExitStack() as stack:
+        for system, found in rates.items():
+            side = stack.enter_context(Side("benchmarks.nexmark_side", system=system, data=str(data)))
+            for query in QUERIES:
+                try:
+                    answers = [side.ask("query", name=query) for _ in range(1 + effort.rounds)]
+                except SideError:
+                    continue  # Structured Streaming refuses the query in append mode
+                found[query] = [count * (each["steps"] - 1) / each["seconds"] for each in answers[1:]]
+    middle = {system: {q: statistics.median(each) for q, each in found.items()} for system, found in rates.items()}
+    both = [middle["boatlift"][q] / middle["streaming"][q] for q in middle["streaming"]]
+    mean = math.exp(statistics.fmean(map(math.log, both)))
+    figures = {
+        f"{query}, {system}": Figure.of("events/s", rates[system][query])
+        for query in QUERIES
+        for system in rates
+        if query in rates[system]
+    }
+    return Result(
+        name="nexmark",
+        target="events/s: geometric mean over the queries that both can run at least 2 times Structured Streaming",
+        met=mean >= 2,
+        ratios={f"geometric mean of {len(both)} queries": round(mean, 4)},
+        figures=figures,
+    )
+
+
+def _files(count: int) -> Path:
+    folder = ARTIFACTS / "data" / f"nexmark-{count}-{STEPS}"
+    if not folder.exists():
+        unfinished = folder.with_suffix(".tmp")
+        for table, steps in events(count, STEPS).items():
+            (unfinished / table).mkdir(parents=True, exist_ok=True)
+            for number, rows in enumerate(steps):
+                pq.write_table(pa.Table.from_pylist(rows), unfinished / table / f"{number:03}.parquet")
+        unfinished.rename(folder)
+    return folder
