@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import boatlift as bl
+from boatlift.console.plan import show_plan
 
 
 @pytest.fixture(autouse=True)
@@ -124,6 +125,20 @@ def test_a_keyed_sink_holds_the_result(spark: SparkSession) -> None:
         assert found.execute("SELECT k, id, v FROM first ORDER BY k").fetchall() == [("a", 3, 5), ("b", 2, 20)]
         assert found.execute("SELECT k, total FROM totals ORDER BY k").fetchall() == [("a", 85), ("b", 20)]
         assert found.execute("SELECT * FROM alone").fetchall() == []
+
+
+def test_plan_says_how_a_view_is_computed(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    assert spark.version
+    flow = shop()
+    flow.sql("totals", "SELECT o.k, sum(o.v) AS s FROM orders o JOIN items i ON o.id = i.id GROUP BY o.k").sink(
+        "out", bl.sqlite("out.db", table="totals", key=["k"])
+    )
+    flow.sql("first", "SELECT * FROM orders ORDER BY v, id, k LIMIT 1").sink("first-out", bl.parquet("first"))
+    show_plan(flow, as_json=False)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "A step of totals has 1 job:" in said
+    assert "1. INNER JOIN on o.id (kernel: keeps both inputs by key), then GROUP BY o.k (kernel: keeps exact" in said
+    assert "A step of first has 2 jobs: 1. ORDER BY … LIMIT (general form: keeps its inputs by key) 2. hand out" in said
 
 
 def test_a_view_reads_views_static_tables_and_other_operators(spark: SparkSession) -> None:

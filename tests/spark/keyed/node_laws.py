@@ -126,7 +126,7 @@ class Tasks:
                 return written[part]
 
             runs = {part: self._opened(part, share) for part in self.node.parts}
-            made = self.node.step(mine, NodeState(runs, write_to, self.time, share))
+            made = self.node.step(mine, NodeState(runs, write_to, self.time, share, self.time == 0))
             (change,) = made.changes or (None,)
             assert change is None or len(change)
             for part, run in made.runs.items():

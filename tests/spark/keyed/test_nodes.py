@@ -10,6 +10,7 @@ import pytest
 from hypothesis import strategies as st
 
 from boatlift.errors import DataError
+from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateNode, Layout
 from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
 from boatlift.spark.keyed.arrangement.join import Side
 from boatlift.spark.keyed.network.distinct import DistinctNode
@@ -51,6 +52,50 @@ class TestDistinct(NodeLaws):
         (ROWS,),
         (st.tuples(some_number, some_double, st.one_of(st.none(), st.lists(some_text, max_size=2).map(tuple))),),
         lambda rows: Counter(dict.fromkeys(rows, 1)),
+    )
+
+
+FUNCTIONS = (
+    AggregateColumn("count_all", None, "n", None, pa.int64()),
+    AggregateColumn("count", "v", "c", pa.int64(), pa.int64()),
+    AggregateColumn("sum", "v", "s", pa.int64(), pa.int64()),
+    AggregateColumn("avg", "v", "m", pa.int64(), pa.float64()),
+)
+KEYED = Layout((("k", pa.string()),), FUNCTIONS, weighted=True)
+WHOLE = Layout((), FUNCTIONS, weighted=True)
+
+
+def totals(rows: Rows) -> tuple[int, int, int | None, float | None]:
+    known = {row[-1]: 0 for row in rows if row[-1] is not None}
+    for row, count in rows.items():
+        if row[-1] is not None:
+            known[row[-1]] += count
+    count, total = sum(known.values()), sum(value * count for value, count in known.items())
+    return rows.total(), count, total if count else None, total / count if count else None
+
+
+def by_key(rows: Rows) -> Rows:
+    keys = {row[0] for row in rows}
+    return Counter({(key, *totals(Counter({r: n for r, n in rows.items() if r[0] == key}))): 1 for key in keys})
+
+
+class TestAggregate(NodeLaws):
+    case = NodeCase(
+        AggregateNode("p", KEYED),
+        (pa.schema([("k", pa.string()), ("v", pa.int64())]),),
+        (st.tuples(some_text, some_number),),
+        by_key,
+    )
+
+
+class TestAggregateOfEverything(NodeLaws):
+    """Its one row is there from the first step on, also for no rows."""
+
+    case = NodeCase(
+        AggregateNode("p", WHOLE),
+        (pa.schema([("v", pa.int64())]),),
+        (st.tuples(some_number),),
+        lambda rows: Counter({totals(rows): 1}),
     )
 
 

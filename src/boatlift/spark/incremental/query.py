@@ -271,4 +271,4 @@ def _join(node: Node) -> str:
 
 
 def _words(keys: Sequence[Any]) -> str:
-    return ", ".join(str(key.sql()) for key in keys)
+    return ", ".join(str(key.sql()).replace("__auto_generated_subquery_name.", "") for key in keys)

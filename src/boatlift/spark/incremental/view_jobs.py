@@ -163,10 +163,10 @@ def in_words(job: ViewJob, query: Query) -> str:
 
 
 _KEPT = {
-    Form.JOIN: "kernel; keeps both inputs by key",
-    Form.DISTINCT: "kernel; keeps the rows",
-    Form.AGGREGATE: "kernel; keeps exact sums by key",
-    Form.GENERAL: "general form; keeps its inputs by key, and computes the keys that a step touches again",
+    Form.JOIN: "kernel: keeps both inputs by key",
+    Form.DISTINCT: "kernel: keeps the rows",
+    Form.AGGREGATE: "kernel: keeps exact sums by key",
+    Form.GENERAL: "general form: keeps its inputs by key",
 }
 
 
