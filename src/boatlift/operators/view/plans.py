@@ -19,7 +19,7 @@ from boatlift.spark.incremental.nodes import PlanNodes
 from boatlift.spark.incremental.query import Query
 from boatlift.spark.incremental.realise import StepFrames
 from boatlift.spark.incremental.template import Template
-from boatlift.spark.incremental.view_jobs import ViewJob, channel_name
+from boatlift.spark.incremental.view_job import ViewJob, channel_name
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.planner import KeyedJob, StepPlan
 from boatlift.spark.keyed.network.hand_out import HandOut

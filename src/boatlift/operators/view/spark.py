@@ -22,10 +22,11 @@ from boatlift.operators.view.steps import ViewSteps
 from boatlift.spark.compile.operator import Columns, Compiled, Kit, SparkOperator
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.incremental.deterministic import check_deterministic
+from boatlift.spark.incremental.job_making import jobs_of, layout_of
 from boatlift.spark.incremental.nodes import PlanNodes, items
 from boatlift.spark.incremental.query import Query, query_of
 from boatlift.spark.incremental.unique_keys import unique_keys
-from boatlift.spark.incremental.view_jobs import ViewJob, in_words, jobs_of, layout_of
+from boatlift.spark.incremental.view_job import ViewJob, in_words
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.plans.catalyst import python_functions
 from boatlift.spark.plans.fingerprint import calls_python, content_of

@@ -17,7 +17,7 @@ from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.incremental.nodes import PlanNodes
 from boatlift.spark.incremental.query import Query
-from boatlift.spark.incremental.view_jobs import ViewJob
+from boatlift.spark.incremental.view_job import ViewJob
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.keyed_steps import merged_runs
 from boatlift.spark.jobs.steps import Steps

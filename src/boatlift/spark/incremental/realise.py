@@ -13,7 +13,7 @@ from pyspark.sql.types import DataType, DoubleType, FloatType
 from boatlift.dataflow.columns import WEIGHT, quoted
 from boatlift.spark.incremental.nodes import Expression, Node, PlanNodes, items
 from boatlift.spark.incremental.query import Flow, Leaf, Linear, Query, Stage, StageResult
-from boatlift.spark.incremental.view_jobs import ChannelInput, FrameInput, channel_name
+from boatlift.spark.incremental.view_job import ChannelInput, FrameInput, channel_name
 
 __all__ = ["StepFrames"]
 

@@ -17,7 +17,8 @@ import pyarrow as pa
 from boatlift.errors import InvalidError
 from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateNode, Layout
 from boatlift.spark.incremental.nodes import Expression, LinearFunction, PlanNodes
-from boatlift.spark.incremental.query import Flow, Form, Leaf, Linear, Query, Stage, StageResult
+from boatlift.spark.incremental.query import Flow, Form, Linear, Query, Stage, StageResult
+from boatlift.spark.incremental.view_job import FrameInput, PlacedNode, ViewJob, all_of
 from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
 from boatlift.spark.keyed.arrangement.join import Side
 from boatlift.spark.keyed.network.distinct import DistinctNode
@@ -26,157 +27,10 @@ from boatlift.spark.keyed.network.network import Feed
 from boatlift.spark.keyed.network.node import Node
 from boatlift.spark.keyed.network.touched import TouchedNode
 
-__all__ = ["ChannelInput", "FrameInput", "PlacedNode", "ViewJob", "channel_name", "in_words", "jobs_of", "layout_of"]
+__all__ = ["jobs_of", "layout_of"]
 
 SchemaOf = Callable[[Sequence[Expression]], pa.Schema]
 """Returns the schema of columns as tasks see them, named by their place."""
-
-
-def channel_name(stage: int, result: int = 0) -> str:
-    """Return the name of the channel with a result of a stage's node."""
-    return f"{stage}.{result}"
-
-
-@dataclass(frozen=True, slots=True)
-class FrameInput:
-    """Rows of a job's input that Spark computes.
-
-    Attributes:
-        flow: What is computed.
-        columns: The columns, over the flow's result.
-        schema: Their schema, named by their place.
-    """
-
-    flow: Flow
-    columns: tuple[Expression, ...]
-    schema: pa.Schema
-
-
-@dataclass(frozen=True, slots=True)
-class ChannelInput:
-    """Rows of a job's input that a node of an earlier job has left.
-
-    Attributes:
-        name: The channel.
-        whole: The schema of the channel.
-        columns: The places of the columns that are taken.
-    """
-
-    name: str
-    whole: pa.Schema
-    columns: tuple[int, ...]
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The schema of the columns that are taken, named by their place."""
-        return pa.schema([self.whole.field(column).with_name(f"c{n}") for n, column in enumerate(self.columns)])
-
-
-@dataclass(frozen=True, slots=True)
-class PlacedNode:
-    """A node in a job.
-
-    Attributes:
-        stage: The stage that it computes.
-        node: The node.
-        feeds: Where its inputs come from: a source from 0 is an input of the job; −1 is its first node, −2 its second.
-        key: The columns of its result that have the key by which several tasks divide its rows; None if not all have.
-    """
-
-    stage: int
-    node: Node
-    feeds: tuple[Feed, ...]
-    key: tuple[int, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ViewJob:
-    """A job of a step.
-
-    Attributes:
-        inputs: The rows that it is handed.
-        nodes: Its nodes, each after those that it takes from.
-        leaves: The stages whose results are left for later jobs.
-        result: The columns that are handed out, in the job that does; see `PlacedNode.feeds`.
-    """
-
-    inputs: tuple[FrameInput | ChannelInput, ...]
-    nodes: tuple[PlacedNode, ...]
-    leaves: tuple[int, ...] = ()
-    result: Feed | None = None
-
-    @property
-    def reads_streams(self) -> bool:
-        """Whether rows of streams come in, and not only what earlier jobs have left."""
-        return any(isinstance(given, FrameInput) and _reads_streams(given.flow) for given in self.inputs)
-
-    def apart(self) -> list[ViewJob]:
-        """Return jobs of one node each, and one that hands out, in the place of this one."""
-        jobs = [
-            ViewJob(tuple(map(self._input, placed.feeds)), (_alone(placed),), leaves=(placed.stage,))
-            for placed in self.nodes
-        ]
-        if self.result is not None and self._divided_by_result():
-            last = jobs.pop()
-            jobs.append(ViewJob(last.inputs, last.nodes, result=Feed(-1, self.result.columns)))
-        elif self.result is not None:
-            given = self._input(self.result)
-            jobs.append(ViewJob((given,), (), result=_all_of(0, given.schema)))
-        return jobs
-
-    def _divided_by_result(self) -> bool:
-        """Return whether the last node's tasks can hand out: equal rows of the result have one key, so one task."""
-        if not self.nodes or self.result is None or self.result.source != -len(self.nodes):
-            return False
-        key = self.nodes[-1].key
-        return key is not None and set(key) <= set(self.result.columns)
-
-    def _input(self, feed: Feed) -> FrameInput | ChannelInput:
-        if feed.source >= 0:
-            given = self.inputs[feed.source]
-            assert feed.columns == tuple(range(len(given.schema))), "an input has the columns of its one reader"
-            return given
-        placed = self.nodes[-1 - feed.source]
-        (schema,) = placed.node.schemas
-        return ChannelInput(channel_name(placed.stage), schema, feed.columns)
-
-
-def _reads_streams(flow: Flow) -> bool:
-    match flow:
-        case Leaf(read, _):
-            return read is not None
-        case Linear(_, inputs):
-            return any(map(_reads_streams, inputs))
-        case _:
-            return False
-
-
-def in_words(job: ViewJob, query: Query) -> str:
-    """Return what a job computes, for people: its stages, and whether it hands out."""
-    parts = []
-    for placed in job.nodes:
-        stage = query.stages[placed.stage]
-        parts.append(f"{stage.place} ({_KEPT[stage.form]})")
-    if job.result is not None:
-        parts.append("hand out the change")
-    return ", then ".join(parts)
-
-
-_KEPT = {
-    Form.JOIN: "kernel: keeps both inputs by key",
-    Form.DISTINCT: "kernel: keeps the rows",
-    Form.AGGREGATE: "kernel: keeps exact sums by key",
-    Form.GENERAL: "general form: keeps its inputs by key",
-}
-
-
-def _alone(placed: PlacedNode) -> PlacedNode:
-    feeds = (Feed(number, tuple(range(len(feed.columns)))) for number, feed in enumerate(placed.feeds))
-    return PlacedNode(placed.stage, placed.node, tuple(feeds), placed.key)
-
-
-def _all_of(source: int, schema: pa.Schema) -> Feed:
-    return Feed(source, tuple(range(len(schema))))
 
 
 def layout_of(
@@ -250,7 +104,7 @@ class _JobMaking:
             return self._kernel_feed(job, *found)
         self._jobs_before(flow)
         job.inputs.append(FrameInput(flow, tuple(columns), self._schema_of(columns)))
-        return _all_of(len(job.inputs) - 1, job.inputs[-1].schema)
+        return all_of(len(job.inputs) - 1, job.inputs[-1].schema)
 
     def _kernel(self, flow: Flow, columns: Sequence[Expression]) -> tuple[Stage, list[Expression]] | None:
         """Return the stage whose kernel can give columns, and these over its result; None if Spark computes them."""
