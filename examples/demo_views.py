@@ -26,7 +26,7 @@ KEYS = {"punctuality": 1, "routes": 2, "ranking": 2, "fog": 1, "unseen": 2}
 ATTACKS = (
     ("sink.commit(history):before:5", "just before the fifth step becomes visible in the Parquet history"),
     ("sink.commit(routes-table):after:9", "just after a step was committed in SQLite, before that is known"),
-    ("sink.stage(history):before:4", "in the middle of a Spark job, from inside a task"),
+    ("sink.stage(history):before:1", "in the middle of a Spark job, from inside a task"),
     ("store.create(runs):after:10", "in the middle of a checkpoint: some of its runs are durable, it is not"),
     ("store.create(log):before:12", "just before the log takes in a group of records"),
 )
