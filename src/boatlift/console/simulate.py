@@ -59,7 +59,10 @@ def _tries(seeds: range, jobs: int) -> Iterator[Iterator[str | None]]:
         return
     pool = ProcessPoolExecutor(min(jobs, len(seeds)), initializer=_leave_interrupts_to_the_parent)
     try:
-        yield pool.map(_try, seeds, chunksize=SEEDS_A_CHUNK)
+        # Not `pool.map`: it cancels futures while the pool's thread marks them failed after a death. The thread of
+        # Python 3.11 ends with InvalidStateError then, and the pool waits for ever for the processes that are left.
+        chunks = [pool.submit(_try_each, seeds[at : at + SEEDS_A_CHUNK]) for at in range(0, len(seeds), SEEDS_A_CHUNK)]
+        yield (said for chunk in chunks for said in chunk.result())
     except BrokenProcessPool as error:
         raise UnavailableError(
             "WORKER_DIED",
@@ -68,6 +71,10 @@ def _tries(seeds: range, jobs: int) -> Iterator[Iterator[str | None]]:
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _try_each(seeds: range) -> list[str | None]:
+    return [_try(seed) for seed in seeds]
 
 
 def _try(seed: int) -> str | None:
