@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -138,6 +140,12 @@ def test_a_users_session_is_set_right(spark: SparkSession) -> None:
 
 
 @pytest.mark.spark
+def test_a_filter_takes_the_nan_that_the_statistics_of_a_file_leave_out(spark: SparkSession, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"x": [0.5, float("nan")]}), tmp_path / "rows.parquet")
+    check_session(spark)
+    assert spark.read.parquet(str(tmp_path / "rows.parquet")).where("x > 1").count() == 1
+
+
 def test_a_second_call_gives_the_session_there_is(spark: SparkSession) -> None:
     assert session().sparkContext is spark.sparkContext
 

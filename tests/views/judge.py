@@ -49,7 +49,11 @@ def judge(spark: SparkSession, case: Generated, folder: Path) -> int:
     with _inside(folder):
         write(case)
         run_case(spark, case)
-        return sum(_compare(spark, case, number) for number in range(len(case.queries)))
+        try:
+            return sum(_compare(spark, case, number) for number in range(len(case.queries)))
+        finally:
+            for table in case.tables:
+                spark.catalog.dropTempView(table.name)
 
 
 def write(case: Generated) -> None:
@@ -100,8 +104,6 @@ def _compare(spark: SparkSession, case: Generated, number: int) -> int:
         expected = Counter(_row(row.values()) for row in spark.sql(query).toArrow().to_pylist())
         if {row: count for row, count in held.items() if count} != expected:
             raise WrongError(case, number, step, held, expected)
-    for table in case.tables:
-        spark.catalog.dropTempView(table.name)
     return len(paths)
 
 

@@ -18,6 +18,7 @@ RUNTIME_SETTINGS: Mapping[str, str] = {
     "spark.sql.files.ignoreCorruptFiles": "false",  # a file that cannot be read must stop the step,
     "spark.sql.files.ignoreMissingFiles": "false",  # never shorten it
     "spark.sql.csv.filterPushdown.enabled": "false",  # a filter in the parser would skip rows before they are checked
+    "spark.sql.parquet.filterPushdown": "false",  # statistics of a file may leave out NaN, which is above all numbers
     # Else Spark runs a job with a task for each file, to list files whose names the position holds.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "1000000",
 }
