@@ -110,7 +110,7 @@ class Query:
 
 
 _PASSED_OVER = frozenset({"WindowGroupLimit", "Sort", "Repartition", "RepartitionByExpression", "RebalancePartitions"})
-"""PlanNodes that give the rows that they take: hints, and orders that no limit reads."""
+"""Nodes that give the rows that they take: hints, and orders that no limit reads."""
 
 _LINEAR = frozenset({"Project", "Filter", "Generate", "Expand", "Union", "ArrowEvalPython", "BatchEvalPython"})
 _STATIC = frozenset({"LocalRelation", "LogicalRelation", "OneRowRelation", "Range", "InMemoryRelation"})

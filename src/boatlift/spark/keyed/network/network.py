@@ -1,4 +1,4 @@
-"""PlanNodes and the feeds between them: what a task computes of a step, from the changes that it is handed on."""
+"""Nodes and the feeds between them: what a task computes of a step, from the changes that it is handed on."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class NetworkOutput:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """PlanNodes in an order in which each comes after those that it takes from.
+    """Nodes in an order in which each comes after those that it takes from.
 
     Attributes:
         inputs: The columns of each input.
