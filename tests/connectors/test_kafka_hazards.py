@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -16,6 +17,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 import boatlift as bl
 from boatlift.connectors.kafka import sink, source
 from boatlift.connectors.kafka import write_task as tasks
+from boatlift.connectors.kafka.access import Access
+from boatlift.connectors.kafka.topics import Topics
 from boatlift.connectors.kafka.write_task import WriteTask
 from boatlift.dataflow.contracts import Outcome
 from boatlift.spark.jobs.readings import Readings
@@ -148,3 +151,31 @@ def test_a_task_that_is_killed_beside_a_commit_writes_its_part_once(
     assert mark.exists()
     found = Counter(json.loads(value or b"")["name"] for value in values_of(kafka_broker, topic))
     assert found == Counter(row[1] for step in range(2) for row in rows_of(step))
+
+
+def test_a_request_is_answered_although_another_thread_replaces_the_client(
+    kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic(kafka_broker, 2)
+    topics = Topics(Access(kafka_broker.bootstrap, {"log_level": 0}), (topic,), None, committed=False)
+    topics.found()
+    kafka_broker.pause()
+    try:
+        ends = topics.ends_asked(topic)  # on its way when its client is replaced
+        topics._replace(topics._admin)
+        gc.collect()
+    finally:
+        kafka_broker.resume()
+    monkeypatch.setattr(topics, "ends", lambda _: pytest.fail("the request was lost, and made again after 35 seconds"))
+    assert ends() == {0: 0, 1: 0}
+
+
+def test_a_client_is_replaced_once_though_several_threads_hear_that_its_knowledge_is_old(
+    kafka_broker: KafkaBroker,
+) -> None:
+    topics = Topics(Access(kafka_broker.bootstrap, {"log_level": 0}), ("t",), None, committed=False)
+    old = topics._admin
+    topics._replace(old)
+    new = topics._admin
+    topics._replace(old)
+    assert old is not new is topics._admin

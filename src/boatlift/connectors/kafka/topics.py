@@ -149,11 +149,12 @@ class Topics:
         known = self._known or self._look()
         here = [partition for partition in known.lows if partition[0] == topic]
         asked = {TopicPartition(*partition): OffsetSpec.latest() for partition in here}
-        answers = self._admin.list_offsets(asked, request_timeout=PATIENCE)
+        client = self._admin
+        answers = client.list_offsets(asked, request_timeout=PATIENCE)
 
         def ends() -> dict[int, int]:
             try:
-                return {place.partition: self._offset(place, end) for place, end in answers.items()}
+                return {place.partition: self._offset(client, place, end) for place, end in answers.items()}
             except UnavailableError:  # a partition may have no leader for a moment
                 return {number: end for (_, number), end in self.ends(here).items()}
 
@@ -191,8 +192,9 @@ class Topics:
         from confluent_kafka import TopicCollection
 
         def ask() -> dict[str, Any]:
-            answers = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=PATIENCE)
-            return {name: self._result(answer, f"topic {name}") for name, answer in answers.items()}
+            client = self._admin
+            answers = client.describe_topics(TopicCollection(list(names)), request_timeout=PATIENCE)
+            return {name: self._result(client, answer, f"topic {name}") for name, answer in answers.items()}
 
         topics = self._patiently(ask)
         partitions = [(name, partition.id) for name, topic in topics.items() for partition in topic.partitions]
@@ -202,10 +204,11 @@ class Topics:
         from confluent_kafka import KafkaException
 
         assert self._matching is not None
+        client = self._admin
         try:
-            listed = self._admin.list_topics(timeout=PATIENCE)
+            listed = client.list_topics(timeout=PATIENCE)
         except KafkaException as error:
-            heard = self._complaints.or_else(error, self._admin)
+            heard = self._complaints.or_else(error, client)
             raise of_asking(heard, self._cluster, sink=self._written) from error
         return sorted(name for name in listed.topics if self._matching.fullmatch(name) and not name.startswith("__"))
 
@@ -218,8 +221,11 @@ class Topics:
         level = IsolationLevel.READ_COMMITTED if self.committed else IsolationLevel.READ_UNCOMMITTED
 
         def ask() -> dict[Partition, int]:
-            answers = self._admin.list_offsets(asked, isolation_level=level, request_timeout=PATIENCE)
-            return {(here.topic, here.partition): self._offset(here, each, least) for here, each in answers.items()}
+            client = self._admin
+            answers = client.list_offsets(asked, isolation_level=level, request_timeout=PATIENCE)
+            return {
+                (here.topic, here.partition): self._offset(client, here, each, least) for here, each in answers.items()
+            }
 
         return self._patiently(ask)
 
@@ -240,10 +246,11 @@ class Topics:
                     raise
                 time.sleep(PAUSE)
 
-    def _offset(self, here: TopicPartition, answer: Future[Any], least: int = 0) -> int:
+    def _offset(self, client: AdminClient, here: TopicPartition, answer: Future[Any], least: int = 0) -> int:
         """Wait for an offset of a partition.
 
         Args:
+            client: The client that asks.
             here: The partition.
             answer: The cluster's answer.
             least: The least offset that is an answer; -1 for a time, if no row may be so late.
@@ -253,26 +260,38 @@ class Topics:
                 -1001 and no error if the request to a leader failed; a leader that lacks the partition's log gives -1.
         """
         what = f"topic {here.topic}, partition {here.partition}"
-        offset: int = self._result(answer, what).offset
+        offset: int = self._result(client, answer, what).offset
         if offset < least:
             raise of_asking(None, f"{what} of {self._cluster}", sink=self._written)
         return offset
 
-    def _result(self, answer: Future[Any], what: str) -> Any:
+    def _result(self, client: AdminClient, answer: Future[Any], what: str) -> Any:
+        """Wait for an answer.
+
+        The client must stay referenced until then: a client without references ends, and its requests are never
+        answered. Another thread may replace the client meanwhile.
+        """
         from confluent_kafka import KafkaError, KafkaException
 
         try:
             result = answer.result(PATIENCE + 5)
         except KafkaException as error:
-            heard = self._complaints.or_else(error, self._admin)
+            heard = self._complaints.or_else(error, client)
             if heard.code() in (KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH):
-                # A client keeps its knowledge of leaders for minutes, also after this error.
-                self.__dict__.pop("_admin", None)
+                self._replace(client)
             raise of_asking(heard, f"{what} of {self._cluster}", sink=self._written) from error
         except TimeoutError as error:
             raise of_asking(self._complaints.last, f"{what} of {self._cluster}", sink=self._written) from error
         self._complaints.last = None  # the reports before this answer are out of date
         return result
+
+    def _replace(self, client: AdminClient) -> None:
+        """Let the next request make a client of its own: one keeps its knowledge of leaders for minutes after errors.
+
+        Threads share a client, and the first that replaces it is enough.
+        """
+        if self.__dict__.get("_admin") is client:
+            self.__dict__.pop("_admin", None)
 
     @property
     def _cluster(self) -> str:
