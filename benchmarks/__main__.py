@@ -39,6 +39,8 @@ NAMES = (
     "join",
     "distinct",
     "view_latency",
+    "view_top",
+    "view_growth",
     "nexmark",
 )
 

@@ -15,13 +15,14 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["ARTIFACTS", "all_keys", "drawn_keys", "half_new", "keys"]
+__all__ = ["ARTIFACTS", "all_keys", "drawn_keys", "half_new", "keys", "score_changes", "scores"]
 
 Numbers = npt.NDArray[np.uint64]
 
 ARTIFACTS = Path(__file__).resolve().parent.parent / "artifacts" / "benchmarks"
 
 _SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.float64())])
+_WEIGHTED = _SCHEMA.append(pa.field("_weight", pa.int64()))
 
 
 def keys(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
@@ -74,14 +75,59 @@ def all_keys(distinct: int, rows: int) -> list[Path]:
     ]
 
 
+def scores(rows: int, groups: int, by: int) -> list[Path]:
+    """Return files of rows that come: each has a group, drawn uniformly, and a score."""
+    files = range(0, rows, by)
+    return [
+        _written(
+            f"scores-{rows}-of-{groups}-by-{by}-{at}", partial(_came, _drawn_scores(rows, groups), slice(at, at + by))
+        )
+        for at in files
+    ]
+
+
+def score_changes(rows: int, groups: int, changes: int, files: int) -> list[Path]:
+    """Return files of changes to the rows of `scores`: in each one half goes, and as many come; no row goes twice."""
+    half = changes // 2
+
+    def make(index: int) -> pa.Table:
+        group, score = _drawn_scores(rows, groups)
+        step = np.random.default_rng((rows, 7)).permutation(rows)[index * half : (index + 1) * half]
+        chance = np.random.default_rng((rows, 8, index))
+        came = chance.integers(0, groups, half), chance.normal(100.0, 15.0, half)
+        columns = np.concatenate([group[step], came[0]]), np.concatenate([score[step], came[1]])
+        return pa.table([*columns, np.repeat([-1, 1], half)], schema=_WEIGHTED)
+
+    return [
+        _written(f"score-changes-{changes}-{rows}-of-{groups}-{index}", partial(make, index)) for index in range(files)
+    ]
+
+
+@cache
+def _drawn_scores(rows: int, groups: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    chance = np.random.default_rng((rows, 6))
+    return chance.integers(0, groups, rows), chance.normal(100.0, 15.0, rows)
+
+
+def _came(drawn: tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]], rows: slice) -> pa.Table:
+    group, score = (column[rows] for column in drawn)
+    return pa.table([group, score, np.ones(len(group), np.int64)], schema=_WEIGHTED)
+
+
 def _file(name: str, make: Callable[[], Numbers], seed: tuple[int, ...]) -> Path:
+    def table() -> pa.Table:
+        numbers = make()
+        values = np.random.default_rng(seed).normal(100.0, 15.0, len(numbers))
+        return pa.table([keys(numbers), values], schema=_SCHEMA)
+
+    return _written(name, table)
+
+
+def _written(name: str, make: Callable[[], pa.Table]) -> Path:
     path = ARTIFACTS / "data" / f"{name}.parquet"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        numbers = make()
-        values = np.random.default_rng(seed).normal(100.0, 15.0, len(numbers))
-        table = pa.table([keys(numbers), values], schema=_SCHEMA)
         unfinished = path.with_suffix(f".{os.getpid()}.tmp")
-        pq.write_table(table, unfinished, compression="snappy", row_group_size=1 << 18)
+        pq.write_table(make(), unfinished, compression="snappy", row_group_size=1 << 18)
         unfinished.rename(path)
     return path

@@ -23,7 +23,13 @@ class Query:
         self._folder = Path()
 
     def prepare(
-        self, folder: str, sources: list[str], query: str, every: int = 5, key: list[str] | None = None
+        self,
+        folder: str,
+        sources: list[str],
+        query: str,
+        every: int = 5,
+        key: list[str] | None = None,
+        weighted: bool = False,
     ) -> Answer:
         """Make the session and start the dataflow.
 
@@ -33,6 +39,7 @@ class Query:
             query: The view.
             every: Steps between two checkpoints.
             key: Group by this, count and sum, in place of the query: a keyed aggregate.
+            weighted: Whether the rows of the one source carry weights; the query reads `now`.
         """
         from pyspark.sql import functions as F
 
@@ -43,10 +50,13 @@ class Query:
         # Whatever the first job and the first Python worker of a session cost is not a dataflow's.
         spark.range(0, 1000, 1, 2).repartition(2, "id").mapInArrow(lambda batches: batches, "id long").collect()
         flow = bl.Dataflow("bench")
+        schema = f"{SCHEMA}, _weight BIGINT" if weighted else SCHEMA
         for name in sources:
             (self._folder / name).mkdir()
             self._fed[name] = 0
-            stream = flow.source(name, bl.files(self._folder / name, format="parquet", schema=SCHEMA))
+            stream = flow.source(name, bl.files(self._folder / name, format="parquet", schema=schema))
+        if weighted:
+            stream.changes("now")
         policy = bl.Lazy(every=every)
         if key:
             view = stream.group_by(*key).agg("view", F.count("*").alias("n"), F.sum("v").alias("s"), policy=policy)

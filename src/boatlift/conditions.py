@@ -54,6 +54,9 @@ CONDITIONS: dict[str, Condition] = {
     "BAD_VIEW": Condition(
         "InvalidError", "a view of streams that it cannot read, or of none", "change what the query reads"
     ),
+    "NOT_NEW_ROWS": Condition(
+        "InvalidError", "an operator that takes new rows alone reads changes or whole tables", "let it read a source"
+    ),
     "NOT_INCREMENTAL": Condition(
         "InvalidError", "a part of a query cannot be kept up to date exactly", "write what the message shows instead"
     ),

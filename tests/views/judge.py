@@ -60,8 +60,9 @@ def write(case: Generated) -> None:
     """Write the tables of a case into the working directory, a file a step."""
     for table in case.tables:
         Path(table.name).mkdir()
-        for number, rows in enumerate(table.steps):
-            pq.write_table(pa.Table.from_pylist(rows, table.schema), f"{table.name}/{number:03}.parquet")
+        schema = table.schema.append(pa.field("_weight", pa.int64())) if table.loses_rows else table.schema
+        for number, rows in enumerate(table.changes()):
+            pq.write_table(pa.Table.from_pylist(rows, schema), f"{table.name}/{number:03}.parquet")
 
 
 def run_case(spark: SparkSession, case: Generated) -> None:
@@ -73,9 +74,12 @@ def flow_of(case: Generated, policies: Sequence[bl.Lazy | bl.Eager] = ()) -> bl.
     """Return the views of a case as a dataflow; without policies they have the default one."""
     flow = bl.Dataflow("views")
     for table in case.tables:
-        flow.source(
-            table.name, bl.files(f"{table.name}/*.parquet", format="parquet", schema=table.ddl, max_files_per_step=1)
+        name, ddl = (f"{table.name}-log", f"{table.ddl}, _weight LONG") if table.loses_rows else (table.name, table.ddl)
+        stream = flow.source(
+            name, bl.files(f"{table.name}/*.parquet", format="parquet", schema=ddl, max_files_per_step=1)
         )
+        if table.loses_rows:
+            stream.changes(table.name)
     read = set()
     for number, query in enumerate(case.queries):
         view = flow.sql(f"v{number}", query, policy=policies[number] if policies else None)
@@ -92,14 +96,12 @@ def _compare(spark: SparkSession, case: Generated, number: int) -> int:
     query = case.queries[number]
     held: Rows = Counter()
     paths = sorted(Path(f"out/{number}").glob("*.parquet"))
-    frames: dict[str, list[dict[str, Any]]] = {table.name: [] for table in case.tables}
     for step, path in enumerate(paths):
         for row in pq.read_table(path).to_pylist():
             weight = row.pop("_weight")
             held[_row(row.values())] += weight
         for table in case.tables:
-            frames[table.name] += table.steps[step]
-            rows = pa.Table.from_pylist(frames[table.name], table.schema)
+            rows = pa.Table.from_pylist(table.held(step), table.schema)
             spark.createDataFrame(rows).createOrReplaceTempView(table.name)
         expected = Counter(_row(row.values()) for row in spark.sql(query).toArrow().to_pylist())
         if {row: count for row, count in held.items() if count} != expected:

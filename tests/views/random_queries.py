@@ -31,11 +31,46 @@ NUMBERS = ("BIGINT", "INT", "DOUBLE", "DECIMAL(9,2)")
 
 @dataclass(frozen=True)
 class Table:
-    """A table: its columns, and the rows of each step."""
+    """A table: its columns, and the rows of each step; a row that goes has `_weight` −1."""
 
     name: str
     columns: dict[str, str]
     steps: list[list[dict[str, Any]]]
+
+    @property
+    def loses_rows(self) -> bool:
+        """Whether rows go."""
+        return any("_weight" in row for rows in self.steps for row in rows)
+
+    def changes(self) -> list[list[dict[str, Any]]]:
+        """Return the rows of each step with `_weight`; a row goes only if it is there."""
+        held: list[dict[str, Any]] = []
+        found = []
+        for rows in self.steps:
+            step = []
+            for row in rows:
+                bare = {name: row[name] for name in self.columns}
+                if "_weight" not in row:
+                    held.append(bare)
+                elif (at := _place(bare, held)) is not None:
+                    del held[at]
+                else:
+                    continue
+                step.append({**bare, "_weight": row.get("_weight", 1)})
+            found.append(step)
+        return found
+
+    def held(self, step: int) -> list[dict[str, Any]]:
+        """Return the rows that are there after a step."""
+        held: list[dict[str, Any]] = []
+        for rows in self.changes()[: step + 1]:
+            for row in rows:
+                bare = {name: row[name] for name in self.columns}
+                if row["_weight"] > 0:
+                    held.append(bare)
+                else:
+                    del held[_place(bare, held) or 0]
+        return held
 
     def until(self, step: int) -> Table:
         """Return the table with the steps up to one of them."""
@@ -48,6 +83,12 @@ class Table:
     @property
     def ddl(self) -> str:
         return ", ".join(f"{name} {kind}" for name, kind in self.columns.items())
+
+
+def _place(row: dict[str, Any], rows: list[dict[str, Any]]) -> int | None:
+    """Return the place of a row among others; NaN equals NaN."""
+    wanted = repr(row)
+    return next((at for at, each in enumerate(rows) if repr(each) == wanted), None)
 
 
 @dataclass(frozen=True)
@@ -89,15 +130,20 @@ def _table(chance: random.Random, name: str, steps: int, rows: int) -> Table:
     columns = {f"{name[1]}{letter}": kind for letter, kind in zip("klmn", kinds, strict=False)}
     columns = {f"c{column}": kind for column, kind in columns.items()}
     made: list[dict[str, Any]] = []
+    held: list[dict[str, Any]] = []
     divided = []
+    loses = chance.random() < 0.5
     for _ in range(steps):
         count = chance.choice((0, 1, rows, rows, 2 * rows))
         step = []
+        while loses and held and chance.random() < 0.5:
+            step.append({**held.pop(chance.randrange(len(held))), "_weight": -1})
         for _ in range(count):
             again = made and chance.random() < 0.15
             row = dict(chance.choice(made)) if again else {c: _value(chance, kind) for c, kind in columns.items()}
             step.append(row)
             made.append(row)
+            held.append(row)
         divided.append(step)
     return Table(name, columns, divided)
 
@@ -238,7 +284,8 @@ class _Grammar:
         name, value = self._name("w"), self.chance.choice(columns)
         text, kind = self.chance.choice((
             (f"row_number() OVER (PARTITION BY {by} ORDER BY {order})", "INT"),
-            (f"rank() OVER (PARTITION BY {by} ORDER BY {value})", "INT"),
+            (f"rank() OVER (PARTITION BY {by} ORDER BY {value} NULLS LAST)", "INT"),
+            (f"dense_rank() OVER (PARTITION BY {by} ORDER BY {value} DESC NULLS FIRST)", "INT"),
             (f"count({value}) OVER (PARTITION BY {by})", "BIGINT"),
             (f"lag({value}) OVER (PARTITION BY {by} ORDER BY {order})", source.columns[value]),
             (f"max({value}) OVER (PARTITION BY {by} ORDER BY {value})", source.columns[value]),
@@ -246,7 +293,7 @@ class _Grammar:
         parts, kinds = self._columns(source)
         whole = f"SELECT {parts}, {text} AS {name} FROM {source.text}"
         kinds = {**kinds, name: kind}
-        if kind == "INT" and "number" in text and self.chance.random() < 0.6:
+        if kind == "INT" and "lag" not in text and "max" not in text and self.chance.random() < 0.6:
             return _Relation(f"SELECT * FROM ({whole}) WHERE {name} <= 2", kinds)
         return _Relation(whole, kinds)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -42,6 +43,8 @@ AGGREGATES = [
     "SELECT count(*) AS n, sum(v) AS s, avg(d) AS m FROM a WHERE v > 2",
     "SELECT k, min(x) AS lo, max(v) AS hi, count(DISTINCT v) AS n FROM a GROUP BY k",
     "SELECT x, count(*) AS n FROM a GROUP BY x",
+    "SELECT k, min(x) AS lo, max(x) AS hi, min(d) AS ld, max(t) AS ht, min(k) AS lk FROM a GROUP BY k",
+    "SELECT min(v) AS lo, max(k) AS hi FROM a WHERE x > 0",
     "SELECT d, sum(d) AS s, avg(d) AS m FROM a GROUP BY d",
     "SELECT k, sum(v) FILTER (WHERE x > 1) AS s, round(stddev(v), 9) AS sd, percentile(v, 0.5) AS p FROM a GROUP BY k",
     "SELECT k, array_sort(collect_list(v)) AS l, array_sort(collect_set(v)) AS c FROM a GROUP BY k",
@@ -69,6 +72,8 @@ OTHERS = [
     "SELECT * FROM a ORDER BY v DESC, k, x, d, t LIMIT 3",
     "SELECT k, v FROM a ORDER BY v, k NULLS LAST LIMIT 2 OFFSET 1",
     "SELECT * FROM (SELECT k, v, rank() OVER (PARTITION BY k ORDER BY v DESC) AS r FROM a) WHERE r <= 2",
+    "SELECT * FROM (SELECT k, x, dense_rank() OVER (PARTITION BY k ORDER BY x NULLS LAST) AS r FROM a) WHERE r <= 2",
+    "SELECT * FROM (SELECT k, d, row_number() OVER (ORDER BY k DESC, d, v, x, t) AS r FROM a) WHERE r <= 4",
     "SELECT k, v, sum(v) OVER (PARTITION BY k ORDER BY v RANGE BETWEEN 1 PRECEDING AND CURRENT ROW) AS s FROM a",
     "SELECT k, v, lag(v) OVER (ORDER BY v, k, x, d, t) AS before FROM a",
     "WITH s AS (SELECT k, sum(v) AS s FROM a GROUP BY k) SELECT s.k, s.s, b.x FROM s JOIN b ON s.k = b.k AND s.s > b.v",
@@ -101,7 +106,12 @@ def tables(steps: int) -> list[Table]:
 
         return Table(name, columns, [[row() for _ in range(chance.choice((0, 3, 5, 7)))] for _ in range(steps)])
 
-    first = table("a", {"k": "STRING", "v": "BIGINT", "x": "DOUBLE", "d": "DECIMAL(9,2)", "t": "TIMESTAMP"})
+    def losing(whole: Table) -> Table:
+        """Return a table of which a third of each step's rows go at the next step."""
+        gone = [[{**row, "_weight": -1} for row in rows[::3]] for rows in whole.steps]
+        return replace(whole, steps=[rows + left for rows, left in zip(whole.steps, [[], *gone], strict=False)])
+
+    first = losing(table("a", {"k": "STRING", "v": "BIGINT", "x": "DOUBLE", "d": "DECIMAL(9,2)", "t": "TIMESTAMP"}))
     return [first, table("b", {"k": "STRING", "v": "BIGINT", "x": "DOUBLE"})]
 
 

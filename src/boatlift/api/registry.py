@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from boatlift.operators.aggregate.node import Aggregate
 from boatlift.operators.aggregate.spark import AggregateOnSpark
+from boatlift.operators.changes.node import Changes
+from boatlift.operators.changes.spark import ChangesOnSpark
 from boatlift.operators.gather.node import Gather
 from boatlift.operators.gather.spark import GatherOnSpark
 from boatlift.operators.lookup.node import Lookup
@@ -26,6 +28,7 @@ __all__ = ["ON_SPARK"]
 
 ON_SPARK: Registry = {
     Aggregate.kind: AggregateOnSpark(),
+    Changes.kind: ChangesOnSpark(),
     Gather.kind: GatherOnSpark(),
     Lookup.kind: LookupOnSpark(),
     Merge.kind: MergeOnSpark(),

@@ -13,6 +13,7 @@ from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Lazy
 from boatlift.dataflow.processors import SinkProcessor
 from boatlift.errors import InvalidError
 from boatlift.operators.aggregate.node import Aggregate
+from boatlift.operators.changes.node import Changes
 from boatlift.operators.gather.node import Gather
 from boatlift.operators.lookup.node import Lookup, Table
 from boatlift.operators.merge.node import Merge
@@ -70,6 +71,22 @@ class Stream:
             )
         chosen = policy_without_state(name, policy, Eager() if deterministic is False else Ephemeral())
         return self.dataflow.add(Transform(checked_name(name), self.name, function, deterministic, chosen))
+
+    def changes(self, name: str, *, weight: str = "_weight", policy: Ephemeral | Eager | None = None) -> Stream:
+        """Take rows that carry weights as changes: 1 for a row that comes, −1 for one that goes.
+
+        Args:
+            name: The processor's name.
+            weight: The weight of a row, a whole number in SQL over its columns, such as
+                `"CASE WHEN op = 'D' THEN -1 ELSE 1 END"`; a row of weight n counts n times. A column of this name, as
+                sinks of changes write it, is not passed on.
+            policy: As for `transform`.
+
+        Raises:
+            InvalidError: `[BAD_POLICY]`.
+        """
+        chosen = policy_without_state(name, policy, Ephemeral())
+        return self.dataflow.add(Changes(checked_name(name), self.name, weight, chosen))
 
     def group_by(self, *keys: str) -> Grouped:
         """Group by columns, for `agg`. NULL is a key like any other."""

@@ -100,6 +100,11 @@ class Operator(ABC):
         return False
 
     @property
+    def reads_weights(self) -> bool:
+        """True if a column `_weight` of its input is the user's: the name is reserved elsewhere."""
+        return False
+
+    @property
     def looks_up(self) -> tuple[str, ...]:
         """The names in `reads` whose newest rows it looks up: a step of theirs changes the state alone."""
         return ()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,8 +16,12 @@ from boatlift.errors import DataError
 from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateNode, Layout
 from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
 from boatlift.spark.keyed.arrangement.join import Side
+from boatlift.spark.keyed.arrangement.order import Order
+from boatlift.spark.keyed.arrangement.ordered import FirstRows
 from boatlift.spark.keyed.network.distinct import DistinctNode
+from boatlift.spark.keyed.network.first import FirstNode
 from boatlift.spark.keyed.network.join import JoinNode
+from boatlift.spark.keyed.network.node import NodeOutput, NodeState, ZSet, concat
 from spark.keyed.node_laws import NodeCase, NodeLaws, Rows, Tasks
 
 some_number = st.one_of(st.none(), st.integers(0, 2))
@@ -96,6 +103,85 @@ class TestAggregateOfEverything(NodeLaws):
         (pa.schema([("v", pa.int64())]),),
         (st.tuples(some_number),),
         lambda rows: Counter({totals(rows): 1}),
+    )
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The node of first rows, with what it gives after a step less what it gives before as its one result."""
+
+    node: FirstNode
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "node":
+            raise AttributeError(name)
+        return getattr(self.node, name)
+
+    @property
+    def schemas(self) -> tuple[pa.Schema, ...]:
+        return self.node.schemas[:1]
+
+    def step(self, changes: Sequence[ZSet | None], state: NodeState) -> NodeOutput:
+        made = self.node.step(changes, state)
+        before, after = made.changes or (None, None)
+        taken_back = [] if before is None else [ZSet(before.columns, -before.weights)]
+        return NodeOutput((concat([*taken_back, *([] if after is None else [after])]),), made.runs)
+
+
+SCORES = pa.schema([("k", pa.int64()), ("x", pa.float64()), ("s", pa.string())])
+"""The rows, of which the laws' strategies repeat the key, and the columns of the orders."""
+
+
+def behind(rows: Rows, key: int, place: Callable[[Any], Any], count: int, *, different: bool = False) -> Rows:
+    """Return the rows of a key that come first, by the column that is an order."""
+    mine = sorted(((place(row[-1]), row[:3], weight) for row, weight in rows.items() if row[0] == key), key=repr)
+    mine.sort(key=lambda each: each[0])
+    found: Rows = Counter()
+    places = set()
+    for at, row, weight in mine:
+        if at not in places and (len(places) if different else found.total()) >= count:
+            break
+        places.add(at)
+        found[row] += weight
+    return found
+
+
+def of_each_key(rows: Rows, place: Callable[[Any], Any], count: int, *, different: bool = False) -> Rows:
+    keys = {row[0] for row in rows}
+    return sum((behind(rows, key, place, count, different=different) for key in keys), Counter())
+
+
+some_score = st.builds(lambda k, x, s: (k, x, s, k, x), some_number, some_double, some_text)
+some_word = st.builds(lambda k, x, s: (k, x, s, k, s), some_number, some_double, some_text)
+
+
+def ascending(value: Any) -> tuple[int, float]:
+    """Return the place of a number in ascending order: NULL, numbers, NaN."""
+    return (0, 0.0) if value is None else (2, 0.0) if value == "NaN" else (1, value)
+
+
+def descending(value: Any) -> int:
+    """Return the place of a text in descending order, NULL last; the empty text and NULL have one place."""
+    return -ord(value) if value else 0
+
+
+class TestFirstTwo(NodeLaws):
+    case = NodeCase(
+        Difference(FirstNode("p", "TOP", SCORES, 1, (Order(),), FirstRows(2, ahead=0))),  # type: ignore[arg-type]
+        (pa.schema([*SCORES, ("key", pa.int64()), ("order", pa.float64())]),),
+        (some_score,),
+        lambda rows: of_each_key(rows, ascending, 2),
+    )
+
+
+class TestFirstTwoPlaces(NodeLaws):
+    case = NodeCase(
+        Difference(
+            FirstNode("p", "TOP", SCORES, 1, (Order(True, False),), FirstRows(2, different=True, ahead=-1))  # type: ignore[arg-type]
+        ),
+        (pa.schema([*SCORES, ("key", pa.int64()), ("order", pa.string())]),),
+        (some_word,),
+        lambda rows: of_each_key(rows, descending, 2, different=True),
     )
 
 

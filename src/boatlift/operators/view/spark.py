@@ -84,7 +84,8 @@ class ViewOnSpark(SparkOperator[View]):
         schema_of = partial(_schema, kit)
         ansi = str(kit.spark.conf.get("spark.sql.ansi.enabled")).lower() == "true"
         layout = partial(layout_of, schema_of=schema_of, null_on_overflow=not ansi)
-        query = query_of(plan, streams, nodes, operator.name, layout)
+        growing = {name for name, columns in zip(operator.streams, inputs, strict=True) if not columns.changes}
+        query = query_of(plan, streams, growing, nodes, operator.name, layout)
         schema = StructType([StructField(field.name, field.dataType) for field in frame.schema.fields])
         jobs = tuple(jobs_of(query, nodes, operator.name, schema_of))
         return CompiledView(

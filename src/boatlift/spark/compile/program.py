@@ -14,6 +14,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from boatlift.dataflow import Plan, Unit
+from boatlift.dataflow.columns import WEIGHT
 from boatlift.dataflow.identity import identity_of
 from boatlift.errors import InvalidError
 from boatlift.spark.compile.operator import Columns, Compiled, Kit, SparkOperator
@@ -86,7 +87,7 @@ def _compile_units(program: CompiledProgram, registry: Registry) -> None:
         columns = compiled.columns
         given[name] = replace(columns, of_step=False)
         refuse_maps(columns.schema, name)
-        refuse_reserved(columns.names, name)
+        refuse_reserved(_names(columns, plan), name)
         keys = None if compiled.top is None else compiled.top.keys
         for sink in unit.sinks:
             check_sink_key(sink, name, columns.schema, plan.rows_of(name).unique, keys)
@@ -99,13 +100,20 @@ def _compile_units(program: CompiledProgram, registry: Registry) -> None:
 def _compile(unit: Unit, plan: Plan, given: Mapping[str, Columns], registry: Registry, kit: Kit) -> CompiledUnit:
     leaves = {name: given[name] for name in unit.reads}
     for name, columns in leaves.items():
-        refuse_reserved(columns.names, name)
+        refuse_reserved(_names(columns, plan), name)
     here, operators = dict(leaves), dict[str, Compiled]()
     for operator in unit.operators:
         inputs = [here[read] for read in operator.reads]
         operators[operator.name] = made = registry[operator.kind].compile(operator, inputs, kit)
         here[operator.name] = made.columns
     return CompiledUnit.of(unit, leaves, operators, plan.rows_of(unit.name).unique, kit)
+
+
+def _names(columns: Columns, plan: Plan) -> list[str]:
+    """Return the names of columns that may not be reserved: `_weight` may be, where weights are read."""
+    readers = [each for unit in plan.units.values() for each in unit.operators if columns.origin in each.reads]
+    weights = bool(readers) and all(each.reads_weights for each in readers)
+    return [name for name in columns.names if not (weights and name == WEIGHT)]
 
 
 def _check_rereads(unit: Unit, plan: Plan) -> None:

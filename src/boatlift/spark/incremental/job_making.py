@@ -16,12 +16,13 @@ import pyarrow as pa
 
 from boatlift.errors import InvalidError
 from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateNode, Layout
-from boatlift.spark.incremental.nodes import Expression, LinearFunction, PlanNodes
+from boatlift.spark.incremental.nodes import Expression, KeptFunction, PlanNodes
 from boatlift.spark.incremental.query import Flow, Form, Linear, Query, Stage, StageResult
 from boatlift.spark.incremental.view_job import FrameInput, PlacedNode, ViewJob, all_of
 from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
 from boatlift.spark.keyed.arrangement.join import Side
 from boatlift.spark.keyed.network.distinct import DistinctNode
+from boatlift.spark.keyed.network.first import FirstNode
 from boatlift.spark.keyed.network.join import JoinNode
 from boatlift.spark.keyed.network.network import Feed
 from boatlift.spark.keyed.network.node import Node
@@ -34,13 +35,19 @@ SchemaOf = Callable[[Sequence[Expression]], pa.Schema]
 
 
 def layout_of(
-    keys: Sequence[Expression], functions: Sequence[LinearFunction], schema_of: SchemaOf, *, null_on_overflow: bool
+    keys: Sequence[Expression],
+    functions: Sequence[KeptFunction],
+    grows: bool,
+    *,
+    schema_of: SchemaOf,
+    null_on_overflow: bool,
 ) -> Layout | None:
-    """Return the layout of a linear aggregate; None if the kernel cannot keep one of its values.
+    """Return the layout of an aggregate; None if the kernel cannot keep one of its values.
 
     Args:
         keys: The expressions that rows are grouped by.
         functions: The functions.
+        grows: Whether no row of its input ever goes.
         schema_of: Returns the schema of columns.
         null_on_overflow: Whether a sum that overflows is NULL, as without ANSI.
     """
@@ -53,7 +60,7 @@ def layout_of(
                 name, kind = f"a{number}", schema_of([each.argument]).field(0).type
             aggregates.append(AggregateColumn(each.name, name, f"f{number}", kind, result))
         named = tuple((f"k{place}", kind) for place, kind in enumerate(schema_of(keys).types))
-        return Layout(named, tuple(aggregates), null_on_overflow=null_on_overflow, weighted=True)
+        return Layout(named, tuple(aggregates), null_on_overflow=null_on_overflow, weighted=True, grows=grows)
     except InvalidError:
         return None
 
@@ -121,7 +128,7 @@ class _JobMaking:
     def _gives(self, stage: Stage, columns: Sequence[Expression]) -> bool:
         """Return whether a stage's kernel gives columns over its result."""
         match stage.form:
-            case Form.GENERAL:
+            case Form.GENERAL | Form.FIRST:
                 return False
             case Form.JOIN:
                 if self._nodes.other_condition(stage.nodes[0]) is not None:
@@ -184,6 +191,8 @@ class _JobMaking:
         job = _Job()
         if stage.form is Form.GENERAL:
             self._touched(job, stage)
+        elif stage.form is Form.FIRST:
+            self._first(job, stage)
         elif stage.form is Form.JOIN:
             self._join(job, stage, stage.output)
         else:
@@ -197,6 +206,15 @@ class _JobMaking:
             feeds.append(self._feed(job, flow, [*own, *keys]))
             rows.append(self._schema_of(own))
         job.place(stage, TouchedNode(self._view, stage.place, tuple(rows), len(stage.keys[0])), feeds)
+
+    def _first(self, job: _Job, stage: Stage) -> None:
+        (child,), (flow,), (keys,) = stage.children, stage.inputs, stage.keys
+        own = self._nodes.output(child)
+        columns, orders = zip(*stage.orders, strict=True)
+        assert stage.first is not None
+        feed = self._feed(job, flow, [*own, *keys, *columns])
+        node = FirstNode(self._view, stage.place, self._schema_of(own), len(keys), orders, stage.first)
+        job.place(stage, node, [feed])
 
 
 def _without_doubles(columns: Sequence[Expression]) -> tuple[list[Expression], list[int]]:

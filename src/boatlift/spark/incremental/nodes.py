@@ -8,6 +8,7 @@ place of another has attributes with the ids of the other's.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
@@ -15,9 +16,15 @@ from typing import Any, Literal, cast
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StructType, _parse_datatype_json_string
 
-__all__ = ["AggregateParts", "Expression", "LinearFunction", "Node", "PlanNodes", "items"]
+from boatlift.spark.keyed.arrangement.order import Order
+
+__all__ = ["AggregateParts", "Expression", "KeptFunction", "Node", "PlanNodes", "items"]
 
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions"
+
+_WITH_PLACE = re.compile(
+    r"boolean|tinyint|smallint|int|bigint|float|double|decimal\(.*\)|string|binary|date|timestamp|timestamp_ntz"
+)
 
 Node = Any
 """A logical plan of Catalyst's."""
@@ -27,16 +34,16 @@ Expression = Any
 
 
 @dataclass(frozen=True, slots=True)
-class LinearFunction:
-    """A call of an aggregate function that adds up.
+class KeptFunction:
+    """A call of an aggregate function that the kernel of aggregates keeps.
 
     Attributes:
-        name: `count_all`, `count`, `sum` or `avg`.
+        name: `count_all`, `count`, `sum`, `avg`, `min` or `max`.
         argument: Its argument; None for `count_all`.
         result: The attribute of its result.
     """
 
-    name: Literal["count_all", "count", "sum", "avg"]
+    name: Literal["count_all", "count", "sum", "avg", "min", "max"]
     argument: Expression | None
     result: Expression
 
@@ -53,7 +60,7 @@ class AggregateParts:
     """
 
     keys: tuple[Expression, ...]
-    functions: tuple[LinearFunction, ...]
+    functions: tuple[KeptFunction, ...]
     output: tuple[Expression, ...]
     results: tuple[Expression, ...]
 
@@ -67,8 +74,8 @@ def _unnamed(column: Any) -> Any:
     return column.child() if column.getClass().getSimpleName() == "Alias" else column
 
 
-def _linear_function(call: Any) -> LinearFunction | None:
-    """Return a call of an aggregate function, if it adds up."""
+def _kept_function(call: Any) -> KeptFunction | None:
+    """Return a call of an aggregate function, if the kernel of aggregates keeps it."""
     function = call.aggregateFunction()
     arguments = items(function.children())
     if call.isDistinct() or not call.filter().isEmpty() or len(arguments) != 1:
@@ -76,14 +83,27 @@ def _linear_function(call: Any) -> LinearFunction | None:
     (argument,), result = arguments, call.resultAttribute()
     match function.getClass().getSimpleName():
         case "Count" if argument.foldable() and not argument.nullable():
-            return LinearFunction("count_all", None, result)
+            return KeptFunction("count_all", None, result)
         case "Count":
-            return LinearFunction("count", argument, result)
+            return KeptFunction("count", argument, result)
         case "Sum" if _raises(function.evalContext().evalMode()):
-            return LinearFunction("sum", argument, result)
+            return KeptFunction("sum", argument, result)
         case "Average" if _raises(function.evalMode()):
-            return LinearFunction("avg", argument, result)
+            return KeptFunction("avg", argument, result)
+        case "Min":
+            return KeptFunction("min", argument, result)
+        case "Max":
+            return KeptFunction("max", argument, result)
     return None
+
+
+def _extreme(call: Any) -> tuple[Expression, Order] | None:
+    """Return the order in which the value of min or max comes first."""
+    function = call.aggregateFunction()
+    kind = function.getClass().getSimpleName()
+    if kind not in ("Min", "Max") or not call.filter().isEmpty():
+        return None
+    return function.child(), Order(descending=kind == "Max", nulls_first=False)
 
 
 def _raises(mode: Any) -> bool:
@@ -217,6 +237,11 @@ class PlanNodes:
         """Return whether values of a column's type can be sorted."""
         return "map<" not in str(column.dataType().catalogString()) and str(column.dataType().typeName()) != "variant"
 
+    @staticmethod
+    def has_place(column: Expression) -> bool:
+        """Return whether values of a column's type have numbers in their order; see `order_codes`."""
+        return _WITH_PLACE.fullmatch(str(column.dataType().catalogString())) is not None
+
     def renamed(
         self, frame: DataFrame, attributes: Sequence[Expression], more: Sequence[str]
     ) -> tuple[Node, list[Any]]:
@@ -301,17 +326,56 @@ class PlanNodes:
         return None if condition is None or condition.isEmpty() else condition.get()
 
     def aggregate_parts(self, node: Node) -> AggregateParts | None:
-        """Return an aggregate, taken apart; None if one of its functions does not add up."""
+        """Return an aggregate, taken apart; None if the kernel of aggregates keeps not all of its functions."""
         found = self._module("planning.PhysicalAggregation").unapply(node)
         if found.isEmpty():
             return None
         parts = found.get()
-        keys, functions = items(parts._1()), [_linear_function(each) for each in items(parts._2())]
+        keys, functions = items(parts._1()), [_kept_function(each) for each in items(parts._2())]
         if None in functions:
             return None
-        linear = tuple(each for each in functions if each is not None)
-        output = (*(key.toAttribute() for key in keys), *(each.result for each in linear))
-        return AggregateParts(tuple(map(_unnamed, keys)), linear, output, tuple(items(parts._3())))
+        kept = tuple(each for each in functions if each is not None)
+        output = (*(key.toAttribute() for key in keys), *(each.result for each in kept))
+        return AggregateParts(tuple(map(_unnamed, keys)), kept, output, tuple(items(parts._3())))
+
+    def extremes(self, node: Node) -> list[tuple[Expression, Order]] | None:
+        """Return the order in which the value of each function of an aggregate comes first; None if one has none."""
+        found = self._module("planning.PhysicalAggregation").unapply(node)
+        calls = [] if found.isEmpty() else items(found.get()._2())
+        orders = [_extreme(call) for call in calls]
+        return [each for each in orders if each is not None] if calls and None not in orders else None
+
+    def rank_limit(self, window: Node) -> tuple[int, bool] | None:
+        """Return how many rows of each partition a query takes of a window; None if it may take all.
+
+        Returns:
+            The number, and whether it counts different places in the order, as `dense_rank()` does.
+        """
+        below = window.child()
+        if self.kind(below) != "WindowGroupLimit":
+            return None
+        mine, limited = [[*items(each.partitionSpec()), *items(each.orderSpec())] for each in (window, below)]
+        if len(mine) != len(limited) or not all(a.semanticEquals(b) for a, b in zip(mine, limited, strict=True)):
+            return None
+        return int(below.limit()), self.kind(below.rankLikeFunction()) == "DenseRank"
+
+    def row_limit(self, limits: Sequence[Node]) -> int | None:
+        """Return how many rows nodes of LIMIT and OFFSET take of the rows below, the uppermost first; None: all."""
+        most: int | None = None
+        for node in limits:
+            match self.kind(node):
+                case "GlobalLimit" | "LocalLimit":
+                    count = int(node.limitExpr().eval(None))
+                    most = count if most is None else min(most, count)
+                case "Offset" if most is not None:
+                    most += int(node.offsetExpr().eval(None))
+        return most
+
+    @staticmethod
+    def sort_key(order: Expression) -> tuple[Expression, Order]:
+        """Return the expression of a sort order, and the order of its values."""
+        descending = str(order.direction().sql()) == "DESC"
+        return order.child(), Order(descending, str(order.nullOrdering().sql()) == "NULLS FIRST")
 
     @staticmethod
     def type_of(expression: Expression) -> DataType:

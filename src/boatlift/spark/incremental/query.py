@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from boatlift.errors import InvalidError
 from boatlift.spark.aggregates.kernel import Layout
-from boatlift.spark.incremental.nodes import Expression, LinearFunction, Node, PlanNodes, items
+from boatlift.spark.incremental.nodes import Expression, KeptFunction, Node, PlanNodes, items
+from boatlift.spark.keyed.arrangement.order import Order
+from boatlift.spark.keyed.arrangement.ordered import FirstRows
 
 __all__ = ["Flow", "Form", "Leaf", "Linear", "Query", "Stage", "StageResult", "query_of"]
 
@@ -26,6 +29,7 @@ class Form(Enum):
     JOIN = "inner join"
     DISTINCT = "distinct"
     AGGREGATE = "linear aggregate"
+    FIRST = "first rows of a key"
     GENERAL = "general form"
 
 
@@ -75,6 +79,8 @@ class Stage:
         place: The stage in words, for people.
         arguments: The arguments of a linear aggregate's functions.
         layout: Its keys and functions, as the kernel takes them.
+        first: If the result depends on the rows of a key that come first alone: which those are.
+        orders: The orders in which they come first: expressions over the columns of the input.
     """
 
     number: int
@@ -87,6 +93,8 @@ class Stage:
     place: str
     arguments: tuple[Expression, ...] = ()
     layout: Layout | None = None
+    first: FirstRows | None = None
+    orders: tuple[tuple[Expression, Order], ...] = ()
 
     @property
     def children(self) -> list[Node]:
@@ -112,20 +120,31 @@ class Query:
 _PASSED_OVER = frozenset({"WindowGroupLimit", "Sort", "Repartition", "RepartitionByExpression", "RebalancePartitions"})
 """Nodes that give the rows that they take: hints, and orders that no limit reads."""
 
+_MOST_FIRST = 1000
+"""A limit of more rows has the general form: reading them costs as much."""
+
 _LINEAR = frozenset({"Project", "Filter", "Generate", "Expand", "Union", "ArrowEvalPython", "BatchEvalPython"})
 _STATIC = frozenset({"LocalRelation", "LogicalRelation", "OneRowRelation", "Range", "InMemoryRelation"})
 
 
-LayoutOf = Callable[[Sequence[Expression], Sequence[LinearFunction]], Layout | None]
-"""Returns the layout of keys and functions; None if the kernel cannot keep one of their values."""
+LayoutOf = Callable[[Sequence[Expression], Sequence[KeptFunction], bool], Layout | None]
+"""Returns the layout of keys and functions; None if the kernel cannot keep one of their values. See `layout_of`."""
 
 
-def query_of(node: Node, streams: Mapping[int, str], nodes: PlanNodes, view: str, layout_of: LayoutOf) -> Query:
+def query_of(
+    node: Node,
+    streams: Mapping[int, str],
+    growing: AbstractSet[str],
+    nodes: PlanNodes,
+    view: str,
+    layout_of: LayoutOf,
+) -> Query:
     """Return the stages of an optimised plan.
 
     Args:
         node: The plan.
         streams: The number of the RDD of each empty frame that stands for a stream, to the stream.
+        growing: The streams of new rows: no row of theirs ever goes.
         nodes: Reads nodes.
         view: The view, for errors.
         layout_of: Returns the layout of an aggregate.
@@ -133,14 +152,22 @@ def query_of(node: Node, streams: Mapping[int, str], nodes: PlanNodes, view: str
     Raises:
         InvalidError: `[NOT_INCREMENTAL]` a part of the query cannot be kept up to date.
     """
-    cutting = _Cutting(streams, nodes, view, layout_of)
+    cutting = _Cutting(streams, growing, nodes, view, layout_of)
     result = cutting.flow(node)
     return Query(tuple(cutting.stages), result, node)
 
 
 class _Cutting:
-    def __init__(self, streams: Mapping[int, str], nodes: PlanNodes, view: str, layout_of: LayoutOf) -> None:
-        self._streams, self._nodes, self._view, self._layout_of = streams, nodes, view, layout_of
+    def __init__(
+        self,
+        streams: Mapping[int, str],
+        growing: AbstractSet[str],
+        nodes: PlanNodes,
+        view: str,
+        layout_of: LayoutOf,
+    ) -> None:
+        self._streams, self._growing, self._nodes = streams, growing, nodes
+        self._view, self._layout_of = view, layout_of
         self.stages: list[Stage] = []
 
     def flow(self, node: Node) -> Flow:
@@ -166,7 +193,12 @@ class _Cutting:
                 return self._stage((node,), (tuple(left), tuple(right)), place, form=form)
             case "Window":
                 keys = items(node.partitionSpec())
-                return self._stage((node,), (tuple(keys),), f"OVER (PARTITION BY {_words(keys) or 'nothing'})")
+                place = f"OVER (PARTITION BY {_words(keys) or 'nothing'})"
+                limit = self._nodes.rank_limit(node)
+                first = None if limit is None else FirstRows(*limit)
+                return self._first(
+                    (node,), keys, place, first, [*map(self._nodes.sort_key, items(node.orderSpec())[:1])]
+                )
             case "GlobalLimit" | "Offset":
                 return self._limit(node)
         raise self._refused(f"{kind} ({node.simpleString(100)})", "write the query without it")
@@ -192,9 +224,12 @@ class _Cutting:
         parts = self._nodes.aggregate_parts(node)
         if parts is None or not (parts.functions or keys):
             return self._stage((node,), (tuple(keys),), place, whole=whole)
-        layout = self._layout_of(parts.keys, parts.functions) if parts.functions else None
+        grows = self._grows(node.child())
+        layout = self._layout_of(parts.keys, parts.functions, grows) if parts.functions else None
         if parts.functions and layout is None:
-            return self._stage((node,), (tuple(keys),), place, whole=whole)
+            orders = self._nodes.extremes(node)
+            first = None if orders is None else FirstRows(1)
+            return self._first((node,), keys, place, first, orders or (), whole=whole)
         form = Form.AGGREGATE if parts.functions else Form.DISTINCT
         arguments = [each.argument for each in parts.functions if each.argument is not None]
         result = self._stage(
@@ -209,6 +244,21 @@ class _Cutting:
         )
         return Linear(self._nodes.project(parts.results, node.child()), (result,))
 
+    def _grows(self, node: Node) -> bool:
+        """Return whether no row of a node ever goes, because none of its inputs' does."""
+        children = self._nodes.children(node)
+        match self._nodes.kind(node):
+            case "LogicalRDD":
+                return self._streams.get(int(node.rdd().id())) in self._growing
+            case "Join":
+                left, _ = self._nodes.equal_keys(node)
+                grows = bool(left) and str(node.joinType().toString()) == "Inner"
+            case "Aggregate":
+                grows = items(node.groupingExpressions()) == items(node.aggregateExpressions())
+            case kind:
+                grows = kind in _LINEAR or kind in _STATIC or kind in _PASSED_OVER
+        return grows and node.subqueries().isEmpty() and all(map(self._grows, children))
+
     def _limit(self, node: Node) -> Flow:
         nodes = [node]
         while self._nodes.kind(nodes[-1]) in ("GlobalLimit", "LocalLimit", "Offset"):
@@ -219,7 +269,25 @@ class _Cutting:
             return self._stage(tuple(nodes[:-1]), ((),), "LIMIT of equal rows")
         if self._nodes.kind(nodes[-1]) != "Sort":
             raise self._refused("LIMIT without an order", "add ORDER BY: which rows it takes would be anybody's guess")
-        return self._stage(tuple(nodes), ((),), "ORDER BY … LIMIT")
+        most = self._nodes.row_limit(nodes)
+        first = None if most is None or most > _MOST_FIRST else FirstRows(most)
+        order = self._nodes.sort_key(items(nodes[-1].order())[0])
+        return self._first(tuple(nodes), (), "ORDER BY … LIMIT", first, [order])
+
+    def _first(
+        self,
+        nodes: Sequence[Node],
+        keys: Sequence[Expression],
+        place: str,
+        first: FirstRows | None,
+        orders: Sequence[tuple[Expression, Order]],
+        *,
+        whole: bool = False,
+    ) -> StageResult:
+        """Return a stage that may need the first rows of a key alone."""
+        if first is None or _collated(keys) or not all(self._nodes.has_place(column) for column, _ in orders):
+            return self._stage(nodes, (keys,), place, whole=whole)
+        return self._stage(nodes, (keys,), place, whole=whole, form=Form.FIRST, first=first, orders=orders)
 
     def _stage(
         self,
@@ -232,6 +300,8 @@ class _Cutting:
         output: Sequence[Expression] | None = None,
         arguments: Sequence[Expression] = (),
         layout: Layout | None = None,
+        first: FirstRows | None = None,
+        orders: Sequence[tuple[Expression, Order]] = (),
     ) -> StageResult:
         if any(map(_collated, keys)):  # equal keys may have different bits: all rows are one key
             keys, form = ((),) * len(keys), Form.GENERAL
@@ -240,7 +310,7 @@ class _Cutting:
         given = self._nodes.output(nodes[0]) if output is None else output
         stage = Stage(
             len(self.stages), form, tuple(nodes), tuple(given), inputs, tuple(map(tuple, keys)), whole, place,
-            tuple(arguments), layout,
+            tuple(arguments), layout, first, tuple(orders),
         )  # fmt: skip
         self.stages.append(stage)
         return StageResult(stage.number)

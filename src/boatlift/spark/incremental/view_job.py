@@ -148,6 +148,7 @@ _KEPT = {
     Form.JOIN: "kernel: keeps both inputs by key",
     Form.DISTINCT: "kernel: keeps the rows",
     Form.AGGREGATE: "kernel: keeps exact sums by key",
+    Form.FIRST: "kernel: keeps its input in order",
     Form.GENERAL: "general form: keeps its inputs by key",
 }
 

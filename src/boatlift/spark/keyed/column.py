@@ -195,7 +195,8 @@ def sort_rows(hashes: npt.NDArray[np.uint64], columns: Sequence[Column]) -> Indi
     sort_by: dict[str, pa.Array] = {"hash": pa.array(hashes)}
     for number, column in enumerate(columns):
         values = column.to_arrow()
-        sort_by[f"valid {number}"] = values.is_valid()  # False sorts before True, so NULL is first
+        if values.null_count:
+            sort_by[f"valid {number}"] = values.is_valid()  # False sorts before True, so NULL is first
         sort_by[f"value {number}"] = values
     order = pc.sort_indices(pa.table(sort_by), sort_keys=[(name, "ascending") for name in sort_by])
     return np.asarray(order).astype(np.int64)

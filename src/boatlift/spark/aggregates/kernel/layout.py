@@ -116,6 +116,7 @@ class Layout:
         null_on_overflow: Whether a sum or average of decimals that overflows is NULL (Spark without ANSI) and no error.
         weighted: Whether the input is changes: each row counts as often as its `_weight` says, and one with a negative
             weight takes rows back.
+        grows: Whether no weight is negative: then minima and maxima can be kept.
 
     Raises:
         InvalidError: `[UNSUPPORTED_AGGREGATE]` no aggregate at all, or a minimum or maximum over changes;
@@ -126,6 +127,7 @@ class Layout:
     aggregates: tuple[AggregateColumn, ...]
     null_on_overflow: bool = False
     weighted: bool = False
+    grows: bool = False
 
     def __post_init__(self) -> None:
         if not self.aggregates:
@@ -138,7 +140,7 @@ class Layout:
                 raise InvalidError("SCHEMA_MISMATCH", f"key column {name} has type {kind}, which cannot be a key")
         types: dict[str, pa.DataType] = {}
         for aggregate in self.aggregates:
-            if self.weighted and aggregate.function in ("min", "max"):
+            if self.weighted and not self.grows and aggregate.function in ("min", "max"):
                 raise InvalidError(
                     "UNSUPPORTED_AGGREGATE",
                     f"{aggregate.name}: {aggregate.function} over the changes of another aggregate is not kept as "
@@ -207,4 +209,4 @@ class Layout:
         return tuple(sorted({self.number(a.argument) for a in self.aggregates if a.function in functions}))
 
     def __reduce__(self) -> tuple[type[Layout], tuple[object, ...]]:
-        return Layout, (self.keys, self.aggregates, self.null_on_overflow, self.weighted)
+        return Layout, (self.keys, self.aggregates, self.null_on_overflow, self.weighted, self.grows)

@@ -37,7 +37,9 @@ def key_hashes(columns: Sequence[pa.Array], rows: int) -> Hashes:
     return hash_rows(columns, rows, KEY_SEED) if columns else np.zeros(rows, np.uint64)
 
 
-def arranged(codec: ArrangementCodec, columns: Sequence[pa.Array], weights: Ints, hashes: Hashes) -> Arranged:
+def arranged(
+    codec: ArrangementCodec, columns: Sequence[pa.Array], weights: Ints, hashes: Hashes, place: Sequence[Ints] = ()
+) -> Arranged:
     """Return rows with weights as an arrangement has them: each row once, none with weight 0.
 
     Args:
@@ -45,9 +47,11 @@ def arranged(codec: ArrangementCodec, columns: Sequence[pa.Array], weights: Ints
         columns: Their columns.
         weights: Their weights.
         hashes: The hashes of their keys.
+        place: If the rows have an order: a second hash of each row's key, and the number of its place.
     """
     rows = len(weights)
-    identity = [Column(pa.int64(), hash_rows(columns, rows, seed).view(np.int64)) for seed in (1, 2)]
+    words = (*place, *(hash_rows(columns, rows, seed).view(np.int64) for seed in (1, 2)))
+    identity = [Column(pa.int64(), each) for each in words]
     grouping = group(hashes, identity)
     values = codec.merge([ArrangedRows(weights, tuple(columns))], grouping.order, grouping.starts)
     firsts = grouping.order[grouping.starts]

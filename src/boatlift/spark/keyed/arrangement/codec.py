@@ -12,12 +12,15 @@ import pyarrow as pa
 
 from boatlift.spark.keyed.group import grouped_sum
 
-__all__ = ["IDENTITY", "ArrangedRows", "ArrangementCodec"]
+__all__ = ["IDENTITY", "ORDERED", "ArrangedRows", "ArrangementCodec"]
 
 Ints = npt.NDArray[np.int64]
 
 IDENTITY = ("_row1", "_row2")
 """The columns of a row's identity: two hashes of all its columns. Rows with one identity are the same row."""
+
+ORDERED = ("_key", "_order", *IDENTITY)
+"""The same in an arrangement with an order: before it a second hash of the arrangement's key, and the row's place."""
 
 _WEIGHT = "weight"
 
@@ -43,9 +46,11 @@ class ArrangementCodec:
 
     Attributes:
         schema: The columns of the rows.
+        ordered: Whether the rows of a key stand in an order, so that the first of them can be read alone.
     """
 
     schema: pa.Schema
+    ordered: bool = False
 
     @property
     def kind(self) -> str:
@@ -54,13 +59,14 @@ class ArrangementCodec:
 
     @property
     def keys(self) -> tuple[tuple[str, pa.DataType], ...]:
-        """The identity of a row."""
-        return tuple((name, pa.int64()) for name in IDENTITY)
+        """The identity of a row; before it, if rows have an order, their place in it."""
+        return tuple((name, pa.int64()) for name in (ORDERED if self.ordered else IDENTITY))
 
     @property
     def description(self) -> Mapping[str, Any]:
-        """The columns of the rows."""
-        return {"columns": [[field.name, str(field.type)] for field in self.schema]}
+        """The columns of the rows, and whether these have an order."""
+        columns = [[field.name, str(field.type)] for field in self.schema]
+        return {"columns": columns} | ({"ordered": True} if self.ordered else {})
 
     def fields_of(self, values: ArrangedRows) -> list[pa.Field]:
         """Return the columns; weights are mostly 1 and have one byte."""

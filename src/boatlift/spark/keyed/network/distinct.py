@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from boatlift.errors import DataError
-from boatlift.spark.keyed.arrangement.arranged import Arranged, arranged, key_hashes
+from boatlift.spark.keyed.arrangement.arranged import arranged, key_hashes
 from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
+from boatlift.spark.keyed.network.negative import refuse_negative
 from boatlift.spark.keyed.network.node import NodeOutput, NodeState, ZSet
 from boatlift.spark.keyed.probe import matching_rows
 from boatlift.spark.keyed.run_file import write_run
@@ -79,7 +79,7 @@ class DistinctNode:
                 asked, places = matching_rows(rows, segment)
                 before[asked] += codec.read(segment.values, places).weights
         after = before + rows.values.weights
-        self._refuse_negative(rows, after)
+        refuse_negative(rows.values.rows, after, self.rows, self.place, self.processor)
         signs = np.sign(after) - np.sign(before)
         moved = np.flatnonzero(signs)
         run_of_step = write_run(
@@ -88,12 +88,3 @@ class DistinctNode:
         )  # fmt: skip
         found = ZSet(rows.values.rows, signs).take(moved) if len(moved) else None
         return NodeOutput((found,), {COUNTS: run_of_step})
-
-    def _refuse_negative(self, rows: Arranged, after: np.ndarray) -> None:
-        below = np.flatnonzero(after < 0)
-        if len(below):
-            row = {
-                field.name: column[int(below[0])].as_py()
-                for field, column in zip(self.rows, rows.values.rows, strict=True)
-            }
-            raise DataError("NEGATIVE_WEIGHT", f"{self.place} of {self.processor} loses {row} more often than it came")

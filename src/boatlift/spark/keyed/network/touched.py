@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from boatlift.errors import DataError
 from boatlift.spark.keyed.arrangement.arranged import Arranged, arranged, key_hashes, rows_of_keys
 from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
 from boatlift.spark.keyed.merge import merge_rows
+from boatlift.spark.keyed.network.negative import refuse_negative
 from boatlift.spark.keyed.network.node import NodeOutput, NodeState, ZSet
 from boatlift.spark.keyed.run_file import write_run
 
@@ -113,15 +113,8 @@ class TouchedNode:
         pieces = [piece for piece in (before, moved) if piece is not None]
         after = merge_rows(codec, pieces) if pieces else None
         if after is not None and moved is not None:
-            self._refuse_negative(number, after)
+            refuse_negative(after.values.rows, after.values.weights, self.rows[number], self.place, self.processor)
         return _as_change(before), _as_change(after)
-
-    def _refuse_negative(self, number: int, after: Arranged) -> None:
-        below = np.flatnonzero(after.values.weights < 0)
-        if len(below):
-            columns = zip(self.rows[number], after.values.rows, strict=True)
-            row = {field.name: column[int(below[0])].as_py() for field, column in columns}
-            raise DataError("NEGATIVE_WEIGHT", f"{self.place} of {self.processor} loses {row} more often than it came")
 
 
 def _as_change(rows: Arranged | None) -> ZSet | None:

@@ -1,0 +1,59 @@
+"""A step of the top 3 of each of 10,000 groups over 10M rows, next to running the batch query again.
+
+A step has 10,000 changes: half of them take a row back. The batch query reads one Parquet table of as many rows, and
+writes its result as Parquet.
+"""
+
+from __future__ import annotations
+
+import statistics
+from contextlib import ExitStack
+
+from benchmarks import data
+from benchmarks.harness import Effort, Figure, Result, median_ratio, rounds
+from benchmarks.side import Side
+
+__all__ = ["measure"]
+
+WARM_UP, TURN = 5, 10
+GROUPS, CHANGES, FILE_ROWS = 10_000, 10_000, 1_000_000
+TOP = """
+    SELECT k, v, place FROM (SELECT k, v, row_number() OVER (PARTITION BY k ORDER BY v DESC) AS place FROM {rows})
+    WHERE place <= 3
+"""
+
+
+def measure(effort: Effort) -> Result:
+    """Measure, in turns: steps one at a time, and runs of the batch query."""
+    rows = effort.keys(10_000_000)
+    there = data.scores(rows, GROUPS, min(rows, FILE_ROWS))
+    steps = data.score_changes(rows, GROUPS, min(CHANGES, rows // 100), WARM_UP + TURN * effort.rounds)
+    fed = 0
+
+    def turn(name: str, side: Side, count: int = TURN) -> list[float]:
+        nonlocal fed
+        if name == "batch":
+            answer = side.ask("run", times=2)
+        else:
+            answer = side.ask("one_by_one", files=[("rows", str(file)) for file in steps[fed : fed + count]])
+            fed += count
+        times: list[float] = answer["ms"]
+        return times
+
+    with ExitStack() as stack:
+        view = Side("benchmarks.query_side", sources=["rows"], query=TOP.format(rows="now"), weighted=True)
+        batch = Side("benchmarks.batch_peer", query=TOP.format(rows="rows"), files=[str(file) for file in there])
+        sides = {"view": stack.enter_context(view), "batch": stack.enter_context(batch)}
+        sides["view"].ask("run", files=[("rows", str(file)) for file in there])
+        for name, side in sides.items():
+            turn(name, side, WARM_UP)
+        turns = rounds(effort.rounds, sides, turn)
+    middle = {name: [statistics.median(times) for times in made] for name, made in turns.items()}
+    ratio = median_ratio(middle["batch"], middle["view"])
+    return Result(
+        name="view_top",
+        target="a step: at least 20 times faster than the batch query",
+        met=ratio >= 20,
+        ratios={"the batch query": ratio},
+        figures={f"{name} p50": Figure.of("ms", values) for name, values in middle.items()},
+    )

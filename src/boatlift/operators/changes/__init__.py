@@ -1,0 +1,1 @@
+"""The changes operator: rows that carry weights, taken as changes."""

@@ -1,0 +1,91 @@
+"""Changes from outside, on Spark: each row as often as its weight says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import IntegralType, StructType
+
+from boatlift.dataflow.columns import WEIGHT, quoted
+from boatlift.errors import InvalidError
+from boatlift.operators.changes.node import Changes
+from boatlift.spark.compile.operator import Columns, Compiled, Kit, SparkOperator
+from boatlift.spark.compile.unit import CompiledUnit
+from boatlift.spark.jobs.jobs import Jobs
+from boatlift.spark.jobs.row_steps import RowSteps
+from boatlift.spark.plans.catalyst import INPUT
+from boatlift.spark.plans.fingerprint import fingerprint
+from boatlift.spark.plans.row_wise import check_row_wise
+from boatlift.storage.records.payloads import StepClock
+
+__all__ = ["ChangesOnSpark"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompiledChanges(Compiled):
+    """A changes operator, compiled.
+
+    Attributes:
+        weight: The weight of a row, in SQL.
+    """
+
+    weight: str
+
+    def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:
+        """Return each row as often as its weight says, with the weight's sign."""
+        del clock, state
+        (rows,) = inputs
+        assert rows is not None
+        kept = [F.col(quoted(name)) for name in self.columns.names]
+        weight = _known(self.weight, self.columns.origin)
+        signs = F.array_repeat(F.signum(weight).cast("long"), F.abs(weight).cast("int"))
+        return rows.select(*kept, F.explode(signs).alias(WEIGHT))
+
+
+class ChangesOnSpark(SparkOperator[Changes]):
+    """Compiles changes operators."""
+
+    def compile(self, operator: Changes, inputs: Sequence[Columns], kit: Kit) -> CompiledChanges:
+        """Compile a changes operator.
+
+        Raises:
+            InvalidError: `[SCHEMA_MISMATCH]` the weight is no whole number, or no column that it names is there;
+                `[NOT_ROW_WISE]`, `[NOT_DETERMINISTIC]`.
+        """
+        (takes,) = inputs
+        bare = replace(takes, positioned=False)
+        try:
+            (field,) = kit.empty(bare).select(F.expr(operator.weight)).schema.fields
+        except AnalysisException as error:
+            raise InvalidError(
+                "SCHEMA_MISMATCH",
+                f"the weight of {operator.name} is {operator.weight}, which Spark does not understand: "
+                f"{str(error).partition(chr(10))[0]}; choose from {', '.join(takes.names)}",
+            ) from error
+        if not isinstance(field.dataType, IntegralType):
+            raise InvalidError(
+                "SCHEMA_MISMATCH",
+                f"the weight of {operator.name} is {operator.weight}, of type {field.dataType.simpleString()}: give a "
+                "whole number, such as CASE WHEN op = 'D' THEN -1 ELSE 1 END",
+            )
+        check_row_wise(kit.empty(bare), lambda rows: rows.select(F.expr(operator.weight)), operator.name, None)
+        schema = StructType([field for field in takes.schema.fields if field.name != operator.weight])
+        compiled = CompiledChanges(columns=Columns(operator.name, schema, changes=True), weight=operator.weight)
+        frame = compiled.frame([kit.empty(bare).alias(INPUT)], StepClock(0, 0), None)
+        return replace(compiled, fingerprint=fingerprint(frame))
+
+    def steps(self, unit: CompiledUnit, jobs: Jobs) -> RowSteps:
+        """Return steps that stage the rows."""
+        return RowSteps(unit, jobs)
+
+
+def _known(weight: str, name: str) -> Column:
+    """Return a weight; of a row without one, an error."""
+    given = F.expr(weight).cast("long")
+    missing = F.raise_error(F.lit(f"a row of {name} has no weight: {weight} is NULL"))
+    return F.when(given.isNull(), missing).otherwise(given)
