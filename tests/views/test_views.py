@@ -138,7 +138,7 @@ def test_plan_says_how_a_view_is_computed(spark: SparkSession, capsys: pytest.Ca
     said = " ".join(capsys.readouterr().out.split())
     assert "A step of totals has 1 job:" in said
     assert "1. INNER JOIN on o.id (kernel: keeps both inputs by key), then GROUP BY o.k (kernel: keeps exact" in said
-    assert "A step of first has 2 jobs: 1. ORDER BY … LIMIT (general form: keeps its inputs by key) 2. hand out" in said
+    assert "A step of first has 2 jobs: 1. ORDER BY … LIMIT (kernel: keeps its input in order) 2. hand out" in said
 
 
 def test_a_view_reads_views_static_tables_and_other_operators(spark: SparkSession) -> None:
