@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, NoReturn
 
@@ -21,6 +21,8 @@ from boatlift.operators.recompute.node import Recompute
 from boatlift.operators.reduce.node import Reduce
 from boatlift.operators.transform.node import Transform
 from boatlift.operators.union.node import Union
+from boatlift.operators.view.node import View
+from boatlift.operators.view.upserts import newest_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -87,6 +89,33 @@ class Stream:
         """
         chosen = policy_without_state(name, policy, Ephemeral())
         return self.dataflow.add(Changes(checked_name(name), self.name, weight, chosen))
+
+    def upserts(
+        self,
+        name: str,
+        *,
+        key: Sequence[str],
+        order: str,
+        deletes: str | None = None,
+        policy: Lazy | Eager | None = None,
+    ) -> Stream:
+        """Take rows as upserts: of each key the row that is last in an order holds; its rows are changes.
+
+        Args:
+            name: The processor's name.
+            key: The columns of the key.
+            order: The order, in SQL over the columns, such as `"offset"` or `"updated_at"`. Rows may come in any order;
+                of rows that are last together, one is chosen by its content.
+            deletes: In SQL, whether a row deletes its key, such as `"op = 'D'"` or `"value IS NULL"`.
+            policy: What a crash may cost; `Lazy()` if not given.
+
+        Raises:
+            InvalidError: `[BAD_OPTION]` the key has no columns, `[BAD_NAME]`, `[BAD_POLICY]`.
+        """
+        columns = _columns(self, "upserts", tuple(key))
+        query = newest_rows(columns, order, deletes)
+        chosen = policy_of_state(name, policy, "rows")
+        return self.dataflow.add(View(checked_name(name), (self.name,), query, chosen))
 
     def group_by(self, *keys: str) -> Grouped:
         """Group by columns, for `agg`. NULL is a key like any other."""

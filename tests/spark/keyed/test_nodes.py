@@ -185,6 +185,24 @@ class TestFirstTwoPlaces(NodeLaws):
     )
 
 
+def test_of_rows_that_only_come_the_first_of_each_key_are_kept(tmp_path: Path) -> None:
+    schema = pa.schema([*SCORES, ("key", pa.int64()), ("order", pa.float64())])
+    kept = {}
+    for grows in (False, True):
+        node = FirstNode("p", "TOP", SCORES, 1, (Order(),), FirstRows(2), grows)
+        tasks = Tasks(Difference(node), (schema,), tmp_path / str(grows))  # type: ignore[arg-type]
+        total: Rows = Counter()
+        for begin in range(0, 60, 20):
+            rows = Counter({(n % 2, float(60 - n), None, n % 2, float(60 - n)): 1 for n in range(begin, begin + 20)})
+            for row, count in tasks.take([rows]).items():
+                total[row] += count
+        tasks.merge("0")
+        kept[grows] = sum(run.rows for run, _ in tasks.runs["0"]), +total
+    assert kept[False][0] == 60
+    assert kept[True][0] == 4
+    assert kept[True][1] == kept[False][1] == Counter({(n % 2, 60.0 - n, None): 1 for n in range(56, 60)})
+
+
 def test_a_row_that_goes_without_having_come_is_named(tmp_path: Path) -> None:
     tasks = Tasks(DistinctNode("orders", "DISTINCT", ROWS), (ROWS,), tmp_path / "runs")
     tasks.take([Counter({(1, 0.5, None): 1})])

@@ -213,7 +213,8 @@ class _JobMaking:
         columns, orders = zip(*stage.orders, strict=True)
         assert stage.first is not None
         feed = self._feed(job, flow, [*own, *keys, *columns])
-        node = FirstNode(self._view, stage.place, self._schema_of(own), len(keys), orders, stage.first)
+        rows = self._schema_of(own)
+        node = FirstNode(self._view, stage.place, rows, len(keys), orders, stage.first, stage.grows)
         job.place(stage, node, [feed])
 
 

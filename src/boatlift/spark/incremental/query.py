@@ -81,6 +81,7 @@ class Stage:
         layout: Its keys and functions, as the kernel takes them.
         first: If the result depends on the rows of a key that come first alone: which those are.
         orders: The orders in which they come first: expressions over the columns of the input.
+        grows: Whether no row of the first input ever goes.
     """
 
     number: int
@@ -95,6 +96,7 @@ class Stage:
     layout: Layout | None = None
     first: FirstRows | None = None
     orders: tuple[tuple[Expression, Order], ...] = ()
+    grows: bool = False
 
     @property
     def children(self) -> list[Node]:
@@ -310,7 +312,7 @@ class _Cutting:
         given = self._nodes.output(nodes[0]) if output is None else output
         stage = Stage(
             len(self.stages), form, tuple(nodes), tuple(given), inputs, tuple(map(tuple, keys)), whole, place,
-            tuple(arguments), layout, first, tuple(orders),
+            tuple(arguments), layout, first, tuple(orders), self._grows(below[0]),
         )  # fmt: skip
         self.stages.append(stage)
         return StageResult(stage.number)

@@ -42,6 +42,8 @@ class FirstNode:
         key_count: The number of columns of the key.
         orders: The orders.
         first: Which rows come first.
+        grows: Whether no row of the input ever goes. Then a row that is not among the first never will be, and is not
+            kept.
     """
 
     processor: str
@@ -50,6 +52,7 @@ class FirstNode:
     key_count: int
     orders: tuple[Order, ...]
     first: FirstRows
+    grows: bool = False
 
     @property
     def inputs(self) -> int:
@@ -90,18 +93,22 @@ class FirstNode:
         state.share.check(hashes)
         word = hash_rows(key, len(change), _KEY_WORD).view(np.int64)
         columns, behind = change.columns[: len(self.rows)], change.columns[len(self.rows) + self.key_count :]
-        written, sides = {}, []
+        runs, sides = {}, []
         for number, (order, values) in enumerate(zip(self.orders, behind, strict=True)):
             part = str(number)
             moved = arranged(self._codec, columns, change.weights, hashes, (word, order_codes(values, order)))
             if not len(moved):
                 return NodeOutput()
-            sides.append(self._around(moved, part, state))
-            written[part] = write_run(
-                state.write_to(part), self._codec, [moved], processor=self.processor, times=(state.time, state.time),
-                share=state.share,
-            )  # fmt: skip
-        return NodeOutput(self._of_changed_keys(KeyWords.of(moved), sides), written)
+            before, after = self._around(moved, part, state)
+            differ = merge_rows(self._codec, [*map(_taken_back, before), *after])
+            sides.append((before, after, differ))
+            kept = differ if self.grows else moved
+            if len(kept):
+                runs[part] = write_run(
+                    state.write_to(part), self._codec, [kept], processor=self.processor, times=(state.time, state.time),
+                    share=state.share,
+                )  # fmt: skip
+        return NodeOutput(self._of_changed_keys(KeyWords.of(moved), sides), runs)
 
     @property
     def _codec(self) -> ArrangementCodec:
@@ -119,17 +126,18 @@ class FirstNode:
         return [before for before, _ in portions], [after for _, after in portions]
 
     def _of_changed_keys(
-        self, keys: KeyWords, sides: Sequence[tuple[list[Arranged], list[Arranged]]]
+        self, keys: KeyWords, sides: Sequence[tuple[list[Arranged], list[Arranged], Arranged]]
     ) -> tuple[ZSet | None, ...]:
         """Return the rows of the keys for which any order has other first rows now than before."""
         codec = self._codec
         changed = np.zeros(len(keys), np.bool_)
-        for before, after in sides:
-            moved = merge_rows(codec, [*map(_taken_back, before), *after])
-            changed[keys.numbers(moved)] = True
+        for _, _, differ in sides:
+            changed[keys.numbers(differ)] = True
+        befores = [rows for before, _, _ in sides for rows in before]
+        afters = [rows for _, after, _ in sides for rows in after]
         results = []
-        for side in zip(*sides, strict=True):
-            pieces = [filtered(codec, rows, changed[keys.numbers(rows)]) for each in side for rows in each]
+        for found in (befores, afters):
+            pieces = [filtered(codec, rows, changed[keys.numbers(rows)]) for rows in found]
             results.append(concat([ZSet(rows.values.rows, rows.values.weights) for rows in pieces]))
         return tuple(results)
 
