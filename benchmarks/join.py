@@ -10,7 +10,7 @@ from benchmarks.side import Side
 
 __all__ = ["measure"]
 
-WARM_UP, TURN = 3, 4
+WARM_UP, TURN = 2, 2
 QUERY = "SELECT o.k, o.v AS o, i.v AS i FROM orders o JOIN items i ON o.k = i.k"
 SOURCES = ["orders", "items"]
 

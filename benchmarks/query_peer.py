@@ -47,7 +47,9 @@ class Peer:
 
         self._folder = Path(folder)
         builder = SparkSession.builder.master("local[2]").appName(f"peer-{state}")
-        for name, value in (SETTINGS | STATE_STORES[state]).items():
+        # A join in memory keeps all rows of both sides on the heap: with the 4 GB of the others it ran out.
+        heap = {"spark.driver.memory": "10g"} if state == "memory" else {}
+        for name, value in (SETTINGS | STATE_STORES[state] | heap).items():
             builder = builder.config(name, value)
         spark = builder.getOrCreate()
         spark.sparkContext.setLogLevel("ERROR")

@@ -83,9 +83,9 @@ class View(Operator):
         return Rows(self.name, RowKind.CHANGES)
 
     def fuses(self, read: int) -> bool:
-        """Return False: each input is executed by itself."""
+        """Return True: an operator that nobody else reads is a part of the plans of its jobs."""
         del read
-        return False
+        return True
 
     def describe(self) -> Json:
         """Return the query, if it is SQL."""

@@ -12,8 +12,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType, LongType, StructField, StructType
 
-from boatlift.dataflow.columns import WEIGHT, quoted
+from boatlift.dataflow.columns import POSITION, WEIGHT, quoted
 from boatlift.spark.compile.keyed import one_frame
+from boatlift.spark.compile.operator import OWN_POSITION, Columns
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.incremental.nodes import PlanNodes
 from boatlift.spark.incremental.query import Query
@@ -28,6 +29,7 @@ from boatlift.spark.keyed.network.node import Node
 from boatlift.spark.plans.catalyst import has_one_stage, optimised
 from boatlift.spark.tasks.network_task import Channel, ChannelTask, InputHashes, NetworkTask
 from boatlift.spark.tasks.stage import TaskReceipt
+from boatlift.storage.records.payloads import StepClock
 from boatlift.storage.records.records import RunRef
 
 __all__ = ["ViewPlans", "ViewStep"]
@@ -40,7 +42,8 @@ class ViewStep:
     Attributes:
         number: Its number.
         weight: Bytes of its input, more or less.
-        streams: Stream to its rows; a stream that brings nothing is left out.
+        rows: The rows of each source and unit that the step takes from; one that brings nothing is left out.
+        clock: The clock and the seed of the step.
         held: Part to the runs of the state, to which the step's own are added.
         first: Whether it is the first step that the view executes.
         channels: Channel to the files that jobs have left.
@@ -48,7 +51,8 @@ class ViewStep:
 
     number: int
     weight: int
-    streams: Mapping[str, DataFrame]
+    rows: Mapping[str, DataFrame]
+    clock: StepClock
     held: dict[str, list[RunRef]]
     first: bool
     channels: dict[str, list[RunRef]] = field(default_factory=dict)
@@ -109,22 +113,24 @@ class ViewPlans:
         self._unit, self._jobs, self._query, self._nodes, self._result = unit, jobs, query, nodes, result
         placed = [each for job in view_jobs for each in job.nodes]
         self._general = frozenset(each.stage for each in placed if len(each.node.schemas) > 1)
+        self._streams = unit.inputs
+        self._of_step = any(columns.of_step for columns in self._streams.values())
         self._kept: dict[tuple[int, frozenset[str], frozenset[str]], _Small | None] = {}
 
     def of(self, job: ViewJob, step: ViewStep) -> StepPlan | None:
         """Return the plan of a job; None if nothing comes in."""
         planner = self._jobs.planner
-        if step.first or not planner.fits_one_task(step.weight):
-            streams = {name: self._weighted(name, frame) for name, frame in step.streams.items()}
+        one_task = planner.fits_one_task(step.weight)
+        if step.first or self._of_step or not one_task:
+            streams = self._weighted(step.rows, step.clock)
             # A small step's one task has one partition: many, computed one after the other, hold memory until its end.
-            one_task = planner.fits_one_task(step.weight)
             read = self._standing_channel if one_task else partial(self._channel, step.channels)
             frame = self._frame(job, streams, step.there, read, first=step.first, divided=not one_task)
             return None if frame is None else planner.updating(self._keyed_job(job), frame, step.weight, step.number)
         small = self._small(job, step)
         if small is None:
             return None
-        frame = small.frame if small.template is None else small.template.filled(step.streams)
+        frame = small.frame if small.template is None else small.template.filled(step.rows)
         if not small.stands:
             frame = optimised(self._nodes.frame_of(self._nodes.analysed(frame)))
         return StepPlan(frame, planner.parameters(step.number, state=True))
@@ -134,14 +140,15 @@ class ViewPlans:
         self._kept.clear()
 
     def _small(self, job: ViewJob, step: ViewStep) -> _Small | None:
-        key = (id(job), frozenset(step.streams), step.there)
+        key = (id(job), frozenset(step.rows), step.there)
         if key not in self._kept:
             self._kept[key] = self._made(job, step)
         return self._kept[key]
 
     def _made(self, job: ViewJob, step: ViewStep) -> _Small | None:
-        gaps = {name: self._gap(name) for name in step.streams}
-        frame = self._frame(job, gaps, step.there, self._standing_channel, first=False, divided=False)
+        gaps = {name: self._gap(self._unit.leaves[name]) for name in step.rows}
+        streams = self._weighted(gaps, step.clock)
+        frame = self._frame(job, streams, step.there, self._standing_channel, first=False, divided=False)
         if frame is None:
             return None
         planned = self._jobs.planner.keyed(self._keyed_job(job), frame)
@@ -213,17 +220,19 @@ class ViewPlans:
         """Return the files of a channel."""
         return tuple(str(self._jobs.inputs.path(run)) for run in runs)
 
-    def _gap(self, name: str) -> DataFrame:
-        """Return an empty frame in the place of a stream's rows."""
-        schema = self._unit.leaves[name].schema
-        fields = [StructField(field.name, field.dataType) for field in schema.fields]
-        return self._nodes.empty(_with_weight(StructType(fields)))
+    def _gap(self, columns: Columns) -> DataFrame:
+        """Return an empty frame in the place of the rows of a source or unit."""
+        position = [StructField(POSITION, LongType(), metadata=OWN_POSITION)] if columns.positioned else []
+        return self._nodes.empty(StructType([*columns.weighted_schema.fields, *position]))
 
-    def _weighted(self, name: str, frame: DataFrame) -> DataFrame:
-        """Return the rows of a stream with their weights."""
-        columns = self._unit.leaves[name]
-        named = [F.col(quoted(column)) for column in columns.names]
-        return frame.select(*named, F.col(WEIGHT) if columns.changes else F.lit(1).cast("long").alias(WEIGHT))
+    def _weighted(self, rows: Mapping[str, DataFrame], clock: StepClock) -> dict[str, DataFrame]:
+        """Return the rows of each stream with their weights, from those of the sources and units below."""
+        streams = {}
+        for name, frame in self._unit.taken(rows, clock).items():
+            columns = self._streams[name]
+            weight = F.col(WEIGHT) if columns.changes else F.lit(1).cast("long").alias(WEIGHT)
+            streams[name] = frame.select(*(F.col(quoted(column)) for column in columns.names), weight)
+        return streams
 
 
 def _starts(job: ViewJob) -> dict[int, int]:

@@ -88,14 +88,16 @@ class ViewOnSpark(SparkOperator[View]):
         query = query_of(plan, streams, growing, nodes, operator.name, layout)
         schema = StructType([StructField(field.name, field.dataType) for field in frame.schema.fields])
         jobs = tuple(jobs_of(query, nodes, operator.name, schema_of))
+        known = {nodes.rdd_of(leaf): columns.keys for leaf, columns in zip(leaves, inputs, strict=True)}
+        keys = unique_keys(plan, nodes, known)
         return CompiledView(
-            columns=Columns(operator.name, schema, changes=True),
+            columns=Columns(operator.name, schema, changes=True, keys=keys),
             fingerprint=_fingerprint(frame, plan, streams, nodes),
             query=query,
             jobs=jobs,
             nodes=nodes,
             result=kit.arrow_of(schema),
-            keys=unique_keys(plan, nodes),
+            keys=keys,
             in_words=tuple(in_words(job, query) for job in jobs),
         )
 

@@ -18,7 +18,7 @@ from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.incremental.nodes import PlanNodes
 from boatlift.spark.incremental.query import Query
 from boatlift.spark.incremental.view_job import ViewJob
-from boatlift.spark.jobs.jobs import Jobs
+from boatlift.spark.jobs.jobs import Jobs, clock_of
 from boatlift.spark.jobs.keyed_steps import merged_runs
 from boatlift.spark.jobs.steps import Steps
 from boatlift.spark.keyed.network.network import part_name
@@ -74,7 +74,7 @@ class ViewSteps(Steps):
         jobs.begin(unit.name, take)
         jobs.inputs.verify_recorded((take,))
         frames, weight = jobs.inputs.rows(jobs.spark, unit, take)
-        step = ViewStep(take.number, weight, frames, self._held(state), first=state is None)
+        step = ViewStep(take.number, weight, frames, clock_of(take), self._held(state), first=state is None)
         receipts: list[TaskReceipt] = []
         rows_in = 0
         try:

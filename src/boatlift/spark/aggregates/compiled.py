@@ -63,8 +63,9 @@ def compile_aggregates(
     arguments = frame.select(*selected, *weight)
     layout = _layout(parsed, keys, arguments.schema, kit, weighted=takes.changes)
     results = [StructField(each.output, each.spark_type) for each in parsed.aggregates]
+    schema = StructType([*(takes.schema[key] for key in keys), *results])
     return CompiledKeyed(
-        columns=Columns(name, StructType([*(takes.schema[key] for key in keys), *results]), changes),
+        columns=Columns(name, schema, changes, keys=(frozenset(keys),) if changes else ()),
         fingerprint=fingerprint(arguments) + parsed.fingerprint,
         kernel=kernel(layout),
         inputs=(KeyedInput((*selected, *weight), tuple(keys), arguments.schema),),

@@ -40,6 +40,7 @@ class Columns:
         changes: True if the rows are changes and carry `_weight`.
         positioned: True if the rows carry `_position`.
         of_step: True if a value was taken from the clock or the chance of a step, within the same unit.
+        keys: Sets of columns, none of which two rows that hold at one time have equal values in, as far as is known.
     """
 
     origin: str
@@ -47,6 +48,7 @@ class Columns:
     changes: bool = False
     positioned: bool = False
     of_step: bool = False
+    keys: tuple[frozenset[str], ...] = ()
 
     @property
     def names(self) -> list[str]:

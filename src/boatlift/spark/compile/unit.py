@@ -106,14 +106,24 @@ class CompiledUnit:
         """
         return self._built(rows, clock, state, {})
 
-    def taken(self, rows: Mapping[str, DataFrame], clock: StepClock) -> DataFrame:
-        """Return the frame of the rows that the unit's top operator takes; arguments as for `frame`."""
+    @property
+    def inputs(self) -> dict[str, Columns]:
+        """The columns of what the unit's top operator takes, by the names of its reads."""
+        assert isinstance(self.unit.body, Part)
+        return {
+            each if isinstance(each, str) else each.operator.name: _columns(each, self.leaves, self.operators)
+            for each in self.unit.body.inputs
+        }
+
+    def taken(self, rows: Mapping[str, DataFrame], clock: StepClock) -> dict[str, DataFrame]:
+        """Return the frames of the rows that the unit's top operator takes, by the names of its reads.
+
+        A read of which the step takes nothing is left out. Arguments as for `frame`.
+        """
         assert isinstance(self.unit.body, Part)
         assert self.top is not None
-        (below,) = self.unit.body.inputs
-        taken = self._input(below, self.top, rows, clock, None, {})
-        assert taken is not None
-        return taken
+        frames = [self._input(each, self.top, rows, clock, None, {}) for each in self.unit.body.inputs]
+        return {name: frame for name, frame in zip(self.inputs, frames, strict=True) if frame is not None}
 
     def _built(self, rows: Mapping[str, DataFrame], clock: StepClock, state: Any, shapes: dict[str, str]) -> DataFrame:
         frame = self._rows(self.unit.body, rows, clock, state, shapes)

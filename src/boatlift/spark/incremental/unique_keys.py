@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from boatlift.spark.incremental.nodes import Expression, Node, PlanNodes, items
 
@@ -16,7 +16,9 @@ _PASSED_ON = frozenset(
 )
 
 
-def unique_keys(node: Node, nodes: PlanNodes) -> tuple[frozenset[str], ...]:
+def unique_keys(
+    node: Node, nodes: PlanNodes, streams: Mapping[int, Sequence[frozenset[str]]]
+) -> tuple[frozenset[str], ...]:
     """Return sets of columns, none of which two rows have equal values in; () if the plan shows none.
 
     An empty set says that there is one row at most.
@@ -24,15 +26,19 @@ def unique_keys(node: Node, nodes: PlanNodes) -> tuple[frozenset[str], ...]:
     Args:
         node: The optimised plan.
         nodes: Reads nodes.
+        streams: Such sets of each stream, by the number of the RDD of the frame that stands for it.
     """
     names = {nodes.id(attribute): str(attribute.name()) for attribute in nodes.output(node)}
-    return tuple(frozenset(names[each] for each in key) for key in _Reading(nodes).keys(node) if key <= names.keys())
+    return tuple(
+        frozenset(names[each] for each in key) for key in _Reading(nodes, streams).keys(node) if key <= names.keys()
+    )
 
 
 class _Reading:
-    def __init__(self, nodes: PlanNodes) -> None:
-        self._nodes = nodes
+    def __init__(self, nodes: PlanNodes, streams: Mapping[int, Sequence[frozenset[str]]]) -> None:
+        self._nodes, self._streams = nodes, streams
         self._readers: dict[str, Callable[[Node], set[Key]]] = {
+            "LogicalRDD": self._stream,
             "Aggregate": self._aggregate,
             "Project": self._project,
             "Filter": self._filter,
@@ -46,6 +52,11 @@ class _Reading:
             return self.keys(node.child())
         reader = self._readers.get(kind)
         return set() if reader is None else reader(node)
+
+    def _stream(self, node: Node) -> set[Key]:
+        ids = {str(each.name()): self._nodes.id(each) for each in self._nodes.output(node)}
+        known = self._streams.get(int(node.rdd().id()), ())
+        return {frozenset(ids[name] for name in key) for key in known if key <= ids.keys()}
 
     def _aggregate(self, node: Node) -> set[Key]:
         keys = items(node.groupingExpressions())

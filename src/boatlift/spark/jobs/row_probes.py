@@ -27,7 +27,8 @@ def row_probe(unit: CompiledUnit, take: StepInput, jobs: Jobs) -> RowProbe:
         jobs.begin(reader, take)  # not called off with the batch
         jobs.inputs.verify_recorded((take,))
         rows, _ = jobs.inputs.rows(jobs.spark, unit, take, reader)
-        (answer,) = asked(policy, unit.taken(rows, clock_of(take))).collect()
+        (taken,) = unit.taken(rows, clock_of(take)).values()
+        (answer,) = asked(policy, taken).collect()
         jobs.inputs.verify(reader, (take,))
         return RowProbe(answer["period"], bool(answer["ends"]))
 
