@@ -43,7 +43,7 @@ def joined(left: Rows, right: Rows) -> Rows:
 
 class TestJoin(NodeLaws):
     case = NodeCase(
-        JoinNode("p", LEFT, RIGHT),
+        JoinNode("p", "INNER JOIN", LEFT, RIGHT),
         (LEFT.codec.schema, RIGHT.codec.schema),
         (st.tuples(some_number, some_text, some_double), st.tuples(some_text, some_number, some_text)),
         joined,

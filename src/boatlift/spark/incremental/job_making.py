@@ -150,7 +150,7 @@ class _JobMaking:
         feed = self._feed(job, stage.inputs[0], [*stage.keys[0], *stage.arguments])
         if stage.layout is not None:
             return job.place(stage, AggregateNode(self._view, stage.layout), [feed], range(len(stage.keys[0])))
-        schema = self._schema_of(stage.keys[0])
+        schema = self._named(stage.keys[0])
         return job.place(stage, DistinctNode(self._view, stage.place, schema), [feed], range(len(schema)))
 
     def _join(self, job: _Job, stage: Stage, columns: Sequence[Expression]) -> Feed:
@@ -172,9 +172,9 @@ class _JobMaking:
                 if place in kept:
                     key.setdefault(at, first + kept.index(place))
             feeds.append(self._feed(job, stage.inputs[number], taken))
-            sides.append(Side(ArrangementCodec(self._schema_of(taken)), tuple(found[len(mine) :]), tuple(kept)))
+            sides.append(Side(ArrangementCodec(self._named(taken)), tuple(found[len(mine) :]), tuple(kept)))
         key_places = tuple(key.values()) if len(key) == len(stage.keys[0]) else None
-        place = job.place(stage, JoinNode(self._view, *sides), feeds, key_places)
+        place = job.place(stage, JoinNode(self._view, stage.place, *sides), feeds, key_places)
         return Feed(place, tuple(places[at] for at in range(len(columns))))
 
     def _jobs_before(self, flow: Flow) -> None:
@@ -204,7 +204,7 @@ class _JobMaking:
         for child, flow, keys in zip(stage.children, stage.inputs, stage.keys, strict=True):
             own = self._nodes.output(child)
             feeds.append(self._feed(job, flow, [*own, *keys]))
-            rows.append(self._schema_of(own))
+            rows.append(self._named(own))
         job.place(stage, TouchedNode(self._view, stage.place, tuple(rows), len(stage.keys[0])), feeds)
 
     def _first(self, job: _Job, stage: Stage) -> None:
@@ -213,9 +213,14 @@ class _JobMaking:
         columns, orders = zip(*stage.orders, strict=True)
         assert stage.first is not None
         feed = self._feed(job, flow, [*own, *keys, *columns])
-        rows = self._schema_of(own)
+        rows = self._named(own)
         node = FirstNode(self._view, stage.place, rows, len(keys), orders, stage.first, stage.grows)
         job.place(stage, node, [feed])
+
+    def _named(self, columns: Sequence[Expression]) -> pa.Schema:
+        """Return the schema of columns under the names that the query has for them."""
+        fields = zip(self._schema_of(columns), columns, strict=True)
+        return pa.schema([field.with_name(self._nodes.name_of(column)) for field, column in fields])
 
 
 def _without_doubles(columns: Sequence[Expression]) -> tuple[list[Expression], list[int]]:

@@ -383,6 +383,11 @@ class PlanNodes:
         return _parse_datatype_json_string(expression.dataType().json())
 
     @staticmethod
+    def name_of(column: Expression) -> str:
+        """Return the name of an attribute, or the text of another expression."""
+        return str(column.name() if PlanNodes.kind(column) == "AttributeReference" else column.sql())
+
+    @staticmethod
     def id(attribute: Expression) -> int:
         """Return the id of an attribute."""
         return int(attribute.exprId().id())

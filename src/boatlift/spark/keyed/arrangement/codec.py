@@ -45,7 +45,7 @@ class ArrangementCodec:
     A run is sorted by the hash of the arrangement's own key, then by identity: so all rows of a key are neighbours.
 
     Attributes:
-        schema: The columns of the rows.
+        schema: The columns of the rows; their names are for errors.
         ordered: Whether the rows of a key stand in an order, so that the first of them can be read alone.
     """
 
@@ -64,8 +64,8 @@ class ArrangementCodec:
 
     @property
     def description(self) -> Mapping[str, Any]:
-        """The columns of the rows, and whether these have an order."""
-        columns = [[field.name, str(field.type)] for field in self.schema]
+        """The columns of the rows by their places, and whether the rows have an order."""
+        columns = [[f"c{place}", str(kind)] for place, kind in enumerate(self.schema.types)]
         return {"columns": columns} | ({"ordered": True} if self.ordered else {})
 
     def fields_of(self, values: ArrangedRows) -> list[pa.Field]:

@@ -135,7 +135,7 @@ class FirstRows:
 
 
 def weights_held(codec: ArrangementCodec, rows: Arranged, segments: Sequence[Segment[ArrangedRows]]) -> Ints:
-    """Return the weight that each of some rows has in an arrangement with an order.
+    """Return the weight that each of some rows has in an arrangement.
 
     Args:
         codec: The form of the rows.

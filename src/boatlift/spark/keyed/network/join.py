@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 
 from boatlift.spark.keyed.arrangement.arranged import Arranged, arranged, key_hashes
-from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
+from boatlift.spark.keyed.arrangement.codec import ArrangedRows, ArrangementCodec
 from boatlift.spark.keyed.arrangement.join import Side, join_change, without_null_keys
+from boatlift.spark.keyed.arrangement.ordered import weights_held
+from boatlift.spark.keyed.merge import filtered
+from boatlift.spark.keyed.network.negative import refuse_negative
 from boatlift.spark.keyed.network.node import NodeOutput, NodeState, ZSet, concat
+from boatlift.spark.keyed.opened import OpenRun
 from boatlift.spark.keyed.run_file import write_run
 
 __all__ = ["JoinNode"]
@@ -25,10 +29,12 @@ class JoinNode:
 
     Attributes:
         processor: The processor, as runs name it.
+        place: The place in the query, for errors.
         left, right: The sides.
     """
 
     processor: str
+    place: str
     left: Side
     right: Side
 
@@ -58,13 +64,22 @@ class JoinNode:
         return (self.left, self.right)[number].keys
 
     def step(self, changes: Sequence[ZSet | None], state: NodeState) -> NodeOutput:
-        """Take a task's part of a step; see `Node.step`."""
+        """Take a task's part of a step; see `Node.step`.
+
+        Raises:
+            DataError: `[NEGATIVE_WEIGHT]` a row is taken back that is not there.
+        """
         sides = (self.left, self.right)
         left, right = (self._arranged(side, change, state) for side, change in zip(sides, changes, strict=True))
         if left is None and right is None:
             return NodeOutput()
-        runs = state.runs["left"], state.runs["right"]
-        pieces = [ZSet(tuple(columns), weights) for columns, weights in join_change(*sides, (left, right), runs)]
+        runs = [
+            state.runs[part] if change is None else self._checked(side, change, state.runs[part])
+            for part, side, change in zip(PARTS, sides, (left, right), strict=True)
+        ]
+        pieces = [
+            ZSet(tuple(columns), weights) for columns, weights in join_change(*sides, (left, right), (runs[0], runs[1]))
+        ]
         times = (state.time, state.time)
         written = {
             part: write_run(
@@ -74,6 +89,19 @@ class JoinNode:
             if change is not None
         }
         return NodeOutput((concat(pieces),), written)
+
+    def _checked(
+        self, side: Side, change: Arranged, runs: Iterable[OpenRun[ArrangedRows]]
+    ) -> Iterable[OpenRun[ArrangedRows]]:
+        """Return the runs of a side, after a proof that the rows which go are there."""
+        gone = filtered(side.codec, change, change.values.weights < 0)
+        if not len(gone):
+            return runs
+        opened = list(runs)
+        segments = [segment for run in opened for segment in run.segments]
+        left = weights_held(side.codec, gone, segments) + gone.values.weights
+        refuse_negative(gone.values.rows, left, side.codec.schema, self.place, self.processor)
+        return opened
 
     def _arranged(self, side: Side, change: ZSet | None, state: NodeState) -> Arranged | None:
         if change is None:
