@@ -54,6 +54,7 @@ RUN_BY = {
     "curl": "test_pushes_from_python_and_by_curl_are_answered_as_is_printed",
     "running = bl.start": "test_pushes_from_python_and_by_curl_are_answered_as_is_printed",
     "flow.sql": "test_views_give_what_is_said",
+    "prices = flow.source": "test_rows_that_go_give_what_is_said",
     "total = clean.agg": "test_aggregates_give_what_is_said",
     "live = clean": "test_joins_and_functions_run_and_give_what_is_said",
     "history = spark.read": "test_the_first_example_goes_on_from_python_and_its_history_sums_up_to_its_answers",
@@ -328,7 +329,7 @@ def test_aggregates_give_what_is_said(weeks: Path, spark: SparkSession) -> None:
 def test_views_give_what_is_said(weeks: Path, spark: SparkSession) -> None:
     for week in sorted((weeks / "data" / "flights").iterdir())[3:]:
         week.unlink()
-    (views,) = blocks(VIEWS, "python")
+    views, _ = blocks(VIEWS, "python")
     flow = built(views.text)["flow"]
     bl.run(flow, "store", available_now=True, spark=spark)
     with closing(sqlite3.connect("answers.db")) as database:
@@ -349,6 +350,34 @@ def test_views_give_what_is_said(weeks: Path, spark: SparkSession) -> None:
     batch = clean.drop("carrier").join(routes, ["origin", "dest"]).groupBy("carrier")
     wanted = batch.agg(F.count("*").alias("flights_on_its_routes"), F.max("speed").alias("fastest")).collect()
     assert sorted(map(tuple, held.where("weight <> 0").drop("weight").collect())) == sorted(map(tuple, wanted))
+
+
+def test_rows_that_go_give_what_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> None:
+    monkeypatch.chdir(tmp_path)
+    _, rows_that_go = blocks(VIEWS, "python")
+
+    def after(step: int, prices: str, bookings: str) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
+        for folder, text in (("prices", prices), ("bookings", bookings)):
+            Path(folder).mkdir(exist_ok=True)
+            Path(folder, f"{step}.csv").write_text(text)
+        flow = bl.Dataflow("shop")
+        exec(compile(rows_that_go.text, "README.md", "exec"), {"bl": bl, "flow": flow})
+        bl.run(flow, "store", available_now=True, spark=spark)
+        with closing(sqlite3.connect("shop.db")) as database:
+            return (
+                database.execute("SELECT item, price FROM dearest ORDER BY price DESC").fetchall(),
+                database.execute("SELECT room, guests FROM occupied ORDER BY room").fetchall(),
+            )
+
+    header = "item,price,at,op\n"
+    first = after(
+        0, f"{header}a,5.0,2,U\nb,7.0,1,U\nc,3.0,1,U\na,9.0,1,U\n", "room,guest,weight\n1,x,1\n1,y,1\n2,z,1\n"
+    )
+    assert first == ([("b", 7.0), ("a", 5.0)], [("1", 2), ("2", 1)])
+    second = after(1, f"{header}b,0.0,2,D\n", "room,guest,weight\n1,x,-1\n2,z,-1\n")
+    assert second == ([("a", 5.0), ("c", 3.0)], [("1", 1)])
+    with pytest.raises(bl.DataError, match=r"\[NEGATIVE_WEIGHT\] .* loses rows of {'room': '1'}"):
+        after(2, header, "room,guest,weight\n1,y,-2\n")
 
 
 @pytest.mark.usefixtures("spark")

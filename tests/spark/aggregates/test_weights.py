@@ -133,7 +133,7 @@ def test_merging_drops_keys_that_left_and_no_other(tmp_path: Path) -> None:
 )
 def test_rows_that_are_not_there_cannot_be_taken_back(tmp_path: Path, taken: tuple[Any, ...]) -> None:
     first = step(tmp_path, rows((1, 1.0, None, 1)))
-    with pytest.raises(DataError, match=r"\[NEGATIVE_WEIGHT\] rows of 1 keys"):
+    with pytest.raises(DataError, match=rf"\[NEGATIVE_WEIGHT\] p loses rows of {{'k': {taken[0]}}}"):
         step(tmp_path, rows(taken), [first.run], 1)
     assert not (tmp_path / "1").exists()
 

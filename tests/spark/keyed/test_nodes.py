@@ -88,7 +88,7 @@ def by_key(rows: Rows) -> Rows:
 
 class TestAggregate(NodeLaws):
     case = NodeCase(
-        AggregateNode("p", KEYED),
+        AggregateNode("p", KEYED, ("k",)),
         (pa.schema([("k", pa.string()), ("v", pa.int64())]),),
         (st.tuples(some_text, some_number),),
         by_key,
@@ -99,7 +99,7 @@ class TestAggregateOfEverything(NodeLaws):
     """Its one row is there from the first step on, also for no rows."""
 
     case = NodeCase(
-        AggregateNode("p", WHOLE),
+        AggregateNode("p", WHOLE, ()),
         (pa.schema([("v", pa.int64())]),),
         (st.tuples(some_number),),
         lambda rows: Counter({totals(rows): 1}),

@@ -149,7 +149,8 @@ class _JobMaking:
         """Place the node of a stage with one input; return its place."""
         feed = self._feed(job, stage.inputs[0], [*stage.keys[0], *stage.arguments])
         if stage.layout is not None:
-            return job.place(stage, AggregateNode(self._view, stage.layout), [feed], range(len(stage.keys[0])))
+            names = tuple(self._named(stage.keys[0]).names)
+            return job.place(stage, AggregateNode(self._view, stage.layout, names), [feed], range(len(names)))
         schema = self._named(stage.keys[0])
         return job.place(stage, DistinctNode(self._view, stage.place, schema), [feed], range(len(schema)))
 

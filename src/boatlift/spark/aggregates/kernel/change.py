@@ -19,9 +19,22 @@ from boatlift.spark.aggregates.kernel.results import results_of
 from boatlift.spark.keyed.column import Column
 from boatlift.spark.keyed.rows import KeyedRows
 
-__all__ = ["Change", "change_of", "merged"]
+__all__ = ["Change", "Named", "change_of", "merged"]
 
 Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The names that errors of an aggregation have.
+
+    Attributes:
+        processor: The processor.
+        keys: Its keys.
+    """
+
+    processor: str
+    keys: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +53,7 @@ class Change:
 
 
 def change_of(
-    layout: Layout, delta: KeyedRows[PartialAggregates], previous: Previous, *, upserts: bool = False
+    layout: Layout, delta: KeyedRows[PartialAggregates], previous: Previous, named: Named, *, upserts: bool = False
 ) -> Change:
     """Return the rows that a step changes. A key whose row stays the same, bit for bit, has none among them.
 
@@ -48,6 +61,7 @@ def change_of(
         layout: The aggregates.
         delta: The partial aggregates that the step adds, by key.
         previous: The partial aggregates of those keys before.
+        named: The processor and its keys, for errors.
         upserts: Leave out the rows that are replaced.
 
     Raises:
@@ -58,7 +72,7 @@ def change_of(
     existed = None if previous.everyone else previous.found  # None: all
     exists: Mask | None = None
     if layout.weighted:
-        _check_counts(layout, total)
+        _check_counts(layout, delta.keys, total, named)
         existed, exists = _unless_all(previous.partials.rows > 0), _unless_all(total.rows > 0)
     after = results_of(layout, total)
     output = KeyedOutput(layout.output_schema, delta.keys, len(delta))
@@ -104,7 +118,7 @@ def _changed(before: Sequence[Column], after: Sequence[Column], goes_on: Mask | 
     return ~same
 
 
-def _check_counts(layout: Layout, total: PartialAggregates) -> None:
+def _check_counts(layout: Layout, keys: Sequence[Column], total: PartialAggregates, named: Named) -> None:
     """Refuse what no rows add up to: rows were taken back that are not there."""
     wrong = total.rows < 0
     for number in range(len(layout.arguments)):
@@ -118,10 +132,10 @@ def _check_counts(layout: Layout, total: PartialAggregates) -> None:
         for limb in total.limbs(number).values():
             wrong |= (counts == 0) & (limb != 0)
     if wrong.any():
-        raise DataError(
-            "NEGATIVE_WEIGHT",
-            f"rows of {int(wrong.sum())} keys are taken back that are not there: the input is no changes of a table",
-        )
+        first = np.flatnonzero(wrong)[:1]
+        row = {name: key.take(first).to_arrow()[0].as_py() for name, key in zip(named.keys, keys, strict=True)}
+        of = f" of {row}" if row else ""
+        raise DataError("NEGATIVE_WEIGHT", f"{named.processor} loses rows{of} more often than they came")
 
 
 def _unless_all(mask: Mask) -> Mask | None:

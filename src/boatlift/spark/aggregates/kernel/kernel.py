@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from boatlift.errors import InvalidError
-from boatlift.spark.aggregates.kernel.change import change_of
+from boatlift.spark.aggregates.kernel.change import Named, change_of
 from boatlift.spark.aggregates.kernel.codec import PartialsCodec
 from boatlift.spark.aggregates.kernel.layout import Layout
 from boatlift.spark.aggregates.kernel.output import KeyedOutput
@@ -62,7 +62,12 @@ class AggregateKernel(_LayoutKernel):
     A key exists as long as it has rows. Rows of a weighted input may be taken back; a key whose last row is taken back
     gives its row with weight −1 and no other. Without keys all rows are one group: its first row of results comes with
     the first row of input, and without input there is none, as in Spark's streaming aggregations.
+
+    Attributes:
+        key_names: The names of the keys in errors; without it, those of the layout.
     """
+
+    key_names: tuple[str, ...] | None = None
 
     @property
     def output_schema(self) -> pa.Schema:
@@ -95,7 +100,9 @@ class AggregateKernel(_LayoutKernel):
             delta = filtered(codec, delta, ~nothing)
             if not len(delta):
                 return StepOutput(None)
-        change = change_of(self.layout, delta, previous_of(self.layout, delta, runs), upserts=upserts)
+        names = self.key_names or tuple(name for name, _ in self.layout.keys)
+        previous = previous_of(self.layout, delta, runs)
+        change = change_of(self.layout, delta, previous, Named(self.processor, names), upserts=upserts)
         run = write_run(write_to, codec, [delta], processor=self.processor, times=(time, time), share=share)
         parts = (change.replaced, change.ended, change.after)
         return StepOutput(

@@ -30,10 +30,12 @@ class AggregateNode:
     Attributes:
         processor: The processor, as runs and errors name it.
         layout: The keys and functions, weighted.
+        key_names: The names that the query has for the keys.
     """
 
     processor: str
     layout: Layout
+    key_names: tuple[str, ...]
 
     @property
     def inputs(self) -> int:
@@ -70,7 +72,7 @@ class AggregateNode:
         pieces: list[ZSet] = []
         runs = {}
         if change is not None:
-            kernel = AggregateKernel(self.layout, self.processor)
+            kernel = AggregateKernel(self.layout, self.processor, self.key_names)
             path = state.write_to(PARTIALS)
             rows = {ROWS_INPUT: [self._batch(change)]}
             made = kernel.step(rows, state.runs[PARTIALS], path, time=state.time, share=state.share)
