@@ -112,9 +112,11 @@ class KafkaSinkCase(SinkCase):
 
     def damages(self) -> dict[str, tuple[str, Callable[[Path], None]]]:  # type: ignore[override]
         def write(folder: Path, key: bytes, value: bytes) -> None:
+            ledger = (folder / "topic").read_text() + ".ledger"
             producer = Producer(plain(self))
-            producer.produce((folder / "topic").read_text() + ".ledger", value, key)
+            producer.produce(ledger, value, key)
             assert producer.flush(PATIENCE) == 0
+            messages_of(self, ledger)  # waits: until the last transaction's end is known, the record cannot be read
 
         def make_again(folder: Path) -> None:
             topic = (folder / "topic").read_text()
