@@ -1,7 +1,7 @@
 """The cost of a partial failure: seconds until outputs are fresh after one of eight processors failed, over all failed.
 
-Both in a warm session, ten steps after the last checkpoint: in one case the function of one processor raises while all
-others run on, in the other the process is killed and started again.
+Both in a warm session, ten steps after the last checkpoint: in one case the Python workers of one processor are killed
+while all others run on, in the other the process is killed and started again.
 """
 
 from __future__ import annotations

@@ -127,3 +127,15 @@ def test_no_stage_is_printed_with_quiet(capsys: pytest.CaptureFixture[str]) -> N
     told = capsys.readouterr()
     assert told.err == ""
     assert told.out.splitlines() == ["mine: stopped cleanly; took 0 new steps with 0 rows from sources"]
+
+
+def test_steps_that_wait_for_the_next_run_are_printed_even_with_quiet(capsys: pytest.CaptureFixture[str]) -> None:
+    stages(
+        Progress("left", "nightly", 4, behind=1),
+        Progress("left", "sums", 4, behind=2),
+        quiet=True,
+    )
+    assert capsys.readouterr().err.splitlines() == [
+        "boatlift: the run was stopped: 1 step waits at nightly for the next run",
+        "boatlift: the run was stopped: 2 steps wait at sums for the next run",
+    ]

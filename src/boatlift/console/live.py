@@ -27,7 +27,7 @@ class Live:
 
     Args:
         flow: The dataflow that runs.
-        quiet: Show only a takeover, warnings and the last line.
+        quiet: Show only a takeover, warnings, the steps that wait for the next run, and the last line.
         available_now: Whether the run ends with the input.
     """
 

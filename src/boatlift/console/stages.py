@@ -15,7 +15,7 @@ class Stages:
 
     Args:
         flow: The dataflow.
-        quiet: Print nothing but a takeover.
+        quiet: Print nothing but a takeover and the steps that wait for the next run.
         available_now: Whether the run ends with the input.
     """
 
@@ -56,6 +56,11 @@ class Stages:
                 notice(
                     f"{progress.processor}: finishing the steps under way; a second Ctrl-C stops at once",
                     quiet=self._quiet,
+                )
+            case "left":
+                verb = "waits" if progress.behind == 1 else "wait"
+                notice(
+                    f"the run was stopped: {_steps(progress.behind)} {verb} at {progress.processor} for the next run"
                 )
 
     def replaying(self, step: Progress) -> str:

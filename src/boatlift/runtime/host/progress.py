@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from boatlift.dataflow import Plan
 from boatlift.runtime.machine.progress import MachineProgress
 
-__all__ = ["Progress", "beginnings"]
+__all__ = ["Progress", "beginnings", "left_behind"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,14 +17,15 @@ class Progress:
 
     Attributes:
         what: `compile`, `recover`, `takeover`, `restore`, `replay`, `step`, `commit`, `checkpoint`, `failure`, `idle`,
-            `listening`, `stopping`, `unreachable` or `reached` of a source, or `take`: a source has closed an epoch.
+            `listening`, `stopping`, `unreachable` or `reached` of a source; `take`: a source has closed an epoch; or
+            `left`: the run was stopped, and steps wait at the processor for the next run.
         processor: The processor; of `compile`, `recover`, `stopping` and `takeover` the dataflow.
         time: The logical time; of a `replay` the last that is executed again.
         numInputRows, numOutputRows: Rows in and out of a step.
         durationMs: The duration of a step, in milliseconds.
         replay: The step repeats one that was executed before a crash.
         behind: How many closed times the processor has still to execute; of `idle`, how many steps some processor can
-            execute without further input; of `replay`, how many steps are executed again.
+            execute without further input; of `replay`, how many steps are executed again; of `left`, how many wait.
         newInputRows: The input rows that sources gave for the first time; each source counts at one of its readers.
         said: Of a `takeover`: the process that owned the dataflow before, in words; of `unreachable`: the cause.
         where: Of `listening`: the URL.
@@ -57,3 +58,17 @@ def beginnings(plan: Plan, progress: MachineProgress, replayed: Mapping[str, int
             yield Progress("restore", name, done)
         if (last := replayed.get(name, -1)) > done:
             yield Progress("replay", name, last, behind=last - done)
+
+
+def left_behind(plan: Plan, progress: MachineProgress) -> Iterator[Progress]:
+    """Return a `left` for each unit and sink at which steps wait when a run has ended.
+
+    Only a stop leaves steps: a run that ends with its input executes them all, and ends the epochs of batches.
+
+    Args:
+        plan: The dataflow.
+        progress: Where processors are.
+    """
+    for name in (*plan.units, *plan.sinks):
+        if waiting := progress.behind(name):
+            yield Progress("left", name, progress.done(name), behind=waiting)

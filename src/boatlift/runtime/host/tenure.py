@@ -19,7 +19,7 @@ from boatlift.runtime.host.options import RunOptions
 from boatlift.runtime.host.overrides import Overrides
 from boatlift.runtime.host.ownership import LOOK_SECONDS, Ownership
 from boatlift.runtime.host.probes import Probes
-from boatlift.runtime.host.progress import Progress, beginnings
+from boatlift.runtime.host.progress import Progress, beginnings, left_behind
 from boatlift.runtime.host.recorded import readings, recorded_steps
 from boatlift.runtime.host.sink_commits import SinkCommits
 from boatlift.runtime.host.sinks import SinkCalls
@@ -198,6 +198,8 @@ class Tenure:
         EventLoop(machine, self._queue, handlers).run(first, lambda: log.finished)
         if sources.refusals:
             raise sources.refusals[0]
+        for left in left_behind(self._plan, machine.progress):
+            watch(left)
 
     def _watch_ownership(self, workers: Workers) -> None:
         """Look for a newer owner every now and then.
