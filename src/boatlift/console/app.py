@@ -154,6 +154,8 @@ def status(*, store: StorePath, as_json: Json = False) -> None:
 def explain(*, store: StorePath, fail: str = "", as_json: Json = False) -> None:
     """Show the cost of a failure now: each processor's rollback, the steps executed again, their time, and the reasons.
 
+    Then show what each processor keeps, part by part, and what its last steps cost.
+
     Args:
         store: The folder of the dataflow's durable state.
         fail: The processors that fail, as p,q; all of them if none is named.

@@ -8,6 +8,7 @@ from pathlib import Path
 from boatlift.console.tables import print_json, show, table
 from boatlift.runtime.inspect.explanation import RollbackCost, explanation_of
 from boatlift.runtime.inspect.opening import log_at
+from boatlift.runtime.inspect.upkeep import Upkeep
 
 __all__ = ["show_explanation"]
 
@@ -22,7 +23,7 @@ HEADINGS = (
 
 
 def show_explanation(path: Path, failed: Iterable[str], *, as_json: bool) -> None:
-    """Print the cost of a failure.
+    """Print the cost of a failure, then what each processor keeps, and the cost of its last steps.
 
     Args:
         path: The store.
@@ -41,6 +42,8 @@ def show_explanation(path: Path, failed: Iterable[str], *, as_json: bool) -> Non
         print(f"  {cost.does}")
     for line in explanation.queues:
         print(f"  {line}")
+    print()
+    _show_upkeep(explanation.upkeep)
 
 
 def _show_costs(processors: Mapping[str, RollbackCost]) -> None:
@@ -52,4 +55,18 @@ def _show_costs(processors: Mapping[str, RollbackCost]) -> None:
     for name, cost in costs.items():
         counts = (f"{count:,}" for count in (cost.steps, cost.repeated, cost.rows))
         rows.add_row(name, cost.rolled_back_to, *counts, f"{cost.seconds:.1f}")
+    show(rows)
+
+
+def _show_upkeep(upkeep: Mapping[str, Upkeep]) -> None:
+    rows = table(
+        "processor", "part of its state", "runs", "rows", "bytes", "rows a step", "ms a step", title="What is kept"
+    )
+    for name, each in upkeep.items():
+        cost = (f"{each.rows:,}", f"{each.milliseconds:,.0f}") if each.steps else ("", "")
+        if not each.state:
+            rows.add_row(name, "none" if each.checkpoint < 0 else "empty", "", "", "", *cost)
+        for number, kept in enumerate(each.state):
+            counts = (f"{count:,}" for count in (kept.files, kept.rows, kept.bytes))
+            rows.add_row(name if number == 0 else "", kept.part or "all", *counts, *(cost if number == 0 else ("", "")))
     show(rows)

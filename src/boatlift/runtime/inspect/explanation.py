@@ -15,6 +15,7 @@ from boatlift.errors import DataError, InvalidError
 from boatlift.recovery import Kind, Monitor, ProcessorPlan
 from boatlift.recovery.constraints import in_words
 from boatlift.runtime.inspect.outlook import monitor_from_log, steps_again
+from boatlift.runtime.inspect.upkeep import Upkeep, upkeep_of
 from boatlift.runtime.machine import Program
 from boatlift.storage.log import Log
 from boatlift.storage.records.damage import RESTORE
@@ -56,17 +57,19 @@ class RollbackCost(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """The recovery that a failure would lead to.
+    """The recovery that a failure would lead to, and the upkeep that pays for it.
 
     Attributes:
         failed: The processors that fail.
         processors: Each processor to its rollback.
         queues: The messages that are put back, in words.
+        upkeep: Each unit to what it keeps, and what its last steps cost.
     """
 
     failed: list[str]
     processors: Mapping[str, RollbackCost]
     queues: list[str]
+    upkeep: Mapping[str, Upkeep]
 
     @property
     def everything_fails(self) -> bool:
@@ -75,7 +78,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 def explanation_of(log: Log, failed: AbstractSet[str]) -> Explanation:
-    """Return the cost of a failure.
+    """Return the cost of a failure, and the upkeep of each unit.
 
     Args:
         log: The dataflow's log.
@@ -100,6 +103,7 @@ def explanation_of(log: Log, failed: AbstractSet[str]) -> Explanation:
         failed=sorted(failed or names),
         processors={name: _cost(history, part) for name, part in recovery.processors.items()},
         queues=recovery.describe_queues(),
+        upkeep=upkeep_of(history),
     )
 
 
