@@ -63,7 +63,8 @@ class Side:
 
     def __enter__(self) -> Self:
         ARTIFACTS.mkdir(parents=True, exist_ok=True)
-        self._work = tempfile.TemporaryDirectory(prefix="work-", dir=ARTIFACTS)
+        # In a JVM that outlives the side, tasks may still write for a moment when the folder is removed.
+        self._work = tempfile.TemporaryDirectory(prefix="work-", dir=ARTIFACTS, ignore_cleanup_errors=True)
         try:
             self.start()
         except BaseException:
