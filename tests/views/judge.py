@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 import boatlift as bl
 from views.random_queries import Generated
 
-__all__ = ["Rows", "WrongError", "flow_of", "judge", "run_case", "shrunk", "write"]
+__all__ = ["Rows", "WrongError", "compare", "flow_of", "judge", "run_case", "shrunk", "write"]
 
 Rows = Counter[tuple[Any, ...]]
 
@@ -50,7 +50,7 @@ def judge(spark: SparkSession, case: Generated, folder: Path) -> int:
         write(case)
         run_case(spark, case)
         try:
-            return sum(_compare(spark, case, number) for number in range(len(case.queries)))
+            return compare(spark, case)
         finally:
             for table in case.tables:
                 spark.catalog.dropTempView(table.name)
@@ -92,21 +92,28 @@ def flow_of(case: Generated, policies: Sequence[bl.Lazy | bl.Eager] = ()) -> bl.
     return flow
 
 
-def _compare(spark: SparkSession, case: Generated, number: int) -> int:
-    query = case.queries[number]
-    held: Rows = Counter()
-    paths = sorted(Path(f"out/{number}").glob("*.parquet"))
-    for step, path in enumerate(paths):
-        for row in pq.read_table(path).to_pylist():
-            weight = row.pop("_weight")
-            held[_row(row.values())] += weight
+def compare(spark: SparkSession, case: Generated) -> int:
+    """Compare the steps in the working directory with Spark's answers; return how many were compared.
+
+    Raises:
+        WrongError: the changes of some view do not add up to Spark's answer.
+    """
+    paths = [sorted(Path(f"out/{number}").glob("*.parquet")) for number in range(len(case.queries))]
+    held: list[Rows] = [Counter() for _ in case.queries]
+    for step in range(max(map(len, paths))):
         for table in case.tables:
             rows = pa.Table.from_pylist(table.held(step), table.schema)
             spark.createDataFrame(rows).createOrReplaceTempView(table.name)
-        expected = Counter(_row(row.values()) for row in spark.sql(query).toArrow().to_pylist())
-        if {row: count for row, count in held.items() if count} != expected:
-            raise WrongError(case, number, step, held, expected)
-    return len(paths)
+        for number, query in enumerate(case.queries):
+            if step >= len(paths[number]):
+                continue
+            for row in pq.read_table(paths[number][step]).to_pylist():
+                weight = row.pop("_weight")
+                held[number][_row(row.values())] += weight
+            expected = Counter(_row(row.values()) for row in spark.sql(query).toArrow().to_pylist())
+            if {row: count for row, count in held[number].items() if count} != expected:
+                raise WrongError(case, number, step, held[number], expected)
+    return sum(map(len, paths))
 
 
 def shrunk(spark: SparkSession, case: Generated, found: WrongError, folder: Path) -> tuple[Generated, WrongError]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from views.judge import WrongError, _compare, judge
+from views.judge import WrongError, compare, judge
 from views.random_queries import random_case
 
 QUERIES, STEPS = 15, 2
@@ -25,4 +25,4 @@ def test_a_wrong_row_is_found(spark: SparkSession, tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path / "case")
     case.queries[0] = "SELECT 'other' AS rows"
     with pytest.raises(WrongError, match="query 0, step"):
-        _compare(spark, case, 0)
+        compare(spark, case)
