@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,6 +53,8 @@ class Selective:
         self._watch = Watch()
         self._folder = Path()
         self._fed = {"early": 0, "late": 0}
+        self._taken_before: dict[str, int] = {}
+        self._since = 0.0
 
     def prepare(self, folder: str) -> Answer:
         """Make the session and start the dataflow, or go on with it until all is as new as can be."""
@@ -63,7 +66,8 @@ class Selective:
         self._folder = Path(folder)
         for name in self._fed:
             (self._folder / name).mkdir(exist_ok=True)
-            self._fed[name] = len(list((self._folder / name).iterdir()))
+            self._fed[name] = self._taken_before[name] = len(list((self._folder / name).iterdir()))
+        self._since = time.monotonic()
         flow = bl.Dataflow("two")
         early, late = (
             flow.source(name, bl.files(self._folder / name, format="parquet", schema="k BIGINT, v DOUBLE")).transform(
@@ -96,20 +100,26 @@ class Selective:
             feed(self._folder / name, self._fed[name], Path(file))
             self._fed[name] += 1
         self._watch.wait(lambda: bool(failures))
+        self._since = time.monotonic()
         flag.unlink()
         self._watch.wait(self._is_fresh)
         return self._counts()
 
     def _feed(self, name: str, files: list[str]) -> None:
         for file in files:
+            self._since = time.monotonic()
             feed(self._folder / name, self._fed[name], Path(file))
             self._fed[name] += 1
-        self._watch.wait(self._is_fresh)
+            self._watch.wait(self._is_fresh)
 
     def _is_fresh(self) -> bool:
-        """Return whether each processor has executed all that it can."""
-        read = all(self._watch.last("step", f"read-{name}") >= fed - 1 for name, fed in self._fed.items())
-        return read and self._watch.last("commit", "out") >= min(self._fed.values()) - 1
+        """Return whether each processor has executed all files, of which each is a step of its source."""
+        taken = (self._taken_before[name] + len(self._watch.of("take", name)) >= n for name, n in self._fed.items())
+        return all(taken) and all(map(self._is_idle, self._fed))
+
+    def _is_idle(self, source: str) -> bool:
+        """Return whether a source has had nothing of late, while no processor had a step to execute."""
+        return any(each.at > self._since and not each.progress.behind for each in self._watch.of("idle", source)[-2:])
 
     def _counts(self) -> Answer:
         places = {name: self._folder / f"count-{name}" for name in PROCESSORS}
