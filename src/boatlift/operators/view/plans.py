@@ -92,6 +92,8 @@ class ViewPlans:
     A small step's plan is made once for all steps to which the same streams and channels bring something: the rows of
     streams are put into its gaps, and channels are named by the job's parameters. Planning costs more than running.
 
+    The rows of a query that only appends are staged as Spark gives them. All others meet by key in tasks of a network.
+
     Args:
         unit: The unit.
         jobs: The dataflow's jobs.
@@ -126,14 +128,18 @@ class ViewPlans:
             # A small step's one task has one partition: many, computed one after the other, hold memory until its end.
             read = self._standing_channel if one_task else partial(self._channel, step.channels)
             frame = self._frame(job, streams, step.there, read, first=step.first, divided=not one_task)
-            return None if frame is None else planner.updating(self._keyed_job(job), frame, step.weight, step.number)
+            if frame is None:
+                return None
+            if self._query.only_appends:
+                return planner.staging(self._unit, self._appended(job, frame), step.number)
+            return planner.updating(self._keyed_job(job), frame, step.weight, step.number)
         small = self._small(job, step)
         if small is None:
             return None
         frame = small.frame if small.template is None else small.template.filled(step.rows)
         if not small.stands:
             frame = optimised(self._nodes.frame_of(self._nodes.analysed(frame)))
-        return StepPlan(frame, planner.parameters(step.number, state=True))
+        return StepPlan(frame, planner.parameters(step.number, state=not self._query.only_appends))
 
     def forget(self) -> None:
         """Drop the kept plans after a failure: Spark keeps a failure on the way to the tasks with the plan."""
@@ -151,7 +157,11 @@ class ViewPlans:
         frame = self._frame(job, streams, step.there, self._standing_channel, first=False, divided=False)
         if frame is None:
             return None
-        planned = self._jobs.planner.keyed(self._keyed_job(job), frame)
+        planner = self._jobs.planner
+        if self._query.only_appends:
+            planned = planner.staged(self._unit, self._appended(job, frame))
+        else:
+            planned = planner.keyed(self._keyed_job(job), frame)
         template = Template(planned, {self._nodes.rdd_of(gap): name for name, gap in gaps.items()}, self._nodes)
         if template.has_gaps:
             return _Small(template, planned, stands=False)
@@ -176,6 +186,12 @@ class ViewPlans:
                 return None
             inputs = [self._nodes.empty(schemas[0]), *inputs[1:]]
         return inputs[0] if len(inputs) == 1 else one_frame(inputs, schemas)
+
+    def _appended(self, job: ViewJob, frame: DataFrame) -> DataFrame:
+        """Return the rows of a view that only appends, as it hands them out: nothing in them cancels out."""
+        assert job.result is not None
+        columns = zip(job.result.columns, self._result.names, strict=True)
+        return frame.select(*(F.col(f"c{place}").alias(name) for place, name in columns), WEIGHT)
 
     def _keyed_job(self, job: ViewJob) -> KeyedJob:
         planner, name = self._jobs.planner, self._unit.name

@@ -112,11 +112,18 @@ class Query:
         stages: The stages, each after those whose results it takes.
         result: The change of the whole result.
         node: The optimised plan.
+        grows: Whether no row of the result ever goes.
     """
 
     stages: tuple[Stage, ...]
     result: Flow
     node: Node
+    grows: bool = False
+
+    @property
+    def only_appends(self) -> bool:
+        """Whether the result is new rows, made of the rows of a step alone."""
+        return self.grows and not self.stages
 
 
 _PASSED_OVER = frozenset({"WindowGroupLimit", "Sort", "Repartition", "RepartitionByExpression", "RebalancePartitions"})
@@ -156,7 +163,7 @@ def query_of(
     """
     cutting = _Cutting(streams, growing, nodes, view, layout_of)
     result = cutting.flow(node)
-    return Query(tuple(cutting.stages), result, node)
+    return Query(tuple(cutting.stages), result, node, cutting.grows(node))
 
 
 class _Cutting:
@@ -226,7 +233,7 @@ class _Cutting:
         parts = self._nodes.aggregate_parts(node)
         if parts is None or not (parts.functions or keys):
             return self._stage((node,), (tuple(keys),), place, whole=whole)
-        grows = self._grows(node.child())
+        grows = self.grows(node.child())
         layout = self._layout_of(parts.keys, parts.functions, grows) if parts.functions else None
         if parts.functions and layout is None:
             orders = self._nodes.extremes(node)
@@ -246,7 +253,7 @@ class _Cutting:
         )
         return Linear(self._nodes.project(parts.results, node.child()), (result,))
 
-    def _grows(self, node: Node) -> bool:
+    def grows(self, node: Node) -> bool:
         """Return whether no row of a node ever goes, because none of its inputs' does."""
         children = self._nodes.children(node)
         match self._nodes.kind(node):
@@ -259,7 +266,7 @@ class _Cutting:
                 grows = items(node.groupingExpressions()) == items(node.aggregateExpressions())
             case kind:
                 grows = kind in _LINEAR or kind in _STATIC or kind in _PASSED_OVER
-        return grows and node.subqueries().isEmpty() and all(map(self._grows, children))
+        return grows and node.subqueries().isEmpty() and all(map(self.grows, children))
 
     def _limit(self, node: Node) -> Flow:
         nodes = [node]
@@ -312,7 +319,7 @@ class _Cutting:
         given = self._nodes.output(nodes[0]) if output is None else output
         stage = Stage(
             len(self.stages), form, tuple(nodes), tuple(given), inputs, tuple(map(tuple, keys)), whole, place,
-            tuple(arguments), layout, first, tuple(orders), self._grows(below[0]),
+            tuple(arguments), layout, first, tuple(orders), self.grows(below[0]),
         )  # fmt: skip
         self.stages.append(stage)
         return StageResult(stage.number)
