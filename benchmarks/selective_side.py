@@ -32,10 +32,10 @@ def counting(folder: Path, name: str) -> Callable[[DataFrame], DataFrame]:
     tally, fails = folder / f"count-{name}", folder / f"fail-{name}"
 
     def noted(value: float) -> float:
-        with tally.open("ab") as file:
-            file.write(b".")
         if fails.exists():
             os.kill(os.getpid(), signal.SIGKILL)
+        with tally.open("ab") as file:
+            file.write(b".")
         return value
 
     def transform(rows: DataFrame) -> DataFrame:
