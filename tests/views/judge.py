@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 import boatlift as bl
 from views.random_queries import Generated
 
-__all__ = ["Rows", "WrongError", "compare", "flow_of", "judge", "run_case", "shrunk", "write"]
+__all__ = ["Rows", "WrongError", "compare", "flow_of", "judge", "rows_of", "run_case", "shrunk", "write"]
 
 Rows = Counter[tuple[Any, ...]]
 
@@ -141,6 +141,11 @@ def _wrong(spark: SparkSession, case: Generated, folder: Path) -> WrongError | N
     except WrongError as error:
         return error
     return None
+
+
+def rows_of(path: Path) -> Rows:
+    """Return the rows of a step's file, with their weights."""
+    return Counter(_row(row.values()) for row in pq.read_table(path).to_pylist())
 
 
 def _row(values: Any) -> tuple[Any, ...]:
