@@ -30,7 +30,7 @@ def test_the_parts_of_a_state_count_apart_and_a_run_once(tmp_path: Path) -> None
     log = claimed(open_store(tmp_path), Claim("host", 1, 1_700_000_000_000, PROGRAM, {}))
     log.append([made(0, "rows")])
     left, right = run_of(b"left", "runs/1"), run_of(b"right!", "runs/2")
-    tables = {"0.left": ((left.name,), (left.name,)), "0.right": ((right.name,),), "1.rows": ((),)}
+    tables = {"0/left": ((left.name,), (left.name,)), "0/right": ((right.name,),), "1/rows": ((),)}
     log.append([Checkpoint("sums", (0,), to_json(RunsPayload((left, right), tables=tables)))])
-    parts = [KeptPart("0.left", 1, left.rows, len(b"left")), KeptPart("0.right", 1, right.rows, len(b"right!"))]
+    parts = [KeptPart("0/left", 1, left.rows, len(b"left")), KeptPart("0/right", 1, right.rows, len(b"right!"))]
     assert upkeep_of(log.history)["sums"].state == parts

@@ -83,7 +83,7 @@ class View(Operator):
         return Rows(self.name, RowKind.CHANGES)
 
     def fuses(self, read: int) -> bool:
-        """Return True: an operator that nobody else reads is a part of the plans of its jobs."""
+        """Return True: an operator that the view alone reads is a part of the plans of its jobs."""
         del read
         return True
 

@@ -1,6 +1,6 @@
 """The upkeep of each processor: the state that its newest checkpoint keeps, by part, and the cost of its last steps.
 
-The parts of a view's state are named for its stages: `0.left` is the left side of stage 0, as `boatlift plan` numbers
+The parts of a view's state are named for its stages: `0/left` is the left side of stage 0, as `boatlift plan` numbers
 them.
 """
 

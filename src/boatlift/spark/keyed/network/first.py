@@ -30,7 +30,7 @@ _KEY_WORD = 3
 
 @dataclass(frozen=True, slots=True)
 class FirstNode:
-    """Gives the first rows of the keys whose first rows a step changes: as they were, and as they are.
+    """The first rows of the keys whose first rows a step changes: as they were, and as they are.
 
     The input has the columns of its rows, then those of the key, then those of the orders; only the first are kept.
     With several orders a row is given if it is among the first of any of them.
