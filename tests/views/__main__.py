@@ -14,6 +14,15 @@ from views.disturbed import DifferentError, judge_disturbed
 from views.judge import WrongError, judge, shrunk
 from views.random_queries import random_case
 
+QUICK = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+"""Settings under which a small query costs a third: most of its time goes into the compilation of code that few rows
+use. The tests of this folder run with compiled code."""
+
 
 def main() -> int:
     """Run seeds; return 1 if a view was wrong."""
@@ -23,8 +32,9 @@ def main() -> int:
     parser.add_argument("--queries", type=int, default=10, help="queries a seed")
     parser.add_argument("--steps", type=int, default=20, help="steps of each table")
     parser.add_argument("--disturbed", action="store_true", help="kill each run at random moments, change its policies")
+    parser.add_argument("--compiled", action="store_true", help="let Spark compile each query: three times as slow")
     asked = parser.parse_args()
-    spark = bl.session()
+    spark = bl.session(**({} if asked.compiled else QUICK))
     queries = steps = kills = 0
     wrong = []
     root = Path(tempfile.mkdtemp(prefix="boatlift-views-"))
