@@ -21,7 +21,7 @@ from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateKernel, L
 from boatlift.spark.keyed.digest import digest
 from boatlift.spark.keyed.kernel import ROWS_INPUT, KeyedKernel, StepOutput
 from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS, Share
-from boatlift.spark.keyed.opened import open_runs
+from boatlift.spark.keyed.opened import RunsOnDemand
 from boatlift.storage.records.records import RunRef
 
 Row = tuple[Any, ...]
@@ -176,13 +176,13 @@ def take_step(
     upserts: bool = False,
 ) -> StepOutput:
     """Run a step of a kernel with one input over runs that stand where their names say."""
-    opened = open_runs([(run, run.name) for run in runs], kernel.codec)
+    opened = RunsOnDemand([(run, run.name) for run in runs], kernel.codec)
     return kernel.step({ROWS_INPUT: batches}, opened, path, time=time, share=share, upserts=upserts)
 
 
 def merge_into(kernel: KeyedKernel, runs: Sequence[RunRef], path: Path, share: Share = ALL_KEY_GROUPS) -> RunRef | None:
     """Merge runs that stand where their names say."""
-    return kernel.merge(list(open_runs([(run, run.name) for run in runs], kernel.codec)), path, share=share)
+    return kernel.merge(list(RunsOnDemand([(run, run.name) for run in runs], kernel.codec)), path, share=share)
 
 
 def rows_of(output: StepOutput) -> Counter[Row]:
@@ -237,7 +237,7 @@ class Execution:
                 name: self._batches(name, [row for row in rows if (self.hash_of(name, row) >> 52) % self.tasks == task])
                 for name, rows in shuffled.items()
             }
-            runs = open_runs([(run, run.name) for run in self.runs[task]], self.kernel.codec)
+            runs = RunsOnDemand([(run, run.name) for run in self.runs[task]], self.kernel.codec)
             path = self.path()
             made = self.kernel.step(batches, runs, path, time=self.time, share=share, upserts=upserts)
             given = (*made.replaced, *made.batches)

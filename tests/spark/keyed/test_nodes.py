@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
@@ -22,6 +22,8 @@ from boatlift.spark.keyed.network.distinct import DistinctNode
 from boatlift.spark.keyed.network.first import FirstNode
 from boatlift.spark.keyed.network.join import JoinNode
 from boatlift.spark.keyed.network.node import NodeOutput, NodeState, ZSet, concat
+from boatlift.spark.keyed.network.outer import OuterJoinNode
+from boatlift.spark.keyed.network.semi import Gives, SemiJoinNode
 from spark.keyed.node_laws import NodeCase, NodeLaws, Rows, Tasks
 
 some_number = st.one_of(st.none(), st.integers(0, 2))
@@ -48,6 +50,96 @@ class TestJoin(NodeLaws):
         (st.tuples(some_number, some_text, some_double), st.tuples(some_text, some_number, some_text)),
         joined,
     )
+
+
+def partner_of(row: tuple[Any, ...], others: Rows, places: tuple[int, int], other_places: tuple[int, int]) -> bool:
+    key = tuple(row[place] for place in places)
+    return None not in key and any(tuple(other[place] for place in other_places) == key for other in others)
+
+
+def outer(alone: tuple[bool, bool]) -> Callable[[Rows, Rows], Rows]:
+    def function(left: Rows, right: Rows) -> Rows:
+        result = joined(left, right)
+        for row, count in left.items():
+            if alone[0] and not partner_of(row, right, (0, 1), (1, 2)):
+                result[row[2], row[0], None] += count
+        for row, count in right.items():
+            if alone[1] and not partner_of(row, left, (1, 2), (0, 1)):
+                result[None, None, row[0]] += count
+        return result
+
+    return function
+
+
+class Outer(NodeLaws):
+    alone: ClassVar[tuple[bool, bool]]
+
+    def __init_subclass__(cls) -> None:
+        cls.case = NodeCase(
+            OuterJoinNode("p", "OUTER JOIN", (LEFT, RIGHT), cls.alone),
+            TestJoin.case.schemas,
+            TestJoin.case.rows,
+            outer(cls.alone),
+        )
+
+
+class TestLeftOuter(Outer):
+    alone = (True, False)
+
+
+class TestRightOuter(Outer):
+    alone = (False, True)
+
+
+class TestFullOuter(Outer):
+    alone = (True, True)
+
+
+def semi(gives: Gives) -> Callable[[Rows, Rows], Rows]:
+    def function(left: Rows, right: Rows) -> Rows:
+        result: Rows = Counter()
+        for row, count in left.items():
+            has = partner_of(row, right, (0, 1), (0, 1))
+            if gives == "both":
+                result[row[2], row[0], has] += count
+            elif has == (gives == "matched"):
+                result[row[2], row[0]] += count
+        return result
+
+    return function
+
+
+class Semi(NodeLaws):
+    gives: ClassVar[Gives]
+
+    def __init_subclass__(cls) -> None:
+        keys = pa.schema([("k", pa.int64()), ("s", pa.string())])
+        cls.case = NodeCase(
+            SemiJoinNode("p", "SEMI JOIN", LEFT, keys, cls.gives),
+            (LEFT.codec.schema, keys),
+            (TestJoin.case.rows[0], st.tuples(some_number, some_text)),
+            semi(cls.gives),
+        )
+
+
+class TestSemi(Semi):
+    gives = "matched"
+
+
+class TestAnti(Semi):
+    gives = "unmatched"
+
+
+class TestExistence(Semi):
+    gives = "both"
+
+
+def test_a_semi_join_refuses_a_partner_that_goes_without_having_come(tmp_path: Path) -> None:
+    case = TestSemi.case
+    tasks = Tasks(case.node, case.schemas, tmp_path / "runs")
+    tasks.take([Counter({(1, "a", 0.5): 1}), Counter({(1, "a"): 1})])
+    with pytest.raises(DataError, match=r"SEMI JOIN of p loses {'k': 1, 's': 'a'} more often than it came"):
+        tasks.take([Counter(), Counter({(1, "a"): -2})])
 
 
 ROWS = pa.schema([("k", pa.int64()), ("x", pa.float64()), ("l", pa.list_(pa.string()))])

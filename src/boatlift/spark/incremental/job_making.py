@@ -9,7 +9,7 @@ A step with many rows has several tasks, which divide rows by the key of one nod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -26,9 +26,21 @@ from boatlift.spark.keyed.network.first import FirstNode
 from boatlift.spark.keyed.network.join import JoinNode
 from boatlift.spark.keyed.network.network import Feed
 from boatlift.spark.keyed.network.node import Node
+from boatlift.spark.keyed.network.outer import OuterJoinNode
+from boatlift.spark.keyed.network.semi import Gives, SemiJoinNode
 from boatlift.spark.keyed.network.touched import TouchedNode
 
 __all__ = ["jobs_of", "layout_of"]
+
+_ALONE = {
+    "Inner": (False, False),
+    "LeftOuter": (True, False),
+    "RightOuter": (False, True),
+    "FullOuter": (True, True),
+}
+"""Join type to the sides whose rows come out without a partner too."""
+
+_GIVES: Mapping[str, Gives] = {"LeftSemi": "matched", "LeftAnti": "unmatched", "ExistenceJoin": "both"}
 
 SchemaOf = Callable[[Sequence[Expression]], pa.Schema]
 """Returns the schema of columns as tasks see them, named by their place."""
@@ -131,16 +143,29 @@ class _JobMaking:
             case Form.GENERAL | Form.FIRST:
                 return False
             case Form.JOIN:
-                if self._nodes.other_condition(stage.nodes[0]) is not None:
+                if stage.condition is not None:
                     return False
                 sides = [set(map(self._nodes.id, self._nodes.output(child))) for child in stage.children]
                 return all(any(self._nodes.references(each) <= side for side in sides) for each in columns)
-            case _:
+            case Form.SEMI:
+                return all(self._of_left(stage, each) or self._is_existence(stage, each) for each in columns)
+            case _:  # a column over the NULLs of an outer join need not be NULL
                 return all(self._nodes.kind(each) == "AttributeReference" for each in columns)
 
+    def _of_left(self, stage: Stage, column: Expression) -> bool:
+        """Return whether a column is computed from the left side of a join alone."""
+        return self._nodes.references(column) <= set(map(self._nodes.id, self._nodes.output(stage.children[0])))
+
+    def _is_existence(self, stage: Stage, column: Expression) -> bool:
+        """Return whether a column is the one that an existence join adds."""
+        added = len(stage.output) > len(self._nodes.output(stage.children[0]))
+        return added and column.semanticEquals(stage.output[-1])
+
     def _kernel_feed(self, job: _Job, stage: Stage, columns: Sequence[Expression]) -> Feed:
-        if stage.form is Form.JOIN:
+        if stage.form in (Form.JOIN, Form.OUTER):
             return self._join(job, stage, columns)
+        if stage.form is Form.SEMI:
+            return self._semi(job, stage, columns)
         places = {self._nodes.id(attribute): place for place, attribute in enumerate(stage.output)}
         wanted = tuple(places[self._nodes.id(column)] for column in columns)
         return Feed(self._simple(job, stage), wanted)
@@ -156,8 +181,8 @@ class _JobMaking:
 
     def _join(self, job: _Job, stage: Stage, columns: Sequence[Expression]) -> Feed:
         """Place the node of a join that gives columns, each of which one side has."""
-        left_ids = set(map(self._nodes.id, self._nodes.output(stage.children[0])))
-        of_left = [self._nodes.references(column) <= left_ids for column in columns]
+        of_left = [self._of_left(stage, column) for column in columns]
+        alone = _ALONE[self._nodes.join_type(stage.nodes[0])]
         sides: list[Side] = []
         feeds: list[Feed] = []
         places: dict[int, int] = {}
@@ -170,13 +195,33 @@ class _JobMaking:
             first = len(sides[0].kept) if sides else 0
             places |= {at: first + kept.index(place) for at, place in zip(mine, found, strict=False)}
             for at, place in enumerate(found[len(mine) :]):
-                if place in kept:
+                if place in kept and not alone[1 - number]:  # no NULL of a row without a partner
                     key.setdefault(at, first + kept.index(place))
             feeds.append(self._feed(job, stage.inputs[number], taken))
             sides.append(Side(ArrangementCodec(self._named(taken)), tuple(found[len(mine) :]), tuple(kept)))
         key_places = tuple(key.values()) if len(key) == len(stage.keys[0]) else None
-        place = job.place(stage, JoinNode(self._view, stage.place, *sides), feeds, key_places)
+        left, right = sides
+        node: Node = JoinNode(self._view, stage.place, left, right)
+        if any(alone):
+            node = OuterJoinNode(self._view, stage.place, (left, right), alone)
+        place = job.place(stage, node, feeds, key_places)
         return Feed(place, tuple(places[at] for at in range(len(columns))))
+
+    def _semi(self, job: _Job, stage: Stage, columns: Sequence[Expression]) -> Feed:
+        """Place the node of a semi, anti or existence join that gives columns of the left side."""
+        own = [column for column in columns if not self._is_existence(stage, column)]
+        taken, found = _without_doubles([*own, *stage.keys[0]])
+        kept = sorted(set(found[: len(own)]))
+        keys = tuple(found[len(own) :])
+        left = Side(ArrangementCodec(self._named(taken)), keys, tuple(kept))
+        feeds = [self._feed(job, stage.inputs[0], taken), self._feed(job, stage.inputs[1], stage.keys[1])]
+        gives = _GIVES[self._nodes.join_type(stage.nodes[0])]
+        node = SemiJoinNode(self._view, stage.place, left, self._named(stage.keys[1]), gives)
+        key_places = tuple(kept.index(place) for place in keys) if set(keys) <= set(kept) else None
+        place = job.place(stage, node, feeds, key_places)
+        places = iter(found)
+        wanted = [len(kept) if self._is_existence(stage, each) else kept.index(next(places)) for each in columns]
+        return Feed(place, tuple(wanted))
 
     def _jobs_before(self, flow: Flow) -> None:
         """Make the jobs that leave the results that a flow reads."""
@@ -194,8 +239,10 @@ class _JobMaking:
             self._touched(job, stage)
         elif stage.form is Form.FIRST:
             self._first(job, stage)
-        elif stage.form is Form.JOIN:
+        elif stage.form in (Form.JOIN, Form.OUTER):
             self._join(job, stage, stage.output)
+        elif stage.form is Form.SEMI:
+            self._semi(job, stage, stage.output)
         else:
             self._simple(job, stage)
         self.jobs.append(job.done(leaves=(stage.number,)))

@@ -223,10 +223,6 @@ class PlanNodes:
         by = self._module("plans.logical.RepartitionByExpression")
         return by.apply(self._seq(keys), child, self._none, self._none)
 
-    def distinct(self, child: Node, columns: Sequence[Expression]) -> Node:
-        """Return the distinct values of attributes of a plan."""
-        return self._logical.Aggregate(self._seq(columns), self._seq(columns), child, self._none)
-
     def ascending(self, column: Expression) -> Expression:
         """Return the ascending order of a column."""
         direction = getattr(getattr(self._jvm, f"{_EXPRESSIONS}.Ascending$"), "MODULE$")
@@ -324,6 +320,24 @@ class PlanNodes:
         found = self._module("planning.ExtractEquiJoinKeys").unapply(node)
         condition = None if found.isEmpty() else found.get()._4()
         return None if condition is None or condition.isEmpty() else condition.get()
+
+    @staticmethod
+    def join_type(join: Node) -> str:
+        """Return the kind of a join, such as `LeftSemi`."""
+        return str(join.joinType().toString()).partition("(")[0]
+
+    def side_of(self, condition: Expression, join: Node) -> int | None:
+        """Return the side of a join whose columns alone a condition reads; None if it reads both."""
+        wanted = self.references(condition)
+        for side, child in enumerate(self.children(join)):
+            if wanted <= set(map(self.id, self.output(child))):
+                return side
+        return None
+
+    def only_if(self, condition: Expression, value: Expression) -> Expression:
+        """Return an expression that is NULL where a condition is not true."""
+        nothing = self._module("expressions.Literal").create(None, value.dataType())
+        return self._expressions.If(condition, value, nothing)
 
     def aggregate_parts(self, node: Node) -> AggregateParts | None:
         """Return an aggregate, taken apart; None if the kernel of aggregates keeps not all of its functions."""

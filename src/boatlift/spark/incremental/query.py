@@ -27,6 +27,8 @@ class Form(Enum):
     """How a stage is computed: by a kernel, or by Spark from the rows of the touched keys."""
 
     JOIN = "inner join"
+    OUTER = "outer join"
+    SEMI = "semi, anti or existence join"
     DISTINCT = "distinct"
     AGGREGATE = "linear aggregate"
     FIRST = "first rows of a key"
@@ -82,6 +84,7 @@ class Stage:
         first: If the result depends on the rows of a key that come first alone: which those are.
         orders: The orders in which they come first: expressions over the columns of the input.
         grows: Whether no row of the first input ever goes.
+        condition: What the pairs of an inner join have to fulfil beyond the equality of their keys.
     """
 
     number: int
@@ -97,6 +100,7 @@ class Stage:
     first: FirstRows | None = None
     orders: tuple[tuple[Expression, Order], ...] = ()
     grows: bool = False
+    condition: Expression | None = None
 
     @property
     def children(self) -> list[Node]:
@@ -131,6 +135,16 @@ _PASSED_OVER = frozenset({"WindowGroupLimit", "Sort", "Repartition", "Repartitio
 
 _MOST_FIRST = 1000
 """A limit of more rows has the general form: reading them costs as much."""
+
+_JOINS = {
+    "Inner": Form.JOIN,
+    "LeftOuter": Form.OUTER,
+    "RightOuter": Form.OUTER,
+    "FullOuter": Form.OUTER,
+    "LeftSemi": Form.SEMI,
+    "LeftAnti": Form.SEMI,
+    "ExistenceJoin": Form.SEMI,
+}
 
 _LINEAR = frozenset({"Project", "Filter", "Generate", "Expand", "Union", "ArrowEvalPython", "BatchEvalPython"})
 _STATIC = frozenset({"LocalRelation", "LogicalRelation", "OneRowRelation", "Range", "InMemoryRelation"})
@@ -195,11 +209,7 @@ class _Cutting:
             case "Aggregate":
                 return self._aggregate(node)
             case "Join":
-                node = self._with_distinct_keys(node)
-                left, right = self._nodes.equal_keys(node)
-                form = Form.JOIN if left and str(node.joinType().toString()) == "Inner" else Form.GENERAL
-                place = f"{_join(node)} on {_words(left) or 'nothing'}"
-                return self._stage((node,), (tuple(left), tuple(right)), place, form=form)
+                return self._join(node)
             case "Window":
                 keys = items(node.partitionSpec())
                 place = f"OVER (PARTITION BY {_words(keys) or 'nothing'})"
@@ -212,17 +222,26 @@ class _Cutting:
                 return self._limit(node)
         raise self._refused(f"{kind} ({node.simpleString(100)})", "write the query without it")
 
-    def _with_distinct_keys(self, node: Node) -> Node:
-        """Return a semi or anti join over the distinct keys of its right side, so that only new keys touch anything."""
+    def _join(self, node: Node) -> Flow:
+        """Return the stage of a join.
+
+        A condition beyond the equality of keys filters the pairs of an inner join. In other joins it decides whether a
+        row has a partner. If it reads one side alone, a row of that side for which it is not true has a NULL for a key.
+        """
         left, right = self._nodes.equal_keys(node)
-        how = str(node.joinType().toString()).partition("(")[0]
-        plain = all(self._nodes.kind(key) == "AttributeReference" for key in right)
-        if how not in ("LeftSemi", "LeftAnti", "ExistenceJoin") or not (left and plain):
-            return node
-        if self._nodes.other_condition(node) is not None:
-            return node
-        first, second = self._nodes.children(node)
-        return self._nodes.over(node, [first, self._nodes.distinct(second, right)])
+        kind = self._nodes.join_type(node)
+        place = f"{_join(node)} on {_words(left) or 'nothing'}"
+        form = _JOINS.get(kind, Form.GENERAL) if left else Form.GENERAL
+        condition = self._nodes.other_condition(node)
+        keys = [left, right]
+        if form in (Form.OUTER, Form.SEMI) and condition is not None:
+            side = self._nodes.side_of(condition, node)
+            if side is None:
+                form = Form.GENERAL
+            else:
+                keys[side] = [self._nodes.only_if(condition, keys[side][0]), *keys[side][1:]]
+                condition = None
+        return self._stage((node,), keys, place, form=form, condition=condition if form is Form.JOIN else None)
 
     def _aggregate(self, node: Node) -> Flow:
         keys = [key for key in items(node.groupingExpressions()) if not _is_session(key)]
@@ -261,7 +280,7 @@ class _Cutting:
                 return self._streams.get(int(node.rdd().id())) in self._growing
             case "Join":
                 left, _ = self._nodes.equal_keys(node)
-                grows = bool(left) and str(node.joinType().toString()) == "Inner"
+                grows = bool(left) and self._nodes.join_type(node) in ("Inner", "LeftSemi")
             case "Aggregate":
                 grows = items(node.groupingExpressions()) == items(node.aggregateExpressions())
             case kind:
@@ -311,15 +330,17 @@ class _Cutting:
         layout: Layout | None = None,
         first: FirstRows | None = None,
         orders: Sequence[tuple[Expression, Order]] = (),
+        condition: Expression | None = None,
     ) -> StageResult:
         if any(map(_collated, keys)):  # equal keys may have different bits: all rows are one key
-            keys, form = ((),) * len(keys), Form.GENERAL
+            keys, form, condition = ((),) * len(keys), Form.GENERAL, None
         below = [*self._nodes.children(nodes[-1]), *items(nodes[-1].subqueries())]
         inputs = tuple(map(self.flow, below))
         given = self._nodes.output(nodes[0]) if output is None else output
         stage = Stage(
             len(self.stages), form, tuple(nodes), tuple(given), inputs, tuple(map(tuple, keys)), whole, place,
             tuple(arguments), layout, first, tuple(orders), self.grows(below[0]),
+            condition,
         )  # fmt: skip
         self.stages.append(stage)
         return StageResult(stage.number)
@@ -345,8 +366,7 @@ def _collated(keys: Sequence[Expression]) -> bool:
 
 
 def _join(node: Node) -> str:
-    kind = str(node.joinType().toString()).partition("(")[0]
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind).upper().removesuffix(" JOIN") + " JOIN"
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", PlanNodes.join_type(node)).upper().removesuffix(" JOIN") + " JOIN"
 
 
 def _words(keys: Sequence[Any]) -> str:

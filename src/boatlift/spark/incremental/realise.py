@@ -126,8 +126,7 @@ class StepFrames:
         if name not in self.channels:
             return None
         plan, (weight,) = self.nodes.renamed(self._rows_of(name, stage.output), stage.output, [WEIGHT])
-        condition = self.nodes.other_condition(stage.nodes[0])
-        return (plan if condition is None else self.nodes.filter(condition, plan)), weight
+        return (plan if stage.condition is None else self.nodes.filter(stage.condition, plan)), weight
 
     def _difference(self, stage: Stage) -> WeightedPlan | None:
         """Return what a stage's nodes give for the touched keys now, less what they gave."""

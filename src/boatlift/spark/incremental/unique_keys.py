@@ -109,7 +109,7 @@ class _Reading:
 
     def _join(self, node: Node) -> set[Key]:
         left, right = self._nodes.children(node)
-        how = str(node.joinType().toString()).partition("(")[0]
+        how = self._nodes.join_type(node)
         if how in ("LeftSemi", "LeftAnti", "ExistenceJoin"):
             return self.keys(left)
         if how not in ("Inner", "Cross", "LeftOuter", "RightOuter"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -22,7 +22,7 @@ from boatlift.spark.keyed.run_file import COLLIDES_KEY, FIRST_KIND, FORMAT, HASH
 from boatlift.storage.records.damage import RESTORE
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["LocatedRun", "OpenRun", "Segment", "forget_runs", "open_run", "open_runs"]
+__all__ = ["LocatedRun", "OpenRun", "RunsOnDemand", "Segment", "forget_runs", "open_run"]
 
 LocatedRun = tuple[RunRef, str]
 """A run, and the file in which this machine can read it."""
@@ -83,10 +83,22 @@ class OpenRun(Generic[S]):
         return int(self.meta["first"]), int(self.meta["last"])
 
 
-def open_runs(runs: Iterable[LocatedRun], codec: ValueCodec[Any, S]) -> Iterator[OpenRun[S]]:
-    """Open runs one after the other, each when it is asked for; see `open_run`."""
-    for expected, path in runs:
-        yield open_run(path, expected, codec=codec)
+@dataclass(frozen=True, slots=True)
+class RunsOnDemand(Generic[S]):
+    """Runs that are opened one after the other, each when it is asked for; see `open_run`.
+
+    Attributes:
+        runs: The runs, and where they lie.
+        codec: How their values are read.
+    """
+
+    runs: Sequence[LocatedRun]
+    codec: ValueCodec[Any, S]
+
+    def __iter__(self) -> Iterator[OpenRun[S]]:
+        """Open the runs."""
+        for expected, path in self.runs:
+            yield open_run(path, expected, codec=self.codec)
 
 
 def open_run(

@@ -14,7 +14,7 @@ from boatlift.decoders import packed_decoder
 from boatlift.spark.keyed.codec import ValueCodec
 from boatlift.spark.keyed.kernel import KeyedKernel
 from boatlift.spark.keyed.key_groups import Share
-from boatlift.spark.keyed.opened import LocatedRun, OpenRun, open_runs
+from boatlift.spark.keyed.opened import LocatedRun, OpenRun, RunsOnDemand
 from boatlift.spark.tasks.divide import DividedBatches, read_pieces
 from boatlift.spark.tasks.inputs import by_input
 from boatlift.spark.tasks.ordinals import by_ordinal
@@ -115,7 +115,7 @@ class KeyedTask:
         name = fresh_run(self.token)
         made = self.kernel.step(
             inputs,
-            open_runs(runs, self.kernel.codec),
+            RunsOnDemand(runs, self.kernel.codec),
             Path(self.folder) / name,
             time=time,
             share=share,
@@ -174,7 +174,7 @@ class MergeTask:
         """Merge a partition's share; return None if it is empty."""
         name, share = fresh_run(self.token), Share(self.tasks, partition)
         runs = of_share(self.runs, share)
-        opened = list(open_runs(runs, self.kernel.codec))
+        opened = list(RunsOnDemand(runs, self.kernel.codec))
         merged = self.kernel.merge(opened, Path(self.folder) / name, share=share)
         return None if merged is None else msgspec.structs.replace(merged, name=f"runs/{name}")
 

@@ -20,7 +20,7 @@ from boatlift.spark.keyed.merge import merge_runs
 from boatlift.spark.keyed.network.hand_out import HandOut
 from boatlift.spark.keyed.network.network import Network
 from boatlift.spark.keyed.network.node import ZSet, concat
-from boatlift.spark.keyed.opened import LocatedRun, OpenRun, open_runs
+from boatlift.spark.keyed.opened import LocatedRun, OpenRun, RunsOnDemand
 from boatlift.spark.tasks.divide import read_pieces
 from boatlift.spark.tasks.inputs import INPUT, by_input, input_column
 from boatlift.spark.tasks.keyed_task import of_share, task_input
@@ -116,7 +116,7 @@ class NetworkTask:
 
     def _opened(self, runs: Mapping[str, Sequence[LocatedRun]], share: Share) -> dict[str, Iterable[OpenRun[Any]]]:
         return {
-            part: open_runs(of_share(runs.get(part, ()), share), codec) for part, codec in self.network.parts.items()
+            part: RunsOnDemand(of_share(runs.get(part, ()), share), codec) for part, codec in self.network.parts.items()
         }
 
     def _left(self, changes: Sequence[ZSet | None], time: int, number: int) -> dict[str, RunRef | None]:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 
-from boatlift.spark.keyed.arrangement.arranged import Arranged, arranged, key_hashes
-from boatlift.spark.keyed.arrangement.codec import ArrangedRows, ArrangementCodec
-from boatlift.spark.keyed.arrangement.join import Side, join_change, without_null_keys
-from boatlift.spark.keyed.arrangement.ordered import weights_held
-from boatlift.spark.keyed.merge import filtered
-from boatlift.spark.keyed.network.negative import refuse_negative
+from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
+from boatlift.spark.keyed.arrangement.join import Side, join_change
 from boatlift.spark.keyed.network.node import NodeOutput, NodeState, ZSet, concat
-from boatlift.spark.keyed.opened import OpenRun
+from boatlift.spark.keyed.network.sides import arranged_side, by_nullity, held_rows
 from boatlift.spark.keyed.run_file import write_run
 
 __all__ = ["JoinNode"]
@@ -70,11 +65,12 @@ class JoinNode:
             DataError: `[NEGATIVE_WEIGHT]` a row is taken back that is not there.
         """
         sides = (self.left, self.right)
-        left, right = (self._arranged(side, change, state) for side, change in zip(sides, changes, strict=True))
+        keyed = [by_nullity(side, change)[0] for side, change in zip(sides, changes, strict=True)]
+        left, right = (arranged_side(side, change, state.share) for side, change in zip(sides, keyed, strict=True))
         if left is None and right is None:
             return NodeOutput()
         runs = [
-            state.runs[part] if change is None else self._checked(side, change, state.runs[part])
+            held_rows(side, change, state.runs[part], self.place, self.processor)
             for part, side, change in zip(PARTS, sides, (left, right), strict=True)
         ]
         pieces = [
@@ -89,27 +85,3 @@ class JoinNode:
             if change is not None
         }
         return NodeOutput((concat(pieces),), written)
-
-    def _checked(
-        self, side: Side, change: Arranged, runs: Iterable[OpenRun[ArrangedRows]]
-    ) -> Iterable[OpenRun[ArrangedRows]]:
-        """Return the runs of a side, after a proof that the rows which go are there."""
-        gone = filtered(side.codec, change, change.values.weights < 0)
-        if not len(gone):
-            return runs
-        opened = list(runs)
-        segments = [segment for run in opened for segment in run.segments]
-        left = weights_held(side.codec, gone, segments) + gone.values.weights
-        refuse_negative(gone.values.rows, left, side.codec.schema, self.place, self.processor)
-        return opened
-
-    def _arranged(self, side: Side, change: ZSet | None, state: NodeState) -> Arranged | None:
-        if change is None:
-            return None
-        known = without_null_keys(side, change.columns)
-        if known is not None:
-            change = change.take(np.flatnonzero(known))
-        hashes = key_hashes([change.columns[place] for place in side.keys], len(change))
-        state.share.check(hashes)
-        rows = arranged(side.codec, change.columns, change.weights, hashes)
-        return rows if len(rows) else None

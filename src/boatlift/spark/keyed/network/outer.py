@@ -1,0 +1,132 @@
+"""The node of outer joins: the rows of an inner join, and those without a partner with NULLs on the other side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from boatlift.spark.keyed.arrangement.arranged import Arranged
+from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
+from boatlift.spark.keyed.arrangement.join import Side, join_change
+from boatlift.spark.keyed.network.node import NodeOutput, NodeState, ZSet, concat
+from boatlift.spark.keyed.network.presence import Presence
+from boatlift.spark.keyed.network.sides import arranged_side, by_nullity, by_partner, held_rows
+from boatlift.spark.keyed.run_file import write_run
+
+__all__ = ["OuterJoinNode"]
+
+PARTS = ("left", "right")
+
+
+@dataclass(frozen=True, slots=True)
+class OuterJoinNode:
+    """Pairs of rows whose keys are equal, and the rows of one side or of both that have no partner.
+
+    Attributes:
+        processor: The processor, as runs name it.
+        place: The place in the query, for errors.
+        sides: The left side and the right side.
+        alone: For each side whether its rows without a partner come out; of one side at least they do.
+    """
+
+    processor: str
+    place: str
+    sides: tuple[Side, Side]
+    alone: tuple[bool, bool]
+
+    @property
+    def inputs(self) -> int:
+        """Two."""
+        return 2
+
+    @property
+    def parts(self) -> Mapping[str, ArrangementCodec]:
+        """The rows of each side by key; and the counts of the keys of a side whose partners may come out alone."""
+        rows = {part: side.codec for part, side in zip(PARTS, self.sides, strict=True)}
+        counts = {_keys_of(number): self._key_codec(number) for number in (0, 1) if self.alone[1 - number]}
+        return rows | counts
+
+    @property
+    def schemas(self) -> tuple[pa.Schema, ...]:
+        """The columns that are kept of the left side, then those of the right side, named by their place."""
+        kinds = [kind for side in self.sides for kind in _kinds(side)]
+        return (pa.schema([(f"c{number}", kind) for number, kind in enumerate(kinds)]),)
+
+    @property
+    def whole(self) -> bool:
+        """False."""
+        return False
+
+    def keys(self, number: int) -> tuple[int, ...]:
+        """Return the columns of the join key."""
+        return self.sides[number].keys
+
+    def step(self, changes: Sequence[ZSet | None], state: NodeState) -> NodeOutput:
+        """Take a task's part of a step; see `Node.step`.
+
+        Raises:
+            DataError: `[NEGATIVE_WEIGHT]` a row is taken back that is not there.
+        """
+        divided = [by_nullity(side, change) for side, change in zip(self.sides, changes, strict=True)]
+        moved = [arranged_side(side, rows, state.share) for side, (rows, _) in zip(self.sides, divided, strict=True)]
+        pieces = [
+            self._padded(number, _kept(self.sides[number], without_key))
+            for number, (_, without_key) in enumerate(divided)
+            if without_key is not None and self.alone[number]
+        ]
+        if moved[0] is None and moved[1] is None:
+            return NodeOutput((concat(pieces),))
+        held = [
+            held_rows(side, change, state.runs[part], self.place, self.processor)
+            for part, side, change in zip(PARTS, self.sides, moved, strict=True)
+        ]
+        pairs = join_change(*self.sides, (moved[0], moved[1]), (held[0], held[1]))
+        pieces += [ZSet(tuple(columns), weights) for columns, weights in pairs]
+        added: dict[str, Arranged | None] = dict(zip(PARTS, moved, strict=True))
+        for number, side in enumerate(self.sides):
+            if self.alone[number]:
+                other = 1 - number
+                partners = self._presence(other, moved[other], state)
+                _, unmatched = by_partner(side, moved[number], partners, held[number])
+                pieces += [self._padded(number, rows) for rows in unmatched]
+                added[_keys_of(other)] = partners.change
+        times, parts = (state.time, state.time), self.parts
+        written = {
+            part: write_run(
+                state.write_to(part), parts[part], [rows], processor=self.processor, times=times, share=state.share
+            )
+            for part, rows in added.items()
+            if rows is not None
+        }
+        return NodeOutput((concat(pieces),), written)
+
+    def _presence(self, number: int, moved: Arranged | None, state: NodeState) -> Presence:
+        """Return the keys of a side."""
+        keys = None
+        if moved is not None:
+            columns = tuple(moved.values.rows[place] for place in self.sides[number].keys)
+            keys = ZSet(columns, moved.values.weights)
+        return Presence.of(self._key_codec(number), state.runs[_keys_of(number)], keys)
+
+    def _key_codec(self, number: int) -> ArrangementCodec:
+        side = self.sides[number]
+        return ArrangementCodec(pa.schema([side.codec.schema.field(place) for place in side.keys]))
+
+    def _padded(self, number: int, rows: ZSet) -> ZSet:
+        """Return rows of a side with NULLs on the other side."""
+        nulls = tuple(pa.nulls(len(rows), kind) for kind in _kinds(self.sides[1 - number]))
+        return ZSet((*nulls, *rows.columns) if number else (*rows.columns, *nulls), rows.weights)
+
+
+def _keys_of(number: int) -> str:
+    return f"{PARTS[number]}_keys"
+
+
+def _kinds(side: Side) -> list[pa.DataType]:
+    return [side.codec.schema.field(place).type for place in side.kept]
+
+
+def _kept(side: Side, change: ZSet) -> ZSet:
+    return ZSet(tuple(change.columns[place] for place in side.kept), change.weights)
