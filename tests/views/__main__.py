@@ -47,9 +47,9 @@ def main() -> int:
                 steps += asked.queries * asked.steps
             else:
                 steps += judge(spark, case, root / str(seed))
-        except DifferentError as error:
+        except (DifferentError, bl.BoatliftError) as error:
             wrong.append(seed)
-            print(error, flush=True)
+            print(f"seed {seed} is wrong: {error}", flush=True)
         except WrongError as error:
             wrong.append(seed)
             small, least = shrunk(spark, case, error, root / f"{seed}-small")

@@ -21,6 +21,13 @@ from boatlift.api.sql_text import is_table_in, views_of
         "WITH big AS (SELECT * FROM Orders WHERE v > 3) SELECT * FROM big",
         "TABLE orders",
         "SELECT * FROM (orders CROSS JOIN items)",
+        "SELECT * FROM (SELECT k FROM items WHERE k > 1 GROUP BY k HAVING count(*) > 1) a RIGHT JOIN orders b ON a.k = b.k",
+        "SELECT * FROM (SELECT k FROM items WHERE k > 1) a, orders",
+        "SELECT * FROM items a JOIN items b ON a.k = b.k, orders c",
+        "SELECT * FROM items, LATERAL (SELECT max(v) FROM orders WHERE k = items.k)",
+        "SELECT k, (SELECT max(v) FROM orders) AS m FROM items",
+        "SELECT * FROM items WHERE EXISTS (FROM orders SELECT 1)",
+        "SELECT k, extract(YEAR FROM at) AS y FROM orders",
     ],
 )
 def test_a_stream_is_found_where_tables_stand(query: str) -> None:
@@ -37,6 +44,9 @@ def test_a_stream_is_found_where_tables_stand(query: str) -> None:
         "SELECT * FROM orders_of_today",
         "SELECT * FROM shop.orders",
         "SELECT a FROM items ORDER BY a, orders",
+        "SELECT extract(YEAR FROM orders) AS y, trim(BOTH ' ' FROM orders) FROM items",
+        "SELECT * FROM items a JOIN items b ON a.k IS NOT DISTINCT FROM orders AND coalesce(a.k, orders) > 1",
+        "SELECT f(a, orders), g(x) OVER (PARTITION BY a, orders) FROM items",
     ],
 )
 def test_other_words_are_no_streams(query: str) -> None:

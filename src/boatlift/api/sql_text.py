@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 
@@ -13,16 +14,56 @@ __all__ = ["is_table_in", "views_of"]
 
 _NO_CODE = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
 _NO_CODE_OR_NAME = re.compile(rf"{_NO_CODE.pattern}|`[^`]*`", re.DOTALL)
-_FROM = re.compile(
-    r"\b(?:from|table)\b(.*?)(?=\b(?:select|where|group|order|having|limit|union|except|intersect|minus|window)\b|$)",
-    re.IGNORECASE | re.DOTALL,
+_TOKEN = re.compile(r"`[^`]*`|\w+|[^\s\w]")
+_TABLES_FOLLOW = frozenset({"from", "join", "table"})
+_TABLES_END = frozenset(
+    "select where group order having limit union except intersect minus window qualify cluster distribute sort".split()
 )
 
 
 def is_table_in(query: str, stream: str) -> bool:
-    """Return whether a name stands in a query where tables stand."""
-    table = re.compile(rf"(?:^|,|\bjoin\b)[\s(]*(?:lateral\s+)?`?{re.escape(stream)}(?![\w.])", re.IGNORECASE)
-    return any(table.search(clause) for clause in _FROM.findall(_NO_CODE.sub(" ", query)))
+    """Return whether a name stands in a query where tables stand.
+
+    That is behind FROM, JOIN and TABLE, and behind a comma in a FROM clause, at any depth of parentheses.
+    """
+    return stream.lower() in _tables_of(_NO_CODE.sub(" ", query))
+
+
+def _tables_of(code: str) -> Iterator[str]:
+    """Return the names that stand where tables stand, in small letters; qualified names are left out."""
+    clauses = [_Clause(call=False)]
+    expected, before = False, ""
+    tokens = [token.lower() for token in _TOKEN.findall(code)]
+    for word, behind in zip(tokens, [*tokens[1:], ""], strict=True):
+        clause = clauses[-1]
+        if word == "(":
+            clauses.append(_Clause(call=not expected and before.isidentifier()))
+        elif word == ")":
+            if len(clauses) > 1:
+                clauses.pop()
+            expected = False
+        elif word == "from" and (before == "distinct" or (clause.call and before != "(")):
+            pass  # IS DISTINCT FROM, extract(YEAR FROM …)
+        elif word in _TABLES_FOLLOW:
+            expected = clause.lists_tables = True
+        elif word == "," and clause.lists_tables:
+            expected = True
+        elif word in _TABLES_END:
+            expected = clause.lists_tables = False
+            clause.call &= word != "select"
+        elif expected and word != "lateral":
+            expected = False
+            if behind != ".":
+                yield word.strip("`")
+        before = word
+
+
+@dataclass(slots=True)
+class _Clause:
+    """The state of a level of parentheses: whether it is a call, whose FROM is no clause; whether tables are listed."""
+
+    call: bool
+    lists_tables: bool = False
 
 
 _CREATE = re.compile(

@@ -15,9 +15,10 @@ import pyarrow as pa
 
 from boatlift.spark.keyed.arrangement.arranged import Arranged
 from boatlift.spark.keyed.arrangement.codec import ArrangedRows, ArrangementCodec
-from boatlift.spark.keyed.column import Column, unequal_rows
+from boatlift.spark.keyed.column import Column, is_supported, unequal_rows
 from boatlift.spark.keyed.group import ranges
 from boatlift.spark.keyed.opened import OpenRun, Segment
+from boatlift.spark.keyed.row_hash import hash_rows
 
 __all__ = ["Side", "join_change"]
 
@@ -85,9 +86,9 @@ def _pairs(
         found = other.codec.read(segment.values, rows)
         mine = side.codec.take(change.values, asked)
         differ = unequal_rows(
-            [_key(mine.rows[place]) for place in side.keys],
+            _keys(mine.rows, side.keys),
             np.arange(len(asked)),
-            [_key(found.rows[place]) for place in other.keys],
+            _keys(found.rows, other.keys),
             np.arange(len(rows)),
         )
         weights = mine.weights * found.weights
@@ -100,8 +101,17 @@ def _pairs(
             yield columns, weights
 
 
-def _key(column: pa.Array) -> Column:
-    return Column.from_arrow(column, column.type)
+def _keys(rows: Sequence[pa.Array], places: Sequence[int]) -> list[Column]:
+    """Return the columns of a key as they are compared: one of a nested type by two hashes."""
+    keys = []
+    for place in places:
+        column = rows[place]
+        if is_supported(column.type):
+            keys.append(Column.from_arrow(column, column.type))
+        else:
+            hashes = (hash_rows([column], len(column), seed) for seed in (1, 2))
+            keys += [Column(pa.int64(), each.view(np.int64)) for each in hashes]
+    return keys
 
 
 def _cuts(counts: Ints) -> Iterator[tuple[int, int]]:
