@@ -18,6 +18,7 @@ import pyarrow as pa
 import xxhash
 
 from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateKernel, Layout
+from boatlift.spark.aggregates.kernel.layout import VARIANCES
 from boatlift.spark.keyed.digest import digest
 from boatlift.spark.keyed.kernel import ROWS_INPUT, KeyedKernel, StepOutput
 from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS, Share
@@ -108,8 +109,26 @@ class Oracle:
             return of_decimals(aggregate, values)
         if pa.types.is_integer(aggregate.output_type):
             return sum(value * weight for value, weight in values)
+        if aggregate.function in VARIANCES:
+            return variance(aggregate.function, values)
         total = exact(values)
         return canonical(total / count if aggregate.function == "avg" else total)
+
+
+def variance(function: str, values: Sequence[tuple[float, int]]) -> Any:
+    """Return the moment in fractions, rounded once, divided; None of too few values."""
+    count, less = sum(weight for _, weight in values), int(function.endswith("_samp"))
+    if count <= less:
+        return None
+    special: Counter[float] = Counter()
+    for value, weight in values:
+        special[value if math.isfinite(value) else math.inf] += weight
+    if special[math.inf]:
+        return canonical(math.nan)
+    total = sum((Fraction(value) * weight for value, weight in values if math.isfinite(value)), Fraction(0))
+    square = sum((Fraction(value) ** 2 * weight for value, weight in values if math.isfinite(value)), Fraction(0))
+    result = float(square - total * total / count) / (count - less)
+    return canonical(math.sqrt(result) if function.startswith("stddev") else result)
 
 
 def of_decimals(aggregate: AggregateColumn, values: Sequence[tuple[Decimal, int]]) -> Decimal | None:

@@ -21,7 +21,7 @@ from boatlift.api.sql_text import is_table_in, views_of
         "WITH big AS (SELECT * FROM Orders WHERE v > 3) SELECT * FROM big",
         "TABLE orders",
         "SELECT * FROM (orders CROSS JOIN items)",
-        "SELECT * FROM (SELECT k FROM items WHERE k > 1 GROUP BY k HAVING count(*) > 1) a RIGHT JOIN orders b ON a.k = b.k",
+        "SELECT * FROM (SELECT k FROM items WHERE k > 1 GROUP BY k HAVING max(v) > 1) a RIGHT JOIN orders b ON a.k=b.k",
         "SELECT * FROM (SELECT k FROM items WHERE k > 1) a, orders",
         "SELECT * FROM items a JOIN items b ON a.k = b.k, orders c",
         "SELECT * FROM items, LATERAL (SELECT max(v) FROM orders WHERE k = items.k)",

@@ -16,8 +16,8 @@ _NO_CODE = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.
 _NO_CODE_OR_NAME = re.compile(rf"{_NO_CODE.pattern}|`[^`]*`", re.DOTALL)
 _TOKEN = re.compile(r"`[^`]*`|\w+|[^\s\w]")
 _TABLES_FOLLOW = frozenset({"from", "join", "table"})
-_TABLES_END = frozenset(
-    "select where group order having limit union except intersect minus window qualify cluster distribute sort".split()
+_TABLES_END = re.compile(
+    r"select|where|group|order|having|limit|union|except|intersect|minus|window|qualify|cluster|distribute|sort"
 )
 
 
@@ -48,7 +48,7 @@ def _tables_of(code: str) -> Iterator[str]:
             expected = clause.lists_tables = True
         elif word == "," and clause.lists_tables:
             expected = True
-        elif word in _TABLES_END:
+        elif _TABLES_END.fullmatch(word):
             expected = clause.lists_tables = False
             clause.call &= word != "select"
         elif expected and word != "lateral":

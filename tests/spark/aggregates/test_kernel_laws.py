@@ -31,6 +31,13 @@ ADDITIVE = (
     AggregateColumn("avg", "d", "a_d", D20, pa.decimal128(24, 6)),
     AggregateColumn("avg", "e", "a_e", D38, pa.decimal128(38, 8)),
 )
+MOMENTS = (
+    AggregateColumn("var_pop", "y", "vp", F64, F64),
+    AggregateColumn("var_samp", "y", "vs", F64, F64),
+    AggregateColumn("stddev_pop", "y", "sp", F64, F64),
+    AggregateColumn("stddev_samp", "z", "ss", pa.float32(), F64),
+    AggregateColumn("sum", "y", "s_y", F64, F64),
+)
 EXTREMES = (
     AggregateColumn("min", "x", "l_x", F64, F64),
     AggregateColumn("max", "i", "g_i", I64, I64),
@@ -44,12 +51,19 @@ some_float = st.one_of(
     st.sampled_from([0.0, -0.0, 1.0, -1.0, 0.1, 1e300, -1e300, 1e-300, float("inf"), float("-inf"), float("nan")]),
     st.floats(),
 )
+some_value = st.one_of(
+    st.none(),
+    st.sampled_from([0.0, 1.0, 1.0 + 2.0**-52, 0.1, 1e9, 1e9 + 1, -1e100, float("nan"), float("inf")]),
+    st.floats(-1e60, 1e60).map(lambda value: value if abs(value) > 1e-60 else 0.0),
+)
 some_row = st.fixed_dictionaries(
     {
         "a": st.one_of(st.none(), st.integers(0, 2)),
         "b": st.sampled_from([None, "", "x"]),
         "c": st.sampled_from([None, 0.0, -0.0, float("nan")]),
         "x": some_float,
+        "y": some_value,
+        "z": st.one_of(st.none(), st.sampled_from([0.5, 3.0, float("nan"), float("-inf")])),
         "i": st.one_of(st.none(), st.integers(-(2**58), 2**58), st.integers(-3, 3)),
         "j": st.one_of(st.none(), st.integers(-3, 3)),
         "t": st.sampled_from([None, "", "text"]),
@@ -130,6 +144,14 @@ def case(
 
 class TestAggregate(KernelLaws):
     case = case(Layout(KEYS, (*ADDITIVE, *EXTREMES)), appended())
+
+
+class TestVariances(KernelLaws):
+    case = case(Layout(KEYS, MOMENTS), appended())
+
+
+class TestVariancesOfChanges(KernelLaws):
+    case = case(Layout(KEYS[:1], MOMENTS, weighted=True), changed())
 
 
 class TestAggregateOfCollidingKeys(KernelLaws):

@@ -257,6 +257,70 @@ def descending(value: Any) -> int:
     return -ord(value) if value else 0
 
 
+VALUES = pa.schema([("k", pa.string()), ("v", pa.int64()), ("t", pa.string()), ("x", pa.float64())])
+BESIDE = Layout(
+    (("k", pa.string()),),
+    (
+        AggregateColumn("count_all", None, "n", None, pa.int64()),
+        AggregateColumn("min", "v", "lv", pa.int64(), pa.int64()),
+        AggregateColumn("max", "v", "gv", pa.int64(), pa.int64()),
+        AggregateColumn("sum", "v", "sv", pa.int64(), pa.int64()),
+        AggregateColumn("max", "t", "gt", pa.string(), pa.string()),
+        AggregateColumn("min", "x", "lx", pa.float64(), pa.float64()),
+        AggregateColumn("count", "dv", "dn", pa.int64(), pa.int64(), distinct=True),
+        AggregateColumn("sum", "dv", "ds", pa.int64(), pa.int64(), distinct=True),
+        AggregateColumn("count", "dt", "dt", pa.string(), pa.int64(), distinct=True),
+    ),
+    weighted=True,
+    ordered=True,
+)
+
+
+def aggregated_beside(rows: Rows) -> Rows:
+    result: Rows = Counter()
+    for key in {row[0] for row in rows}:
+        mine = {row: count for row, count in rows.items() if row[0] == key}
+        v, t, x = ([(row[at], count) for row, count in mine.items() if row[at] is not None] for at in (1, 2, 3))
+        numbers = sorted((float("inf") if value == "NaN" else value, value) for value, _ in x)
+        distinct = {value for value, _ in v}
+        result[
+            key,
+            sum(mine.values()),
+            min((value for value, _ in v), default=None),
+            max((value for value, _ in v), default=None),
+            sum(value * count for value, count in v) if v else None,
+            max((value for value, _ in t), default=None),
+            numbers[0][1] if numbers else None,
+            len(distinct),
+            sum(distinct) if v else None,
+            len({value for value, _ in t}),
+        ] += 1
+    return result
+
+
+class TestMinimaAndDistinctValues(NodeLaws):
+    one_zero = st.sampled_from([0.0, 1.5, float("nan"), None])  # as the rows of a job's input have it
+    some_text = st.one_of(st.none(), st.sampled_from(["", "a", "12345678", "12345678 ", "123456789"]))
+    case = NodeCase(
+        AggregateNode("p", BESIDE, ("k",)),
+        (pa.schema([*VALUES, ("dv", pa.int64()), ("dt", pa.string())]),),
+        (
+            st.tuples(st.sampled_from([None, "a"]), some_number, some_text, one_zero).map(
+                lambda row: (*row, row[1], row[2])
+            ),
+        ),
+        aggregated_beside,
+    )
+
+
+def test_a_value_that_goes_without_having_come_is_told(tmp_path: Path) -> None:
+    layout = Layout((), BESIDE.aggregates[1:2], weighted=True, ordered=True)
+    tasks = Tasks(AggregateNode("p", layout, ()), (pa.schema([("v", pa.int64())]),), tmp_path / "runs")
+    tasks.take([Counter({(7,): 1, (9,): 2})])
+    with pytest.raises(DataError, match=r"min of p loses {'v': 5} more often than it came"):
+        tasks.take([Counter({(5,): -1})])
+
+
 class TestFirstTwo(NodeLaws):
     case = NodeCase(
         Difference(FirstNode("p", "TOP", SCORES, 1, (Order(),), FirstRows(2, ahead=0))),  # type: ignore[arg-type]

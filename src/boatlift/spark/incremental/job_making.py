@@ -17,7 +17,7 @@ import pyarrow as pa
 from boatlift.errors import InvalidError
 from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateNode, Layout
 from boatlift.spark.incremental.nodes import Expression, KeptFunction, PlanNodes
-from boatlift.spark.incremental.query import Flow, Form, Linear, Query, Stage, StageResult
+from boatlift.spark.incremental.query import Flow, Form, KeptAggregates, Linear, Query, Stage, StageResult
 from boatlift.spark.incremental.view_job import FrameInput, PlacedNode, ViewJob, all_of
 from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
 from boatlift.spark.keyed.arrangement.join import Side
@@ -53,8 +53,8 @@ def layout_of(
     *,
     schema_of: SchemaOf,
     null_on_overflow: bool,
-) -> Layout | None:
-    """Return the layout of an aggregate; None if the kernel cannot keep one of its values.
+) -> KeptAggregates | None:
+    """Return an aggregate as the kernel keeps it; None if the kernel cannot keep one of its values.
 
     Args:
         keys: The expressions that rows are grouped by.
@@ -64,17 +64,30 @@ def layout_of(
         null_on_overflow: Whether a sum that overflows is NULL, as without ANSI.
     """
     results = schema_of([each.result for each in functions]).types
+    arguments: list[tuple[Expression, bool]] = []
     aggregates = []
     try:
         for number, (each, result) in enumerate(zip(functions, results, strict=True)):
             name, kind = None, None
             if each.argument is not None:
-                name, kind = f"a{number}", schema_of([each.argument]).field(0).type
-            aggregates.append(AggregateColumn(each.name, name, f"f{number}", kind, result))
+                name, kind = f"a{_place_of(each, arguments)}", schema_of([each.argument]).field(0).type
+            aggregates.append(AggregateColumn(each.name, name, f"f{number}", kind, result, each.distinct))
         named = tuple((f"k{place}", kind) for place, kind in enumerate(schema_of(keys).types))
-        return Layout(named, tuple(aggregates), null_on_overflow=null_on_overflow, weighted=True, grows=grows)
+        layout = Layout(
+            named, tuple(aggregates), null_on_overflow=null_on_overflow, weighted=True, grows=grows, ordered=True
+        )
     except InvalidError:
         return None
+    return KeptAggregates(layout, tuple(argument for argument, _ in arguments))
+
+
+def _place_of(function: KeptFunction, arguments: list[tuple[Expression, bool]]) -> int:
+    """Return the place of a function's argument among others, to which it is added if it is not there."""
+    for place, (argument, distinct) in enumerate(arguments):
+        if distinct == function.distinct and argument.semanticEquals(function.argument):
+            return place
+    arguments.append((function.argument, function.distinct))
+    return len(arguments) - 1
 
 
 def jobs_of(query: Query, nodes: PlanNodes, view: str, schema_of: SchemaOf) -> list[ViewJob]:

@@ -11,11 +11,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StructType, _parse_datatype_json_string
 
+from boatlift.spark.aggregates.kernel.layout import Function
 from boatlift.spark.keyed.arrangement.order import Order
 
 __all__ = ["AggregateParts", "Expression", "KeptFunction", "Node", "PlanNodes", "items"]
@@ -38,14 +39,16 @@ class KeptFunction:
     """A call of an aggregate function that the kernel of aggregates keeps.
 
     Attributes:
-        name: `count_all`, `count`, `sum`, `avg`, `min` or `max`.
-        argument: Its argument; None for `count_all`.
+        name: The function.
+        argument: Its argument, NULL for rows that its FILTER leaves out; None for `count_all`.
         result: The attribute of its result.
+        distinct: Whether equal arguments count once.
     """
 
-    name: Literal["count_all", "count", "sum", "avg", "min", "max"]
+    name: Function
     argument: Expression | None
     result: Expression
+    distinct: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,36 +77,37 @@ def _unnamed(column: Any) -> Any:
     return column.child() if column.getClass().getSimpleName() == "Alias" else column
 
 
-def _kept_function(call: Any) -> KeptFunction | None:
-    """Return a call of an aggregate function, if the kernel of aggregates keeps it."""
-    function = call.aggregateFunction()
-    arguments = items(function.children())
-    if call.isDistinct() or not call.filter().isEmpty() or len(arguments) != 1:
-        return None
-    (argument,), result = arguments, call.resultAttribute()
-    match function.getClass().getSimpleName():
-        case "Count" if argument.foldable() and not argument.nullable():
-            return KeptFunction("count_all", None, result)
-        case "Count":
-            return KeptFunction("count", argument, result)
-        case "Sum" if _raises(function.evalContext().evalMode()):
-            return KeptFunction("sum", argument, result)
-        case "Average" if _raises(function.evalMode()):
-            return KeptFunction("avg", argument, result)
-        case "Min":
-            return KeptFunction("min", argument, result)
-        case "Max":
-            return KeptFunction("max", argument, result)
-    return None
+_FUNCTIONS: Mapping[str, Function] = {
+    "Count": "count",
+    "Sum": "sum",
+    "Average": "avg",
+    "Min": "min",
+    "Max": "max",
+    "First": "min",
+    "Last": "max",
+    "VariancePop": "var_pop",
+    "VarianceSamp": "var_samp",
+    "StddevPop": "stddev_pop",
+    "StddevSamp": "stddev_samp",
+}
+"""Spark's functions, as the kernel of aggregates has them: any value is a first one, where rows have no order."""
+
+_COUNT_TWICE = frozenset(_FUNCTIONS) - {"Min", "Max", "First", "Last"}
+"""The functions to which it matters how often a value stands in the input."""
 
 
-def _extreme(call: Any) -> tuple[Expression, Order] | None:
-    """Return the order in which the value of min or max comes first."""
-    function = call.aggregateFunction()
-    kind = function.getClass().getSimpleName()
-    if kind not in ("Min", "Max") or not call.filter().isEmpty():
-        return None
-    return function.child(), Order(descending=kind == "Max", nulls_first=False)
+def _is_kept(function: Any, kind: str) -> bool:
+    match kind:
+        case "Sum":
+            return _raises(function.evalContext().evalMode())
+        case "Average":
+            return _raises(function.evalMode())
+        case "First" | "Last":
+            return bool(function.ignoreNulls())
+        case "VarianceSamp" | "StddevSamp":
+            return bool(function.nullOnDivideByZero())
+        case _:
+            return kind in _FUNCTIONS
 
 
 def _raises(mode: Any) -> bool:
@@ -345,19 +349,34 @@ class PlanNodes:
         if found.isEmpty():
             return None
         parts = found.get()
-        keys, functions = items(parts._1()), [_kept_function(each) for each in items(parts._2())]
+        keys, functions = items(parts._1()), [self._kept_function(each) for each in items(parts._2())]
         if None in functions:
             return None
         kept = tuple(each for each in functions if each is not None)
         output = (*(key.toAttribute() for key in keys), *(each.result for each in kept))
         return AggregateParts(tuple(map(_unnamed, keys)), kept, output, tuple(items(parts._3())))
 
-    def extremes(self, node: Node) -> list[tuple[Expression, Order]] | None:
-        """Return the order in which the value of each function of an aggregate comes first; None if one has none."""
-        found = self._module("planning.PhysicalAggregation").unapply(node)
-        calls = [] if found.isEmpty() else items(found.get()._2())
-        orders = [_extreme(call) for call in calls]
-        return [each for each in orders if each is not None] if calls and None not in orders else None
+    def _kept_function(self, call: Any) -> KeptFunction | None:
+        """Return a call of an aggregate function, if the kernel of aggregates keeps it."""
+        function = call.aggregateFunction()
+        arguments = items(function.children())
+        if len(arguments) != 1:
+            return None
+        (argument,), kind, distinct = arguments, function.getClass().getSimpleName(), bool(call.isDistinct())
+        if kind == "Count" and not distinct and argument.foldable() and not argument.nullable():
+            if call.filter().isEmpty():
+                return KeptFunction("count_all", None, call.resultAttribute())
+        elif not _is_kept(function, kind) or self._depends_on_collation(kind, argument, distinct=distinct):
+            return None
+        if not call.filter().isEmpty():
+            argument = self.only_if(call.filter().get(), argument)
+        return KeptFunction(_FUNCTIONS[kind], argument, call.resultAttribute(), distinct and kind in _COUNT_TWICE)
+
+    @staticmethod
+    def _depends_on_collation(kind: str, argument: Expression, *, distinct: bool) -> bool:
+        """Return whether a function compares values of which different bits may be equal."""
+        compares = distinct or kind not in _COUNT_TWICE
+        return compares and "collate" in str(argument.dataType().catalogString())
 
     def rank_limit(self, window: Node) -> tuple[int, bool] | None:
         """Return how many rows of each partition a query takes of a window; None if it may take all.

@@ -16,11 +16,11 @@ from typing import Any
 
 from boatlift.errors import InvalidError
 from boatlift.spark.aggregates.kernel import Layout
-from boatlift.spark.incremental.nodes import Expression, KeptFunction, Node, PlanNodes, items
+from boatlift.spark.incremental.nodes import AggregateParts, Expression, KeptFunction, Node, PlanNodes, items
 from boatlift.spark.keyed.arrangement.order import Order
 from boatlift.spark.keyed.arrangement.ordered import FirstRows
 
-__all__ = ["Flow", "Form", "Leaf", "Linear", "Query", "Stage", "StageResult", "query_of"]
+__all__ = ["Flow", "Form", "KeptAggregates", "Leaf", "Linear", "Query", "Stage", "StageResult", "query_of"]
 
 
 class Form(Enum):
@@ -150,8 +150,21 @@ _LINEAR = frozenset({"Project", "Filter", "Generate", "Expand", "Union", "ArrowE
 _STATIC = frozenset({"LocalRelation", "LogicalRelation", "OneRowRelation", "Range", "InMemoryRelation"})
 
 
-LayoutOf = Callable[[Sequence[Expression], Sequence[KeptFunction], bool], Layout | None]
-"""Returns the layout of keys and functions; None if the kernel cannot keep one of their values. See `layout_of`."""
+@dataclass(frozen=True, slots=True)
+class KeptAggregates:
+    """An aggregate, as the kernel keeps it.
+
+    Attributes:
+        layout: Its keys and functions.
+        arguments: The arguments of the functions, each once, in the order of the layout.
+    """
+
+    layout: Layout
+    arguments: tuple[Expression, ...]
+
+
+LayoutOf = Callable[[Sequence[Expression], Sequence[KeptFunction], bool], KeptAggregates | None]
+"""Returns keys and functions as the kernel keeps them; None if it cannot keep one of their values. See `layout_of`."""
 
 
 def query_of(
@@ -252,23 +265,25 @@ class _Cutting:
         parts = self._nodes.aggregate_parts(node)
         if parts is None or not (parts.functions or keys):
             return self._stage((node,), (tuple(keys),), place, whole=whole)
-        grows = self.grows(node.child())
-        layout = self._layout_of(parts.keys, parts.functions, grows) if parts.functions else None
-        if parts.functions and layout is None:
-            orders = self._nodes.extremes(node)
-            first = None if orders is None else FirstRows(1)
-            return self._first((node,), keys, place, first, orders or (), whole=whole)
-        form = Form.AGGREGATE if parts.functions else Form.DISTINCT
-        arguments = [each.argument for each in parts.functions if each.argument is not None]
+        if not parts.functions:
+            return self._kernel_aggregate(node, parts, place, Form.DISTINCT)
+        kept = self._layout_of(parts.keys, parts.functions, self.grows(node.child()))
+        if kept is None:
+            return self._stage((node,), (tuple(keys),), place, whole=whole)
+        return self._kernel_aggregate(node, parts, place, Form.AGGREGATE, kept)
+
+    def _kernel_aggregate(
+        self, node: Node, parts: AggregateParts, place: str, form: Form, kept: KeptAggregates | None = None
+    ) -> Flow:
         result = self._stage(
             (node,),
             (parts.keys,),
             place,
-            whole=whole,
+            whole=node.groupingExpressions().isEmpty(),
             form=form,
             output=parts.output,
-            arguments=arguments,
-            layout=layout,
+            arguments=() if kept is None else kept.arguments,
+            layout=None if kept is None else kept.layout,
         )
         return Linear(self._nodes.project(parts.results, node.child()), (result,))
 

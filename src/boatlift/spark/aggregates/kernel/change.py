@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from boatlift.errors import DataError
 from boatlift.spark.aggregates.kernel.layout import Layout
-from boatlift.spark.aggregates.kernel.order_code import merge_ranked
+from boatlift.spark.aggregates.kernel.order_code import Extreme, merge_ranked
 from boatlift.spark.aggregates.kernel.output import KeyedOutput, OutputRows
 from boatlift.spark.aggregates.kernel.partials import PartialAggregates, settle_sums
 from boatlift.spark.aggregates.kernel.previous import Previous
@@ -22,6 +22,9 @@ from boatlift.spark.keyed.rows import KeyedRows
 __all__ = ["Change", "Named", "change_of", "merged"]
 
 Mask = npt.NDArray[np.bool_]
+
+
+NO_VALUES: Mapping[tuple[str, int], tuple[Extreme, Extreme]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +56,13 @@ class Change:
 
 
 def change_of(
-    layout: Layout, delta: KeyedRows[PartialAggregates], previous: Previous, named: Named, *, upserts: bool = False
+    layout: Layout,
+    delta: KeyedRows[PartialAggregates],
+    previous: Previous,
+    named: Named,
+    *,
+    upserts: bool = False,
+    first_values: Mapping[tuple[str, int], tuple[Extreme, Extreme]] = NO_VALUES,
 ) -> Change:
     """Return the rows that a step changes. A key whose row stays the same, bit for bit, has none among them.
 
@@ -63,12 +72,15 @@ def change_of(
         previous: The partial aggregates of those keys before.
         named: The processor and its keys, for errors.
         upserts: Leave out the rows that are replaced.
+        first_values: The minima and maxima that partial aggregates do not have: before and after.
 
     Raises:
         DataError: `[OVERFLOW]` a sum of integers is no int64; a sum or average of decimals does not fit its type, and
             is not to be NULL. `[NEGATIVE_WEIGHT]` the step takes back rows that were never there.
     """
     total = merged(layout, previous.partials, delta.values)
+    for pair, (before_step, after_step) in first_values.items():
+        previous.partials.extremes[pair], total.extremes[pair] = before_step, after_step
     existed = None if previous.everyone else previous.found  # None: all
     exists: Mask | None = None
     if layout.weighted:
@@ -129,7 +141,7 @@ def _check_counts(layout: Layout, keys: Sequence[Column], total: PartialAggregat
                 wrong |= part < 0
                 counts = counts if kind == "nulls" else counts - part
         wrong |= counts < 0
-        for limb in total.limbs(number).values():
+        for limb in (*total.limbs(number).values(), *total.limbs(number, "square").values()):
             wrong |= (counts == 0) & (limb != 0)
     if wrong.any():
         first = np.flatnonzero(wrong)[:1]

@@ -71,8 +71,8 @@ class PartialsCodec:
                     low, high = _extent(stored.extremes[pair] for stored in run)
                     known = codes.get(pair, (0, 0))
                     codes[pair] = (min(known[0], low), max(known[1], high))
-        for argument in self.layout.summed:
-            _carry_extents(argument, addends)
+        for kind, argument in self.layout.sums:
+            _carry_extents(kind, argument, addends)
         return self._fields(addends, codes)
 
     def encode(self, values: PartialAggregates, fields: Sequence[pa.Field]) -> list[pa.Array]:
@@ -180,15 +180,15 @@ def _merged_extreme(which: str, values: Sequence[Extreme], order: Ints, starts: 
     return grouped_extreme(which, np.concatenate(values)[order], None, starts)
 
 
-def _carry_extents(argument: int, addends: dict[Addend, Extent]) -> None:
+def _carry_extents(kind: str, argument: int, addends: dict[Addend, Extent]) -> None:
     """Widen the extents of limbs by what settling can carry into them."""
-    limbs = sorted(addend.limb for addend in addends if addend.kind == "sum" and addend.argument == argument)
+    limbs = sorted(addend.limb for addend in addends if addend.kind == kind and addend.argument == argument)
     up = down = 0
     limb = limbs[0] if limbs else 0
     while limbs or up or down:
         if not (up or down):
             limb = limbs[0]
-        addend = Addend("sum", argument, limb)
+        addend = Addend(kind, argument, limb)
         if limbs and limbs[0] == limb:
             limbs.pop(0)
         low, high = addends.get(addend, (0, 0))

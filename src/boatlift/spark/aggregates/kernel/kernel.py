@@ -12,8 +12,9 @@ from boatlift.errors import InvalidError
 from boatlift.spark.aggregates.kernel.change import Named, change_of
 from boatlift.spark.aggregates.kernel.codec import PartialsCodec
 from boatlift.spark.aggregates.kernel.layout import Layout
+from boatlift.spark.aggregates.kernel.order_code import Extreme
 from boatlift.spark.aggregates.kernel.output import KeyedOutput
-from boatlift.spark.aggregates.kernel.partials import StoredPartials
+from boatlift.spark.aggregates.kernel.partials import PartialAggregates, StoredPartials
 from boatlift.spark.aggregates.kernel.previous import previous_of
 from boatlift.spark.aggregates.kernel.results import results_of
 from boatlift.spark.aggregates.kernel.step_input import aggregate
@@ -21,6 +22,7 @@ from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
 from boatlift.spark.keyed.key_groups import Share
 from boatlift.spark.keyed.merge import filtered, merge_runs
 from boatlift.spark.keyed.opened import OpenRun
+from boatlift.spark.keyed.rows import KeyedRows
 from boatlift.spark.keyed.run_file import write_run
 from boatlift.storage.records.records import RunRef
 
@@ -94,16 +96,40 @@ class AggregateKernel(_LayoutKernel):
         if delta is None:
             return StepOutput(None)
         share.check(delta.hash)
-        codec = self.codec
-        nothing = codec.says_nothing(delta.values)
+        nothing = self.codec.says_nothing(delta.values)
         if nothing is not None:
-            delta = filtered(codec, delta, ~nothing)
-            if not len(delta):
-                return StepOutput(None)
+            delta = filtered(self.codec, delta, ~nothing)
+        return self.add(delta, runs, write_to, time=time, share=share, upserts=upserts)
+
+    def add(
+        self,
+        delta: KeyedRows[PartialAggregates],
+        runs: Iterable[OpenRun[StoredPartials]],
+        write_to: str | Path,
+        *,
+        time: int,
+        share: Share,
+        upserts: bool = False,
+        first_values: Mapping[tuple[str, int], tuple[Extreme, Extreme]] | None = None,
+    ) -> StepOutput:
+        """Add partial aggregates to the state.
+
+        Args:
+            delta: What the step adds.
+            runs, write_to, time, share, upserts: As for `step`.
+            first_values: The minima and maxima of its keys that partial aggregates do not have: before and after.
+
+        Raises:
+            DataError: as `step`.
+        """
+        if not len(delta):
+            return StepOutput(None)
         names = self.key_names or tuple(name for name, _ in self.layout.keys)
         previous = previous_of(self.layout, delta, runs)
-        change = change_of(self.layout, delta, previous, Named(self.processor, names), upserts=upserts)
-        run = write_run(write_to, codec, [delta], processor=self.processor, times=(time, time), share=share)
+        change = change_of(
+            self.layout, delta, previous, Named(self.processor, names), upserts=upserts, first_values=first_values or {}
+        )
+        run = write_run(write_to, self.codec, [delta], processor=self.processor, times=(time, time), share=share)
         parts = (change.replaced, change.ended, change.after)
         return StepOutput(
             run,

@@ -18,16 +18,25 @@ from boatlift.errors import InvalidError
 from boatlift.spark.aggregates.kernel.exact_decimal import average_type, sum_type
 from boatlift.spark.keyed.column import fits_codes, is_supported
 
-__all__ = ["ROWS", "Addend", "AggregateColumn", "Function", "Layout"]
+__all__ = ["ROWS", "SUMS", "VARIANCES", "Addend", "AggregateColumn", "Function", "Layout"]
 
-Function = Literal["count_all", "count", "sum", "avg", "min", "max"]
+Function = Literal["count_all", "count", "sum", "avg", "min", "max", "var_pop", "var_samp", "stddev_pop", "stddev_samp"]
+VARIANCES = ("var_pop", "var_samp", "stddev_pop", "stddev_samp")
+"""Functions of the exact sums of an argument and of its squares.
+
+`var_pop` and `stddev_pop` divide by the number of values, the others by one less."""
+
+
+SUMS = ("sum", "square")
+"""The exact sums of an argument: of its values, and of their squares."""
 
 
 class Addend(NamedTuple):
     """One column of state that is merged by adding: a count of rows, or a limb of an exact sum.
 
-    The counts are `rows`, and of an argument `nulls`, `nan`, `inf` and `-inf`; the limbs of its `sum` are numbered
-    (`exact_sum`). A column that is zero in all rows of a run is not stored.
+    The counts are `rows`, and of an argument `nulls`, `nan`, `inf`, `-inf`, and `huge`: values whose square is beyond
+    all doubles. The limbs of its `sum` and of the sum of its squares (`square`) are numbered (`exact_sum`). A column
+    that is zero in all rows of a run is not stored.
     """
 
     kind: str
@@ -39,7 +48,8 @@ class Addend(NamedTuple):
         """The name of the column in a run."""
         if self.kind == "rows":
             return "rows"
-        return f"sum.{self.argument}.{self.limb}" if self.kind == "sum" else f"{self.kind}.{self.argument}"
+        numbered = f"{self.kind}.{self.argument}"
+        return f"{numbered}.{self.limb}" if self.kind in SUMS else numbered
 
     @classmethod
     def parse(cls, field: str) -> Addend:
@@ -60,9 +70,10 @@ class AggregateColumn:
         argument: The value column in the input batches; None for `count_all`.
         name: The result column.
         input_type: The argument's type; None for `count_all`.
-        output_type: The result's type: int64 for counts and sums of integers, float64 for sums of floating point and
-            for averages, the input's type for min and max; sums and averages of decimals have the types of
+        output_type: The result's type: int64 for counts and sums of integers, float64 for sums of floating point, for
+            averages and variances, the input's type for min and max; sums and averages of decimals have the types of
             `exact_decimal`.
+        distinct: Whether equal values of a key count once; all aggregates of one argument agree on it.
     """
 
     function: Function
@@ -70,6 +81,7 @@ class AggregateColumn:
     name: str
     input_type: pa.DataType | None
     output_type: pa.DataType
+    distinct: bool = False
 
     def __post_init__(self) -> None:
         if self.function not in get_args(Function) or (self.argument is None) != (self.function == "count_all"):
@@ -83,6 +95,8 @@ class AggregateColumn:
             )
         elif self.function in ("min", "max"):
             possible = kind is not None and is_supported(kind)
+        elif self.function in VARIANCES:
+            possible = kind is not None and pa.types.is_floating(kind)
         else:
             possible = True
         if not possible:
@@ -101,7 +115,7 @@ class AggregateColumn:
             return pa.int64()
         if self.function in ("sum", "avg") and pa.types.is_decimal128(self.input_type):
             return sum_type(self.input_type) if self.function == "sum" else average_type(self.input_type)
-        if self.function == "avg" or (self.function == "sum" and pa.types.is_floating(self.input_type)):
+        if self.function in ("avg", *VARIANCES) or (self.function == "sum" and pa.types.is_floating(self.input_type)):
             return pa.float64()
         return pa.int64() if self.function == "sum" else self.input_type
 
@@ -116,7 +130,9 @@ class Layout:
         null_on_overflow: Whether a sum or average of decimals that overflows is NULL (Spark without ANSI) and no error.
         weighted: Whether the input is changes: each row counts as often as its `_weight` says, and one with a negative
             weight takes rows back.
-        grows: Whether no weight is negative: then minima and maxima can be kept.
+        grows: Whether no weight is negative: then minima and maxima are a value a key.
+        ordered: Whether other minima and maxima are kept too: as the first of all values, in an order beside the
+            partial aggregates (`boatlift.spark.aggregates.kernel.first_values`).
 
     Raises:
         InvalidError: `[UNSUPPORTED_AGGREGATE]` no aggregate at all, or a minimum or maximum over changes;
@@ -128,6 +144,7 @@ class Layout:
     null_on_overflow: bool = False
     weighted: bool = False
     grows: bool = False
+    ordered: bool = False
 
     def __post_init__(self) -> None:
         if not self.aggregates:
@@ -139,14 +156,18 @@ class Layout:
             if not is_supported(kind):
                 raise InvalidError("SCHEMA_MISMATCH", f"key column {name} has type {kind}, which cannot be a key")
         types: dict[str, pa.DataType] = {}
+        distinct: dict[str | None, bool] = {}
         for aggregate in self.aggregates:
-            if self.weighted and not self.grows and aggregate.function in ("min", "max"):
+            if aggregate.function in ("min", "max") and self._loses_extremes and not self.ordered:
                 raise InvalidError(
                     "UNSUPPORTED_AGGREGATE",
                     f"{aggregate.name}: {aggregate.function} over the changes of another aggregate is not kept as "
                     "state, because a value that is taken back leaves no trace of the next one: use count, sum or avg, "
                     f"or take the {aggregate.function} of the rows before they are aggregated",
                 )
+            if aggregate.argument in distinct and distinct[aggregate.argument] != aggregate.distinct:
+                raise InvalidError("SCHEMA_MISMATCH", f"column {aggregate.argument} counts once and more than once")
+            distinct[aggregate.argument] = aggregate.distinct
             if aggregate.argument is not None and types.setdefault(aggregate.argument, aggregate.input_type) != (
                 aggregate.input_type
             ):
@@ -160,11 +181,40 @@ class Layout:
     @cached_property
     def summed(self) -> tuple[int, ...]:
         """Numbers of the arguments that have an exact sum."""
-        return self._numbers("sum", "avg")
+        return self._numbers("sum", "avg", *VARIANCES)
+
+    @cached_property
+    def squared(self) -> tuple[int, ...]:
+        """Numbers of the arguments that have an exact sum of squares."""
+        return self._numbers(*VARIANCES)
+
+    @cached_property
+    def sums(self) -> tuple[tuple[str, int], ...]:
+        """All exact sums: pairs of one of `SUMS` and an argument's number."""
+        return (*(("sum", number) for number in self.summed), *(("square", number) for number in self.squared))
 
     @cached_property
     def extremes(self) -> tuple[tuple[str, int], ...]:
-        """The pairs (`min` or `max`, argument's number) that are kept."""
+        """The pairs (`min` or `max`, argument's number) that partial aggregates have a value of."""
+        return () if self._loses_extremes else self._pairs
+
+    @cached_property
+    def first_values(self) -> tuple[tuple[str, int], ...]:
+        """The pairs (`min` or `max`, argument's number) that need all values of a key in an order."""
+        return self._pairs if self._loses_extremes else ()
+
+    @cached_property
+    def distinct(self) -> tuple[int, ...]:
+        """Numbers of the arguments whose equal values count once."""
+        return tuple(sorted({self.number(a.argument) for a in self.aggregates if a.distinct}))
+
+    @property
+    def _loses_extremes(self) -> bool:
+        """Whether a value that is the least now may go."""
+        return self.weighted and not self.grows
+
+    @property
+    def _pairs(self) -> tuple[tuple[str, int], ...]:
         return tuple((which, number) for which in ("min", "max") for number in self._numbers(which))
 
     @cached_property
@@ -201,6 +251,8 @@ class Layout:
             "sums": list(self.summed),
             "extremes": [list(pair) for pair in self.extremes],
         }
+        if self.squared:
+            description["squares"] = list(self.squared)
         if self.weighted:
             description["weighted"] = True
         return description
@@ -209,4 +261,4 @@ class Layout:
         return tuple(sorted({self.number(a.argument) for a in self.aggregates if a.function in functions}))
 
     def __reduce__(self) -> tuple[type[Layout], tuple[object, ...]]:
-        return Layout, (self.keys, self.aggregates, self.null_on_overflow, self.weighted, self.grows)
+        return Layout, (self.keys, self.aggregates, self.null_on_overflow, self.weighted, self.grows, self.ordered)

@@ -1,29 +1,46 @@
-"""The node of a linear aggregate: the kernel of aggregations, over changes that another node may have given."""
+"""The node of an aggregate: the kernel of aggregations, over changes that another node may have given."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from boatlift.dataflow.columns import HASH, WEIGHT
 from boatlift.spark.aggregates.kernel.codec import PartialsCodec
+from boatlift.spark.aggregates.kernel.distinct_values import (
+    DistinctValues,
+    counted_once,
+    distinct_codec,
+    distinct_part,
+)
+from boatlift.spark.aggregates.kernel.first_values import FirstValues, part_of, values_codec
 from boatlift.spark.aggregates.kernel.kernel import AggregateKernel
 from boatlift.spark.aggregates.kernel.layout import Layout
-from boatlift.spark.keyed.arrangement.arranged import key_hashes
-from boatlift.spark.keyed.kernel import ROWS_INPUT
+from boatlift.spark.aggregates.kernel.partials import settle_sums
+from boatlift.spark.aggregates.kernel.step_input import aggregate
+from boatlift.spark.keyed.arrangement.arranged import Arranged, key_hashes
+from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
+from boatlift.spark.keyed.codec import ValueCodec
+from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
+from boatlift.spark.keyed.network.negative import refuse_negative
 from boatlift.spark.keyed.network.node import NodeOutput, NodeState, ZSet, concat
+from boatlift.spark.keyed.run_file import write_run
+from boatlift.storage.records.records import RunRef
 
 __all__ = ["AggregateNode"]
 
 PARTIALS = "partials"
+DISTINCT = "DISTINCT"
 
 
 @dataclass(frozen=True, slots=True)
 class AggregateNode:
-    """Count, sum and avg of changes by key.
+    """Aggregates of changes by key.
 
     Without keys the result always has one row; that of no rows has counts of 0, and NULL for sums and averages.
 
@@ -43,9 +60,11 @@ class AggregateNode:
         return 1
 
     @property
-    def parts(self) -> Mapping[str, PartialsCodec]:
-        """The partial aggregates of each key."""
-        return {PARTIALS: PartialsCodec(self.layout)}
+    def parts(self) -> Mapping[str, ValueCodec[Any, Any]]:
+        """The partial aggregates of each key; and the values of arguments that functions need one by one."""
+        distinct = {distinct_part(number): distinct_codec(self.layout, number) for number in self.layout.distinct}
+        ordered = {part_of(pair): values_codec(self.layout, pair) for pair in self.layout.first_values}
+        return {PARTIALS: PartialsCodec(self.layout), **distinct, **ordered}
 
     @property
     def schemas(self) -> tuple[pa.Schema, ...]:
@@ -70,17 +89,69 @@ class AggregateNode:
         """
         (change,) = changes
         pieces: list[ZSet] = []
-        runs = {}
+        runs: dict[str, RunRef] = {}
         if change is not None:
             kernel = AggregateKernel(self.layout, self.processor, self.key_names)
-            path = state.write_to(PARTIALS)
-            rows = {ROWS_INPUT: [self._batch(change)]}
-            made = kernel.step(rows, state.runs[PARTIALS], path, time=state.time, share=state.share)
+            if self.layout.distinct or self.layout.first_values:
+                made = self._beside_values(kernel, change, state, runs)
+            else:
+                path = state.write_to(PARTIALS)
+                rows = {ROWS_INPUT: [self._batch(change)]}
+                made = kernel.step(rows, state.runs[PARTIALS], path, time=state.time, share=state.share)
             pieces = [_change_of(batch) for batch in (*made.replaced, *made.batches)]
-            runs = {} if made.run is None else {PARTIALS: made.run}
+            if made.run is not None:
+                runs[PARTIALS] = made.run
         if self.whole and state.share.residue == 0:
             pieces += self._no_rows(pieces, first=state.first)
         return NodeOutput((concat(pieces),), runs)
+
+    def _beside_values(
+        self, kernel: AggregateKernel, change: ZSet, state: NodeState, runs: dict[str, RunRef]
+    ) -> StepOutput:
+        """Take a step of functions that need the values of a key one by one; add the runs of these.
+
+        A key whose partial aggregates stay as they are may have another least value, so no key is left out.
+        """
+        layout = self.layout
+        delta = aggregate(layout, [self._batch(change)])
+        assert delta is not None
+        state.share.check(delta.hash)
+        keys = [change.columns[place] for place in self.keys(0)]
+
+        def values_of(number: int) -> tuple[list[pa.Array], pa.Array, npt.NDArray[np.int64]]:
+            return keys, change.columns[len(keys) + number], change.weights
+
+        for number in layout.distinct:
+            part, codec = distinct_part(number), distinct_codec(layout, number)
+            values = DistinctValues.of(codec, values_of(number), state.runs[part])
+            refuse_negative(values.moved.values.rows, values.left, codec.schema, DISTINCT, self.processor)
+            counted_once(layout, delta, number, values)
+            self._write(part, codec, values.moved, state, runs)
+        first_values = {}
+        for pair in layout.first_values:
+            part, codec = part_of(pair), values_codec(layout, pair)
+            first = FirstValues.of(layout, pair, delta, values_of(pair[1]), state.runs[part])
+            refuse_negative(first.gone.values.rows, first.left, codec.schema, pair[0], self.processor)
+            first_values[pair] = (first.before, first.after)
+            self._write(part, codec, first.moved, state, runs)
+        settle_sums(layout, delta.values)
+        path = state.write_to(PARTIALS)
+        return kernel.add(
+            delta, state.runs[PARTIALS], path, time=state.time, share=state.share, first_values=first_values
+        )
+
+    def _write(
+        self, part: str, codec: ArrangementCodec, moved: Arranged, state: NodeState, runs: dict[str, RunRef]
+    ) -> None:
+        if len(moved):
+            runs[part] = write_run(
+                state.write_to(part),
+                codec,
+                [moved],
+                processor=self.processor,
+                times=(state.time, state.time),
+                share=state.share,
+            )
 
     def _batch(self, change: ZSet) -> pa.RecordBatch:
         """Return a change as the kernel takes rows."""

@@ -47,9 +47,9 @@ class PartialAggregates:
         nulls = self.addend("nulls", argument)
         return self.rows if nulls is None else self.rows - nulls
 
-    def limbs(self, argument: int) -> dict[int, Ints]:
-        """Return the limbs of an argument's exact sum."""
-        return {a.limb: values for a, values in self.addends.items() if a.kind == "sum" and a.argument == argument}
+    def limbs(self, argument: int, kind: str = "sum") -> dict[int, Ints]:
+        """Return the limbs of an exact sum of an argument: one of `SUMS`."""
+        return {a.limb: values for a, values in self.addends.items() if a.kind == kind and a.argument == argument}
 
 
 @dataclass(slots=True)
@@ -85,10 +85,10 @@ class StoredPartials:
 
 def settle_sums(layout: Layout, partials: PartialAggregates) -> None:
     """Bring all exact sums into their one canonical form, and leave out limbs that are zero everywhere."""
-    for argument in layout.summed:
-        limbs = partials.limbs(argument)
+    for kind, argument in layout.sums:
+        limbs = partials.limbs(argument, kind)
         settled = settle(limbs)
         for limb in limbs.keys() - settled.keys():
-            del partials.addends[Addend("sum", argument, limb)]
+            del partials.addends[Addend(kind, argument, limb)]
         for limb, values in settled.items():
-            partials.addends[Addend("sum", argument, limb)] = values
+            partials.addends[Addend(kind, argument, limb)] = values

@@ -11,7 +11,8 @@ import pyarrow as pa
 from boatlift.errors import DataError
 from boatlift.spark.aggregates.kernel.exact_decimal import average_of_decimals, sum_of_decimals
 from boatlift.spark.aggregates.kernel.exact_sum import to_double, to_integer
-from boatlift.spark.aggregates.kernel.layout import AggregateColumn, Layout
+from boatlift.spark.aggregates.kernel.layout import VARIANCES, AggregateColumn, Layout
+from boatlift.spark.aggregates.kernel.moments import variances
 from boatlift.spark.aggregates.kernel.order_code import ABSENT, from_codes
 from boatlift.spark.aggregates.kernel.partials import PartialAggregates
 from boatlift.spark.keyed.column import Column
@@ -57,6 +58,8 @@ def results_of(layout: Layout, partials: PartialAggregates, *, refuses: bool = T
                     f"sum({aggregate.argument}) of {int(misfit.sum())} keys is beyond 64 bits: cast it to a double",
                 )
             columns.append(Column(aggregate.output_type, total, valid))
+        elif aggregate.function in VARIANCES:
+            columns.append(_variance(partials, aggregate, number))
         elif pa.types.is_decimal(aggregate.output_type):
             columns.append(_decimal(layout, partials, aggregate, present, refuses))
         else:
@@ -93,6 +96,28 @@ def _decimal(
         return Column(aggregate.output_type, values)
     values[~present] = np.zeros(1, values.dtype)[0]
     return Column(aggregate.output_type, values, present)
+
+
+def _variance(partials: PartialAggregates, aggregate: AggregateColumn, number: int) -> Column:
+    """Return a variance or its root: NULL of too few values, NaN with a NaN or an infinite value among them."""
+    counts = partials.counts(number)
+    less = int(aggregate.function.endswith("_samp"))
+    present = counts > less
+    limbs = partials.limbs(number), partials.limbs(number, "square")
+    value = variances(*limbs, np.maximum(counts, 1 + less), less)
+    huge = partials.addend("huge", number)
+    if huge is not None:
+        value[(huge > 0) & (counts > 1)] = np.inf
+    for kind in ("nan", "inf", "-inf"):
+        wrong = partials.addend(kind, number)
+        if wrong is not None:
+            value[wrong > 0] = np.nan
+    if aggregate.function.startswith("stddev"):
+        value = np.sqrt(value)
+    bits = value.view(np.uint64)
+    if present.all():
+        return Column(aggregate.output_type, bits)
+    return Column(aggregate.output_type, np.where(present, bits, 0), present)
 
 
 def _double(partials: PartialAggregates, number: int) -> Floats:

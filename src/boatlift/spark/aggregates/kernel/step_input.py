@@ -11,8 +11,9 @@ import pyarrow as pa
 from boatlift.dataflow.columns import HASH, WEIGHT
 from boatlift.errors import InvalidError
 from boatlift.spark.aggregates.kernel.exact_decimal import cut_decimals, fit_integers
-from boatlift.spark.aggregates.kernel.exact_sum import limbs_of_floats, limbs_of_integers
+from boatlift.spark.aggregates.kernel.exact_sum import limbs_of_floats, limbs_of_integers, settle
 from boatlift.spark.aggregates.kernel.layout import ROWS, Addend, Layout
+from boatlift.spark.aggregates.kernel.moments import LARGEST_ROOT, exact_product
 from boatlift.spark.aggregates.kernel.order_code import codes_of, grouped_extreme, grouped_ranked
 from boatlift.spark.aggregates.kernel.partials import PartialAggregates
 from boatlift.spark.aggregates.kernel.weights import Unweighted, Weighted, Weights
@@ -48,6 +49,8 @@ def aggregate(layout: Layout, batches: Sequence[pa.RecordBatch]) -> KeyedRows[Pa
     weights = _weights(layout, batches, grouping)
     partials = PartialAggregates(len(grouping.starts), {ROWS: weights.rows}, {})
     for number, (name, _) in enumerate(layout.arguments):
+        if number in layout.distinct:
+            continue  # see `distinct_values`
         _aggregate_argument(layout, number, _column(batches, name), grouping, weights, partials)
     firsts = grouping.order[grouping.starts]
     return KeyedRows(grouping.hash, [column.take(firsts) for column in keys], partials, grouping.collides)
@@ -95,6 +98,9 @@ def _aggregate_argument(
     if number in layout.summed:
         for limb, total in _sum(number, column, weights, partials).items():
             partials.addends[Addend("sum", number, limb)] = total
+    if number in layout.squared:
+        for limb, total in _sum_of_squares(number, column, weights, partials).items():
+            partials.addends[Addend("square", number, limb)] = total
 
 
 def _sum(number: int, column: Column, weights: Weights, partials: PartialAggregates) -> dict[int, Ints]:
@@ -118,6 +124,24 @@ def _sum_floats(
                 partials.addends[Addend(kind, number)] = weights.count(here)
         values = np.where(finite, values, 0.0)
     return weights.sum_limbs((limb, whole.astype(np.int64)) for limb, whole in limbs_of_floats(values))
+
+
+def _sum_of_squares(number: int, column: Column, weights: Weights, partials: PartialAggregates) -> dict[int, Ints]:
+    """Return the limbs of the sums of an argument's squares, and count the values that have no finite square."""
+    with np.errstate(invalid="ignore"):
+        values = column.values.view(f"<f{column.values.itemsize}").astype(np.float64)
+    values = np.where(np.isfinite(values), values, 0.0)
+    huge = np.abs(values) > LARGEST_ROOT
+    if huge.any():
+        partials.addends[Addend("huge", number)] = weights.count(huge)
+        values = np.where(huge, 0.0, values)
+    total: dict[int, Ints] = {}
+    for part in exact_product(values, values):
+        for limb, sums in weights.sum_limbs(
+            (at, whole.astype(np.int64)) for at, whole in limbs_of_floats(part)
+        ).items():
+            total[limb] = total[limb] + sums if limb in total else sums
+    return settle(total)
 
 
 def _sum_integers(values: Ints, weights: Weights) -> dict[int, Ints]:
