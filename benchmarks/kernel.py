@@ -22,7 +22,7 @@ from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateKernel, L
 from boatlift.spark.aggregates.kernel import kernel as kernel_module
 from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
 from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS
-from boatlift.spark.keyed.opened import forget_runs, open_run, open_runs
+from boatlift.spark.keyed.opened import RunsOnDemand, forget_runs, open_run
 from boatlift.storage.records.records import RunRef
 
 LAYOUT = Layout(
@@ -46,7 +46,7 @@ def take(
     kernel: AggregateKernel, rows: Sequence[pa.RecordBatch], runs: Sequence[RunRef], path: Path, time: int
 ) -> StepOutput:
     """Take a step of one task."""
-    opened = open_runs([(run, run.name) for run in runs], kernel.codec)
+    opened = RunsOnDemand([(run, run.name) for run in runs], kernel.codec)
     return kernel.step({ROWS_INPUT: rows}, opened, path, time=time, share=ALL_KEY_GROUPS)
 
 
@@ -106,7 +106,7 @@ def large(clock: Clock, folder: Path, rows: int, repeats: int) -> None:
         assert run is not None
         runs.append(run)
     begin = time.perf_counter()
-    opened = list(open_runs([(run, run.name) for run in runs[:6]], kernel.codec))
+    opened = list(RunsOnDemand([(run, run.name) for run in runs[:6]], kernel.codec))
     merged = kernel.merge(opened, folder / "large-merged", share=ALL_KEY_GROUPS)
     assert merged is not None
     sys.stdout.write(f"merge 6 runs of {runs[0].rows:,} rows: {(time.perf_counter() - begin) * 1e3:.1f} ms\n")
