@@ -37,6 +37,7 @@ JOINS = [
     "SELECT * FROM a LEFT ANTI JOIN b ON a.k = b.k AND a.v > 1",
     "SELECT a.k, a.v + 1 AS w FROM a WHERE NOT EXISTS (SELECT 1 FROM b WHERE b.k = a.k AND b.v = a.v)",
     "SELECT * FROM a WHERE v NOT IN (SELECT v FROM b)",
+    "SELECT k FROM a WHERE v + 1 NOT IN (SELECT v FROM b WHERE v > 1)",
     "SELECT * FROM a WHERE v IN (SELECT v FROM b) OR k = 'x'",
     "SELECT k, EXISTS (SELECT 1 FROM b WHERE b.k = a.k) AS there FROM a",
     "SELECT k, v FROM a WHERE v > (SELECT avg(v) FROM b)",

@@ -22,6 +22,7 @@ from boatlift.spark.keyed.network.distinct import DistinctNode
 from boatlift.spark.keyed.network.first import FirstNode
 from boatlift.spark.keyed.network.join import JoinNode
 from boatlift.spark.keyed.network.node import NodeOutput, NodeState, ZSet, concat
+from boatlift.spark.keyed.network.not_in import NotInNode
 from boatlift.spark.keyed.network.outer import OuterJoinNode
 from boatlift.spark.keyed.network.semi import Gives, SemiJoinNode
 from spark.keyed.node_laws import NodeCase, NodeLaws, Rows, Tasks
@@ -132,6 +133,37 @@ class TestAnti(Semi):
 
 class TestExistence(Semi):
     gives = "both"
+
+
+def not_in(left: Rows, right: Rows) -> Rows:
+    values = {row[0] for row in right}
+    if not values:
+        return sum_of(left)
+    if None in values:
+        return Counter()
+    return sum_of(Counter({row: count for row, count in left.items() if row[0] is not None and row[0] not in values}))
+
+
+def sum_of(rows: Rows) -> Rows:
+    result: Rows = Counter()
+    for row, count in rows.items():
+        result[row[2], row[0]] += count
+    return result
+
+
+class TestNotIn(NodeLaws):
+    side = Side(LEFT.codec, (0,), (2, 0))
+    values = pa.schema([("k", pa.int64())])
+    case = NodeCase(
+        NotInNode("p", "k NOT IN …", side, values),
+        (LEFT.codec.schema, values),
+        (st.tuples(st.one_of(some_number, st.just(9)), some_text, some_double), st.tuples(some_number)),
+        not_in,
+    )
+
+    @staticmethod
+    def _example(some: st.SearchStrategy[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        return [row for row in NodeLaws._example(some) if row[0] is not None]  # beside a NULL nothing comes out
 
 
 def test_a_semi_join_refuses_a_partner_that_goes_without_having_come(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from boatlift.spark.keyed.network.first import FirstNode
 from boatlift.spark.keyed.network.join import JoinNode
 from boatlift.spark.keyed.network.network import Feed
 from boatlift.spark.keyed.network.node import Node
+from boatlift.spark.keyed.network.not_in import NotInNode
 from boatlift.spark.keyed.network.outer import OuterJoinNode
 from boatlift.spark.keyed.network.semi import Gives, SemiJoinNode
 from boatlift.spark.keyed.network.touched import TouchedNode
@@ -160,7 +161,7 @@ class _JobMaking:
                     return False
                 sides = [set(map(self._nodes.id, self._nodes.output(child))) for child in stage.children]
                 return all(any(self._nodes.references(each) <= side for side in sides) for each in columns)
-            case Form.SEMI:
+            case Form.SEMI | Form.NOT_IN:
                 return all(self._of_left(stage, each) or self._is_existence(stage, each) for each in columns)
             case _:  # a column over the NULLs of an outer join need not be NULL
                 return all(self._nodes.kind(each) == "AttributeReference" for each in columns)
@@ -177,7 +178,7 @@ class _JobMaking:
     def _kernel_feed(self, job: _Job, stage: Stage, columns: Sequence[Expression]) -> Feed:
         if stage.form in (Form.JOIN, Form.OUTER):
             return self._join(job, stage, columns)
-        if stage.form is Form.SEMI:
+        if stage.form in (Form.SEMI, Form.NOT_IN):
             return self._semi(job, stage, columns)
         places = {self._nodes.id(attribute): place for place, attribute in enumerate(stage.output)}
         wanted = tuple(places[self._nodes.id(column)] for column in columns)
@@ -228,9 +229,12 @@ class _JobMaking:
         keys = tuple(found[len(own) :])
         left = Side(ArrangementCodec(self._named(taken)), keys, tuple(kept))
         feeds = [self._feed(job, stage.inputs[0], taken), self._feed(job, stage.inputs[1], stage.keys[1])]
+        partners = self._named(stage.keys[1])
         gives = _GIVES[self._nodes.join_type(stage.nodes[0])]
-        node = SemiJoinNode(self._view, stage.place, left, self._named(stage.keys[1]), gives)
+        node: Node = SemiJoinNode(self._view, stage.place, left, partners, gives)
         key_places = tuple(kept.index(place) for place in keys) if set(keys) <= set(kept) else None
+        if stage.form is Form.NOT_IN:
+            node, key_places = NotInNode(self._view, stage.place, left, partners), ()
         place = job.place(stage, node, feeds, key_places)
         places = iter(found)
         wanted = [len(kept) if self._is_existence(stage, each) else kept.index(next(places)) for each in columns]
@@ -254,7 +258,7 @@ class _JobMaking:
             self._first(job, stage)
         elif stage.form in (Form.JOIN, Form.OUTER):
             self._join(job, stage, stage.output)
-        elif stage.form is Form.SEMI:
+        elif stage.form in (Form.SEMI, Form.NOT_IN):
             self._semi(job, stage, stage.output)
         else:
             self._simple(job, stage)

@@ -317,6 +317,14 @@ class PlanNodes:
         keys = found.get()
         return items(keys._2()), items(keys._3())
 
+    def not_in_values(self, join: Node) -> tuple[Expression, Expression] | None:
+        """Return the value on each side of an anti join that is NOT IN over one column; None of another join."""
+        found = self._module("planning.ExtractSingleColumnNullAwareAntiJoin").unapply(join)
+        if found.isEmpty():
+            return None
+        (left,), (right,) = items(found.get()._1()), items(found.get()._2())
+        return left, right
+
     def other_condition(self, node: Node) -> Expression | None:
         """Return the condition of a join beyond the equality of its keys; None if there is none, or it is no join."""
         if self.kind(node) != "Join":

@@ -29,6 +29,7 @@ class Form(Enum):
     JOIN = "inner join"
     OUTER = "outer join"
     SEMI = "semi, anti or existence join"
+    NOT_IN = "null-aware anti join"
     DISTINCT = "distinct"
     AGGREGATE = "linear aggregate"
     FIRST = "first rows of a key"
@@ -241,6 +242,11 @@ class _Cutting:
         A condition beyond the equality of keys filters the pairs of an inner join. In other joins it decides whether a
         row has a partner. If it reads one side alone, a row of that side for which it is not true has a NULL for a key.
         """
+        values = self._nodes.not_in_values(node)
+        if values is not None:
+            left, right = values
+            place = f"{left.sql()} NOT IN …"
+            return self._stage((node,), ((left,), (right,)), place, form=Form.NOT_IN)
         left, right = self._nodes.equal_keys(node)
         kind = self._nodes.join_type(node)
         place = f"{_join(node)} on {_words(left) or 'nothing'}"

@@ -148,6 +148,7 @@ _KEPT = {
     Form.JOIN: "kernel: keeps both inputs by key",
     Form.OUTER: "kernel: keeps both inputs by key",
     Form.SEMI: "kernel: keeps the left input by key, and the keys of the right one",
+    Form.NOT_IN: "kernel: keeps the left input by value, and the values of the right one",
     Form.DISTINCT: "kernel: keeps the rows",
     Form.AGGREGATE: "kernel: keeps exact sums by key",
     Form.FIRST: "kernel: keeps its input in order",

@@ -23,18 +23,24 @@ Arranged = KeyedRows[ArrangedRows]
 Hashes = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
 
+_WITHOUT_GROUP = np.uint64((1 << 52) - 1)
+
 KEY_SEED = 0
 """The seed of the hash of a key; those of a row's identity are 1 and 2."""
 
 
-def key_hashes(columns: Sequence[pa.Array], rows: int) -> Hashes:
+def key_hashes(columns: Sequence[pa.Array], rows: int, *, one_group: bool = False) -> Hashes:
     """Return the hash of each row's key, by which an arrangement is sorted; without columns all rows have one key.
 
     Args:
         columns: The columns of the key.
         rows: The number of rows.
+        one_group: Whether all rows are in key group 0, so that one task has them all.
     """
-    return hash_rows(columns, rows, KEY_SEED) if columns else np.zeros(rows, np.uint64)
+    if not columns:
+        return np.zeros(rows, np.uint64)
+    hashes = hash_rows(columns, rows, KEY_SEED)
+    return hashes & _WITHOUT_GROUP if one_group else hashes
 
 
 def arranged(

@@ -36,40 +36,58 @@ class Presence:
         codec: The form of a count: the columns of the key.
         counts: The counts before the step.
         change: The change of the counts; None if there is none.
+        one_group: Whether all keys are in one key group.
     """
 
     codec: ArrangementCodec
     counts: Sequence[Segment[ArrangedRows]]
     change: Arranged | None
+    one_group: bool = False
 
     @classmethod
-    def of(cls, codec: ArrangementCodec, runs: Iterable[OpenRun[ArrangedRows]], moved: ZSet | None) -> Presence:
+    def of(
+        cls,
+        codec: ArrangementCodec,
+        runs: Iterable[OpenRun[ArrangedRows]],
+        moved: ZSet | None,
+        *,
+        one_group: bool = False,
+    ) -> Presence:
         """Return the presence of keys in a step.
 
         Args:
             codec: The form of a count.
             runs: The counts before the step.
             moved: The keys of the rows that the step moves on this side, none of them NULL; None if there are none.
+            one_group: Whether all keys are in one key group.
         """
         counts = [segment for run in runs for segment in run.segments if len(segment.hash)]
         if moved is None:
-            return cls(codec, counts, None)
-        change = arranged(codec, moved.columns, moved.weights, key_hashes(moved.columns, len(moved)))
-        return cls(codec, counts, change if len(change) else None)
+            return cls(codec, counts, None, one_group)
+        hashes = key_hashes(moved.columns, len(moved), one_group=one_group)
+        change = arranged(codec, moved.columns, moved.weights, hashes)
+        return cls(codec, counts, change if len(change) else None, one_group)
 
-    def after(self, keys: Sequence[pa.Array], rows: int) -> Mask:
-        """Return which of some keys have rows after the step.
+    def before(self, keys: Sequence[pa.Array], rows: int) -> Mask:
+        """Return which of some keys have rows before the step.
 
         Args:
             keys: The columns of the keys.
             rows: The number of keys.
         """
-        words = [Column(pa.int64(), hash_rows(keys, rows, seed).view(np.int64)) for seed in (1, 2)]
-        nothing = ArrangedRows(np.zeros(rows, np.int64), ())
-        asked = KeyedRows(key_hashes(keys, rows), words, nothing, True)
+        return self._present(keys, rows, self.counts)
+
+    def after(self, keys: Sequence[pa.Array], rows: int) -> Mask:
+        """Return which of some keys have rows after the step; see `before`."""
         moved = self.change
         now = [] if moved is None else [Segment(moved.hash, moved.keys, moved.values, moved.collides)]
-        present: Mask = weights_held(self.codec, asked, [*self.counts, *now]) > 0
+        return self._present(keys, rows, [*self.counts, *now])
+
+    def _present(self, keys: Sequence[pa.Array], rows: int, counts: Sequence[Segment[ArrangedRows]]) -> Mask:
+        words = [Column(pa.int64(), hash_rows(keys, rows, seed).view(np.int64)) for seed in (1, 2)]
+        nothing = ArrangedRows(np.zeros(rows, np.int64), ())
+        asked = KeyedRows(key_hashes(keys, rows, one_group=self.one_group), words, nothing, True)
+        present: Mask = weights_held(self.codec, asked, counts) > 0
         return present
 
     def left(self) -> npt.NDArray[np.int64]:

@@ -31,11 +31,12 @@ def by_nullity(side: Side, change: ZSet | None) -> tuple[ZSet | None, ZSet | Non
     return with_key if len(with_key) else None, without if len(without) else None
 
 
-def arranged_side(side: Side, change: ZSet | None, share: Share) -> Arranged | None:
-    """Return the rows of a change that have a key, arranged by it; None if there are none."""
+def arranged_side(side: Side, change: ZSet | None, share: Share, *, one_group: bool = False) -> Arranged | None:
+    """Return the rows of a change, arranged by their key; None if nothing is left of them."""
     if change is None:
         return None
-    hashes = key_hashes([change.columns[place] for place in side.keys], len(change))
+    keys = [change.columns[place] for place in side.keys]
+    hashes = key_hashes(keys, len(change), one_group=one_group)
     share.check(hashes)
     rows = arranged(side.codec, change.columns, change.weights, hashes)
     return rows if len(rows) else None

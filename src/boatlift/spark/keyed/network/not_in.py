@@ -1,0 +1,173 @@
+"""The node of NOT IN: an anti join in which a NULL equals nothing and differs from nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from boatlift.spark.keyed.arrangement.arranged import Arranged
+from boatlift.spark.keyed.arrangement.codec import ArrangedRows, ArrangementCodec
+from boatlift.spark.keyed.arrangement.join import Side
+from boatlift.spark.keyed.merge import filtered, merge_rows
+from boatlift.spark.keyed.network.negative import refuse_negative
+from boatlift.spark.keyed.network.node import NodeOutput, NodeState, ZSet, concat
+from boatlift.spark.keyed.network.presence import Presence
+from boatlift.spark.keyed.network.sides import arranged_side, by_partner, held_rows
+from boatlift.spark.keyed.opened import OpenRun, Segment
+from boatlift.spark.keyed.rows import KeyedRows
+from boatlift.spark.keyed.run_file import write_run
+
+__all__ = ["NotInNode"]
+
+ROWS, VALUES, KINDS = "left", "right_keys", "right_kinds"
+
+_KINDS = pa.schema([("kind", pa.int8())])
+_VALUE, _NULL = 0, 1
+_BOTH_KINDS = (pa.array([_VALUE, _NULL], pa.int8()),)
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class NotInNode:
+    """Rows of the left input whose value is not among those of the right input, by SQL's logic of NULL.
+
+    If the right input has no rows, every row comes out. If it has a NULL, none does. Else a row comes out if its value
+    is not NULL and not among those of the right input. One task takes all rows, because a single NULL concerns all.
+    A step costs what it changes; the first row of the right input, and its first NULL, and the last ones, cost all rows
+    of the left input.
+
+    Attributes:
+        processor: The processor, as runs name it.
+        place: The place in the query, for errors.
+        left: The left side; its key is the value.
+        values: The column of the right input.
+    """
+
+    processor: str
+    place: str
+    left: Side
+    values: pa.Schema
+
+    @property
+    def inputs(self) -> int:
+        """Two."""
+        return 2
+
+    @property
+    def parts(self) -> Mapping[str, ArrangementCodec]:
+        """The rows of the left side by value; and the counts of values, and of NULLs, of the right side."""
+        return {ROWS: self.left.codec, VALUES: ArrangementCodec(self.values), KINDS: ArrangementCodec(_KINDS)}
+
+    @property
+    def schemas(self) -> tuple[pa.Schema, ...]:
+        """The columns that are kept, named by their place."""
+        kinds = [self.left.codec.schema.field(place).type for place in self.left.kept]
+        return (pa.schema([(f"c{number}", kind) for number, kind in enumerate(kinds)]),)
+
+    @property
+    def whole(self) -> bool:
+        """False."""
+        return False
+
+    def keys(self, number: int) -> tuple[int, ...]:
+        """Return no columns: all rows are one task's."""
+        del number
+        return ()
+
+    def step(self, changes: Sequence[ZSet | None], state: NodeState) -> NodeOutput:
+        """Take a task's part of a step; see `Node.step`.
+
+        Raises:
+            DataError: `[NEGATIVE_WEIGHT]` a row is taken back that is not there.
+        """
+        if changes[0] is None and changes[1] is None:
+            return NodeOutput()
+        left = None if changes[0] is None else arranged_side(self.left, changes[0], state.share, one_group=True)
+        values = self._presence(VALUES, changes[1], state)
+        kinds = self._presence(KINDS, _kinds_of(changes[1]), state)
+        if values.change is not None:
+            keys = values.change.values.rows
+            refuse_negative(keys, values.left(), self.values, self.place, self.processor)
+        held = held_rows(self.left, left, state.runs[ROWS], self.place, self.processor)
+        before, after = kinds.before(_BOTH_KINDS, 2), kinds.after(_BOTH_KINDS, 2)
+        if (before != after).any():
+            pieces = self._anew(left, values, held, before, after)
+        elif after[_NULL]:
+            pieces = []
+        elif not after[_VALUE]:
+            pieces = [] if left is None else [self._kept(left, np.ones(len(left), np.bool_), 1)]
+        else:
+            known = None if left is None else filtered(self.left.codec, left, _has_value(self.left, left))
+            _, pieces = by_partner(self.left, known, values, held)
+        times = (state.time, state.time)
+        runs = {
+            part: write_run(
+                state.write_to(part), codec, [rows], processor=self.processor, times=times, share=state.share
+            )
+            for (part, codec), rows in zip(self.parts.items(), (left, values.change, kinds.change), strict=True)
+            if rows is not None
+        }
+        return NodeOutput((concat(pieces),), runs)
+
+    def _presence(self, part: str, moved: ZSet | None, state: NodeState) -> Presence:
+        return Presence.of(self.parts[part], state.runs[part], moved, one_group=True)
+
+    def _anew(
+        self,
+        left: Arranged | None,
+        values: Presence,
+        held: Iterable[OpenRun[ArrangedRows]],
+        before: Mask,
+        after: Mask,
+    ) -> list[ZSet]:
+        """Return all rows as they come out now, less those that came out."""
+        codec = self.left.codec
+        segments = [segment for run in held for segment in run.segments]
+        rows = [_rows_of(codec, segment) for segment in segments if len(segment.hash)]
+        pieces = []
+        for sign, kinds, present, some in (
+            (-1, before, values.before, rows),
+            (1, after, values.after, rows if left is None else [*rows, left]),
+        ):
+            whole = merge_rows(codec, some) if some else None
+            if whole is not None and len(whole):
+                pieces.append(self._kept(whole, self._comes_out(whole, kinds, present), sign))
+        return pieces
+
+    def _comes_out(self, rows: Arranged, kinds: Mask, present: Callable[[Sequence[pa.Array], int], Mask]) -> Mask:
+        """Return which rows come out, given the kinds and the values of the right input."""
+        if not kinds.any():
+            return np.ones(len(rows), np.bool_)
+        if kinds[_NULL]:
+            return np.zeros(len(rows), np.bool_)
+        values = [rows.values.rows[place] for place in self.left.keys]
+        found: Mask = _has_value(self.left, rows) & ~present(values, len(rows))
+        return found
+
+    def _kept(self, rows: Arranged, which: Mask, sign: int) -> ZSet:
+        columns = tuple(rows.values.rows[place] for place in self.left.kept)
+        return ZSet(columns, sign * rows.values.weights).take(np.flatnonzero(which))
+
+
+def _kinds_of(change: ZSet | None) -> ZSet | None:
+    """Return for each row whether it is NULL, as a row."""
+    if change is None:
+        return None
+    null = change.columns[0].is_null().to_numpy(zero_copy_only=False)
+    return ZSet((pa.array(np.where(null, _NULL, _VALUE).astype(np.int8)),), change.weights)
+
+
+def _has_value(side: Side, rows: Arranged) -> Mask:
+    known: Mask = rows.values.rows[side.keys[0]].is_valid().to_numpy(zero_copy_only=False)
+    return known
+
+
+def _rows_of(codec: ArrangementCodec, segment: Segment[ArrangedRows]) -> Arranged:
+    """Return all rows of a segment."""
+    values = codec.read(segment.values, slice(None))
+    return KeyedRows(segment.hash, segment.keys, values, segment.collides)
