@@ -19,6 +19,7 @@ from boatlift.api.captured import refuse_captured_streams
 from boatlift.api.options import checked_name, policy_of_state
 from boatlift.api.sql_text import is_table_in, views_of
 from boatlift.api.streams import Grouped, Keyed, Stream
+from boatlift.connectors.ticks import TicksSource
 from boatlift.dataflow.advice import OF_DATAFLOW, advise
 from boatlift.dataflow.contracts import Pushable, Receipt, Source
 from boatlift.dataflow.period import seconds_in
@@ -32,22 +33,50 @@ if TYPE_CHECKING:
 
 __all__ = ["Dataflow"]
 
+TICK = "tick"
+"""The name of the source of ticks."""
+
 
 class Dataflow:
     """A named graph of processors; nothing runs until it is given to `bl.run` or `boatlift run`.
 
     Args:
         name: Letters, digits, `-` and `_`; it stands in every store and sink that the dataflow writes.
+        tick: A period, such as `"1 second"`. The dataflow then has a source `tick`, with a row a period: `number`
+            (LONG) and `at` (TIMESTAMP), the time at which the period began. So a view that reads it has steps when
+            nothing else comes. Without a reader there are no ticks.
+
+    Raises:
+        InvalidError: `[BAD_NAME]`; `[BAD_OPTION]` `tick` is no period.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, tick: str | None = None) -> None:
         self.name = checked_name(name)
         self._processors: dict[str, Processor] = {}
+        if tick is not None:
+            self.source(TICK, TicksSource(round(seconds_in(tick, "tick") * 10**6)))
 
     @property
     def processors(self) -> Mapping[str, Processor]:
-        """All processors by name, each after those that it reads."""
+        """All processors by name, each after those that it reads; without the ticks that nobody reads."""
+        if TICK in self._processors and not any(TICK in each.reads for each in self._processors.values()):
+            ticks = self._processors[TICK]
+            if isinstance(ticks, SourceProcessor) and isinstance(ticks.source, TicksSource):
+                return MappingProxyType({name: each for name, each in self._processors.items() if name != TICK})
         return MappingProxyType(self._processors)
+
+    @property
+    def tick(self) -> Stream:
+        """The stream of ticks.
+
+        Raises:
+            InvalidError: `[BAD_OPTION]` the dataflow has none.
+        """
+        if TICK not in self._processors:
+            raise InvalidError(
+                "BAD_OPTION", f"{self.name} has no ticks: write bl.Dataflow({self.name!r}, tick='1 second')"
+            )
+        return Stream(self, TICK)
 
     def check(self) -> None:
         """Refuse functions of the program that use a stream as if it were a DataFrame.

@@ -355,7 +355,7 @@ def test_a_value_that_goes_without_having_come_is_told(tmp_path: Path) -> None:
 
 class TestFirstTwo(NodeLaws):
     case = NodeCase(
-        Difference(FirstNode("p", "TOP", SCORES, 1, (Order(),), FirstRows(2, ahead=0))),  # type: ignore[arg-type]
+        Difference(FirstNode("p", "TOP", SCORES, 1, Order(), FirstRows(2, ahead=0))),  # type: ignore[arg-type]
         (pa.schema([*SCORES, ("key", pa.int64()), ("order", pa.float64())]),),
         (some_score,),
         lambda rows: of_each_key(rows, ascending, 2),
@@ -365,7 +365,7 @@ class TestFirstTwo(NodeLaws):
 class TestFirstTwoPlaces(NodeLaws):
     case = NodeCase(
         Difference(
-            FirstNode("p", "TOP", SCORES, 1, (Order(True, False),), FirstRows(2, different=True, ahead=-1))  # type: ignore[arg-type]
+            FirstNode("p", "TOP", SCORES, 1, Order(True, False), FirstRows(2, different=True, ahead=-1))  # type: ignore[arg-type]
         ),
         (pa.schema([*SCORES, ("key", pa.int64()), ("order", pa.string())]),),
         (some_word,),
@@ -377,15 +377,15 @@ def test_of_rows_that_only_come_the_first_of_each_key_are_kept(tmp_path: Path) -
     schema = pa.schema([*SCORES, ("key", pa.int64()), ("order", pa.float64())])
     kept = {}
     for grows in (False, True):
-        node = FirstNode("p", "TOP", SCORES, 1, (Order(),), FirstRows(2), grows)
+        node = FirstNode("p", "TOP", SCORES, 1, Order(), FirstRows(2), grows)
         tasks = Tasks(Difference(node), (schema,), tmp_path / str(grows))  # type: ignore[arg-type]
         total: Rows = Counter()
         for begin in range(0, 60, 20):
             rows = Counter({(n % 2, float(60 - n), None, n % 2, float(60 - n)): 1 for n in range(begin, begin + 20)})
             for row, count in tasks.take([rows]).items():
                 total[row] += count
-        tasks.merge("0")
-        kept[grows] = sum(run.rows for run, _ in tasks.runs["0"]), +total
+        tasks.merge("rows")
+        kept[grows] = sum(run.rows for run, _ in tasks.runs["rows"]), +total
     assert kept[False][0] == 60
     assert kept[True][0] == 4
     assert kept[True][1] == kept[False][1] == Counter({(n % 2, 60.0 - n, None): 1 for n in range(56, 60)})

@@ -275,11 +275,11 @@ class _JobMaking:
     def _first(self, job: _Job, stage: Stage) -> None:
         (child,), (flow,), (keys,) = stage.children, stage.inputs, stage.keys
         own = self._nodes.output(child)
-        columns, orders = zip(*stage.orders, strict=True)
         assert stage.first is not None
-        feed = self._feed(job, flow, [*own, *keys, *columns])
+        column, order = stage.first.order
+        feed = self._feed(job, flow, [*own, *keys, column])
         rows = self._named(own)
-        node = FirstNode(self._view, stage.place, rows, len(keys), orders, stage.first, stage.grows)
+        node = FirstNode(self._view, stage.place, rows, len(keys), order, stage.first.rows, stage.grows)
         job.place(stage, node, [feed])
 
     def _named(self, columns: Sequence[Expression]) -> pa.Schema:

@@ -68,6 +68,19 @@ Flow = Leaf | Linear | StageResult
 
 
 @dataclass(frozen=True, slots=True)
+class FirstInOrder:
+    """The rows of a key that come first.
+
+    Attributes:
+        rows: Which those are.
+        order: An expression over the columns of the input, and the order of its values.
+    """
+
+    rows: FirstRows
+    order: tuple[Expression, Order]
+
+
+@dataclass(frozen=True, slots=True)
 class Stage:
     """A node that is applied to the rows of touched keys.
 
@@ -83,7 +96,6 @@ class Stage:
         arguments: The arguments of a linear aggregate's functions.
         layout: Its keys and functions, as the kernel takes them.
         first: If the result depends on the rows of a key that come first alone: which those are.
-        orders: The orders in which they come first: expressions over the columns of the input.
         grows: Whether no row of the first input ever goes.
         condition: What the pairs of an inner join have to fulfil beyond the equality of their keys.
     """
@@ -98,8 +110,7 @@ class Stage:
     place: str
     arguments: tuple[Expression, ...] = ()
     layout: Layout | None = None
-    first: FirstRows | None = None
-    orders: tuple[tuple[Expression, Order], ...] = ()
+    first: FirstInOrder | None = None
     grows: bool = False
     condition: Expression | None = None
 
@@ -228,10 +239,10 @@ class _Cutting:
                 keys = items(node.partitionSpec())
                 place = f"OVER (PARTITION BY {_words(keys) or 'nothing'})"
                 limit = self._nodes.rank_limit(node)
-                first = None if limit is None else FirstRows(*limit)
-                return self._first(
-                    (node,), keys, place, first, [*map(self._nodes.sort_key, items(node.orderSpec())[:1])]
-                )
+                if limit is None:
+                    return self._stage((node,), (keys,), place)
+                order = self._nodes.sort_key(items(node.orderSpec())[0])
+                return self._first((node,), keys, place, FirstInOrder(FirstRows(*limit), order))
             case "GlobalLimit" | "Offset":
                 return self._limit(node)
         raise self._refused(f"{kind} ({node.simpleString(100)})", "write the query without it")
@@ -319,24 +330,17 @@ class _Cutting:
         if self._nodes.kind(nodes[-1]) != "Sort":
             raise self._refused("LIMIT without an order", "add ORDER BY: which rows it takes would be anybody's guess")
         most = self._nodes.row_limit(nodes)
-        first = None if most is None or most > _MOST_FIRST else FirstRows(most)
+        place = "ORDER BY … LIMIT"
+        if most is None or most > _MOST_FIRST:
+            return self._stage(tuple(nodes), ((),), place)
         order = self._nodes.sort_key(items(nodes[-1].order())[0])
-        return self._first(tuple(nodes), (), "ORDER BY … LIMIT", first, [order])
+        return self._first(tuple(nodes), (), place, FirstInOrder(FirstRows(most), order))
 
-    def _first(
-        self,
-        nodes: Sequence[Node],
-        keys: Sequence[Expression],
-        place: str,
-        first: FirstRows | None,
-        orders: Sequence[tuple[Expression, Order]],
-        *,
-        whole: bool = False,
-    ) -> StageResult:
-        """Return a stage that may need the first rows of a key alone."""
-        if first is None or _collated(keys) or not all(self._nodes.has_place(column) for column, _ in orders):
-            return self._stage(nodes, (keys,), place, whole=whole)
-        return self._stage(nodes, (keys,), place, whole=whole, form=Form.FIRST, first=first, orders=orders)
+    def _first(self, nodes: Sequence[Node], keys: Sequence[Expression], place: str, first: FirstInOrder) -> StageResult:
+        """Return a stage that needs the first rows of a key alone, if the kernel knows their order."""
+        if _collated(keys) or not self._nodes.has_place(first.order[0]):
+            return self._stage(nodes, (keys,), place)
+        return self._stage(nodes, (keys,), place, form=Form.FIRST, first=first)
 
     def _stage(
         self,
@@ -349,8 +353,7 @@ class _Cutting:
         output: Sequence[Expression] | None = None,
         arguments: Sequence[Expression] = (),
         layout: Layout | None = None,
-        first: FirstRows | None = None,
-        orders: Sequence[tuple[Expression, Order]] = (),
+        first: FirstInOrder | None = None,
         condition: Expression | None = None,
     ) -> StageResult:
         if any(map(_collated, keys)):  # equal keys may have different bits: all rows are one key
@@ -360,7 +363,7 @@ class _Cutting:
         given = self._nodes.output(nodes[0]) if output is None else output
         stage = Stage(
             len(self.stages), form, tuple(nodes), tuple(given), inputs, tuple(map(tuple, keys)), whole, place,
-            tuple(arguments), layout, first, tuple(orders), self.grows(below[0]),
+            tuple(arguments), layout, first, self.grows(below[0]),
             condition,
         )  # fmt: skip
         self.stages.append(stage)

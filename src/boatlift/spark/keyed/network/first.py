@@ -1,6 +1,6 @@
 """The node of the first rows of a key: the general form where a result depends on the rows that come first alone.
 
-`row_number() <= 3`, ORDER BY … LIMIT, min and max are such. Spark computes them from the rows of the touched keys that
+`row_number() <= 3` and ORDER BY … LIMIT are such. Spark computes them from the rows of the touched keys that
 come first in the order, as they were and as they are. So a step costs what it changes, and not the rows of a key.
 """
 
@@ -24,6 +24,8 @@ from boatlift.spark.keyed.run_file import write_run
 
 __all__ = ["FirstNode"]
 
+ROWS = "rows"
+
 _KEY_WORD = 3
 """The seed of the second hash of a key."""
 
@@ -32,15 +34,14 @@ _KEY_WORD = 3
 class FirstNode:
     """The first rows of the keys whose first rows a step changes: as they were, and as they are.
 
-    The input has the columns of its rows, then those of the key, then those of the orders; only the first are kept.
-    With several orders a row is given if it is among the first of any of them.
+    The input has the columns of its rows, then those of the key, then that of the order; only the first are kept.
 
     Attributes:
         processor: The processor, as runs name it.
         place: The place in the query, for errors.
         rows: The columns of its rows.
         key_count: The number of columns of the key.
-        orders: The orders.
+        order: The order.
         first: Which rows come first.
         grows: Whether no row of the input ever goes. Then a row that is not among the first never will be, and is not
             kept.
@@ -50,7 +51,7 @@ class FirstNode:
     place: str
     rows: pa.Schema
     key_count: int
-    orders: tuple[Order, ...]
+    order: Order
     first: FirstRows
     grows: bool = False
 
@@ -61,8 +62,8 @@ class FirstNode:
 
     @property
     def parts(self) -> Mapping[str, ArrangementCodec]:
-        """An arrangement for each order, by its number."""
-        return {str(number): self._codec for number in range(len(self.orders))}
+        """The arrangement of the input."""
+        return {ROWS: self._codec}
 
     @property
     def schemas(self) -> tuple[pa.Schema, ...]:
@@ -92,32 +93,29 @@ class FirstNode:
         hashes = key_hashes(key, len(change))
         state.share.check(hashes)
         word = hash_rows(key, len(change), _KEY_WORD).view(np.int64)
-        columns, behind = change.columns[: len(self.rows)], change.columns[len(self.rows) + self.key_count :]
-        runs, sides = {}, []
-        for number, (order, values) in enumerate(zip(self.orders, behind, strict=True)):
-            part = str(number)
-            moved = arranged(self._codec, columns, change.weights, hashes, (word, order_codes(values, order)))
-            if not len(moved):
-                return NodeOutput()
-            before, after = self._around(moved, part, state)
-            differ = merge_rows(self._codec, [*map(_taken_back, before), *after])
-            sides.append((before, after, differ))
-            kept = differ if self.grows else moved
-            if len(kept):
-                runs[part] = write_run(
-                    state.write_to(part), self._codec, [kept], processor=self.processor, times=(state.time, state.time),
-                    share=state.share,
-                )  # fmt: skip
-        return NodeOutput(self._of_changed_keys(KeyWords.of(moved), sides), runs)
+        columns, last = change.columns[: len(self.rows)], change.columns[-1]
+        moved = arranged(self._codec, columns, change.weights, hashes, (word, order_codes(last, self.order)))
+        if not len(moved):
+            return NodeOutput()
+        sides = self._around(moved, state)
+        differ = merge_rows(self._codec, [*map(_taken_back, sides[0]), *sides[1]])
+        kept = differ if self.grows else moved
+        runs = {}
+        if len(kept):
+            times = (state.time, state.time)
+            runs[ROWS] = write_run(
+                state.write_to(ROWS), self._codec, [kept], processor=self.processor, times=times, share=state.share
+            )
+        return NodeOutput(self._of_changed_keys(KeyWords.of(moved), sides, differ), runs)
 
     @property
     def _codec(self) -> ArrangementCodec:
         return ArrangementCodec(self.rows, ordered=True)
 
-    def _around(self, moved: Arranged, part: str, state: NodeState) -> tuple[list[Arranged], list[Arranged]]:
-        """Return the first rows of the touched keys in one order, before the step and after it."""
+    def _around(self, moved: Arranged, state: NodeState) -> tuple[list[Arranged], list[Arranged]]:
+        """Return the first rows of the touched keys, before the step and after it."""
         codec = self._codec
-        segments = [segment for run in state.runs[part] for segment in run.segments if len(segment.hash)]
+        segments = [segment for run in state.runs[ROWS] for segment in run.segments if len(segment.hash)]
         taken_back = filtered(codec, moved, moved.values.weights < 0)
         if len(taken_back):
             left = weights_held(codec, taken_back, segments) + taken_back.values.weights
@@ -126,18 +124,14 @@ class FirstNode:
         return [before for before, _ in portions], [after for _, after in portions]
 
     def _of_changed_keys(
-        self, keys: KeyWords, sides: Sequence[tuple[list[Arranged], list[Arranged], Arranged]]
+        self, keys: KeyWords, sides: tuple[list[Arranged], list[Arranged]], differ: Arranged
     ) -> tuple[ZSet | None, ...]:
-        """Return the rows of the keys for which any order has other first rows now than before."""
-        codec = self._codec
+        """Return the first rows of the keys that have other first rows now than before, on both sides of the step."""
         changed = np.zeros(len(keys), np.bool_)
-        for _, _, differ in sides:
-            changed[keys.numbers(differ)] = True
-        befores = [rows for before, _, _ in sides for rows in before]
-        afters = [rows for _, after, _ in sides for rows in after]
+        changed[keys.numbers(differ)] = True
         results = []
-        for found in (befores, afters):
-            pieces = [filtered(codec, rows, changed[keys.numbers(rows)]) for rows in found]
+        for found in sides:
+            pieces = [filtered(self._codec, rows, changed[keys.numbers(rows)]) for rows in found]
             results.append(concat([ZSet(rows.values.rows, rows.values.weights) for rows in pieces]))
         return tuple(results)
 
