@@ -91,7 +91,9 @@ CONDITIONS: dict[str, Condition] = {
         "InvalidError", "this source's rows have no position to draw random values from", "name the key columns"
     ),
     "UNSUPPORTED_AGGREGATE": Condition(
-        "InvalidError", "this aggregate or its type cannot be kept as state", "use count, sum, avg, min or max"
+        "InvalidError",
+        "this aggregate or its type cannot be kept as state",
+        "use count, sum, avg, min, max or stddev, or write a view",
     ),
     "NOT_UNIQUE": Condition(
         "DataError",

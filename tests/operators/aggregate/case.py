@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from fractions import Fraction
 from typing import Any
@@ -28,7 +29,7 @@ def over_changes(rows: bl.Stream, _more: bl.Stream) -> bl.Stream:
 
     sums = rows.group_by("k").agg("summed", F.sum("v").alias("v"))
     groups = sums.transform("grouped", lambda df: df.selectExpr("pmod(v, 4) AS g", "v", "k"))
-    return groups.group_by("g").agg("aggregate-over-changes", F.count("*").alias("n"), F.avg("v").alias("v"))
+    return groups.group_by("g").agg("aggregate-over-changes", F.count("*").alias("n"), F.stddev("v").alias("v"))
 
 
 def sums(rows: list[dict[str, Any]]) -> dict[str, int]:
@@ -63,10 +64,15 @@ def expected_over_changes(rows: list[dict[str, Any]], _more: list[dict[str, Any]
     groups: dict[int, list[int]] = defaultdict(list)
     for total in sums(rows).values():
         groups[total % 4].append(total)
-    return Counter(
-        as_row({"g": group, "n": len(totals), "v": float(Fraction(sum(totals), len(totals)))})
-        for group, totals in groups.items()
-    )
+    return Counter(as_row({"g": group, "n": len(totals), "v": deviation(totals)}) for group, totals in groups.items())
+
+
+def deviation(values: list[int]) -> float | None:
+    """Return the sample deviation: the sum of squares is rounded once, then divided."""
+    if len(values) < 2:
+        return None
+    squares = sum(value * value for value in values) - Fraction(sum(values) ** 2, len(values))
+    return math.sqrt(float(squares) / (len(values) - 1))
 
 
 CASES = [

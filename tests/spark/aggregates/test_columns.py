@@ -42,6 +42,8 @@ def test_each_function_is_read_with_argument_name_and_types(frame: DataFrame) ->
             F.min("money").alias("least"),
             F.sum("money").alias("paid"),
             F.avg("money").alias("price"),
+            F.stddev("i").alias("sd"),
+            F.var_pop("d").alias("vp"),
         ],
     )
     got = [(a.function, a.output, a.input_type, a.output_type, a.spark_type.simpleString()) for a in parsed.aggregates]
@@ -58,6 +60,8 @@ def test_each_function_is_read_with_argument_name_and_types(frame: DataFrame) ->
         ("min", "least", pa.decimal128(10, 2), pa.decimal128(10, 2), "decimal(10,2)"),
         ("sum", "paid", pa.decimal128(10, 2), pa.decimal128(20, 2), "decimal(20,2)"),
         ("avg", "price", pa.decimal128(10, 2), pa.decimal128(14, 6), "decimal(14,6)"),
+        ("stddev_samp", "sd", pa.float64(), pa.float64(), "double"),
+        ("var_pop", "vp", pa.float64(), pa.float64(), "double"),
     ]
 
 
@@ -95,7 +99,7 @@ UNSUPPORTED = {
     "sum distinct": (lambda: F.sum_distinct("i"), "group_by with the column as another key"),
     "first": (lambda: F.first("i"), "min(…) or max(…)"),
     "collect_list": (lambda: F.collect_list("i"), "a sink with the rows"),
-    "stddev": (lambda: F.stddev("d"), "sums of x and x * x"),
+    "skewness": (lambda: F.skewness("d"), "use one of these"),
     "approximate": (lambda: F.approx_count_distinct("i"), "another key"),
     "median": (lambda: F.median("d"), "not kept as state"),
     "around": (lambda: F.sum("i") + 1, "compute with the result in a transform"),

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import cast, get_args
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException
@@ -25,21 +25,25 @@ from pyspark.sql.types import (
 
 from boatlift.dataflow.columns import ARGUMENT
 from boatlift.errors import InvalidError
+from boatlift.spark.aggregates.kernel.layout import VARIANCES, Function
 from boatlift.spark.plans.catalyst import analysed, call_of
 from boatlift.spark.plans.fingerprint import canonical
 from boatlift.spark.plans.row_wise import check_expressions
 
 __all__ = [
     "AggregateSpec",
-    "Function",
     "ParsedAggregates",
     "parse_aggregates",
 ]
 
-Function = Literal["count_all", "count", "sum", "avg", "min", "max"]
-
-_SUPPORTED = "count, sum, avg, min and max of an expression"
+_SUPPORTED = "count, sum, avg, min, max, variances and standard deviations of an expression"
 _SUMMABLE = (ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType, DecimalType)
+_OTHER_NAMES = {
+    "mean": "avg",
+    "variance": "var_samp",
+    "stddev": "stddev_samp",
+    "std": "stddev_samp",
+}
 _INSTEAD = {
     "first": "min(…) or max(…): rows have no order",
     "last": "min(…) or max(…): rows have no order",
@@ -49,8 +53,6 @@ _INSTEAD = {
     "bool_or": "max(…)",
     "every": "min(…)",
     "some": "max(…)",
-    "stddev": "sums of x and x * x, and a transform of these",
-    "variance": "sums of x and x * x, and a transform of these",
     "collect_list": "a sink with the rows themselves",
     "collect_set": "group_by with the column as another key",
 }
@@ -98,7 +100,7 @@ class ParsedAggregates:
 
 
 def parse_aggregates(frame: DataFrame, key_names: Sequence[str], columns: Sequence[Column]) -> ParsedAggregates:
-    """Read `F.count`, `F.sum`, `F.avg`, `F.min` and `F.max` of row-wise expressions; runs no job.
+    """Read `F.count`, `F.sum`, `F.avg`, `F.min`, `F.max`, `F.stddev` and the like of row-wise expressions; runs no job.
 
     Args:
         frame: The input, empty or not.
@@ -163,12 +165,12 @@ def _read(frame: DataFrame, column: Column) -> tuple[Function, _Argument | None]
             call.shape, f"is no plain aggregate ({call.shape}): aggregate first, compute with the result in a transform"
         )
         raise _unsupported(output, what)
-    function = {"mean": "avg"}.get(call.function, call.function)
+    function = _OTHER_NAMES.get(call.function, call.function)
     if call.distinct:
         raise _unsupported(output, _DISTINCT)
     if function == "count" and call.counts_rows:
         return "count_all", None
-    if function in ("count", "sum", "avg", "min", "max"):
+    if function in get_args(Function):
         if len(call.arguments) != 1:
             raise _unsupported(output, f"{function} of {len(call.arguments)} columns: name one expression")
         return cast("Function", function), _argument(frame, function, call.arguments[0], output)
@@ -186,12 +188,14 @@ def _argument(frame: DataFrame, function: str, column: Column, output: str) -> _
         selected = frame.select(column.alias("argument"))
     check_expressions(selected, f"the aggregate {output}")
     kind = selected.schema[0].dataType
-    if function in ("sum", "avg") and not isinstance(kind, _SUMMABLE):
+    if function in ("sum", "avg", *VARIANCES) and not isinstance(kind, _SUMMABLE):
         raise _unsupported(
             output,
             f"{function} over {kind.simpleString()} is not kept exactly: cast it to a number (long, double, decimal) "
             "in a transform",
         )
+    if function in VARIANCES and not isinstance(kind, DoubleType):  # as Spark computes them
+        return _argument(frame, function, column.cast("double"), output)
     return _Argument(column, kind, json.dumps(canonical(analysed(selected)), sort_keys=True))
 
 

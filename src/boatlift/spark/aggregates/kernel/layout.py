@@ -162,8 +162,8 @@ class Layout:
                 raise InvalidError(
                     "UNSUPPORTED_AGGREGATE",
                     f"{aggregate.name}: {aggregate.function} over the changes of another aggregate is not kept as "
-                    "state, because a value that is taken back leaves no trace of the next one: use count, sum or avg, "
-                    f"or take the {aggregate.function} of the rows before they are aggregated",
+                    "state, because a value that is taken back leaves no trace of the next one: write a view with "
+                    f"flow.sql, which keeps all values, or take the {aggregate.function} of rows that only come",
                 )
             if aggregate.argument in distinct and distinct[aggregate.argument] != aggregate.distinct:
                 raise InvalidError("SCHEMA_MISMATCH", f"column {aggregate.argument} counts once and more than once")
