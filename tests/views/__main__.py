@@ -11,17 +11,15 @@ from pathlib import Path
 
 import boatlift as bl
 from views.disturbed import DifferentError, judge_disturbed
-from views.judge import WrongError, judge, shrunk
+from views.judge import INTERPRETED, WrongError, judge, shrunk
 from views.random_queries import random_case
 
 QUICK = {
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    **INTERPRETED,
     "spark.sql.shuffle.partitions": "1",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m -XX:+UseSerialGC",
 }
-"""Settings under which a small query costs a third: most of its time goes into the compilation of code that few rows
-use. The tests of this folder run with compiled code."""
+"""Settings under which a small query costs a third."""
 
 
 def main() -> int:

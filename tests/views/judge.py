@@ -19,7 +19,10 @@ from pyspark.sql import SparkSession
 import boatlift as bl
 from views.random_queries import Generated
 
-__all__ = ["Rows", "WrongError", "compare", "flow_of", "judge", "rows_of", "run_case", "shrunk", "write"]
+__all__ = ["INTERPRETED", "Rows", "WrongError", "compare", "flow_of", "judge", "rows_of", "run_case", "shrunk", "write"]
+
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+"""Settings that spare the compilation of code, which few rows use. Shapes of queries are tested with compiled code."""
 
 Rows = Counter[tuple[Any, ...]]
 

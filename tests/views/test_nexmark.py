@@ -21,11 +21,11 @@ def tables(count: int, steps: int) -> list[Table]:
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_each_query_is_kept_up_to_date(spark: SparkSession, tmp_path: Path, part: int) -> None:
-    spark.sql(SIDE_INPUT)
+def test_each_query_is_kept_up_to_date(interpreting: SparkSession, tmp_path: Path, part: int) -> None:
+    interpreting.sql(SIDE_INPUT)
     queries = list(QUERIES.values())[part::PARTS]
     case = Generated(tables(300, STEPS), queries)
-    assert judge(spark, case, tmp_path / "case") == STEPS * len(queries)
+    assert judge(interpreting, case, tmp_path / "case") == STEPS * len(queries)
 
 
 @pytest.mark.parametrize("query", REFUSED.values(), ids=REFUSED)

@@ -14,15 +14,15 @@ QUERIES, STEPS = 15, 2
 
 
 @pytest.mark.parametrize("seed", [1001, 1002, 1003, 1004])
-def test_changes_add_up_to_the_answer_of_spark(spark: SparkSession, tmp_path: Path, seed: int) -> None:
+def test_changes_add_up_to_the_answer_of_spark(interpreting: SparkSession, tmp_path: Path, seed: int) -> None:
     case = random_case(seed, queries=QUERIES, steps=STEPS, rows=5)
-    assert judge(spark, case, tmp_path / "case") == QUERIES * STEPS
+    assert judge(interpreting, case, tmp_path / "case") == QUERIES * STEPS
 
 
-def test_a_wrong_row_is_found(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_row_is_found(interpreting: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     case = random_case(1001, queries=1, steps=2, rows=5)
-    judge(spark, case, tmp_path / "case")
+    judge(interpreting, case, tmp_path / "case")
     monkeypatch.chdir(tmp_path / "case")
     case.queries[0] = "SELECT 'other' AS rows"
     with pytest.raises(WrongError, match="query 0, step"):
-        compare(spark, case)
+        compare(interpreting, case)
