@@ -11,15 +11,8 @@ from pathlib import Path
 
 import boatlift as bl
 from views.disturbed import DifferentError, judge_disturbed
-from views.judge import INTERPRETED, WrongError, judge, shrunk
+from views.judge import QUICK, WrongError, judge, shrunk
 from views.random_queries import random_case
-
-QUICK = {
-    **INTERPRETED,
-    "spark.sql.shuffle.partitions": "1",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m -XX:+UseSerialGC",
-}
-"""Settings under which a small query costs a third."""
 
 
 def main() -> int:

@@ -17,7 +17,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import boatlift as bl
-from views.judge import flow_of, judge, rows_of, write
+from views.judge import QUICK, flow_of, judge, rows_of, write
 from views.random_queries import Generated, random_case
 
 __all__ = ["DifferentError", "judge_disturbed"]
@@ -97,7 +97,7 @@ def main() -> None:
     policies = [
         chance.choice((bl.Lazy(every=1), bl.Lazy(every=3), bl.Lazy(every=50), bl.Eager())) for _ in case.queries
     ]
-    bl.run(flow_of(case, policies), "store", available_now=True, spark=bl.session())
+    bl.run(flow_of(case, policies), "store", available_now=True, spark=bl.session(**QUICK))
 
 
 if __name__ == "__main__":

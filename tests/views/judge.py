@@ -19,10 +19,29 @@ from pyspark.sql import SparkSession
 import boatlift as bl
 from views.random_queries import Generated
 
-__all__ = ["INTERPRETED", "Rows", "WrongError", "compare", "flow_of", "judge", "rows_of", "run_case", "shrunk", "write"]
+__all__ = [
+    "INTERPRETED",
+    "QUICK",
+    "Rows",
+    "WrongError",
+    "compare",
+    "flow_of",
+    "judge",
+    "rows_of",
+    "run_case",
+    "shrunk",
+    "write",
+]
 
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 """Settings that spare the compilation of code, which few rows use. Shapes of queries are tested with compiled code."""
+
+QUICK = {
+    **INTERPRETED,
+    "spark.sql.shuffle.partitions": "1",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=512m -XX:+UseSerialGC",
+}
+"""Settings of a session in which a small query costs a third."""
 
 Rows = Counter[tuple[Any, ...]]
 
