@@ -249,10 +249,15 @@ class _Grammar:
         choices = [("count(*)", "BIGINT"), (f"count({column})", "BIGINT"), (f"count(DISTINCT {column})", "BIGINT")]
         choices += [(f"min({column})", kind), (f"max({column})", kind)]
         if kind in ("BIGINT", "INT"):
-            choices += [(f"sum({column})", "BIGINT"), (f"sum({column})", "BIGINT")]
+            choices += [(f"sum({column})", "BIGINT"), (f"sum(DISTINCT {column})", "BIGINT")]
+        if kind in NUMBERS:  # the last digits are not Spark's
+            choices += [(f"round({name}({column}), 6)", "DOUBLE") for name in ("var_pop", "stddev_samp")]
         if kind == "BOOLEAN":
             choices += [(f"bool_or({column})", "BOOLEAN"), (f"count_if({column})", "BIGINT")]
-        return self.chance.choice(choices)
+        text, result = self.chance.choice(choices)
+        if "round" not in text and self.chance.random() < 0.15:
+            text += f" FILTER (WHERE {self._condition(source)})"
+        return text, result
 
     def _joined(self, depth: int) -> _Relation:
         left, right = self._from(depth - 1), self._from(depth - 1)

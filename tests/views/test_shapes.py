@@ -71,6 +71,8 @@ AGGREGATES = [
     "SELECT k, max(struct(v, k)) AS m FROM a GROUP BY k",
     "SELECT date_trunc('HOUR', t) AS h, count(*) AS n FROM a GROUP BY ALL",
     "SELECT window.start AS w, k, count(*) AS n FROM a GROUP BY window(t, '2 hours', '1 hour'), k",
+    "SELECT s, count(*) n, min(v) lo FROM (SELECT CASE WHEN v > 1 THEN struct(k, x) END AS s, v FROM a) GROUP BY s",
+    "SELECT s.k, n + 1 n FROM (SELECT s, sum(v) n FROM (SELECT struct(k, x) AS s, v FROM a) GROUP BY s) WHERE n > 1",
     "SELECT session_window AS w, k, count(*) AS n FROM a GROUP BY session_window(t, '30 minutes'), k",
 ]
 OTHERS = [

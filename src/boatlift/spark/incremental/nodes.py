@@ -357,12 +357,45 @@ class PlanNodes:
         if found.isEmpty():
             return None
         parts = found.get()
-        keys, functions = items(parts._1()), [self._kept_function(each) for each in items(parts._2())]
+        functions = [self._kept_function(each) for each in items(parts._2())]
         if None in functions:
             return None
         kept = tuple(each for each in functions if each is not None)
+        keys: list[Expression] = []
+        whole: dict[int, Expression] = {}
+        for key in items(parts._1()):
+            fields = self._fields_of(_unnamed(key))
+            if fields is None:
+                keys.append(key)
+            else:
+                named = [self.alias(each, f"{key.name()}.{place}") for place, each in enumerate(fields)]
+                whole[self.id(key.toAttribute())] = self._struct_of(key, [each.toAttribute() for each in named])
+                keys += named
         output = (*(key.toAttribute() for key in keys), *(each.result for each in kept))
-        return AggregateParts(tuple(map(_unnamed, keys)), kept, output, tuple(items(parts._3())))
+        results = tuple(self._named_as(each, self.replaced(each, whole)) for each in items(parts._3()))
+        return AggregateParts(tuple(map(_unnamed, keys)), kept, output, results)
+
+    def _fields_of(self, key: Expression) -> list[Expression] | None:
+        """Return the fields of a struct, then whether it is NULL if it may be; None of another type."""
+        if self.kind(key.dataType()) != "StructType":
+            return None
+        places = range(key.dataType().length())
+        fields = [self._expressions.GetStructField(key, place, self._none) for place in places]
+        return [*fields, self._expressions.IsNull(key)] if key.nullable() else fields
+
+    def _struct_of(self, key: Expression, fields: Sequence[Expression]) -> Expression:
+        """Return a struct, put together of its fields and of whether it is NULL."""
+        names = list(key.dataType().fieldNames())
+        literal = self._module("expressions.Literal")
+        pairs = [each for name, field in zip(names, fields, strict=False) for each in (literal.apply(name), field)]
+        struct = self._expressions.CreateNamedStruct(self._seq(pairs))
+        return self.only_if(self._expressions.Not(fields[-1]), struct) if key.nullable() else struct
+
+    def _named_as(self, column: Expression, expression: Expression) -> Expression:
+        """Return an expression under the name and the id of a column."""
+        if self.kind(expression) in ("Alias", "AttributeReference"):
+            return expression
+        return self.alias(expression, column.name(), column.exprId(), column.metadata())
 
     def _kept_function(self, call: Any) -> KeptFunction | None:
         """Return a call of an aggregate function, if the kernel of aggregates keeps it."""
@@ -444,8 +477,10 @@ class PlanNodes:
         """Return an expression with others in the place of attributes, by their ids."""
         if expression.getClass().getSimpleName() == "AttributeReference":
             return values.get(self.id(expression), expression)
-        children = items(expression.children())
-        return expression.withNewChildren(self._seq([self.replaced(each, values) for each in children]))
+        children = [self.replaced(each, values) for each in items(expression.children())]
+        if self.kind(expression) == "GetStructField" and self.kind(children[0]) == "CreateNamedStruct":
+            return children[0].valExprs().apply(expression.ordinal())
+        return expression.withNewChildren(self._seq(children)) if children else expression
 
     def columns_of(self, projection: Node) -> dict[int, Expression]:
         """Return the expression of each column of a projection, by the id of its attribute."""
