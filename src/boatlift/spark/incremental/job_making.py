@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from boatlift.errors import InvalidError
 from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateNode, Layout
-from boatlift.spark.incremental.nodes import Expression, KeptFunction, PlanNodes
+from boatlift.spark.incremental.aggregates import KeptFunction
+from boatlift.spark.incremental.nodes import Expression, PlanNodes
 from boatlift.spark.incremental.query import Flow, Form, KeptAggregates, Linear, Query, Stage, StageResult
 from boatlift.spark.incremental.view_job import FrameInput, PlacedNode, ViewJob, all_of
 from boatlift.spark.keyed.arrangement.codec import ArrangementCodec

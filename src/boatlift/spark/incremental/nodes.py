@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StructType, _parse_datatype_json_string
 
-from boatlift.spark.aggregates.kernel.layout import Function
 from boatlift.spark.keyed.arrangement.order import Order
 
-__all__ = ["AggregateParts", "Expression", "KeptFunction", "Node", "PlanNodes", "items"]
+__all__ = ["Expression", "Node", "PlanNodes", "items"]
 
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions"
 
@@ -34,85 +32,9 @@ Expression = Any
 """An expression of Catalyst's."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeptFunction:
-    """A call of an aggregate function that the kernel of aggregates keeps.
-
-    Attributes:
-        name: The function.
-        argument: Its argument, NULL for rows that its FILTER leaves out; None for `count_all`.
-        result: The attribute of its result.
-        distinct: Whether equal arguments count once.
-    """
-
-    name: Function
-    argument: Expression | None
-    result: Expression
-    distinct: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class AggregateParts:
-    """An aggregate, taken apart.
-
-    Attributes:
-        keys: The expressions that rows are grouped by.
-        functions: The calls of aggregate functions; none in a DISTINCT.
-        output: The attributes of the keys, then those of the functions.
-        results: The columns of the aggregate, over these attributes.
-    """
-
-    keys: tuple[Expression, ...]
-    functions: tuple[KeptFunction, ...]
-    output: tuple[Expression, ...]
-    results: tuple[Expression, ...]
-
-
 def items(sequence: Any) -> list[Any]:
     """Return the items of a Scala sequence."""
     return [sequence.apply(index) for index in range(sequence.size())]
-
-
-def _unnamed(column: Any) -> Any:
-    return column.child() if column.getClass().getSimpleName() == "Alias" else column
-
-
-_FUNCTIONS: Mapping[str, Function] = {
-    "Count": "count",
-    "Sum": "sum",
-    "Average": "avg",
-    "Min": "min",
-    "Max": "max",
-    "First": "min",
-    "Last": "max",
-    "VariancePop": "var_pop",
-    "VarianceSamp": "var_samp",
-    "StddevPop": "stddev_pop",
-    "StddevSamp": "stddev_samp",
-}
-"""Spark's functions, as the kernel of aggregates has them: any value is a first one, where rows have no order."""
-
-_COUNT_TWICE = frozenset(_FUNCTIONS) - {"Min", "Max", "First", "Last"}
-"""The functions to which it matters how often a value stands in the input."""
-
-
-def _is_kept(function: Any, kind: str) -> bool:
-    match kind:
-        case "Sum":
-            return _raises(function.evalContext().evalMode())
-        case "Average":
-            return _raises(function.evalMode())
-        case "First" | "Last":
-            return bool(function.ignoreNulls())
-        case "VarianceSamp" | "StddevSamp":
-            return bool(function.nullOnDivideByZero())
-        case _:
-            return kind in _FUNCTIONS
-
-
-def _raises(mode: Any) -> bool:
-    """Return whether a function that overflows does what the session's mode says: `try_sum` gives NULL instead."""
-    return str(mode.toString()) != "TRY"
 
 
 def _plans(expression: Any) -> list[Any]:
@@ -351,73 +273,47 @@ class PlanNodes:
         nothing = self._module("expressions.Literal").create(None, value.dataType())
         return self._expressions.If(condition, value, nothing)
 
-    def aggregate_parts(self, node: Node) -> AggregateParts | None:
-        """Return an aggregate, taken apart; None if the kernel of aggregates keeps not all of its functions."""
+    def aggregation(self, node: Node) -> tuple[list[Expression], list[Any], list[Expression]] | None:
+        """Return the keys of an aggregate, its calls of functions, and its columns over the results of both.
+
+        The result is None if an aggregate cannot be taken apart.
+        """
         found = self._module("planning.PhysicalAggregation").unapply(node)
         if found.isEmpty():
             return None
-        parts = found.get()
-        functions = [self._kept_function(each) for each in items(parts._2())]
-        if None in functions:
-            return None
-        kept = tuple(each for each in functions if each is not None)
-        keys: list[Expression] = []
-        whole: dict[int, Expression] = {}
-        for key in items(parts._1()):
-            fields = self._fields_of(_unnamed(key))
-            if fields is None:
-                keys.append(key)
-            else:
-                named = [self.alias(each, f"{key.name()}.{place}") for place, each in enumerate(fields)]
-                whole[self.id(key.toAttribute())] = self._struct_of(key, [each.toAttribute() for each in named])
-                keys += named
-        output = (*(key.toAttribute() for key in keys), *(each.result for each in kept))
-        results = tuple(self._named_as(each, self.replaced(each, whole)) for each in items(parts._3()))
-        return AggregateParts(tuple(map(_unnamed, keys)), kept, output, results)
+        return items(found.get()._1()), items(found.get()._2()), items(found.get()._3())
 
-    def _fields_of(self, key: Expression) -> list[Expression] | None:
-        """Return the fields of a struct, then whether it is NULL if it may be; None of another type."""
-        if self.kind(key.dataType()) != "StructType":
+    def fields(self, struct: Expression) -> list[Expression] | None:
+        """Return the fields of a struct; None of another type."""
+        if self.kind(struct.dataType()) != "StructType":
             return None
-        places = range(key.dataType().length())
-        fields = [self._expressions.GetStructField(key, place, self._none) for place in places]
-        return [*fields, self._expressions.IsNull(key)] if key.nullable() else fields
+        places = range(struct.dataType().length())
+        return [self._expressions.GetStructField(struct, place, self._none) for place in places]
 
-    def _struct_of(self, key: Expression, fields: Sequence[Expression]) -> Expression:
-        """Return a struct, put together of its fields and of whether it is NULL."""
-        names = list(key.dataType().fieldNames())
+    def struct(self, names: Sequence[str], values: Sequence[Expression]) -> Expression:
+        """Return a struct of values."""
         literal = self._module("expressions.Literal")
-        pairs = [each for name, field in zip(names, fields, strict=False) for each in (literal.apply(name), field)]
-        struct = self._expressions.CreateNamedStruct(self._seq(pairs))
-        return self.only_if(self._expressions.Not(fields[-1]), struct) if key.nullable() else struct
+        pairs = [each for name, value in zip(names, values, strict=True) for each in (literal.apply(name), value)]
+        return self._expressions.CreateNamedStruct(self._seq(pairs))
 
-    def _named_as(self, column: Expression, expression: Expression) -> Expression:
+    def is_null(self, value: Expression) -> Expression:
+        """Return whether a value is NULL."""
+        return self._expressions.IsNull(value)
+
+    def negated(self, condition: Expression) -> Expression:
+        """Return the opposite of a condition."""
+        return self._expressions.Not(condition)
+
+    @staticmethod
+    def unnamed(column: Expression) -> Expression:
+        """Return an expression without its name."""
+        return column.child() if column.getClass().getSimpleName() == "Alias" else column
+
+    def named_as(self, column: Expression, expression: Expression) -> Expression:
         """Return an expression under the name and the id of a column."""
         if self.kind(expression) in ("Alias", "AttributeReference"):
             return expression
         return self.alias(expression, column.name(), column.exprId(), column.metadata())
-
-    def _kept_function(self, call: Any) -> KeptFunction | None:
-        """Return a call of an aggregate function, if the kernel of aggregates keeps it."""
-        function = call.aggregateFunction()
-        arguments = items(function.children())
-        if len(arguments) != 1:
-            return None
-        (argument,), kind, distinct = arguments, function.getClass().getSimpleName(), bool(call.isDistinct())
-        if kind == "Count" and not distinct and argument.foldable() and not argument.nullable():
-            if call.filter().isEmpty():
-                return KeptFunction("count_all", None, call.resultAttribute())
-        elif not _is_kept(function, kind) or self._depends_on_collation(kind, argument, distinct=distinct):
-            return None
-        if not call.filter().isEmpty():
-            argument = self.only_if(call.filter().get(), argument)
-        return KeptFunction(_FUNCTIONS[kind], argument, call.resultAttribute(), distinct and kind in _COUNT_TWICE)
-
-    @staticmethod
-    def _depends_on_collation(kind: str, argument: Expression, *, distinct: bool) -> bool:
-        """Return whether a function compares values of which different bits may be equal."""
-        compares = distinct or kind not in _COUNT_TWICE
-        return compares and "collate" in str(argument.dataType().catalogString())
 
     def rank_limit(self, window: Node) -> tuple[int, bool] | None:
         """Return how many rows of each partition a query takes of a window; None if it may take all.
@@ -484,7 +380,7 @@ class PlanNodes:
 
     def columns_of(self, projection: Node) -> dict[int, Expression]:
         """Return the expression of each column of a projection, by the id of its attribute."""
-        return {self.id(column.toAttribute()): _unnamed(column) for column in items(projection.projectList())}
+        return {self.id(column.toAttribute()): PlanNodes.unnamed(column) for column in items(projection.projectList())}
 
     def filter(self, condition: Expression, child: Node) -> Node:
         """Return the rows of a plan for which a condition is true."""

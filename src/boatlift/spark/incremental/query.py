@@ -16,7 +16,8 @@ from typing import Any
 
 from boatlift.errors import InvalidError
 from boatlift.spark.aggregates.kernel import Layout
-from boatlift.spark.incremental.nodes import AggregateParts, Expression, KeptFunction, Node, PlanNodes, items
+from boatlift.spark.incremental.aggregates import AggregateParts, KeptFunction, aggregate_parts
+from boatlift.spark.incremental.nodes import Expression, Node, PlanNodes, items
 from boatlift.spark.keyed.arrangement.order import Order
 from boatlift.spark.keyed.arrangement.ordered import FirstRows
 
@@ -279,7 +280,7 @@ class _Cutting:
         whole = node.groupingExpressions().isEmpty()
         if len(keys) < node.groupingExpressions().size() or _collated(keys):
             return self._stage((node,), (tuple(keys),), place, whole=whole)
-        parts = self._nodes.aggregate_parts(node)
+        parts = aggregate_parts(node, self._nodes)
         if parts is None or not (parts.functions or keys):
             return self._stage((node,), (tuple(keys),), place, whole=whole)
         if not parts.functions:
