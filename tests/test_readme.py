@@ -299,8 +299,8 @@ def test_joins_and_functions_run_and_give_what_is_said(weeks: Path, spark: Spark
     functions, (joins,) = blocks(FUNCTIONS, "python"), blocks(JOINS, "python")
     flow = built(*(block.text for block in functions), joins.text)["flow"]
     bl.run(flow, "store", available_now=True, spark=spark)
-    assert spark.read.parquet(str(weeks / "routes")).where("route = 'JFK-LAX'").count() > 0
-    assert spark.read.parquet(str(weeks / "priced")).select("price").distinct().collect() == [(3.0,)]
+    assert spark.read.parquet(str(weeks / "legs")).where("route = 'JFK-LAX'").count() > 0
+    assert spark.read.parquet(str(weeks / "fares")).select("price").distinct().collect() == [(3.0,)]
     with closing(sqlite3.connect("answers.db")) as database:
         replies = database.execute("SELECT * FROM replies ORDER BY id")
         assert [column[0] for column in replies.description] == ["id", "origin", "dest", "live_delay", "fit_expected"]

@@ -140,7 +140,13 @@ CONDITIONS: dict[str, Condition] = {
     ),
     "INPUT_MISSING": Condition("DataError", "an input that a recorded step names is gone", "put it back"),
     "INPUT_EMPTY": Condition("DataError", "an input file has no bytes", "remove it or write it whole"),
-    "BAD_ROW": Condition("DataError", "a row does not fit the schema", "correct or remove the row", retry=Retry.STOP),
+    "BAD_ROW": Condition(
+        "DataError",
+        "a row does not fit the schema",
+        "leave the step of a file out with boatlift run --skip, and give the corrected file a new name; push corrected "
+        "rows again",
+        retry=Retry.STOP,
+    ),
     "BAD_HEADER": Condition("DataError", "a file's columns are not those of the schema", "correct the file"),
     "NO_INPUT": Condition("InvalidError", "a source's path or topic can never match anything", "correct it"),
     "NOT_ADMITTED": Condition("InvalidError", "a cluster does not let this client in", "correct the security options"),

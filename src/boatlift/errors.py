@@ -51,9 +51,11 @@ class BoatliftError(Exception):
     Attributes:
         lasting: True if another try would end the same.
         retry: The reaction of a host to the error.
+        remedy: A command to type or a change to make, shown behind the message; may contain `FLOW_AND_STORE`.
     """
 
     exit_code = 1
+    remedy = ""
 
     def __init__(self, condition: str, message: str, *, lasting: bool = False) -> None:
         known = CONDITIONS.get(condition)
@@ -68,6 +70,9 @@ class BoatliftError(Exception):
 
     def __reduce__(self) -> tuple[type[BoatliftError], tuple[str, str]]:
         return type(self), (self.condition, self.message)
+
+    def __str__(self) -> str:
+        return "; ".join(filter(None, (super().__str__(), self.remedy)))
 
 
 class InvalidError(BoatliftError):
@@ -101,17 +106,9 @@ class DivergedError(BoatliftError):
 
 
 class UserCodeError(BoatliftError):
-    """The user's function raised.
-
-    Attributes:
-        remedy: A command to type or a change to make, shown behind the message; may contain `FLOW_AND_STORE`.
-    """
+    """The user's function raised."""
 
     exit_code = 7
-    remedy = ""
-
-    def __str__(self) -> str:
-        return "; ".join(filter(None, (super().__str__(), self.remedy)))
 
 
 class InternalError(BoatliftError):

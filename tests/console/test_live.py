@@ -13,7 +13,7 @@ from boatlift.console.live import Live
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.host.tenure import MESSAGES_AHEAD
 
-LAST = "mine: stopped cleanly; took 1 new steps with 1,000 rows from sources; replayed 1 steps of processors"
+LAST = "mine: stopped cleanly; took 1 new steps and handed 1,000 rows to tasks; replayed 1 steps of processors"
 
 
 def show_a_run(shown: Live) -> None:
@@ -126,7 +126,7 @@ def test_no_stage_is_printed_with_quiet(capsys: pytest.CaptureFixture[str]) -> N
     stages(*begun, idle("rows"), idle("more"), quiet=True)
     told = capsys.readouterr()
     assert told.err == ""
-    assert told.out.splitlines() == ["mine: stopped cleanly; took 0 new steps with 0 rows from sources"]
+    assert told.out.splitlines() == ["mine: stopped cleanly; took 0 new steps and handed 0 rows to tasks"]
 
 
 def test_steps_that_wait_for_the_next_run_are_printed_even_with_quiet(capsys: pytest.CaptureFixture[str]) -> None:

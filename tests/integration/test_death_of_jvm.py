@@ -112,6 +112,16 @@ def test_a_jvm_that_is_killed_while_it_starts(here: Path) -> None:
     assert "Traceback" not in told
 
 
+def test_ctrl_c_while_the_jvm_starts_leaves_no_jvm(here: Path) -> None:
+    with begun(here, *RUN) as process:
+        jvm = until(lambda: jvm_of(process))
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=120)
+    assert process.returncode == 130, told
+    assert told.splitlines()[-1].startswith("boatlift: stopped at once")
+    until(lambda: not Path(f"/proc/{jvm}").exists())
+
+
 def test_a_jvm_that_refuses_its_options_is_told_in_its_own_words(here: Path) -> None:
     done = boatlift(here, *RUN, "--conf", "spark.driver.extraJavaOptions=-Xmx1g")
     assert done.returncode == 3

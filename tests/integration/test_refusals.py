@@ -129,9 +129,13 @@ def test_a_bad_row_names_file_and_line_and_loses_nothing(here: Path, spark: Spar
     lines = good.splitlines()
     lines[10] = "key1,not-a-number,1.5"  # a column that nothing uses
     victim.write_text("\n".join(lines) + "\n")
-    with pytest.raises(bl.DataError, match=r"\[BAD_ROW\].*part-04.csv.*11"):
+    with pytest.raises(bl.DataError, match=r"\[BAD_ROW\].*part-04.csv.*11.*--skip sums:4 leaves it out") as told:
         bl.run(flow(), "store", available_now=True, spark=spark)
+    assert "corrected, the file needs a new name" in str(told.value)
     assert steps(here) == 4
+    (here / "data" / "part-04-corrected.csv").write_text(good)
+    bl.run(flow(), "store", available_now=True, spark=spark, skip=[("sums", 4)])
+    assert steps(here) == 8
 
 
 def test_a_function_that_raises_is_named_with_its_step(here: Path, spark: SparkSession) -> None:

@@ -125,9 +125,13 @@ def variance(function: str, values: Sequence[tuple[float, int]]) -> Any:
         special[value if math.isfinite(value) else math.inf] += weight
     if special[math.inf]:
         return canonical(math.nan)
+    if count == 1:
+        return canonical(0.0)
+    if any(special[value] for value in special if abs(value) > 2.0**511):
+        return canonical(math.inf)
     total = sum((Fraction(value) * weight for value, weight in values if math.isfinite(value)), Fraction(0))
     square = sum((Fraction(value) ** 2 * weight for value, weight in values if math.isfinite(value)), Fraction(0))
-    result = float(square - total * total / count) / (count - less)
+    result = rounded(square - total * total / count) / (count - less)
     return canonical(math.sqrt(result) if function.startswith("stddev") else result)
 
 

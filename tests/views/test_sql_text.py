@@ -28,6 +28,8 @@ from boatlift.api.sql_text import is_table_in, views_of
         "SELECT k, (SELECT max(v) FROM orders) AS m FROM items",
         "SELECT * FROM items WHERE EXISTS (FROM orders SELECT 1)",
         "SELECT k, extract(YEAR FROM at) AS y FROM orders",
+        "SELECT * FROM items WHERE k IN (WITH c AS (SELECT 1) FROM orders SELECT k)",
+        "SELECT * FROM items sort, orders",
     ],
 )
 def test_a_stream_is_found_where_tables_stand(query: str) -> None:
@@ -51,6 +53,10 @@ def test_a_stream_is_found_where_tables_stand(query: str) -> None:
 )
 def test_other_words_are_no_streams(query: str) -> None:
     assert not is_table_in(query, "orders")
+
+
+def test_a_stream_may_have_the_name_of_a_word_of_sql() -> None:
+    assert is_table_in("SELECT * FROM items JOIN sort ON items.k = sort.k", "sort")
 
 
 def test_a_file_has_views_in_its_order(tmp_path: Path) -> None:

@@ -69,7 +69,11 @@ def refused(query: str | Callable[..., DataFrame], spark: SparkSession, **option
         ("SELECT * FROM orders LIMIT 3", "[NOT_INCREMENTAL] v has LIMIT without an order"),
         ("SELECT * FROM orders TABLESAMPLE (10 PERCENT)", "[NOT_INCREMENTAL] v has Sample"),
         ("SELECT 1 AS one", "[BAD_VIEW] v reads no stream: it has orders, items"),
-        ("SELECT * FROM orders JOIN nobody USING (id)", "[BAD_VIEW] v: [TABLE_OR_VIEW_NOT_FOUND]"),
+        (
+            "SELECT * FROM orders JOIN nobody USING (id)",
+            "[BAD_VIEW] v: [TABLE_OR_VIEW_NOT_FOUND] The table or view `nobody`",
+        ),
+        ("SELECT * FROM orders JOIN nobody USING (id)", "(the streams that it was found to read: orders)"),
         ("SELECT cost FROM orders", "[BAD_VIEW] v: [UNRESOLVED_COLUMN"),
         ("SELECT k, FROM orders GROUP", "[BAD_VIEW] v: "),
         ("SELECT k, k FROM orders", "[SCHEMA_MISMATCH] v has two columns of one name"),
@@ -95,6 +99,47 @@ def test_a_python_function_is_refused_unless_it_is_declared(spark: SparkSession)
     flow.sql("rest", "SELECT id FROM items").sink("rest-out", bl.parquet("rest"))
     run(flow, spark)
     assert sorted(pq.read_table("out").column("v").to_pylist()) == [10, 20, 40]
+
+
+def test_a_decorated_view_may_have_options() -> None:
+    flow = shop()
+
+    @flow.view(deterministic=True, policy=bl.Eager())
+    def twice(orders: DataFrame) -> DataFrame:
+        return orders
+
+    assert flow.processors["twice"].policy == bl.Eager()
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_VIEW\] thrice has no query"):
+        flow.view("thrice")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT OVERWRITE DIRECTORY '{folder}' USING parquet SELECT id FROM orders",
+        "CREATE TABLE made AS SELECT id FROM orders",
+        "WITH s AS (SELECT id FROM orders) INSERT OVERWRITE DIRECTORY '{folder}' USING parquet SELECT id FROM s",
+    ],
+)
+def test_a_statement_that_is_no_query_is_refused_and_does_nothing(spark: SparkSession, statement: str) -> None:
+    Path("kept").mkdir()
+    Path("kept/file").write_text("mine")
+    assert "[BAD_VIEW] v: [PARSE_SYNTAX_ERROR]" in refused(statement.format(folder=Path("kept").resolve()), spark)
+    assert Path("kept/file").read_text() == "mine"
+    assert not Path("spark-warehouse/made").exists()
+
+
+def test_a_query_is_the_same_program_whatever_the_session_did_before(spark: SparkSession) -> None:
+    for number in range(6):
+        spark.range(number).where(f"id > {number}").count()  # attributes of the session are numbered
+        flow = shop()
+        spaces = " " * number
+        counts = (
+            f"SELECT k,{spaces} count(DISTINCT id) AS n, count(DISTINCT v) AS m, count(DISTINCT k) AS o FROM orders"
+        )
+        flow.sql("v", f"{counts} GROUP BY k").sink("out", bl.parquet("out"))
+        flow.sql("rest", "SELECT id FROM items").sink("rest-out", bl.parquet("rest"))
+        run(flow, spark)
 
 
 @pytest.mark.parametrize(

@@ -59,11 +59,13 @@ class Dataflow:
     @property
     def processors(self) -> Mapping[str, Processor]:
         """All processors by name, each after those that it reads; without the ticks that nobody reads."""
-        if TICK in self._processors and not any(TICK in each.reads for each in self._processors.values()):
-            ticks = self._processors[TICK]
-            if isinstance(ticks, SourceProcessor) and isinstance(ticks.source, TicksSource):
-                return MappingProxyType({name: each for name, each in self._processors.items() if name != TICK})
+        if self._has_ticks() and not any(TICK in each.reads for each in self._processors.values()):
+            return MappingProxyType({name: each for name, each in self._processors.items() if name != TICK})
         return MappingProxyType(self._processors)
+
+    def _has_ticks(self) -> bool:
+        ticks = self._processors.get(TICK)
+        return isinstance(ticks, SourceProcessor) and isinstance(ticks.source, TicksSource)
 
     @property
     def tick(self) -> Stream:
@@ -72,7 +74,7 @@ class Dataflow:
         Raises:
             InvalidError: `[BAD_OPTION]` the dataflow has none.
         """
-        if TICK not in self._processors:
+        if not self._has_ticks():
             raise InvalidError(
                 "BAD_OPTION", f"{self.name} has no ticks: write bl.Dataflow({self.name!r}, tick='1 second')"
             )
@@ -140,7 +142,7 @@ class Dataflow:
 
     def view(
         self,
-        name: str | Callable[..., DataFrame],
+        name: str | Callable[..., DataFrame] | None = None,
         query: Callable[..., DataFrame] | None = None,
         *,
         policy: Lazy | Eager | None = None,
@@ -149,14 +151,17 @@ class Dataflow:
         """Add a view: the result of a function over DataFrames, kept up to date; its rows are changes.
 
         Each parameter of the function is the name of a stream. As a decorator, `@flow.view` names the view as the
-        function; `flow.view("name", function)` names it otherwise.
+        function, also with options: `@flow.view(deterministic=True)`. `flow.view("name", function)` names it otherwise.
 
         Raises:
             InvalidError: as `sql`.
         """
+        if name is None:
+            return lambda function: self.view(function, policy=policy, deterministic=deterministic)
         if not isinstance(name, str):
             return self._view(name.__name__, tuple(signature(name).parameters), name, policy, deterministic)
-        assert query is not None
+        if query is None:
+            raise InvalidError("BAD_VIEW", f"{name} has no query: write flow.view({name!r}, function), or flow.sql")
         return self._view(name, tuple(signature(query).parameters), query, policy, deterministic)
 
     def _view(

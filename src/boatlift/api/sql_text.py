@@ -16,15 +16,17 @@ _NO_CODE = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.
 _NO_CODE_OR_NAME = re.compile(rf"{_NO_CODE.pattern}|`[^`]*`", re.DOTALL)
 _TOKEN = re.compile(r"`[^`]*`|\w+|[^\s\w]")
 _TABLES_FOLLOW = frozenset({"from", "join", "table"})
+_NO_NAMES = frozenset({"select", "values", "lateral", "table", "with", "from", "(", ")"})
 _TABLES_END = re.compile(
-    r"select|where|group|order|having|limit|union|except|intersect|minus|window|qualify|cluster|distribute|sort"
+    r"(select|with|where|having|limit|union|except|intersect|minus|window|qualify) .*"
+    r"|(group|order|cluster|distribute|sort) by"
 )
 
 
 def is_table_in(query: str, stream: str) -> bool:
     """Return whether a name stands in a query where tables stand.
 
-    That is behind FROM, JOIN and TABLE, and behind a comma in a FROM clause, at any depth of parentheses.
+    Tables stand behind FROM, JOIN and TABLE, and behind a comma in a FROM clause, at any depth of parentheses.
     """
     return stream.lower() in _tables_of(_NO_CODE.sub(" ", query))
 
@@ -36,7 +38,11 @@ def _tables_of(code: str) -> Iterator[str]:
     tokens = [token.lower() for token in _TOKEN.findall(code)]
     for word, behind in zip(tokens, [*tokens[1:], ""], strict=True):
         clause = clauses[-1]
-        if word == "(":
+        if expected and word not in _NO_NAMES:
+            expected = False
+            if behind != ".":
+                yield word.strip("`")
+        elif word == "(":
             clauses.append(_Clause(call=not expected and before.isidentifier()))
         elif word == ")":
             if len(clauses) > 1:
@@ -48,19 +54,20 @@ def _tables_of(code: str) -> Iterator[str]:
             expected = clause.lists_tables = True
         elif word == "," and clause.lists_tables:
             expected = True
-        elif _TABLES_END.fullmatch(word):
+        elif _TABLES_END.fullmatch(f"{word} {behind}"):
             expected = clause.lists_tables = False
-            clause.call &= word != "select"
-        elif expected and word != "lateral":
-            expected = False
-            if behind != ".":
-                yield word.strip("`")
+            clause.call &= word not in ("select", "with")
         before = word
 
 
 @dataclass(slots=True)
 class _Clause:
-    """The state of a level of parentheses: whether it is a call, whose FROM is no clause; whether tables are listed."""
+    """The state of a level of parentheses.
+
+    Attributes:
+        call: Whether it holds the arguments of a function: a FROM among these is no clause.
+        lists_tables: Whether a table may follow a comma.
+    """
 
     call: bool
     lists_tables: bool = False

@@ -293,10 +293,10 @@ def main() -> None:
 
 @contextmanager
 def _arguments_named(flow: str, store: Path) -> Iterator[None]:
-    """Put the command's own arguments into the commands that an error of the user's code advises."""
+    """Put the command's own arguments into the commands that an error advises."""
     try:
         yield
-    except UserCodeError as error:
+    except BoatliftError as error:
         error.remedy = error.remedy.replace(FLOW_AND_STORE, shlex.join((flow, "--store", str(store))))
         raise
 

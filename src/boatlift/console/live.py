@@ -106,7 +106,7 @@ class Live:
         if self._live is not None:
             self._live.stop()
         if error is None:
-            took = f"took {self._steps:,} new steps with {self._taken:,} rows from sources"
+            took = f"took {self._steps:,} new steps and handed {self._taken:,} rows to tasks"
             replayed = f"; replayed {self._replayed:,} steps of processors" if self._replayed else ""
             print(f"{self._flow.name}: stopped cleanly; {took}{replayed}", flush=True)
         sys.stdout.flush()

@@ -113,7 +113,9 @@ class CsvFormat:
             return None
         text = bad[0][_BAD_ROW]
         line = _line_of(path, text)
-        return DataError("BAD_ROW", f"{path} line {line}: {self._fault(text, bad[0], columns)}; correct the file")
+        return DataError(
+            "BAD_ROW", f"{path} line {line}: {self._fault(text, bad[0], columns)}; corrected, the file needs a new name"
+        )
 
     def _fault(self, text: str, row: Row, columns: Columns) -> str:
         fields = next(self._split([text]), [])

@@ -88,5 +88,5 @@ class View(Operator):
         return True
 
     def describe(self) -> Json:
-        """Return the query, if it is SQL."""
-        return {"sql": self.query} if isinstance(self.query, str) else {}
+        """Return whether the query is SQL, or a function: the plan tells what it is."""
+        return {"written": "sql" if isinstance(self.query, str) else "function"}

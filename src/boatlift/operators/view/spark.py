@@ -25,6 +25,7 @@ from boatlift.spark.incremental.deterministic import check_deterministic
 from boatlift.spark.incremental.job_making import jobs_of, layout_of
 from boatlift.spark.incremental.nodes import PlanNodes, items
 from boatlift.spark.incremental.query import Query, query_of
+from boatlift.spark.incremental.same_ids import same_ids
 from boatlift.spark.incremental.unique_keys import unique_keys
 from boatlift.spark.incremental.view_job import ViewJob, in_words
 from boatlift.spark.jobs.jobs import Jobs
@@ -72,6 +73,11 @@ class ViewOnSpark(SparkOperator[View]):
             InvalidError: `[BAD_VIEW]` Spark does not understand the query; `[NOT_INCREMENTAL]`, `[SCHEMA_MISMATCH]`.
             UserCodeError: `[USER_CODE]` the function raised.
         """
+        with same_ids(kit.spark):
+            return self._compiled(operator, inputs, kit)
+
+    @staticmethod
+    def _compiled(operator: View, inputs: Sequence[Columns], kit: Kit) -> CompiledView:
         nodes = PlanNodes(kit.spark)
         leaves = [_leaf(columns, nodes) for columns in inputs]
         frame = _queried(operator, leaves, kit)
@@ -129,15 +135,18 @@ def _queried(operator: View, leaves: Sequence[DataFrame], kit: Kit) -> DataFrame
             leaf.createOrReplaceTempView(quoted(name))
             views.callback(kit.spark.catalog.dropTempView, name)
         try:
+            PlanNodes(kit.spark).check_query(operator.query)
             return kit.spark.sql(operator.query)
         except AnalysisException as error:  # ParseException is one of these
-            raise InvalidError("BAD_VIEW", f"{operator.name}: {_first_lines(error)}") from error
+            missing = "TABLE_OR_VIEW_NOT_FOUND" in str(error.getCondition())
+            hint = f" (the streams that it was found to read: {', '.join(operator.streams)})" if missing else ""
+            raise InvalidError("BAD_VIEW", f"{operator.name}: {_first_lines(error)}{hint}") from error
 
 
 def _first_lines(error: AnalysisException) -> str:
     """Return what Spark says of a query, without the plan."""
-    said = str(error).split("\n\nJVM stacktrace")[0]
-    return said.partition(";\n")[0].strip()
+    said = str(error).split("\n\nJVM stacktrace")[0].partition(";\n")[0].strip()
+    return said.partition("\n")[0] if "TABLE_OR_VIEW_NOT_FOUND" in said else said
 
 
 def _schema(kit: Kit, columns: Sequence[Any]) -> pa.Schema:

@@ -59,7 +59,7 @@ _FUNCTIONS: Mapping[str, Function] = {
     "StddevPop": "stddev_pop",
     "StddevSamp": "stddev_samp",
 }
-"""Spark's functions, as the kernel of aggregates has them: any value is a first one, where rows have no order."""
+"""Spark's functions, as the kernel has them. Rows have no order: the least value is a FIRST, the greatest a LAST."""
 
 _COUNT_TWICE = frozenset(_FUNCTIONS) - {"Min", "Max", "First", "Last"}
 """The functions to which it matters how often a value stands in the input."""

@@ -78,6 +78,14 @@ class PlanNodes:
         """Return the frame of a plan."""
         return DataFrame(self._dataset.ofRows(cast("Any", self.spark)._jsparkSession, node), self.spark)
 
+    def check_query(self, text: str) -> None:
+        """Hold that a text is a query, and no statement that would do something.
+
+        Raises:
+            ParseException: it is not.
+        """
+        cast("Any", self.spark)._jsparkSession.sessionState().sqlParser().parseQuery(text)
+
     def has_temporary_view(self, name: str) -> bool:
         """Return whether the session has a temporary view of a name."""
         catalog = cast("Any", self.spark)._jsparkSession.sessionState().catalog()

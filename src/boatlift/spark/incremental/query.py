@@ -98,7 +98,7 @@ class Stage:
         layout: Its keys and functions, as the kernel takes them.
         first: If the result depends on the rows of a key that come first alone: which those are.
         grows: Whether no row of the first input ever goes.
-        condition: What the pairs of an inner join have to fulfil beyond the equality of their keys.
+        condition: The condition on the pairs of an inner join, beyond equal keys.
     """
 
     number: int

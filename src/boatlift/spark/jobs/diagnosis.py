@@ -40,7 +40,7 @@ def explain(
         unit, time: Which step.
         inputs: The sources and positions that it read, if it read from outside.
         functions: The transforms whose Python functions it called.
-        remedy: What the user can do about input at which code of the user fails.
+        remedy: What the user can do about input at which code of the user fails, or that does not fit its schema.
         lasting: Whether code of the user that failed would fail again.
     """
     if (dead := death_of_jvm(error)) is not None:
@@ -52,6 +52,8 @@ def explain(
     for source, position in inputs:
         explained = source.diagnose(position, text)
         if isinstance(explained, BoatliftError):
+            if explained.condition == "BAD_ROW":  # the step is recorded, with the digest of the file as it is
+                explained.remedy = remedy
             return explained
     end = f"; {taken}" if (taken := _taken(inputs)) else ""
     raised = WorkerTraceback.found_in(text)

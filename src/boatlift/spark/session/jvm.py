@@ -58,6 +58,9 @@ def launch(conf: SparkConf) -> None:
         gateway: Any = launch_gateway(conf, {"stderr": writing})  # type: ignore[no-untyped-call]
     except PySparkRuntimeError as error:
         ended = error
+    except BaseException as error:  # Ctrl-C: PySpark would leave the JVM, which then waits for ever
+        _kill_started(error)
+        raise
     finally:
         os.close(writing)
     if ended is not None:
@@ -70,6 +73,15 @@ def launch(conf: SparkConf) -> None:
     setattr(gateway, _OUTPUT, output)
     output.pass_on()
     SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm
+
+
+def _kill_started(error: BaseException) -> None:
+    """Kill the process that PySpark has started, as the frame in which it was interrupted names it."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        started = frame.f_locals.get("proc")
+        if frame.f_code.co_name == "launch_gateway" and isinstance(started, subprocess.Popen):
+            started.kill()
+            started.wait()
 
 
 def death_of_jvm(error: BaseException) -> UnavailableError | None:

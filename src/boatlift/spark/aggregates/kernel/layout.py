@@ -251,6 +251,8 @@ class Layout:
             "sums": list(self.summed),
             "extremes": [list(pair) for pair in self.extremes],
         }
+        if self.distinct:
+            description["distinct"] = list(self.distinct)
         if self.squared:
             description["squares"] = list(self.squared)
         if self.weighted:

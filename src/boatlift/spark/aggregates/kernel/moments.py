@@ -7,6 +7,8 @@ computed with twice the digits of a double, and with all digits where these canc
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from fractions import Fraction
 
 import numpy as np
@@ -26,7 +28,7 @@ LARGEST_ROOT = 2.0**511
 
 _SPLIT = 2.0**27 + 1
 _CANCELLED = 2.0**-20
-"""Of a variance that is so small a part of the mean square, 84 bits may be left: it is computed with all digits."""
+"""A variance below this part of the mean square is computed with all digits: cancellation may leave 84 bits of it."""
 
 
 def exact_product(left: Floats, right: Floats) -> Pair:
@@ -43,33 +45,58 @@ def exact_product(left: Floats, right: Floats) -> Pair:
 
 
 def variances(values: Limbs, squares: Limbs, counts: Ints, less: int) -> Floats:
-    """Return the variance of each key's values.
+    """Return the variance of each key's values: the sum of squared differences, rounded once, then divided.
 
     Args:
         values: The settled sums of the values.
         squares: The settled sums of their squares.
         counts: The number of values, at least `less` + 1 each.
-        less: What the number of values is lessened by before it divides: 0 or 1.
+        less: The number that is taken from the count before it divides: 0 or 1.
     """
     length = len(counts)
     number = counts.astype(np.float64)
     total, square = _pair(values, length), _pair(squares, length)
     with np.errstate(over="ignore", invalid="ignore"):
-        moment = _less(square, _times(total, _divided(total, number)))
-    moment[counts == 1] = 0.0
-    moment[np.isinf(square[0])] = np.inf
-    unsure = np.flatnonzero((counts > 1) & ~(moment > _CANCELLED * square[0]) & np.isfinite(square[0]))
-    for row in unsure.tolist():
+        mean = _divided(total, number)
+        moment = _less(square, _times(total, mean))
+        sure = (counts == 1) | (moment > _CANCELLED * square[0])
+        equal = ~sure & (mean[1] == 0.0) & _are_equal(values, squares, counts, mean[0])
+    moment[(counts == 1) | equal] = 0.0
+    for row in np.flatnonzero(~(sure | equal) | ~np.isfinite(square[0])).tolist():
         moment[row] = _exact(values, squares, row, int(counts[row]))
     result: Floats = moment / (number - less)
     return result
 
 
+def _are_equal(values: Limbs, squares: Limbs, counts: Ints, mean: Floats) -> npt.NDArray[np.bool_]:
+    """Return for which keys all values are a number: n of them, and n squares of it, are the sums."""
+    few = np.abs(np.where(np.isfinite(mean), mean, np.inf)) <= LARGEST_ROOT
+    one = np.where(few & (counts < 1 << 30), mean, 0.0)
+    return few & _is_multiple(values, (one,), counts) & _is_multiple(squares, exact_product(one, one), counts)
+
+
+def _is_multiple(limbs: Limbs, parts: Iterable[Floats], counts: Ints) -> npt.NDArray[np.bool_]:
+    """Return which sums are so many times a number, given as a sum of doubles."""
+    rest = dict(limbs)
+    for part in parts:
+        for limb, whole in limbs_of_floats(part):
+            taken = whole.astype(np.int64) * np.where(counts < 1 << 30, counts, 0)
+            rest[limb] = rest[limb] - taken if limb in rest else -taken
+    left = settle(rest)
+    zero = np.ones(len(counts), np.bool_)
+    for column in left.values():
+        zero &= column == 0
+    return zero
+
+
 def _exact(values: Limbs, squares: Limbs, row: int, count: int) -> float:
-    """Return S2 − S1²/n, rounded once."""
+    """Return S2 − S1²/n, rounded once; beyond all doubles it is infinite."""
     total, square = _integer(values, row), _integer(squares, row)
     moment = ((count * square) << _PLACES) - total * total  # in units of 2^(-2 · _PLACES)
-    return float(Fraction(moment, count << (2 * _PLACES)))
+    try:
+        return float(Fraction(max(moment, 0), count << (2 * _PLACES)))  # squares of tiny values are cut off
+    except OverflowError:
+        return math.inf
 
 
 _PLACES = -32 * LOWEST

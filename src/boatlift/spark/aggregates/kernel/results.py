@@ -11,7 +11,7 @@ import pyarrow as pa
 from boatlift.errors import DataError
 from boatlift.spark.aggregates.kernel.exact_decimal import average_of_decimals, sum_of_decimals
 from boatlift.spark.aggregates.kernel.exact_sum import to_double, to_integer
-from boatlift.spark.aggregates.kernel.layout import VARIANCES, AggregateColumn, Layout
+from boatlift.spark.aggregates.kernel.layout import SUMS, VARIANCES, AggregateColumn, Layout
 from boatlift.spark.aggregates.kernel.moments import variances
 from boatlift.spark.aggregates.kernel.order_code import ABSENT, from_codes
 from boatlift.spark.aggregates.kernel.partials import PartialAggregates
@@ -103,11 +103,14 @@ def _variance(partials: PartialAggregates, aggregate: AggregateColumn, number: i
     counts = partials.counts(number)
     less = int(aggregate.function.endswith("_samp"))
     present = counts > less
-    limbs = partials.limbs(number), partials.limbs(number, "square")
-    value = variances(*limbs, np.maximum(counts, 1 + less), less)
     huge = partials.addend("huge", number)
-    if huge is not None:
-        value[(huge > 0) & (counts > 1)] = np.inf
+    finite = np.ones(len(counts), np.bool_) if huge is None else huge == 0
+    # Beside a value without a finite square no sums are looked at.
+    values, squares = (
+        {limb: np.where(finite, column, 0) for limb, column in partials.limbs(number, kind).items()} for kind in SUMS
+    )
+    value = variances(values, squares, np.maximum(counts, 1 + less), less)
+    value[~finite & (counts > 1)] = np.inf
     for kind in ("nan", "inf", "-inf"):
         wrong = partials.addend(kind, number)
         if wrong is not None:

@@ -38,8 +38,8 @@ class NotInNode:
 
     If the right input has no rows, every row comes out. If it has a NULL, none does. Else a row comes out if its value
     is not NULL and not among those of the right input. One task takes all rows, because a single NULL concerns all.
-    A step costs what it changes; the first row of the right input, and its first NULL, and the last ones, cost all rows
-    of the left input.
+    A step costs its changed rows. A step that brings the first row or NULL of the right input, or takes the last one,
+    reads all rows of the left input.
 
     Attributes:
         processor: The processor, as runs name it.
@@ -125,18 +125,18 @@ class NotInNode:
         before: Mask,
         after: Mask,
     ) -> list[ZSet]:
-        """Return all rows as they come out now, less those that came out."""
+        """Return the held rows that begin or cease to come out, and the changed rows that come out now."""
         codec = self.left.codec
         segments = [segment for run in held for segment in run.segments]
-        rows = [_rows_of(codec, segment) for segment in segments if len(segment.hash)]
+        there = [_rows_of(codec, segment) for segment in segments if len(segment.hash)]
         pieces = []
-        for sign, kinds, present, some in (
-            (-1, before, values.before, rows),
-            (1, after, values.after, rows if left is None else [*rows, left]),
-        ):
-            whole = merge_rows(codec, some) if some else None
-            if whole is not None and len(whole):
-                pieces.append(self._kept(whole, self._comes_out(whole, kinds, present), sign))
+        if there:
+            rows = merge_rows(codec, there)
+            was = self._comes_out(rows, before, values.before)
+            now = self._comes_out(rows, after, values.after)
+            pieces += [self._kept(rows, now & ~was, 1), self._kept(rows, was & ~now, -1)]
+        if left is not None:
+            pieces.append(self._kept(left, self._comes_out(left, after, values.after), 1))
         return pieces
 
     def _comes_out(self, rows: Arranged, kinds: Mask, present: Callable[[Sequence[pa.Array], int], Mask]) -> Mask:

@@ -24,11 +24,14 @@ PARTS = ("left", "right")
 class OuterJoinNode:
     """Pairs of rows whose keys are equal, and the rows of one side or of both that have no partner.
 
+    A row with a NULL in its key has no partner: it is handed on, and not kept. So nothing tells when such a row goes
+    without having come.
+
     Attributes:
         processor: The processor, as runs name it.
         place: The place in the query, for errors.
         sides: The left side and the right side.
-        alone: For each side whether its rows without a partner come out; of one side at least they do.
+        alone: For each side whether its rows without a partner come out. At least one of the two is True.
     """
 
     processor: str

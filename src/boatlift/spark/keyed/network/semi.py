@@ -29,7 +29,8 @@ ROWS, KEYS = "left", "right_keys"
 class SemiJoinNode:
     """Rows of the left input, by whether the right input has a row with their key.
 
-    A row with a NULL in its key has no partner.
+    A row with a NULL in its key has no partner: it is handed on or left out, and not kept. So nothing tells when such a
+    row goes without having come.
 
     Attributes:
         processor: The processor, as runs name it.
