@@ -10,7 +10,7 @@ __all__ = ["markdown"]
 
 
 def markdown(results: Sequence[Result]) -> str:
-    """Return a table of ratios, one of figures, and the machine."""
+    """Return a table of ratios, one of figures, and the machines: the first one is that of all others not named."""
     lines = ["| benchmark | target | ratio | |", "|---|---|---|---|"]
     for result in results:
         ratios = "; ".join(f"**{value:g}** ({name})" for name, value in result.ratios.items())
@@ -22,9 +22,13 @@ def markdown(results: Sequence[Result]) -> str:
             f"| {figure.unit} |"
             for name, figure in result.figures.items()
         ]
-    machine = results[0].machine
-    common = {name: value for name, value in machine.items() if name not in ("commit", "load_at_start")}
-    lines += ["", "Measured on: " + ", ".join(f"{name} {value}" for name, value in common.items()) + "."]
+    machines: dict[str, list[str]] = {}
+    for result in results:
+        common = {name: value for name, value in result.machine.items() if name not in ("commit", "load_at_start")}
+        machines.setdefault(", ".join(f"{name} {value}" for name, value in common.items()), []).append(result.name)
+    for number, (machine, names) in enumerate(machines.items()):
+        what = f"{', '.join(names)} measured" if number else "Measured"
+        lines += ["", f"{what} on: {machine}."]
     own = (f"{r.name} commit {r.machine.get('commit')}, load {r.machine.get('load_at_start')}" for r in results)
     lines += ["", "At the start of each: " + "; ".join(own) + "."]
     return "\n".join(lines)
