@@ -23,7 +23,7 @@ from boatlift.spark.keyed.arrangement.arranged import key_hashes
 from boatlift.spark.keyed.key_groups import Share, residues
 from boatlift.spark.keyed.merge import merge_runs
 from boatlift.spark.keyed.network.node import Node, NodeState, ZSet
-from boatlift.spark.keyed.opened import OpenRun, open_run
+from boatlift.spark.keyed.opened import RunsOnDemand, open_run
 from boatlift.storage.records.records import RunRef
 
 __all__ = ["NodeCase", "NodeLaws", "Rows", "changes_of_tables", "rows_of"]
@@ -149,10 +149,9 @@ class Tasks:
             merged = merge_runs(codec, opened, path, processor="p", share=Share())
             self.runs[part] = [] if merged is None else [(merged, path)]
 
-    def _opened(self, part: str, share: Share) -> list[OpenRun[Any]]:
-        codec = self.node.parts[part]
-        held = [(run, path) for run, path in self.runs[part] if Share(run.modulus, run.residue).meets(share)]
-        return [open_run(path, run, codec=codec) for run, path in held]
+    def _opened(self, part: str, share: Share) -> RunsOnDemand[Any]:
+        held = [(run, str(path)) for run, path in self.runs[part] if Share(run.modulus, run.residue).meets(share)]
+        return RunsOnDemand(held, self.node.parts[part])
 
     def _change(self, schema: pa.Schema, rows: Rows) -> ZSet:
         pairs = [(row, count) for row, count in rows.items() if count]

@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import strategies as st
 
 from boatlift.errors import DataError
 from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateNode, Layout
-from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
+from boatlift.spark.keyed.arrangement.codec import ArrangedRows, ArrangementCodec
 from boatlift.spark.keyed.arrangement.join import Side
 from boatlift.spark.keyed.arrangement.order import Order
 from boatlift.spark.keyed.arrangement.ordered import FirstRows
+from boatlift.spark.keyed.key_groups import Share
 from boatlift.spark.keyed.network.distinct import DistinctNode
 from boatlift.spark.keyed.network.first import FirstNode
 from boatlift.spark.keyed.network.join import JoinNode
@@ -25,6 +30,7 @@ from boatlift.spark.keyed.network.node import NodeOutput, NodeState, ZSet, conca
 from boatlift.spark.keyed.network.not_in import NotInNode
 from boatlift.spark.keyed.network.outer import OuterJoinNode
 from boatlift.spark.keyed.network.semi import Gives, SemiJoinNode
+from boatlift.spark.keyed.opened import RunsOnDemand
 from spark.keyed.node_laws import NodeCase, NodeLaws, Rows, Tasks
 
 some_number = st.one_of(st.none(), st.integers(0, 2))
@@ -343,6 +349,97 @@ class TestMinimaAndDistinctValues(NodeLaws):
         ),
         aggregated_beside,
     )
+
+
+TYPES = {
+    "big": (pa.decimal128(30, 2), [Decimal("1.25"), Decimal(10**25), Decimal(-(10**25))]),
+    "day": (pa.date32(), [date(2026, 1, 1), date(1969, 12, 31)]),
+    "at": (pa.timestamp("us", "UTC"), [datetime(2026, 1, 1, tzinfo=UTC), datetime(1969, 1, 1, tzinfo=UTC)]),
+    "flag": (pa.bool_(), [False, True]),
+    "small": (pa.float32(), [0.5, -1.5]),
+    "raw": (pa.binary(), [b"", b"12345678", b"123456789", b"\xff"]),
+}
+OF_ALL = Layout(
+    (),
+    (
+        AggregateColumn("count_all", None, "n", None, pa.int64()),
+        *(AggregateColumn("min", name, f"l_{name}", kind, kind) for name, (kind, _) in TYPES.items()),
+        *(AggregateColumn("max", name, f"g_{name}", kind, kind) for name, (kind, _) in TYPES.items()),
+        AggregateColumn("var_pop", "once", "v", pa.float64(), pa.float64(), distinct=True),
+    ),
+    weighted=True,
+    ordered=True,
+)
+
+
+def aggregated_of_all(rows: Rows) -> Rows:
+    columns = list(zip(*rows, strict=True)) if rows else [()] * (len(TYPES) + 1)
+    known = [[value for value in column if value is not None] for column in columns]
+    once = [Fraction(value) for value in set(known[-1])]
+    mean = sum(once) / len(once) if once else Fraction(0)
+    variance = float(sum((value - mean) ** 2 for value in once)) / len(once) if once else None
+    least, greatest = ([pick(values) if values else None for values in known[:-1]] for pick in (min, max))
+    return Counter([(sum(rows.values()), *least, *greatest, variance)])
+
+
+class TestMinimaOfEveryTypeWithoutKeys(NodeLaws):
+    case = NodeCase(
+        AggregateNode("p", OF_ALL, ()),
+        (pa.schema([*((name, kind) for name, (kind, _) in TYPES.items()), ("once", pa.float64())]),),
+        (
+            st.tuples(
+                *(st.sampled_from([None, *values]) for _, values in TYPES.values()),
+                st.sampled_from([None, 1.0, 2.5, 4.0]),
+            ),
+        ),
+        aggregated_of_all,
+    )
+
+    def test_a_step_without_rows_gives_nothing(self, tmp_path: Path) -> None:
+        tasks = Tasks(self.case.node, self.case.schemas, tmp_path / "runs")
+        assert tasks.take([Counter()]) == aggregated_of_all(Counter()), "the row of no rows begins with the first step"
+        assert tasks.take([Counter()]) == Counter()
+
+
+def count_rows_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list to which each read of an arrangement adds its number of rows."""
+    read: list[int] = []
+    original = ArrangementCodec.read
+
+    def counted(self: ArrangementCodec, stored: ArrangedRows, rows: Any) -> ArrangedRows:
+        found = original(self, stored, rows)
+        read.append(len(found.weights))
+        return found
+
+    monkeypatch.setattr(ArrangementCodec, "read", counted)
+    return read
+
+
+@pytest.mark.parametrize("case", [TestAnti.case, TestLeftOuter.case], ids=["anti", "left outer"])
+def test_another_partner_reads_no_rows_of_a_hot_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: NodeCase
+) -> None:
+    keys_alone = case is TestAnti.case
+    first, second = ((1, "a"), (2, "b")) if keys_alone else (("y", 1, "a"), ("y", 2, "b"))
+    tasks = Tasks(case.node, case.schemas, tmp_path / "runs")
+    tasks.take([Counter({(1, "a", float(number)): 1 for number in range(10_000)}), Counter({first: 1})])
+    read = count_rows_read(monkeypatch)
+    tasks.take([Counter(), Counter({second: 1, first: 1} if keys_alone else {second: 1})])
+    assert sum(read) < 10
+
+
+def test_the_first_value_of_not_in_hands_on_what_changes_alone(tmp_path: Path) -> None:
+    case = TestNotIn.case
+    left = pa.table({"k": range(1000), "s": ["a"] * 1000, "x": [0.5] * 1000})
+    change = ZSet(tuple(column.combine_chunks() for column in left.columns), np.ones(1000, np.int64))
+    state = NodeState({part: [] for part in case.node.parts}, lambda part: tmp_path / part, 0, Share())
+    made = case.node.step([change, None], state)
+    held = {part: RunsOnDemand([(run, str(tmp_path / part))], case.node.parts[part]) for part, run in made.runs.items()}
+    state = NodeState({"right_keys": [], "right_kinds": [], **held}, lambda part: tmp_path / f"1-{part}", 1, Share())
+    (found,) = case.node.step([None, ZSet((pa.array([5]),), np.ones(1, np.int64))], state).changes
+    assert found is not None
+    assert found.weights.tolist() == [-1]
+    assert [column.to_pylist() for column in found.columns] == [[0.5], [5]]
 
 
 def test_a_value_that_goes_without_having_come_is_told(tmp_path: Path) -> None:

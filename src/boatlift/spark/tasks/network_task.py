@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from boatlift.spark.keyed.key_groups import Share
 from boatlift.spark.keyed.merge import merge_runs
 from boatlift.spark.keyed.network.hand_out import HandOut
 from boatlift.spark.keyed.network.network import Network
-from boatlift.spark.keyed.network.node import ZSet, concat
+from boatlift.spark.keyed.network.node import Runs, ZSet, concat
 from boatlift.spark.keyed.opened import LocatedRun, OpenRun, RunsOnDemand
 from boatlift.spark.tasks.divide import read_pieces
 from boatlift.spark.tasks.inputs import INPUT, by_input, input_column
@@ -114,7 +114,7 @@ class NetworkTask:
         )
         return TaskReceipt(number, rows_in, result.count, result.digest, handed_out, runs, staged)
 
-    def _opened(self, runs: Mapping[str, Sequence[LocatedRun]], share: Share) -> dict[str, Iterable[OpenRun[Any]]]:
+    def _opened(self, runs: Mapping[str, Sequence[LocatedRun]], share: Share) -> dict[str, Runs]:
         return {
             part: RunsOnDemand(of_share(runs.get(part, ()), share), codec) for part, codec in self.network.parts.items()
         }

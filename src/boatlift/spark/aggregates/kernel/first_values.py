@@ -16,22 +16,18 @@ import pyarrow as pa
 from boatlift.spark.aggregates.kernel.layout import Layout
 from boatlift.spark.aggregates.kernel.order_code import ABSENT, Extreme, codes_of, grouped_extreme, grouped_ranked
 from boatlift.spark.aggregates.kernel.partials import PartialAggregates
-from boatlift.spark.keyed.arrangement.arranged import Arranged, arranged, key_hashes
+from boatlift.spark.keyed.arrangement.arranged import Arranged, arranged, key_hashes, key_words
 from boatlift.spark.keyed.arrangement.codec import ArrangedRows, ArrangementCodec
 from boatlift.spark.keyed.arrangement.order import Order, order_codes
 from boatlift.spark.keyed.arrangement.ordered import FirstRows, KeyWords, weights_held
 from boatlift.spark.keyed.column import Column
 from boatlift.spark.keyed.merge import filtered
 from boatlift.spark.keyed.opened import OpenRun
-from boatlift.spark.keyed.row_hash import hash_rows
 from boatlift.spark.keyed.rows import KeyedRows
 
 __all__ = ["FirstValues", "part_of", "values_codec"]
 
 Ints = npt.NDArray[np.int64]
-
-KEY_WORD = 3
-"""The seed of the second hash of a key."""
 
 _FIRST = FirstRows(1)
 
@@ -107,7 +103,7 @@ class FirstValues:
 
 def _words(keys: list[pa.Array], rows: int) -> tuple[npt.NDArray[np.uint64], Ints]:
     """Return two hashes of each key."""
-    return key_hashes(keys, rows), hash_rows(keys, rows, KEY_WORD).view(np.int64)
+    return key_hashes(keys, rows), key_words(keys, rows)
 
 
 def _spread(layout: Layout, pair: tuple[str, int], asked: KeyWords, order: Ints, pieces: list[Arranged]) -> Extreme:

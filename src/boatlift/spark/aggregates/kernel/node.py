@@ -24,12 +24,10 @@ from boatlift.spark.aggregates.kernel.layout import Layout
 from boatlift.spark.aggregates.kernel.partials import settle_sums
 from boatlift.spark.aggregates.kernel.step_input import aggregate
 from boatlift.spark.keyed.arrangement.arranged import Arranged, key_hashes
-from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
 from boatlift.spark.keyed.codec import ValueCodec
 from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
 from boatlift.spark.keyed.network.negative import refuse_negative
 from boatlift.spark.keyed.network.node import NodeOutput, NodeState, ZSet, concat
-from boatlift.spark.keyed.run_file import write_run
 from boatlift.storage.records.records import RunRef
 
 __all__ = ["AggregateNode"]
@@ -121,37 +119,26 @@ class AggregateNode:
         def values_of(number: int) -> tuple[list[pa.Array], pa.Array, npt.NDArray[np.int64]]:
             return keys, change.columns[len(keys) + number], change.weights
 
+        added: dict[str, Arranged | None] = {}
         for number in layout.distinct:
             part, codec = distinct_part(number), distinct_codec(layout, number)
             values = DistinctValues.of(codec, values_of(number), state.runs[part])
             refuse_negative(values.moved.values.rows, values.left, codec.schema, DISTINCT, self.processor)
             counted_once(layout, delta, number, values)
-            self._write(part, codec, values.moved, state, runs)
+            added[part] = values.moved
         first_values = {}
         for pair in layout.first_values:
             part, codec = part_of(pair), values_codec(layout, pair)
             first = FirstValues.of(layout, pair, delta, values_of(pair[1]), state.runs[part])
             refuse_negative(first.gone.values.rows, first.left, codec.schema, pair[0], self.processor)
             first_values[pair] = (first.before, first.after)
-            self._write(part, codec, first.moved, state, runs)
+            added[part] = first.moved
+        runs |= state.written(self.processor, self.parts, added)
         settle_sums(layout, delta.values)
         path = state.write_to(PARTIALS)
         return kernel.add(
             delta, state.runs[PARTIALS], path, time=state.time, share=state.share, first_values=first_values
         )
-
-    def _write(
-        self, part: str, codec: ArrangementCodec, moved: Arranged, state: NodeState, runs: dict[str, RunRef]
-    ) -> None:
-        if len(moved):
-            runs[part] = write_run(
-                state.write_to(part),
-                codec,
-                [moved],
-                processor=self.processor,
-                times=(state.time, state.time),
-                share=state.share,
-            )
 
     def _batch(self, change: ZSet) -> pa.RecordBatch:
         """Return a change as the kernel takes rows."""

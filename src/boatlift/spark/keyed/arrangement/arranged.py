@@ -16,7 +16,7 @@ from boatlift.spark.keyed.opened import Segment
 from boatlift.spark.keyed.row_hash import hash_rows
 from boatlift.spark.keyed.rows import KeyedRows
 
-__all__ = ["KEY_SEED", "Arranged", "arranged", "key_hashes", "rows_of_keys"]
+__all__ = ["KEY_SEED", "Arranged", "arranged", "key_hashes", "key_words", "rows_of_keys"]
 
 Arranged = KeyedRows[ArrangedRows]
 
@@ -27,6 +27,8 @@ _WITHOUT_GROUP = np.uint64((1 << 52) - 1)
 
 KEY_SEED = 0
 """The seed of the hash of a key; those of a row's identity are 1 and 2."""
+
+_WORD_SEED = 3
 
 
 def key_hashes(columns: Sequence[pa.Array], rows: int, *, one_group: bool = False) -> Hashes:
@@ -41,6 +43,16 @@ def key_hashes(columns: Sequence[pa.Array], rows: int, *, one_group: bool = Fals
         return np.zeros(rows, np.uint64)
     hashes = hash_rows(columns, rows, KEY_SEED)
     return hashes & _WITHOUT_GROUP if one_group else hashes
+
+
+def key_words(columns: Sequence[pa.Array], rows: int) -> Ints:
+    """Return the second hash of each row's key: with the first one it tells keys apart.
+
+    Args:
+        columns: The columns of the key.
+        rows: The number of rows.
+    """
+    return hash_rows(columns, rows, _WORD_SEED).view(np.int64)
 
 
 def arranged(

@@ -13,7 +13,6 @@ from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
 from boatlift.spark.keyed.network.negative import refuse_negative
 from boatlift.spark.keyed.network.node import NodeOutput, NodeState, ZSet
 from boatlift.spark.keyed.probe import matching_rows
-from boatlift.spark.keyed.run_file import write_run
 
 __all__ = ["DistinctNode"]
 
@@ -82,9 +81,5 @@ class DistinctNode:
         refuse_negative(rows.values.rows, after, self.rows, self.place, self.processor)
         signs = np.sign(after) - np.sign(before)
         moved = np.flatnonzero(signs)
-        run_of_step = write_run(
-            state.write_to(COUNTS), codec, [rows], processor=self.processor, times=(state.time, state.time),
-            share=state.share,
-        )  # fmt: skip
         found = ZSet(rows.values.rows, signs).take(moved) if len(moved) else None
-        return NodeOutput((found,), {COUNTS: run_of_step})
+        return NodeOutput((found,), state.written(self.processor, self.parts, {COUNTS: rows}))

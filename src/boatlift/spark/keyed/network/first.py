@@ -12,22 +12,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from boatlift.spark.keyed.arrangement.arranged import Arranged, arranged, key_hashes
+from boatlift.spark.keyed.arrangement.arranged import Arranged, arranged, key_hashes, key_words
 from boatlift.spark.keyed.arrangement.codec import ArrangedRows, ArrangementCodec
 from boatlift.spark.keyed.arrangement.order import Order, order_codes
 from boatlift.spark.keyed.arrangement.ordered import FirstRows, KeyWords, weights_held
 from boatlift.spark.keyed.merge import filtered, merge_rows
 from boatlift.spark.keyed.network.negative import refuse_negative
 from boatlift.spark.keyed.network.node import NodeOutput, NodeState, ZSet, concat
-from boatlift.spark.keyed.row_hash import hash_rows
-from boatlift.spark.keyed.run_file import write_run
 
 __all__ = ["FirstNode"]
 
 ROWS = "rows"
-
-_KEY_WORD = 3
-"""The seed of the second hash of a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +87,7 @@ class FirstNode:
         key = [change.columns[place] for place in self.keys(0)]
         hashes = key_hashes(key, len(change))
         state.share.check(hashes)
-        word = hash_rows(key, len(change), _KEY_WORD).view(np.int64)
+        word = key_words(key, len(change))
         columns, last = change.columns[: len(self.rows)], change.columns[-1]
         moved = arranged(self._codec, columns, change.weights, hashes, (word, order_codes(last, self.order)))
         if not len(moved):
@@ -100,12 +95,7 @@ class FirstNode:
         sides = self._around(moved, state)
         differ = merge_rows(self._codec, [*map(_taken_back, sides[0]), *sides[1]])
         kept = differ if self.grows else moved
-        runs = {}
-        if len(kept):
-            times = (state.time, state.time)
-            runs[ROWS] = write_run(
-                state.write_to(ROWS), self._codec, [kept], processor=self.processor, times=times, share=state.share
-            )
+        runs = state.written(self.processor, self.parts, {ROWS: kept})
         return NodeOutput(self._of_changed_keys(KeyWords.of(moved), sides, differ), runs)
 
     @property

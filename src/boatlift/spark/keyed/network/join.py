@@ -11,7 +11,6 @@ from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
 from boatlift.spark.keyed.arrangement.join import Side, join_change
 from boatlift.spark.keyed.network.node import NodeOutput, NodeState, ZSet, concat
 from boatlift.spark.keyed.network.sides import arranged_side, by_nullity, held_rows
-from boatlift.spark.keyed.run_file import write_run
 
 __all__ = ["JoinNode"]
 
@@ -76,12 +75,5 @@ class JoinNode:
         pieces = [
             ZSet(tuple(columns), weights) for columns, weights in join_change(*sides, (left, right), (runs[0], runs[1]))
         ]
-        times = (state.time, state.time)
-        written = {
-            part: write_run(
-                state.write_to(part), side.codec, [change], processor=self.processor, times=times, share=state.share
-            )
-            for part, side, change in zip(PARTS, sides, (left, right), strict=True)
-            if change is not None
-        }
+        written = state.written(self.processor, self.parts, dict(zip(PARTS, (left, right), strict=True)))
         return NodeOutput((concat(pieces),), written)

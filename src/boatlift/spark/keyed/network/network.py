@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from boatlift.spark.keyed.codec import ValueCodec
 from boatlift.spark.keyed.key_groups import Share
-from boatlift.spark.keyed.network.node import Node, NodeState, ZSet
-from boatlift.spark.keyed.opened import OpenRun
+from boatlift.spark.keyed.network.node import Node, NodeState, Runs, ZSet
 from boatlift.storage.records.records import RunRef
 
 __all__ = ["Feed", "Network", "NetworkOutput", "part_name"]
@@ -79,7 +78,7 @@ class Network:
     def step(
         self,
         inputs: Sequence[ZSet | None],
-        runs: Mapping[str, Iterable[OpenRun[Any]]],
+        runs: Mapping[str, Runs],
         write_to: Callable[[str], Path],
         *,
         time: int,

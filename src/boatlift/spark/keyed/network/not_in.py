@@ -19,7 +19,6 @@ from boatlift.spark.keyed.network.presence import Presence
 from boatlift.spark.keyed.network.sides import arranged_side, by_partner, held_rows
 from boatlift.spark.keyed.opened import OpenRun, Segment
 from boatlift.spark.keyed.rows import KeyedRows
-from boatlift.spark.keyed.run_file import write_run
 
 __all__ = ["NotInNode"]
 
@@ -104,15 +103,8 @@ class NotInNode:
         else:
             known = None if left is None else filtered(self.left.codec, left, _has_value(self.left, left))
             _, pieces = by_partner(self.left, known, values, held)
-        times = (state.time, state.time)
-        runs = {
-            part: write_run(
-                state.write_to(part), codec, [rows], processor=self.processor, times=times, share=state.share
-            )
-            for (part, codec), rows in zip(self.parts.items(), (left, values.change, kinds.change), strict=True)
-            if rows is not None
-        }
-        return NodeOutput((concat(pieces),), runs)
+        added = {ROWS: left, VALUES: values.change, KINDS: kinds.change}
+        return NodeOutput((concat(pieces),), state.written(self.processor, self.parts, added))
 
     def _presence(self, part: str, moved: ZSet | None, state: NodeState) -> Presence:
         return Presence.of(self.parts[part], state.runs[part], moved, one_group=True)

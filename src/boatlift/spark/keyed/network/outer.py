@@ -13,7 +13,6 @@ from boatlift.spark.keyed.arrangement.join import Side, join_change
 from boatlift.spark.keyed.network.node import NodeOutput, NodeState, ZSet, concat
 from boatlift.spark.keyed.network.presence import Presence
 from boatlift.spark.keyed.network.sides import arranged_side, by_nullity, by_partner, held_rows
-from boatlift.spark.keyed.run_file import write_run
 
 __all__ = ["OuterJoinNode"]
 
@@ -95,15 +94,7 @@ class OuterJoinNode:
                 _, unmatched = by_partner(side, moved[number], partners, held[number])
                 pieces += [self._padded(number, rows) for rows in unmatched]
                 added[_keys_of(other)] = partners.change
-        times, parts = (state.time, state.time), self.parts
-        written = {
-            part: write_run(
-                state.write_to(part), parts[part], [rows], processor=self.processor, times=times, share=state.share
-            )
-            for part, rows in added.items()
-            if rows is not None
-        }
-        return NodeOutput((concat(pieces),), written)
+        return NodeOutput((concat(pieces),), state.written(self.processor, self.parts, added))
 
     def _presence(self, number: int, moved: Arranged | None, state: NodeState) -> Presence:
         """Return the keys of a side."""

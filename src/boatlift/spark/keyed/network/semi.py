@@ -15,7 +15,7 @@ from boatlift.spark.keyed.network.negative import refuse_negative
 from boatlift.spark.keyed.network.node import NodeOutput, NodeState, ZSet, concat
 from boatlift.spark.keyed.network.presence import Presence
 from boatlift.spark.keyed.network.sides import arranged_side, by_nullity, by_partner, held_rows
-from boatlift.spark.keyed.run_file import write_run
+from boatlift.storage.records.records import RunRef
 
 __all__ = ["Gives", "SemiJoinNode"]
 
@@ -84,7 +84,7 @@ class SemiJoinNode:
         there, _ = by_nullity(Side(ArrangementCodec(self.partners), self.keys(1), ()), changes[1])
         left = arranged_side(self.left, rows, state.share)
         pieces = self._given([], [] if alone is None else [self._kept(alone)])
-        runs = {}
+        runs: dict[str, RunRef] = {}
         if left is not None or there is not None:
             partners = Presence.of(ArrangementCodec(self.partners), state.runs[KEYS], there)
             if partners.change is not None:
@@ -92,14 +92,7 @@ class SemiJoinNode:
                 refuse_negative(keys, partners.left(), self.partners, self.place, self.processor)
             held = held_rows(self.left, left, state.runs[ROWS], self.place, self.processor)
             pieces += self._given(*by_partner(self.left, left, partners, held))
-            times = (state.time, state.time)
-            runs = {
-                part: write_run(
-                    state.write_to(part), codec, [rows], processor=self.processor, times=times, share=state.share
-                )
-                for (part, codec), rows in zip(self.parts.items(), (left, partners.change), strict=True)
-                if rows is not None
-            }
+            runs = state.written(self.processor, self.parts, {ROWS: left, KEYS: partners.change})
         return NodeOutput((concat(pieces),), runs)
 
     def _kept(self, change: ZSet) -> ZSet:

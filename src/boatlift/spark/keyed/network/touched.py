@@ -19,7 +19,6 @@ from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
 from boatlift.spark.keyed.merge import merge_rows
 from boatlift.spark.keyed.network.negative import refuse_negative
 from boatlift.spark.keyed.network.node import NodeOutput, NodeState, ZSet
-from boatlift.spark.keyed.run_file import write_run
 
 __all__ = ["TouchedNode"]
 
@@ -79,17 +78,12 @@ class TouchedNode:
             return NodeOutput()
         touched = np.unique(np.concatenate(there))
         results: list[ZSet | None] = []
-        runs = {}
         for number, rows in enumerate(moved):
             part, codec = str(number), ArrangementCodec(self.rows[number])
             before = self._held(codec, part, touched, state)
             results += self._both(number, codec, before, rows)
-            if rows is not None:
-                times = (state.time, state.time)
-                runs[part] = write_run(
-                    state.write_to(part), codec, [rows], processor=self.processor, times=times, share=state.share
-                )
-        return NodeOutput(tuple(results), runs)
+        added = {str(number): rows for number, rows in enumerate(moved)}
+        return NodeOutput(tuple(results), state.written(self.processor, self.parts, added))
 
     def _arranged(self, number: int, change: ZSet | None, state: NodeState) -> Arranged | None:
         if change is None:
