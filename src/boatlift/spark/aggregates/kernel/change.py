@@ -19,12 +19,12 @@ from boatlift.spark.aggregates.kernel.results import results_of
 from boatlift.spark.keyed.column import Column
 from boatlift.spark.keyed.rows import KeyedRows
 
-__all__ = ["Change", "Named", "change_of", "merged"]
+__all__ = ["Around", "Change", "Named", "change_of", "merged"]
 
 Mask = npt.NDArray[np.bool_]
 
-
-NO_VALUES: Mapping[tuple[str, int], tuple[Extreme, Extreme]] = {}
+Around = Mapping[tuple[str, int], tuple[Extreme, Extreme]]
+"""Minima and maxima before a step and after it, by (`min` or `max`, argument's number)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def change_of(
     named: Named,
     *,
     upserts: bool = False,
-    first_values: Mapping[tuple[str, int], tuple[Extreme, Extreme]] = NO_VALUES,
+    first_values: Around | None = None,
 ) -> Change:
     """Return the rows that a step changes. A key whose row stays the same, bit for bit, has none among them.
 
@@ -72,14 +72,14 @@ def change_of(
         previous: The partial aggregates of those keys before.
         named: The processor and its keys, for errors.
         upserts: Leave out the rows that are replaced.
-        first_values: The minima and maxima that partial aggregates do not have: before and after.
+        first_values: The minima and maxima that partial aggregates do not have; those before are added to `previous`.
 
     Raises:
         DataError: `[OVERFLOW]` a sum of integers is no int64; a sum or average of decimals does not fit its type, and
             is not to be NULL. `[NEGATIVE_WEIGHT]` the step takes back rows that were never there.
     """
     total = merged(layout, previous.partials, delta.values)
-    for pair, (before_step, after_step) in first_values.items():
+    for pair, (before_step, after_step) in (first_values or {}).items():
         previous.partials.extremes[pair], total.extremes[pair] = before_step, after_step
     existed = None if previous.everyone else previous.found  # None: all
     exists: Mask | None = None

@@ -9,10 +9,9 @@ from pathlib import Path
 import pyarrow as pa
 
 from boatlift.errors import InvalidError
-from boatlift.spark.aggregates.kernel.change import Named, change_of
+from boatlift.spark.aggregates.kernel.change import Around, Named, change_of
 from boatlift.spark.aggregates.kernel.codec import PartialsCodec
 from boatlift.spark.aggregates.kernel.layout import Layout
-from boatlift.spark.aggregates.kernel.order_code import Extreme
 from boatlift.spark.aggregates.kernel.output import KeyedOutput
 from boatlift.spark.aggregates.kernel.partials import PartialAggregates, StoredPartials
 from boatlift.spark.aggregates.kernel.previous import previous_of
@@ -110,7 +109,7 @@ class AggregateKernel(_LayoutKernel):
         time: int,
         share: Share,
         upserts: bool = False,
-        first_values: Mapping[tuple[str, int], tuple[Extreme, Extreme]] | None = None,
+        first_values: Around | None = None,
     ) -> StepOutput:
         """Add partial aggregates to the state.
 
@@ -127,7 +126,7 @@ class AggregateKernel(_LayoutKernel):
         names = self.key_names or tuple(name for name, _ in self.layout.keys)
         previous = previous_of(self.layout, delta, runs)
         change = change_of(
-            self.layout, delta, previous, Named(self.processor, names), upserts=upserts, first_values=first_values or {}
+            self.layout, delta, previous, Named(self.processor, names), upserts=upserts, first_values=first_values
         )
         run = write_run(write_to, self.codec, [delta], processor=self.processor, times=(time, time), share=share)
         parts = (change.replaced, change.ended, change.after)

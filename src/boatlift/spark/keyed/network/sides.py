@@ -45,7 +45,7 @@ def arranged_side(side: Side, change: ZSet | None, share: Share, *, one_group: b
 def held_rows(
     side: Side, change: Arranged | None, runs: Iterable[OpenRun[ArrangedRows]], place: str, processor: str
 ) -> Iterable[OpenRun[ArrangedRows]]:
-    """Return the runs of a side, after a proof that the rows which go are there; without such rows none is opened.
+    """Return the runs of a side. Rows that go are proved to be there; without such rows no run is opened.
 
     Args:
         side: The side.
