@@ -43,7 +43,7 @@ def check_deterministic(frame: DataFrame, nodes: PlanNodes, view: str, *, determ
         raise InvalidError(
             "NOT_INCREMENTAL",
             f"{view} calls a Python function, which may give another value at each execution: write it with Spark's "
-            "functions, or declare deterministic=True",
+            "functions, or declare deterministic=True: @flow.view(deterministic=True), flow.sql(…, deterministic=True)",
         )
 
 
