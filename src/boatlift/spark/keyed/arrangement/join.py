@@ -42,6 +42,15 @@ class Side:
     keys: tuple[int, ...]
     kept: tuple[int, ...]
 
+    @property
+    def kept_types(self) -> list[pa.DataType]:
+        """The types of the columns that the result has."""
+        return [self.codec.schema.field(place).type for place in self.kept]
+
+    def kept_of(self, columns: Sequence[pa.Array]) -> tuple[pa.Array, ...]:
+        """Return the columns that the result has, of all columns of the side."""
+        return tuple(columns[place] for place in self.kept)
+
 
 def join_change(
     left: Side,

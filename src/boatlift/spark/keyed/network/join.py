@@ -45,7 +45,7 @@ class JoinNode:
     @property
     def schemas(self) -> tuple[pa.Schema, ...]:
         """The columns that are kept of the left side, then those of the right side, named by their place."""
-        kinds = [side.codec.schema.field(place).type for side in (self.left, self.right) for place in side.kept]
+        kinds = [*self.left.kept_types, *self.right.kept_types]
         return (pa.schema([(f"c{number}", kind) for number, kind in enumerate(kinds)]),)
 
     @property

@@ -65,8 +65,7 @@ class NotInNode:
     @property
     def schemas(self) -> tuple[pa.Schema, ...]:
         """The columns that are kept, named by their place."""
-        kinds = [self.left.codec.schema.field(place).type for place in self.left.kept]
-        return (pa.schema([(f"c{number}", kind) for number, kind in enumerate(kinds)]),)
+        return (pa.schema([(f"c{number}", kind) for number, kind in enumerate(self.left.kept_types)]),)
 
     @property
     def whole(self) -> bool:
@@ -142,7 +141,7 @@ class NotInNode:
         return found
 
     def _kept(self, rows: Arranged, which: Mask, sign: int) -> ZSet:
-        columns = tuple(rows.values.rows[place] for place in self.left.kept)
+        columns = self.left.kept_of(rows.values.rows)
         return ZSet(columns, sign * rows.values.weights).take(np.flatnonzero(which))
 
 

@@ -53,7 +53,7 @@ class OuterJoinNode:
     @property
     def schemas(self) -> tuple[pa.Schema, ...]:
         """The columns that are kept of the left side, then those of the right side, named by their place."""
-        kinds = [kind for side in self.sides for kind in _kinds(side)]
+        kinds = [kind for side in self.sides for kind in side.kept_types]
         return (pa.schema([(f"c{number}", kind) for number, kind in enumerate(kinds)]),)
 
     @property
@@ -74,7 +74,7 @@ class OuterJoinNode:
         divided = [by_nullity(side, change) for side, change in zip(self.sides, changes, strict=True)]
         moved = [arranged_side(side, rows, state.share) for side, (rows, _) in zip(self.sides, divided, strict=True)]
         pieces = [
-            self._padded(number, _kept(self.sides[number], without_key))
+            self._padded(number, ZSet(self.sides[number].kept_of(without_key.columns), without_key.weights))
             for number, (_, without_key) in enumerate(divided)
             if without_key is not None and self.alone[number]
         ]
@@ -110,17 +110,9 @@ class OuterJoinNode:
 
     def _padded(self, number: int, rows: ZSet) -> ZSet:
         """Return rows of a side with NULLs on the other side."""
-        nulls = tuple(pa.nulls(len(rows), kind) for kind in _kinds(self.sides[1 - number]))
+        nulls = tuple(pa.nulls(len(rows), kind) for kind in self.sides[1 - number].kept_types)
         return ZSet((*nulls, *rows.columns) if number else (*rows.columns, *nulls), rows.weights)
 
 
 def _keys_of(number: int) -> str:
     return f"{PARTS[number]}_keys"
-
-
-def _kinds(side: Side) -> list[pa.DataType]:
-    return [side.codec.schema.field(place).type for place in side.kept]
-
-
-def _kept(side: Side, change: ZSet) -> ZSet:
-    return ZSet(tuple(change.columns[place] for place in side.kept), change.weights)

@@ -60,7 +60,7 @@ class SemiJoinNode:
     @property
     def schemas(self) -> tuple[pa.Schema, ...]:
         """The columns that are kept, named by their place."""
-        kinds = [self.left.codec.schema.field(place).type for place in self.left.kept]
+        kinds = self.left.kept_types
         if self.gives == "both":
             kinds.append(pa.bool_())
         return (pa.schema([(f"c{number}", kind) for number, kind in enumerate(kinds)]),)
@@ -83,7 +83,7 @@ class SemiJoinNode:
         rows, alone = by_nullity(self.left, changes[0])
         there, _ = by_nullity(Side(ArrangementCodec(self.partners), self.keys(1), ()), changes[1])
         left = arranged_side(self.left, rows, state.share)
-        pieces = self._given([], [] if alone is None else [self._kept(alone)])
+        pieces = self._given([], [] if alone is None else [ZSet(self.left.kept_of(alone.columns), alone.weights)])
         runs: dict[str, RunRef] = {}
         if left is not None or there is not None:
             partners = Presence.of(ArrangementCodec(self.partners), state.runs[KEYS], there)
@@ -94,9 +94,6 @@ class SemiJoinNode:
             pieces += self._given(*by_partner(self.left, left, partners, held))
             runs = state.written(self.processor, self.parts, {ROWS: left, KEYS: partners.change})
         return NodeOutput((concat(pieces),), runs)
-
-    def _kept(self, change: ZSet) -> ZSet:
-        return ZSet(tuple(change.columns[place] for place in self.left.kept), change.weights)
 
     def _given(self, matched: Sequence[ZSet], unmatched: Sequence[ZSet]) -> list[ZSet]:
         """Return the rows that are given of those with a partner and of those without."""

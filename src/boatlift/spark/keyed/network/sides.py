@@ -83,7 +83,7 @@ def by_partner(
     unmatched: list[ZSet] = []
     if change is not None:
         rows = change.values.rows
-        own = ZSet(tuple(rows[place] for place in side.kept), change.values.weights)
+        own = ZSet(side.kept_of(rows), change.values.weights)
         has = partners.after([rows[place] for place in side.keys], len(change))
         matched.append(own.take(np.flatnonzero(has)))
         unmatched.append(own.take(np.flatnonzero(~has)))
