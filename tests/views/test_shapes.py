@@ -26,6 +26,7 @@ JOINS = [
     "SELECT a.k, a.v, b.v AS w FROM a LEFT JOIN b ON a.k = b.k AND a.v > 1",
     "SELECT a.k, a.v, b.v AS w FROM a LEFT JOIN b ON a.k = b.k AND b.v > a.v",
     "SELECT a.k, coalesce(b.v, -1) + 1 AS w FROM a FULL JOIN b ON a.k = b.k AND b.v > 1",
+    "SELECT a.k, a.v, b.v AS w FROM a FULL JOIN b ON a.k = b.k AND b.v > 1 AND a.v > 1",
     "SELECT a.v, b.x FROM a JOIN b ON struct(a.k, a.v) = struct(b.k, b.v)",
     "SELECT a.v, b.x FROM a LEFT JOIN b ON array(a.x, 1) = array(b.x, 1)",
     "SELECT b.k, a.v FROM a RIGHT JOIN b ON a.k = b.k",

@@ -120,7 +120,7 @@ def test_anything_else_is_refused_with_what_to_use(frame: DataFrame, name: str) 
     else:
         assert caught.value.condition == "UNSUPPORTED_AGGREGATE"
         assert part in caught.value.message
-        assert "count, sum, avg, min and max" in caught.value.message
+        assert "count, sum, avg, min, max, variances" in caught.value.message
 
 
 def test_arguments_are_row_wise_and_deterministic(frame: DataFrame) -> None:

@@ -268,6 +268,12 @@ class PlanNodes:
         """Return the kind of a join, such as `LeftSemi`."""
         return str(join.joinType().toString()).partition("(")[0]
 
+    def conjuncts(self, condition: Expression) -> list[Expression]:
+        """Return the conditions that hold if and only if a condition does."""
+        if self.kind(condition) != "And":
+            return [condition]
+        return [each for part in items(condition.children()) for each in self.conjuncts(part)]
+
     def side_of(self, condition: Expression, join: Node) -> int | None:
         """Return the side of a join whose columns alone a condition reads; None if it reads both."""
         wanted = self.references(condition)

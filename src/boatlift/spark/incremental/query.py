@@ -264,15 +264,25 @@ class _Cutting:
         place = f"{_join(node)} on {_words(left) or 'nothing'}"
         form = _JOINS.get(kind, Form.GENERAL) if left else Form.GENERAL
         condition = self._nodes.other_condition(node)
-        keys = [left, right]
+        keys: tuple[list[Expression], ...] | None = (left, right)
         if form in (Form.OUTER, Form.SEMI) and condition is not None:
-            side = self._nodes.side_of(condition, node)
-            if side is None:
-                form = Form.GENERAL
-            else:
-                keys[side] = [self._nodes.only_if(condition, keys[side][0]), *keys[side][1:]]
-                condition = None
+            keys = self._conditional_keys(left, right, condition, node)
+        if keys is None:
+            return self._stage((node,), (left, right), place)
         return self._stage((node,), keys, place, form=form, condition=condition if form is Form.JOIN else None)
+
+    def _conditional_keys(
+        self, left: list[Expression], right: list[Expression], condition: Expression, join: Node
+    ) -> tuple[list[Expression], ...] | None:
+        """Return the keys of a join with its condition in them; None if a part of the condition reads both sides."""
+        keys = [left, right]
+        for part in self._nodes.conjuncts(condition):
+            side = self._nodes.side_of(part, join)
+            if side is None:
+                return None
+            first, *others = keys[side]
+            keys[side] = [self._nodes.only_if(part, first), *others]
+        return keys[0], keys[1]
 
     def _aggregate(self, node: Node) -> Flow:
         keys = [key for key in items(node.groupingExpressions()) if not _is_session(key)]
