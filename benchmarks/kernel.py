@@ -20,9 +20,12 @@ import pyarrow as pa
 
 from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateKernel, Layout
 from boatlift.spark.aggregates.kernel import kernel as kernel_module
+from boatlift.spark.keyed import state as state_module
 from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
 from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS
+from boatlift.spark.keyed.merge import merge_runs
 from boatlift.spark.keyed.opened import RunsOnDemand, forget_runs, open_run
+from boatlift.spark.keyed.state import STATE, StepState
 from boatlift.storage.records.records import RunRef
 
 LAYOUT = Layout(
@@ -33,7 +36,12 @@ LAYOUT = Layout(
     ),
 )
 BATCH = 10_000
-PHASES = ("aggregate", "previous_of", "change_of", "write_run")
+PHASES = (
+    (kernel_module, "aggregate"),
+    (kernel_module, "previous_of"),
+    (kernel_module, "change_of"),
+    (state_module, "write_run"),
+)
 
 
 def batches(keys: np.ndarray, hashes: np.ndarray, values: np.ndarray) -> list[pa.RecordBatch]:
@@ -46,8 +54,8 @@ def take(
     kernel: AggregateKernel, rows: Sequence[pa.RecordBatch], runs: Sequence[RunRef], path: Path, time: int
 ) -> StepOutput:
     """Take a step of one task."""
-    opened = RunsOnDemand([(run, run.name) for run in runs], kernel.codec)
-    return kernel.step({ROWS_INPUT: rows}, opened, path, time=time, share=ALL_KEY_GROUPS)
+    opened = {STATE: RunsOnDemand([(run, run.name) for run in runs], kernel.parts[STATE])}
+    return kernel.step({ROWS_INPUT: rows}, StepState(opened, lambda _: path, time, ALL_KEY_GROUPS))
 
 
 class Clock:
@@ -55,8 +63,8 @@ class Clock:
 
     def __init__(self) -> None:
         self.spent: dict[str, float] = {}
-        for phase in PHASES:
-            setattr(kernel_module, phase, self._wrap(phase, getattr(kernel_module, phase)))
+        for module, phase in PHASES:
+            setattr(module, phase, self._wrap(phase, getattr(module, phase)))
 
     def _wrap(self, phase: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def timed(*args: Any, **options: Any) -> Any:
@@ -102,16 +110,15 @@ def large(clock: Clock, folder: Path, rows: int, repeats: int) -> None:
 
     runs: list[RunRef] = []
     for number in range(8):
-        run = take(kernel, step(), runs, folder / f"large-run-{number}", number).run
-        assert run is not None
-        runs.append(run)
+        runs.append(take(kernel, step(), runs, folder / f"large-run-{number}", number).runs[STATE])
     begin = time.perf_counter()
-    opened = list(RunsOnDemand([(run, run.name) for run in runs[:6]], kernel.codec))
-    merged = kernel.merge(opened, folder / "large-merged", share=ALL_KEY_GROUPS)
+    codec = kernel.parts[STATE]
+    opened = list(RunsOnDemand([(run, run.name) for run in runs[:6]], codec))
+    merged = merge_runs(codec, opened, folder / "large-merged", processor="benchmark", share=ALL_KEY_GROUPS)
     assert merged is not None
     sys.stdout.write(f"merge 6 runs of {runs[0].rows:,} rows: {(time.perf_counter() - begin) * 1e3:.1f} ms\n")
     begin = time.perf_counter()
-    open_run(merged.name, merged, codec=kernel.codec)
+    open_run(merged.name, merged, codec=codec)
     sys.stdout.write(f"open and verify {merged.size:,} bytes: {(time.perf_counter() - begin) * 1e3:.1f} ms\n")
     measure("first step", clock, kernel, folder, [], [step() for _ in range(repeats + 1)])
     measure("one run", clock, kernel, folder, [merged], [step() for _ in range(repeats + 1)])
@@ -129,9 +136,7 @@ def small(clock: Clock, folder: Path, keys: int, repeats: int) -> None:
     for number, size in enumerate(sizes):
         drawn = np.arange(keys) if size == keys else random.integers(0, keys, size)
         rows = batches(all_keys[drawn], all_hashes[drawn], random.random(size))
-        run = take(kernel, rows, [], folder / f"small-run-{number}", number).run
-        assert run is not None
-        runs.append(run)
+        runs.append(take(kernel, rows, [], folder / f"small-run-{number}", number).runs[STATE])
     for size in (500, 1_000):
         steps = []
         for _ in range(repeats + 1):

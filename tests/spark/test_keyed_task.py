@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,9 @@ import pyarrow as pa
 
 from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateKernel, Layout
 from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
-from boatlift.spark.keyed.key_groups import Share
-from boatlift.spark.keyed.opened import OpenRun
+from boatlift.spark.keyed.state import STATE, StepState
 from boatlift.spark.tasks.divide import DivideTask, pieces_of
-from boatlift.spark.tasks.keyed_task import STATE, KeyedTask, LocatedRun, MergeTask, TaskInput
+from boatlift.spark.tasks.keyed_task import KeyedTask, LocatedRun, MergeTask, TaskInput
 from boatlift.spark.tasks.parameters import JobParameters
 from boatlift.spark.tasks.stage import Output, TaskReceipt
 from boatlift.spark.tasks.staging import ArrowStager
@@ -34,11 +33,8 @@ class BalanceKernel(AggregateKernel):
     def step(
         self,
         inputs: Mapping[str, Sequence[pa.RecordBatch]],
-        runs: Iterable[OpenRun[Any]],
-        write_to: str | Path,
+        state: StepState,
         *,
-        time: int,
-        share: Share,
         upserts: bool = False,
     ) -> StepOutput:
         rows = [
@@ -46,7 +42,7 @@ class BalanceKernel(AggregateKernel):
             for name, weight in (("left", 1), ("right", -1))
             for batch in inputs[name]
         ]
-        return AggregateKernel.step(self, {ROWS_INPUT: rows}, runs, write_to, time=time, share=share, upserts=upserts)
+        return AggregateKernel.step(self, {ROWS_INPUT: rows}, state, upserts=upserts)
 
 
 KERNEL = BalanceKernel(LAYOUT, "balance")
@@ -161,7 +157,7 @@ def test_steps_that_are_divided_among_tasks(tmp_path: Path) -> None:
             assert owner.staged(receipts, "all") == owner.staged(receipts, "keyed") == expected
             assert all(receipt.partition == number for number, receipt in enumerate(receipts))
             if step == 1:
-                merges = MergeTask(KERNEL, 1, 2, tuple(owner.runs), str(folder))
+                merges = MergeTask("balance", KERNEL.parts[STATE], 1, 2, tuple(owner.runs), str(folder))
                 merged = [run for run in map(merges.run, range(2)) if run is not None]
                 owner.runs = [(run, str(folder / Path(run.name).name)) for run in merged]
 

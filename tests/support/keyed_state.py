@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ from boatlift.spark.aggregates.kernel.layout import VARIANCES
 from boatlift.spark.keyed.digest import digest
 from boatlift.spark.keyed.kernel import ROWS_INPUT, KeyedKernel, StepOutput
 from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS, Share
+from boatlift.spark.keyed.merge import merge_runs
 from boatlift.spark.keyed.opened import RunsOnDemand
+from boatlift.spark.keyed.state import NO_TIME, STATE, StepState
 from boatlift.storage.records.records import RunRef
 
 Row = tuple[Any, ...]
@@ -199,13 +202,22 @@ def take_step(
     upserts: bool = False,
 ) -> StepOutput:
     """Run a step of a kernel with one input over runs that stand where their names say."""
-    opened = RunsOnDemand([(run, run.name) for run in runs], kernel.codec)
-    return kernel.step({ROWS_INPUT: batches}, opened, path, time=time, share=share, upserts=upserts)
+    opened = {part: RunsOnDemand([(run, run.name) for run in runs], codec) for part, codec in kernel.parts.items()}
+    return kernel.step({ROWS_INPUT: batches}, StepState(opened, lambda _: path, time, share), upserts=upserts)
 
 
-def merge_into(kernel: KeyedKernel, runs: Sequence[RunRef], path: Path, share: Share = ALL_KEY_GROUPS) -> RunRef | None:
-    """Merge runs that stand where their names say."""
-    return kernel.merge(list(RunsOnDemand([(run, run.name) for run in runs], kernel.codec)), path, share=share)
+def merge_into(
+    kernel: KeyedKernel, runs: Sequence[RunRef], path: Path, share: Share = ALL_KEY_GROUPS, part: str = STATE
+) -> RunRef | None:
+    """Merge runs of a part that stand where their names say."""
+    codec = kernel.parts[part]
+    opened = list(RunsOnDemand([(run, run.name) for run in runs], codec))
+    return merge_runs(codec, opened, path, processor=kernel.processor, share=share)
+
+
+def run_of(output: StepOutput) -> RunRef:
+    """Return the run of a step of a kernel whose state has one part."""
+    return output.runs[STATE]
 
 
 def rows_of(output: StepOutput) -> Counter[Row]:
@@ -215,6 +227,10 @@ def rows_of(output: StepOutput) -> Counter[Row]:
 
 def counted(batches: Sequence[pa.RecordBatch]) -> Counter[Row]:
     return Counter(tuple(canonical(value) for value in row.values()) for batch in batches for row in batch.to_pylist())
+
+
+Runs = dict[str, list[RunRef]]
+"""Part to its runs."""
 
 
 class Execution:
@@ -242,8 +258,9 @@ class Execution:
         self.kernel: KeyedKernel = pickle.loads(pickle.dumps(kernel))
         self.batch_of, self.hash_of, self.folder, self.tasks = batch_of, hash_of, folder, tasks
         self.chance = None if seed is None else random.Random(seed)
-        self.runs: list[list[RunRef]] = [[] for _ in range(tasks)]
+        self.runs: list[Runs] = [{part: [] for part in self.kernel.parts} for _ in range(tasks)]
         self.time = self.files = 0
+        self.clock = NO_TIME
 
     def path(self) -> Path:
         self.files += 1
@@ -260,36 +277,48 @@ class Execution:
                 name: self._batches(name, [row for row in rows if (self.hash_of(name, row) >> 52) % self.tasks == task])
                 for name, rows in shuffled.items()
             }
-            runs = RunsOnDemand([(run, run.name) for run in self.runs[task]], self.kernel.codec)
-            path = self.path()
-            made = self.kernel.step(batches, runs, path, time=self.time, share=share, upserts=upserts)
+            runs = {
+                part: RunsOnDemand([(run, run.name) for run in self.runs[task][part]], codec)
+                for part, codec in self.kernel.parts.items()
+            }
+            paths: dict[str, Path] = {}
+            state = StepState(runs, partial(self._path_of, paths), self.time, share, clock=self.clock)
+            made = self.kernel.step(batches, state, upserts=upserts)
             given = (*made.replaced, *made.batches)
             assert all(batch.schema == self.kernel.output_schema and batch.num_rows for batch in given)
             assert made.rows == sum(batch.num_rows for batch in given)
             assert made.digest == sum(digest(batch) for batch in given) % (1 << 64)
-            assert path.exists() == (made.run is not None)
+            assert all(path.exists() == (part in made.runs) for part, path in paths.items())
             found += counted(given)
             digests += made.digest
-            if made.run is not None:
-                self.runs[task].append(made.run)
+            for part, run in made.runs.items():
+                self.runs[task][part].append(run)
             if self.chance and self.chance.random() < 0.6:
                 self.merge(task)
         self.time += 1
         return found, digests % (1 << 64)
 
     def merge(self, task: int) -> None:
-        """Merge a few runs, chosen by chance."""
+        """Merge a few runs of each part, chosen by chance."""
         assert self.chance is not None
-        chosen = [run for run in self.runs[task] if self.chance.random() < 0.7]
-        if chosen:
-            merged = merge_into(self.kernel, chosen, self.path(), Share(self.tasks, task))
-            kept = [merged] if merged is not None else []  # the runs may have been those of other tasks' key groups
-            self.runs[task] = [*kept, *(run for run in self.runs[task] if run not in chosen)]
+        for part, runs in self.runs[task].items():
+            chosen = [run for run in runs if self.chance.random() < 0.7]
+            if chosen:
+                merged = merge_into(self.kernel, chosen, self.path(), Share(self.tasks, task), part)
+                kept = [merged] if merged is not None else []  # the runs may have been those of other tasks' key groups
+                self.runs[task][part] = [*kept, *(run for run in runs if run not in chosen)]
+
+    def _path_of(self, paths: dict[str, Path], part: str) -> Path:
+        paths[part] = self.path()
+        return paths[part]
 
     def spread_to(self, other: Execution) -> None:
         """Have another execution go on from here, with its own number of tasks: every task reads all runs."""
         other.files, other.chance, other.time = self.files + 1000, self.chance, self.time
-        other.runs = [[run for runs in self.runs for run in runs] for _ in range(other.tasks)]
+        other.runs = [
+            {part: [run for runs in self.runs for run in runs[part]] for part in self.kernel.parts}
+            for _ in range(other.tasks)
+        ]
 
     def _shuffled(self, rows: Sequence[Fields]) -> list[Fields]:
         rows = list(rows)

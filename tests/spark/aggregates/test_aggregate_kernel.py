@@ -20,6 +20,7 @@ from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateKernel, L
 from boatlift.spark.aggregates.kernel.layout import Function
 from boatlift.spark.keyed.digest import digest
 from boatlift.spark.keyed.key_groups import Share
+from boatlift.spark.keyed.state import STATE
 from boatlift.storage.records.records import RunRef
 from support.keyed_state import (
     Driver,
@@ -29,6 +30,7 @@ from support.keyed_state import (
     crowded_hash,
     record_batch,
     rows_of,
+    run_of,
     same_hash,
     spread_hash,
     take_step,
@@ -238,15 +240,14 @@ def test_a_key_whose_row_stays_the_same_gives_nothing(tmp_path: Path) -> None:
     two = canonical(2.0)
     assert change == {(2, canonical(1.0), canonical(1.0), -1): 1, (2, canonical(1.0), two, 1): 1}
     assert driver.step([{"a": 1, "x": 0.0}]) == ({}, 0)
-    assert len(driver.runs[0]) == 3  # the state grew all the same
+    assert len(driver.runs[0][STATE]) == 3  # the state grew all the same
 
 
 def test_upserts_are_the_rows_after(tmp_path: Path) -> None:
     kernel = AggregateKernel(FEW, "p")
     first = take_step(kernel, [record_batch(FEW, [{"a": 1, "x": 1.0}], spread_hash)], [], tmp_path / "1", time=0)
-    assert first.run is not None
     rows: list[dict[str, Any]] = [{"a": 1, "x": 2.0}, {"a": None, "x": None}]
-    runs = [first.run]
+    runs = [run_of(first)]
     second = take_step(kernel, [record_batch(FEW, rows, spread_hash)], runs, tmp_path / "2", time=1, upserts=True)
     expected = {(1, canonical(2.0), canonical(3.0), 1): 1, (None, None, None, 1): 1}
     assert rows_of(second) == expected
@@ -262,11 +263,9 @@ def test_the_run_of_a_step_depends_on_its_rows_alone(tmp_path: Path) -> None:
         kernel = AggregateKernel(FEW, "p")
         runs: list[RunRef] = []
         if earlier:
-            run = take_step(kernel, [record_batch(FEW, earlier, crowded_hash)], [], tmp_path / "earlier", time=1).run
-            assert run is not None
-            runs = [run]
-        run = take_step(kernel, [record_batch(FEW, given_rows, crowded_hash)], runs, tmp_path / name, time=7).run
-        assert run is not None
+            batches = [record_batch(FEW, earlier, crowded_hash)]
+            runs = [run_of(take_step(kernel, batches, [], tmp_path / "earlier", time=1))]
+        run = run_of(take_step(kernel, [record_batch(FEW, given_rows, crowded_hash)], runs, tmp_path / name, time=7))
         assert (run.first, run.last, run.rows, run.size) == (7, 7, 50, (tmp_path / name).stat().st_size)
         made.add(run.digest)
     assert len(made) == 1
@@ -276,7 +275,7 @@ def test_no_rows_no_run(tmp_path: Path) -> None:
     empty = record_batch(FEW, [], spread_hash)
     for batches in ([], [empty], [empty, empty]):
         result = take_step(AggregateKernel(FEW, "p"), batches, [], tmp_path / "run", time=0)
-        assert (result.run, result.batches, result.rows, result.digest) == (None, (), 0, 0)
+        assert (result.runs, result.batches, result.rows, result.digest) == ({}, (), 0, 0)
     assert not (tmp_path / "run").exists()
 
 
@@ -363,8 +362,7 @@ def test_digest_of_the_batches_is_the_steps(tmp_path: Path) -> None:
     rows = [{"a": i % 5, "b": "xyz"[: i % 4], "c": None, "x": 0.1 * i, "i": i, "t": str(i)} for i in range(60)]
     kernel = AggregateKernel(EVERYTHING, "p")
     first = take_step(kernel, [record_batch(EVERYTHING, rows, spread_hash)], [], tmp_path / "1", time=0)
-    assert first.run is not None
-    runs = [first.run]
+    runs = [run_of(first)]
     second = take_step(kernel, [record_batch(EVERYTHING, rows[:20], spread_hash)], runs, tmp_path / "2", time=1)
     assert len((*second.replaced, *second.batches)) == 2
     assert sum(digest(batch) for batch in (*second.replaced, *second.batches)) % 2**64 == second.digest

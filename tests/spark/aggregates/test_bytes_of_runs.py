@@ -13,6 +13,7 @@ from boatlift.spark.aggregates.kernel.codec import PartialsCodec
 from boatlift.spark.keyed.key_groups import Share
 from boatlift.spark.keyed.merge import merge_runs
 from boatlift.spark.keyed.opened import open_run
+from boatlift.spark.keyed.state import STATE
 from support.keyed_state import Driver, Fields, crowded_hash, merge_into
 
 F64, I64, TEXT = pa.float64(), pa.int64(), pa.string()
@@ -54,12 +55,12 @@ def test_they_are_those_of_version_1(tmp_path: Path) -> None:
     driver = Driver(LAYOUT, tmp_path, crowded_hash)
     for number, expected in enumerate(STEPS):
         _, digest = driver.step(rows(number))
-        assert (digest, driver.runs[0][-1].size, driver.runs[0][-1].digest) == expected
-    merged = merge_into(driver.kernel, driver.runs[0], tmp_path / "merged")
+        assert (digest, driver.runs[0][STATE][-1].size, driver.runs[0][STATE][-1].digest) == expected
+    merged = merge_into(driver.kernel, driver.runs[0][STATE], tmp_path / "merged")
     assert merged is not None
     assert (merged.size, merged.digest) == (8866, "c013c5311d4493bfe56121b43da434e3")
     codec = PartialsCodec(LAYOUT)
-    runs = [open_run(run.name, run, codec=codec) for run in driver.runs[0]]
+    runs = [open_run(run.name, run, codec=codec) for run in driver.runs[0][STATE]]
     sliced = merge_runs(codec, runs, tmp_path / "sliced", processor="p", share=Share(2, 1), slice_rows=20)
     assert sliced is not None
     assert (sliced.rows, sliced.digest) == (56, "837da0d88ce8c4308b28c8f769bbdc8d")
@@ -68,7 +69,7 @@ def test_they_are_those_of_version_1(tmp_path: Path) -> None:
 def test_the_kind_of_an_aggregates_run_goes_without_saying(tmp_path: Path) -> None:
     driver = Driver(LAYOUT, tmp_path, crowded_hash)
     driver.step(rows(0))
-    with pa.ipc.open_file(driver.runs[0][0].name) as file:
+    with pa.ipc.open_file(driver.runs[0][STATE][0].name) as file:
         assert sorted(json.loads(file.schema.metadata[b"boatlift.run"])) == [
             "first",
             "format",

@@ -31,6 +31,7 @@ from support.keyed_state import (
     Oracle,
     crowded_hash,
     record_batch,
+    run_of,
     same_hash,
     scaled,
     spread_hash,
@@ -221,7 +222,7 @@ def test_the_run_of_a_step_depends_on_its_rows_alone(tmp_path: Path) -> None:
     made = set()
     for name, given_rows in (("1", rows), ("2", rows[::-1])):
         batch = record_batch(layout, given_rows, crowded_hash)
-        run = take_step(AggregateKernel(layout, "p"), [batch], [], tmp_path / name, time=7).run
+        run = run_of(take_step(AggregateKernel(layout, "p"), [batch], [], tmp_path / name, time=7))
         assert run is not None
         made.add(run.digest)
     assert len(made) == 1

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from boatlift.errors import DataError, InvalidError
 from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateKernel, Layout, ReduceKernel
 from boatlift.spark.aggregates.kernel.weights import Weighted
-from support.keyed_state import Fields, canonical, merge_into, record_batch, rows_of, spread_hash, take_step
+from support.keyed_state import Fields, canonical, merge_into, record_batch, rows_of, run_of, spread_hash, take_step
 
 F64, I64 = pa.float64(), pa.int64()
 LAYOUT = Layout(
@@ -81,7 +81,7 @@ def test_a_key_leaves_with_its_last_row(tmp_path: Path) -> None:
     d = Decimal(10**30)
     first = step(tmp_path, rows((1, 0.1, d, 2), (1, NAN, d, 1), (1, INF, None, 1), (2, 5.0, None, 1)))
     assert rows_of(first) == {(1, 4, canonical(NAN), d, 1): 1, (2, 1, canonical(5.0), None, 1): 1}
-    second = step(tmp_path, rows((1, NAN, d, -1), (1, INF, None, -1), (2, 5.0, None, -1)), [first.run], 1)
+    second = step(tmp_path, rows((1, NAN, d, -1), (1, INF, None, -1), (2, 5.0, None, -1)), [run_of(first)], 1)
     assert rows_of(second) == {
         (1, 4, canonical(NAN), d, -1): 1,
         (1, 2, canonical(0.2), d, 1): 1,
@@ -90,7 +90,7 @@ def test_a_key_leaves_with_its_last_row(tmp_path: Path) -> None:
     # An output that keeps one row a key is told of the key that left, and not of the row that is replaced.
     assert [batch["k"].to_pylist() for batch in second.replaced] == [[1]]
     assert [batch["k"].to_pylist() for batch in second.batches] == [[2], [1]]
-    third = step(tmp_path, rows((1, 0.1, d, -2), (2, 1.0, None, 1)), [first.run, second.run], 2)
+    third = step(tmp_path, rows((1, 0.1, d, -2), (2, 1.0, None, 1)), [run_of(first), run_of(second)], 2)
     assert rows_of(third) == {(1, 2, canonical(0.2), d, -1): 1, (2, 1, canonical(1.0), None, 1): 1}
 
 
@@ -98,9 +98,9 @@ def test_rows_that_cancel_within_a_step_leave_nothing(tmp_path: Path) -> None:
     made = step(
         tmp_path, rows((1, 0.1, None, 3), (1, 0.1, None, -3), (2, NAN, Decimal(1), 1), (2, NAN, Decimal(1), -1))
     )
-    assert (made.run, made.rows, made.digest) == (None, 0, 0)
+    assert (made.runs, made.rows, made.digest) == ({}, 0, 0)
     made = step(tmp_path, rows((1, 0.1, None, 1), (1, 0.1, None, -1), (3, 1.0, None, 1), (4, 1.0, None, 0)))
-    assert made.run.rows == 1
+    assert run_of(made).rows == 1
     assert rows_of(made) == {(3, 1, canonical(1.0), None, 1): 1}
 
 
@@ -108,16 +108,16 @@ def test_merging_drops_keys_that_left_and_no_other(tmp_path: Path) -> None:
     """A key without rows may yet have a sum, where the rows that cancel it stand in an earlier run."""
     kernel = AggregateKernel(LAYOUT, "p")
     first = step(tmp_path, rows((1, 1.0, None, 1), (2, 1.0, None, 1), (3, 1.0, None, 1)))
-    second = step(tmp_path, rows((1, 1.0, None, -1), (2, 1.0, None, -1), (2, 2.0, None, 1)), [first.run], 1)
-    third = step(tmp_path, rows((2, 2.0, None, -1), (3, 1.0, None, -1)), [first.run, second.run], 2)
-    last_two = merge_into(kernel, [second.run, third.run], tmp_path / "last two")
+    second = step(tmp_path, rows((1, 1.0, None, -1), (2, 1.0, None, -1), (2, 2.0, None, 1)), [run_of(first)], 1)
+    third = step(tmp_path, rows((2, 2.0, None, -1), (3, 1.0, None, -1)), [run_of(first), run_of(second)], 2)
+    last_two = merge_into(kernel, [run_of(second), run_of(third)], tmp_path / "last two")
     assert last_two is not None
     assert last_two.rows == 3
-    first_two = merge_into(kernel, [first.run, second.run], tmp_path / "first two")
+    first_two = merge_into(kernel, [run_of(first), run_of(second)], tmp_path / "first two")
     assert first_two is not None
     assert first_two.rows == 2
-    assert merge_into(kernel, [first.run, last_two], tmp_path / "all") is None
-    again = step(tmp_path, rows((2, 7.0, None, 1)), [first.run, last_two], 3)
+    assert merge_into(kernel, [run_of(first), last_two], tmp_path / "all") is None
+    again = step(tmp_path, rows((2, 7.0, None, 1)), [run_of(first), last_two], 3)
     assert rows_of(again) == {(2, 1, canonical(7.0), None, 1): 1}
 
 
@@ -134,16 +134,16 @@ def test_merging_drops_keys_that_left_and_no_other(tmp_path: Path) -> None:
 def test_rows_that_are_not_there_cannot_be_taken_back(tmp_path: Path, taken: tuple[Any, ...]) -> None:
     first = step(tmp_path, rows((1, 1.0, None, 1)))
     with pytest.raises(DataError, match=rf"\[NEGATIVE_WEIGHT\] p loses rows of {{'k': {taken[0]}}}"):
-        step(tmp_path, rows(taken), [first.run], 1)
+        step(tmp_path, rows(taken), [run_of(first)], 1)
     assert not (tmp_path / "1").exists()
 
 
 def test_a_count_beyond_64_bits_is_refused(tmp_path: Path) -> None:
     most = 2**62 - 1
     first = step(tmp_path, rows((1, 1.0, None, most)))
-    second = step(tmp_path, rows((1, 1.0, None, most)), [first.run], 1)
+    second = step(tmp_path, rows((1, 1.0, None, most)), [run_of(first)], 1)
     with pytest.raises(DataError, match="NEGATIVE_WEIGHT"):
-        step(tmp_path, rows((1, 1.0, None, most)), [first.run, second.run], 2)
+        step(tmp_path, rows((1, 1.0, None, most)), [run_of(first), run_of(second)], 2)
     with pytest.raises(DataError, match="OVERFLOW"):
         step(tmp_path, rows((1, 1.0, None, most + 1)), [], 3)
 

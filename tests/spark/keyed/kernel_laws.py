@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -19,8 +19,10 @@ from hypothesis import strategies as st
 
 from boatlift.errors import InternalError
 from boatlift.spark.keyed.kernel import KeyedKernel
-from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS, Share
+from boatlift.spark.keyed.key_groups import Share
 from boatlift.spark.keyed.opened import OpenRun
+from boatlift.spark.keyed.state import StepState
+from boatlift.storage.records.records import RunRef
 from support.keyed_state import Execution, Fields, Row, merge_into
 
 Step = Mapping[str, Sequence[Fields]]
@@ -66,10 +68,20 @@ def of_each_case(examples: int) -> settings:
     )
 
 
-def no_runs() -> Iterator[OpenRun[Any]]:
-    """Fail when a run is asked for."""
-    raise AssertionError("a run was opened")
-    yield
+class NoRuns(Sequence[OpenRun[Any]]):
+    """Fails when a run is asked for."""
+
+    def __len__(self) -> int:
+        raise AssertionError("a run was opened")
+
+    def __getitem__(self, place: Any) -> Any:
+        raise AssertionError("a run was opened")
+
+
+def empty_state(kernel: KeyedKernel, folder: Path, share: Share | None = None) -> StepState:
+    """Return the state before the first step; without a share, one whose runs nobody may open."""
+    runs: Sequence[OpenRun[Any]] = NoRuns() if share is None else []
+    return StepState(dict.fromkeys(kernel.parts, runs), lambda part: folder / f"run-{part}", 0, share or Share())
 
 
 class KernelLaws:
@@ -104,9 +116,13 @@ class KernelLaws:
             executions[1].merge = lambda task: None  # type: ignore[method-assign] - shuffled and cut, not merged
             for inputs in steps:
                 assert executions[0].take(inputs) == executions[1].take(inputs)
-            runs = [[(run.rows, run.size, run.digest) for run in execution.runs[0]] for execution in executions]
+            runs = [
+                [(part, run.rows, run.size, run.digest) for part, runs in execution.runs[0].items() for run in runs]
+                for execution in executions
+            ]
             assert runs[0] == runs[1]
-            assert all(Path(run.name).stat().st_size == run.size for run in executions[0].runs[0])
+            written = [run for runs in executions[0].runs[0].values() for run in runs]
+            assert all(Path(run.name).stat().st_size == run.size for run in written)
             assert self.case.keeps_state or not runs[0]
 
     @of_each_case(20)
@@ -118,18 +134,24 @@ class KernelLaws:
             plain = self.case.run_in(Path(folder) / "runs")
             for inputs in steps:
                 plain.take(inputs)
-            runs = plain.runs[0]
-            at_once = merge_into(plain.kernel, runs, Path(folder) / "at once")
-            half = merge_into(plain.kernel, runs[1::2], Path(folder) / "half")
-            by_halves = merge_into(plain.kernel, [*runs[::2], *([half] if half else [])], Path(folder) / "by halves")
-            assert (at_once is None) == (by_halves is None)
-            if at_once and by_halves and (at_once.first, at_once.last) == (by_halves.first, by_halves.last):
-                assert at_once.digest == by_halves.digest
+            ways: list[dict[str, list[RunRef]]] = [{}, {}]
+            for number, (part, runs) in enumerate(plain.runs[0].items()):
+                place = Path(folder) / str(number)
+                place.mkdir()
+                at_once = merge_into(plain.kernel, runs, place / "at once", part=part)
+                half = merge_into(plain.kernel, runs[1::2], place / "half", part=part)
+                parts = [*runs[::2], *([half] if half else [])]
+                by_halves = merge_into(plain.kernel, parts, place / "by halves", part=part)
+                assert (at_once is None) == (by_halves is None)
+                if at_once and by_halves and (at_once.first, at_once.last) == (by_halves.first, by_halves.last):
+                    assert at_once.digest == by_halves.digest
+                for way, merged in zip(ways, (at_once, by_halves), strict=True):
+                    way[part] = [merged] if merged else []
             expected = plain.take(last)
-            for way, merged in enumerate((at_once, by_halves), 1):
+            for way, merged_runs in enumerate(ways, 1):
                 other = self.case.run_in(Path(folder) / "runs")
                 plain.spread_to(other)
-                other.runs = [[merged] if merged else []]
+                other.runs = [merged_runs]
                 other.files += 1000 * way
                 assert other.take(last) == expected
 
@@ -153,10 +175,10 @@ class KernelLaws:
         empty = {name: self.case.batch_of(name, []) for name in self.case.kernel.inputs}
         for batches in ([], [0], [0, 0]):
             inputs = {name: [batch for _ in batches] for name, batch in empty.items()}
-            made = self.case.kernel.step(inputs, no_runs(), tmp_path / "run", time=0, share=ALL_KEY_GROUPS)
-            assert (made.run, made.batches, made.replaced, made.rows, made.digest) == (None, (), (), 0, 0)
+            made = self.case.kernel.step(inputs, empty_state(self.case.kernel, tmp_path))
+            assert (dict(made.runs), made.batches, made.replaced, made.rows, made.digest) == ({}, (), (), 0, 0)
         assert not list(tmp_path.iterdir())
-        assert self.case.kernel.merge([], tmp_path / "run", share=ALL_KEY_GROUPS) is None
+        assert all(merge_into(self.case.kernel, [], tmp_path / "run", part=p) is None for p in self.case.kernel.parts)
 
     def test_inputs_have_the_columns_that_the_kernel_names(self) -> None:
         for name, columns in self.case.kernel.inputs.items():
@@ -178,4 +200,4 @@ class KernelLaws:
                         tempfile.TemporaryDirectory() as folder,
                         pytest.raises(InternalError, match="handed rows of other key groups"),
                     ):
-                        case.kernel.step(batches, [], Path(folder) / "run", time=0, share=wrong)
+                        case.kernel.step(batches, empty_state(case.kernel, Path(folder), wrong))

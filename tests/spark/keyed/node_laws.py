@@ -22,8 +22,9 @@ from hypothesis import strategies as st
 from boatlift.spark.keyed.arrangement.arranged import key_hashes
 from boatlift.spark.keyed.key_groups import Share, residues
 from boatlift.spark.keyed.merge import merge_runs
-from boatlift.spark.keyed.network.node import Node, NodeState, ZSet
+from boatlift.spark.keyed.network.node import Node, ZSet
 from boatlift.spark.keyed.opened import RunsOnDemand, open_run
+from boatlift.spark.keyed.state import StepState
 from boatlift.storage.records.records import RunRef
 
 __all__ = ["NodeCase", "NodeLaws", "Rows", "changes_of_tables", "rows_of"]
@@ -126,7 +127,7 @@ class Tasks:
                 return written[part]
 
             runs = {part: self._opened(part, share) for part in self.node.parts}
-            made = self.node.step(mine, NodeState(runs, write_to, self.time, share, self.time == 0))
+            made = self.node.step(mine, StepState(runs, write_to, self.time, share, self.time == 0))
             (change,) = made.changes or (None,)
             assert change is None or len(change)
             for part, run in made.runs.items():
@@ -219,7 +220,7 @@ class NodeLaws:
         def no_file(part: str) -> Path:
             raise AssertionError(f"a run of {part} is written")
 
-        state = NodeState({part: _NoRuns() for part in self.case.node.parts}, no_file, 0, Share())
+        state = StepState({part: _NoRuns() for part in self.case.node.parts}, no_file, 0, Share())
         made = self.case.node.step([None] * self.case.node.inputs, state)
         assert not any(made.changes)
         assert not made.runs
@@ -228,7 +229,7 @@ class NodeLaws:
         tasks = Tasks(self.case.node, self.case.schemas, tmp_path / "runs")
         rows = [self._example(some) for some in self.case.rows]
         changes = [tasks._change(schema, Counter(each)) for schema, each in zip(self.case.schemas, rows, strict=True)]
-        state = NodeState({part: [] for part in self.case.node.parts}, lambda part: tmp_path / part, 0, Share())
+        state = StepState({part: [] for part in self.case.node.parts}, lambda part: tmp_path / part, 0, Share())
         made = self.case.node.step(changes, state)
         (change,), (schema,) = made.changes, self.case.node.schemas
         assert change is not None, "the case's rows give something"

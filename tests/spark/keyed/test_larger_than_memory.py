@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateKernel, Layout
-from support.keyed_state import take_step
+from support.keyed_state import run_of, take_step
 
 LAYOUT = Layout(
     (("k", pa.int64()),),
@@ -65,7 +65,7 @@ def test_a_step_over_it_is_right(tmp_path: Path) -> None:
     made = []
     for time in range(RUNS):
         path = tmp_path / f"run-{time}"
-        run = take_step(kernel, [rows(0, KEYS)], [], path, time=time).run
+        run = run_of(take_step(kernel, [rows(0, KEYS)], [], path, time=time))
         assert run is not None
         made.append(run)
     assert sum(run.size for run in made) > 2 * ROOM

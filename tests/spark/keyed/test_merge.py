@@ -14,6 +14,7 @@ from boatlift.spark.aggregates.kernel.codec import PartialsCodec
 from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS, Share
 from boatlift.spark.keyed.merge import merge_runs
 from boatlift.spark.keyed.opened import forget_runs, open_run
+from boatlift.spark.keyed.state import STATE
 from boatlift.storage.records.records import RunRef
 from support.keyed_state import Driver, Hash, Oracle, crowded_hash, same_hash, spread_hash
 
@@ -67,7 +68,7 @@ def test_history_of_merges_cannot_be_seen(tmp_path: Path, hash_of: Hash) -> None
     driver = Driver(LAYOUT, tmp_path, hash_of)
     for step in range(5):
         driver.step(rows_of(step))
-    runs = driver.runs[0]
+    runs = driver.runs[0][STATE]
     at_once = merge(LAYOUT, tmp_path, runs, "at-once")
     for number, order in enumerate(itertools.permutations(range(5), 3)):
         first = merge(LAYOUT, tmp_path, [runs[i] for i in order], f"first-{number}")
@@ -81,20 +82,20 @@ def test_slices_are_merged_as_the_whole(tmp_path: Path, hash_of: Hash) -> None:
     driver = Driver(LAYOUT, tmp_path, hash_of)
     for step in range(9):
         driver.step(rows_of(step))
-    whole = merge(LAYOUT, tmp_path, driver.runs[0], "whole")
-    sliced = merge(LAYOUT, tmp_path, driver.runs[0], "sliced", slice_rows=50)
+    whole = merge(LAYOUT, tmp_path, driver.runs[0][STATE], "whole")
+    sliced = merge(LAYOUT, tmp_path, driver.runs[0][STATE], "sliced", slice_rows=50)
     assert rows(sliced) == rows(whole)
     assert whole.rows == sliced.rows == 200
     with pa.ipc.open_file(sliced.name) as file:
         assert file.num_record_batches > (10 if hash_of is spread_hash else 1)
     # a run of many batches is read, and merged again, like any other
-    again = merge(LAYOUT, tmp_path, [sliced, driver.runs[0][0]], "again", slice_rows=30)
-    twice = merge(LAYOUT, tmp_path, [whole, driver.runs[0][0]], "twice")
+    again = merge(LAYOUT, tmp_path, [sliced, driver.runs[0][STATE][0]], "again", slice_rows=30)
+    twice = merge(LAYOUT, tmp_path, [whole, driver.runs[0][STATE][0]], "twice")
     assert rows(again) == rows(twice)
     oracle = Oracle(LAYOUT)
     for step in range(9):
         oracle.step(rows_of(step))
-    driver.runs[0] = [sliced]
+    driver.runs[0][STATE] = [sliced]
     assert driver.step(rows_of(1))[0] == oracle.step(rows_of(1))
 
 
@@ -102,10 +103,10 @@ def test_bounds_do_not_creep_up(tmp_path: Path) -> None:
     """A run merged from slices over and over has columns as its rows need them, give or take one merge."""
     driver = Driver(LAYOUT, tmp_path, spread_hash)
     driver.step([{**row, "k": i} for i, row in enumerate(rows_of(0))])
-    run = driver.runs[0][0]
+    run = driver.runs[0][STATE][0]
     for number in range(6):
         run = merge(LAYOUT, tmp_path, [run], f"merged-{number}", slice_rows=40)
-    plain = merge(LAYOUT, tmp_path, driver.runs[0], "plain")
+    plain = merge(LAYOUT, tmp_path, driver.runs[0][STATE], "plain")
     with pa.ipc.open_file(run.name) as many, pa.ipc.open_file(plain.name) as one:
         assert many.schema.names == one.schema.names
 
@@ -115,9 +116,10 @@ def test_a_run_is_cut_by_key_group(tmp_path: Path, slice_rows: int) -> None:
     driver = Driver(LAYOUT, tmp_path, spread_hash)
     for step in range(3):
         driver.step(rows_of(step))
-    whole = merge(LAYOUT, tmp_path, driver.runs[0], "whole")
+    whole = merge(LAYOUT, tmp_path, driver.runs[0][STATE], "whole")
     parts = [
-        merge(LAYOUT, tmp_path, driver.runs[0], f"part-{n}", share=Share(4, n), slice_rows=slice_rows) for n in range(4)
+        merge(LAYOUT, tmp_path, driver.runs[0][STATE], f"part-{n}", share=Share(4, n), slice_rows=slice_rows)
+        for n in range(4)
     ]
     assert sorted(row["hash"] for part in parts for row in rows(part)) == [row["hash"] for row in rows(whole)]
     for residue, part in enumerate(parts):
@@ -128,7 +130,7 @@ def test_a_run_is_cut_by_key_group(tmp_path: Path, slice_rows: int) -> None:
 def test_nothing_left_no_run(tmp_path: Path) -> None:
     driver = Driver(LAYOUT, tmp_path, same_hash)
     driver.step(rows_of(0))
-    opened = [open_run(ref.name, ref, codec=PartialsCodec(LAYOUT)) for ref in driver.runs[0]]
+    opened = [open_run(ref.name, ref, codec=PartialsCodec(LAYOUT)) for ref in driver.runs[0][STATE]]
     assert merge_runs(PartialsCodec(LAYOUT), opened, tmp_path / "none", processor="p", share=Share(2, 0)) is None
     assert not (tmp_path / "none").exists()
     assert merge_runs(PartialsCodec(LAYOUT), [], tmp_path / "none", processor="p", share=ALL_KEY_GROUPS) is None

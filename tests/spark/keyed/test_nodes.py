@@ -26,11 +26,12 @@ from boatlift.spark.keyed.key_groups import Share
 from boatlift.spark.keyed.network.distinct import DistinctNode
 from boatlift.spark.keyed.network.first import FirstNode
 from boatlift.spark.keyed.network.join import JoinNode
-from boatlift.spark.keyed.network.node import NodeOutput, NodeState, ZSet, concat
+from boatlift.spark.keyed.network.node import NodeOutput, ZSet, concat
 from boatlift.spark.keyed.network.not_in import NotInNode
 from boatlift.spark.keyed.network.outer import OuterJoinNode
 from boatlift.spark.keyed.network.semi import Gives, SemiJoinNode
 from boatlift.spark.keyed.opened import RunsOnDemand
+from boatlift.spark.keyed.state import StepState
 from spark.keyed.node_laws import NodeCase, NodeLaws, Rows, Tasks
 
 some_number = st.one_of(st.none(), st.integers(0, 2))
@@ -251,7 +252,7 @@ class Difference:
     def schemas(self) -> tuple[pa.Schema, ...]:
         return self.node.schemas[:1]
 
-    def step(self, changes: Sequence[ZSet | None], state: NodeState) -> NodeOutput:
+    def step(self, changes: Sequence[ZSet | None], state: StepState) -> NodeOutput:
         made = self.node.step(changes, state)
         before, after = made.changes or (None, None)
         taken_back = [] if before is None else [ZSet(before.columns, -before.weights)]
@@ -432,10 +433,10 @@ def test_the_first_value_of_not_in_hands_on_what_changes_alone(tmp_path: Path) -
     case = TestNotIn.case
     left = pa.table({"k": range(1000), "s": ["a"] * 1000, "x": [0.5] * 1000})
     change = ZSet(tuple(column.combine_chunks() for column in left.columns), np.ones(1000, np.int64))
-    state = NodeState({part: [] for part in case.node.parts}, lambda part: tmp_path / part, 0, Share())
+    state = StepState({part: [] for part in case.node.parts}, lambda part: tmp_path / part, 0, Share())
     made = case.node.step([change, None], state)
     held = {part: RunsOnDemand([(run, str(tmp_path / part))], case.node.parts[part]) for part, run in made.runs.items()}
-    state = NodeState({"right_keys": [], "right_kinds": [], **held}, lambda part: tmp_path / f"1-{part}", 1, Share())
+    state = StepState({"right_keys": [], "right_kinds": [], **held}, lambda part: tmp_path / f"1-{part}", 1, Share())
     (found,) = case.node.step([None, ZSet((pa.array([5]),), np.ones(1, np.int64))], state).changes
     assert found is not None
     assert found.weights.tolist() == [-1]

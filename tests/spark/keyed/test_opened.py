@@ -12,7 +12,7 @@ from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateKernel, L
 from boatlift.spark.aggregates.kernel.codec import PartialsCodec
 from boatlift.spark.keyed import opened
 from boatlift.spark.keyed.opened import open_run
-from support.keyed_state import take_step
+from support.keyed_state import run_of, take_step
 
 
 def test_many_threads_open_and_remove_runs_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,7 +26,7 @@ def test_many_threads_open_and_remove_runs_at_once(tmp_path: Path, monkeypatch: 
         for number in range(150):
             path = tmp_path / f"{thread}-{number}.arrow"
             made = take_step(AggregateKernel(layout, "counts"), [rows], [], path, time=number)
-            found += open_run(path, made.run, codec=PartialsCodec(layout)).rows
+            found += open_run(path, run_of(made), codec=PartialsCodec(layout)).rows
             path.unlink()
         return found
 

@@ -18,8 +18,9 @@ from boatlift.spark.keyed import opened as opened_module
 from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS
 from boatlift.spark.keyed.merge import merge_runs
 from boatlift.spark.keyed.opened import forget_runs, open_run
+from boatlift.spark.keyed.state import STATE
 from boatlift.storage.records.records import RunRef
-from support.keyed_state import Driver, record_batch, same_hash, spread_hash, take_step
+from support.keyed_state import Driver, record_batch, run_of, same_hash, spread_hash, take_step
 
 F64, I64, TEXT = pa.float64(), pa.int64(), pa.string()
 LAYOUT = Layout(
@@ -41,8 +42,7 @@ def run(tmp_path: Path) -> RunRef:
     made = take_step(
         AggregateKernel(LAYOUT, "totals"), [record_batch(LAYOUT, ROWS, spread_hash)], [], tmp_path / "run", time=5
     )
-    assert made.run is not None
-    return made.run
+    return run_of(made)
 
 
 def condition(path: Path, expect: RunRef | None, layout: Layout = LAYOUT) -> str:
@@ -204,7 +204,7 @@ def test_the_oldest_are_closed_first(tmp_path: Path, monkeypatch: pytest.MonkeyP
         driver.step(ROWS)
     forget_runs()
     monkeypatch.setattr(opened_module, "_KEEP_OPEN", 2)
-    a, b, c = driver.runs[0]
+    a, b, c = driver.runs[0][STATE]
     first, second = (open_run(ref.name, ref, codec=PartialsCodec(LAYOUT)) for ref in (a, b))
     assert open_run(a.name, a, codec=PartialsCodec(LAYOUT)) is first
     open_run(c.name, c, codec=PartialsCodec(LAYOUT))
@@ -217,9 +217,9 @@ def test_removed_runs_do_not_hold_their_space_for_ever(tmp_path: Path) -> None:
     driver = Driver(LAYOUT, tmp_path, spread_hash)
     for _ in range(100):
         driver.step(ROWS)
-        for ref in driver.runs[0][:-1]:
+        for ref in driver.runs[0][STATE][:-1]:
             Path(ref.name).unlink()
-        driver.runs[0] = driver.runs[0][-1:]
+        driver.runs[0][STATE] = driver.runs[0][STATE][-1:]
     assert len(opened_module._opened) < 70
 
 

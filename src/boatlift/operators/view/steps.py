@@ -19,13 +19,10 @@ from boatlift.spark.incremental.nodes import PlanNodes
 from boatlift.spark.incremental.query import Query
 from boatlift.spark.incremental.view_job import ViewJob
 from boatlift.spark.jobs.jobs import Jobs, clock_of
-from boatlift.spark.jobs.keyed_steps import merged_runs
+from boatlift.spark.jobs.state_parts import StateParts
 from boatlift.spark.jobs.steps import Steps
 from boatlift.spark.keyed.network.network import part_name
-from boatlift.spark.keyed.table import StateTable
-from boatlift.spark.tasks.network_task import PartKernel
 from boatlift.spark.tasks.stage import TaskReceipt
-from boatlift.storage.records.payloads import RunsPayload, payload_of, to_json
 from boatlift.storage.records.records import RunRef
 
 __all__ = ["ViewSteps"]
@@ -57,13 +54,8 @@ class ViewSteps(Steps):
         self._together = list(view_jobs)
         self._apart = [each for job in view_jobs for each in job.apart()]
         placed = [each for job in view_jobs for each in job.nodes]
-        self._tables = {
-            part_name(str(each.stage), part): StateTable(
-                partial(merged_runs, jobs, unit.name, PartKernel(unit.name, codec))
-            )
-            for each in placed
-            for part, codec in each.node.parts.items()
-        }
+        codecs = {part_name(str(each.stage), part): codec for each in placed for part, codec in each.node.parts.items()}
+        self._state = StateParts(unit.name, jobs, codecs)
 
     def run(self, take: StepInput, state: Any) -> StepResult:
         """Execute one step."""
@@ -74,7 +66,7 @@ class ViewSteps(Steps):
         jobs.begin(unit.name, take)
         jobs.inputs.verify_recorded((take,))
         frames, weight = jobs.inputs.rows(jobs.spark, unit, take)
-        step = ViewStep(take.number, weight, frames, clock_of(take), self._held(state), first=state is None)
+        step = ViewStep(take.number, weight, frames, clock_of(take), self._state.held(state), first=state is None)
         receipts: list[TaskReceipt] = []
         rows_in = 0
         try:
@@ -89,26 +81,9 @@ class ViewSteps(Steps):
             for runs in step.channels.values():
                 for run in runs:
                     jobs.inputs.path(run).unlink(missing_ok=True)
-        after = RunsPayload(
-            tuple(run for runs in step.held.values() for run in runs),
-            tables={name: (tuple(run.name for run in runs),) for name, runs in step.held.items()},
-        )
-        made = jobs.result(unit, take, receipts, to_json(after), time.perf_counter() - began)
-        jobs.files.made(run.name for run in after.runs)
-        for name, table in self._tables.items():
-            table.grown(step.held[name])
+        made = jobs.result(unit, take, receipts, self._state.payload(step.held), time.perf_counter() - began)
+        self._state.grown(step.held)
         return replace(made, rows_in=rows_in)
-
-    def _held(self, state: Any) -> dict[str, list[RunRef]]:
-        """Return the runs of each part of a state."""
-        if state is None:
-            return {name: [] for name in self._tables}
-        payload = payload_of(state)
-        assert isinstance(payload, RunsPayload)
-        assert payload.tables is not None
-        runs = {run.name: run for run in payload.runs}
-        parts = {name: [runs[run] for run in payload.tables[name][0]] for name in self._tables}
-        return {name: table.resolve(parts[name]) for name, table in self._tables.items()}
 
     def _job(self, job: ViewJob, step: ViewStep) -> list[TaskReceipt]:
         """Run a job of a step, and take what it leaves into the step; return its receipts."""
@@ -116,11 +91,7 @@ class ViewSteps(Steps):
         if plan is None:
             return []
         stages = {str(each.stage) for each in job.nodes}
-        held = {
-            name: [(run, str(self._jobs.inputs.path(run))) for run in runs]
-            for name, runs in step.held.items()
-            if name.partition("/")[0] in stages
-        }
+        held = self._state.located({name: runs for name, runs in step.held.items() if name.partition("/")[0] in stages})
         channels = {name: list(self._plans.files(runs)) for name, runs in step.channels.items()}
         (receipts,) = plan.run(held, channels, first=step.first)
         step.left(receipts)
@@ -128,20 +99,16 @@ class ViewSteps(Steps):
 
     def saved(self, runs: Iterable[RunRef]) -> None:
         """Take note that runs are durable: they may be merged freely."""
-        saved = [run for run in runs if run.modulus]
-        for table in self._tables.values():
-            table.saved(saved)
+        self._state.saved(runs)
 
     def holds(self) -> AbstractSet[str]:
         """Return the names of the runs of merges."""
-        return frozenset().union(*(table.holds() for table in self._tables.values()))
+        return self._state.holds()
 
     def forget(self, live: Collection[str]) -> None:
         """Forget merges in the place of runs that no state has any more."""
-        for table in self._tables.values():
-            table.forget(live)
+        self._state.forget(live)
 
     def close(self) -> None:
         """End merges."""
-        for table in self._tables.values():
-            table.close()
+        self._state.close()

@@ -7,16 +7,14 @@ The kit around a kernel divides rows among tasks (`spark/tasks/divide.py`), runs
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from boatlift.spark.keyed.codec import ValueCodec
-from boatlift.spark.keyed.key_groups import Share
-from boatlift.spark.keyed.opened import OpenRun
+from boatlift.spark.keyed.state import StepState
 from boatlift.storage.records.records import RunRef
 
 __all__ = ["ROWS_INPUT", "KeyedKernel", "StepOutput"]
@@ -30,7 +28,7 @@ class StepOutput:
     """The result of a task's part of a step.
 
     Attributes:
-        run: The run that holds what the step adds to the state; None if that is nothing.
+        runs: Part of the state to the run with what the step adds to it; a part that stays as it is is left out.
         batches: Rows that every output takes.
         replaced: Rows that held until now (weight −1) of keys that have another row from now on. An output that keeps
             one row a key does not need them.
@@ -38,7 +36,7 @@ class StepOutput:
         digest: Their digest (docs/formats/digest.md); the digests of a step's tasks add up modulo 2^64.
     """
 
-    run: RunRef | None
+    runs: Mapping[str, RunRef] = field(default_factory=dict)
     batches: tuple[pa.RecordBatch, ...] = ()
     replaced: tuple[pa.RecordBatch, ...] = ()
     rows: int = 0
@@ -53,7 +51,8 @@ class KeyedKernel(Protocol):
         - Division: the rows, and the sum of the digests, of all tasks of a step depend on the rows of this step and of
           all steps before it alone: not on their order, their division into batches, or the number of tasks.
         - Merging: they do not depend on how runs were merged either.
-        - Rest: a step without rows has no output and no run, and opens no run.
+        - Rest: a step without rows, at which no timer is due, has no output and no run. A kernel without timers opens
+          no run at it.
         - What a step adds is a run of its own; a run is never changed.
     """
 
@@ -66,8 +65,8 @@ class KeyedKernel(Protocol):
         """Name and type of each key column, in order; none: all rows are one group."""
 
     @property
-    def codec(self) -> ValueCodec[Any, Any]:
-        """The codec of the values that a run's rows hold beside hash and keys."""
+    def parts(self) -> Mapping[str, ValueCodec[Any, Any]]:
+        """The named parts of its state, each with the form of its rows; the one part of most is `STATE`."""
 
     @property
     def inputs(self) -> Mapping[str, tuple[str, ...]]:
@@ -80,22 +79,16 @@ class KeyedKernel(Protocol):
     def step(
         self,
         inputs: Mapping[str, Sequence[pa.RecordBatch]],
-        runs: Iterable[OpenRun[Any]],
-        write_to: str | Path,
+        state: StepState,
         *,
-        time: int,
-        share: Share,
         upserts: bool = False,
     ) -> StepOutput:
         """Take a task's part of a step.
 
         Args:
             inputs: The rows of each input, in any order; every input is there.
-            runs: All runs that may hold keys of this share, of times before this one. A run is opened when it is
-                reached, so a kernel that needs none asks for none.
-            write_to: A fresh file for the step's run; not written if the step adds nothing.
-            time: The step's time.
-            share: The key groups of this task.
+            state: The state before the step. A run is opened when it is reached, so a kernel that needs none asks for
+                none; a file is not written for a part to which the step adds nothing.
             upserts: No output needs the rows that are replaced: they are neither given, nor counted, nor digested.
 
         Raises:
@@ -105,6 +98,3 @@ class KeyedKernel(Protocol):
             UnavailableError: `[STORE_FAILED]` the run could not be written.
             FencedError: `[OBJECT_EXISTS]` the file is there already.
         """
-
-    def merge(self, runs: Sequence[OpenRun[Any]], write_to: str | Path, *, share: Share) -> RunRef | None:
-        """Merge runs of any times into one that holds a share of the key groups; return None if no row is left."""

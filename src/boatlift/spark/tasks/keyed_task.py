@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -14,7 +14,9 @@ from boatlift.decoders import packed_decoder
 from boatlift.spark.keyed.codec import ValueCodec
 from boatlift.spark.keyed.kernel import KeyedKernel
 from boatlift.spark.keyed.key_groups import Share
-from boatlift.spark.keyed.opened import LocatedRun, OpenRun, RunsOnDemand
+from boatlift.spark.keyed.merge import merge_runs
+from boatlift.spark.keyed.opened import LocatedRun, RunsOnDemand
+from boatlift.spark.keyed.state import NO_TIME, StepState, StepTime
 from boatlift.spark.tasks.divide import DividedBatches, read_pieces
 from boatlift.spark.tasks.inputs import by_input
 from boatlift.spark.tasks.ordinals import by_ordinal
@@ -22,10 +24,7 @@ from boatlift.spark.tasks.parameters import JobParameters, guarded, job_paramete
 from boatlift.spark.tasks.stage import Output, Report, TaskReceipt, fresh_run, packed, stage_all
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["STATE", "KeyedTask", "LocatedRun", "MergeTask", "Mergeable", "TaskInput", "of_share", "task_input"]
-
-STATE = ""
-"""The one part of the state of a kernel."""
+__all__ = ["KeyedTask", "LocatedRun", "MergeTask", "TaskInput", "of_share", "task_input"]
 
 
 class TaskInput(msgspec.Struct, frozen=True, array_like=True):
@@ -36,12 +35,14 @@ class TaskInput(msgspec.Struct, frozen=True, array_like=True):
         pieces: For each task the places of its rows; None if Spark hands them over.
         first: Whether this is the first step that the processor takes.
         channels: The files of each channel of rows that an earlier job of the step has left.
+        clocks: The recorded clock of each step of the job, for a kernel that asks for it.
     """
 
     runs: dict[str, list[LocatedRun]]
     pieces: list[list[DividedBatches]] | None
     first: bool = False
     channels: dict[str, list[str]] = {}
+    clocks: list[StepTime] = []
 
 
 _INPUTS = packed_decoder(TaskInput)
@@ -94,11 +95,13 @@ class KeyedTask:
         handed = list(batches)  # read to its end also if it says nothing: else Spark does not use the worker again
         rows = self._rows_by_step(step, handed if given.pieces is None else list(read_pieces(given.pieces[partition])))
         share = Share(self.tasks, partition)
-        runs = of_share(given.runs.get(STATE, ()), share)
+        runs = {part: of_share(given.runs.get(part, ()), share) for part in self.kernel.parts}
+        clocks = given.clocks or [NO_TIME] * len(rows)
         receipts = []
-        for time, inputs in zip(step.times, rows, strict=True):
-            receipt = self._step(time, share, inputs, runs)
-            runs += [(run, str(Path(self.folder) / Path(run.name).name)) for run in receipt.runs.values()]
+        for time, clock, inputs in zip(step.times, clocks, rows, strict=True):
+            receipt = self._step(time, clock, share, inputs, runs)
+            for part, run in receipt.runs.items():
+                runs[part].append((run, str(Path(self.folder) / Path(run.name).name)))
             receipts.append(receipt)
         return receipts
 
@@ -110,53 +113,45 @@ class KeyedTask:
         return [by_input(each, tuple(self.kernel.inputs)) for each in by_step]
 
     def _step(
-        self, time: int, share: Share, inputs: Mapping[str, Sequence[pa.RecordBatch]], runs: Sequence[LocatedRun]
+        self,
+        time: int,
+        clock: StepTime,
+        share: Share,
+        inputs: Mapping[str, Sequence[pa.RecordBatch]],
+        runs: Mapping[str, Sequence[LocatedRun]],
     ) -> TaskReceipt:
-        name = fresh_run(self.token)
-        made = self.kernel.step(
-            inputs,
-            RunsOnDemand(runs, self.kernel.codec),
-            Path(self.folder) / name,
-            time=time,
-            share=share,
-            upserts=all(output.upserts for output in self.outputs),
-        )
+        files: dict[str, str] = {}
+
+        def write_to(part: str) -> Path:
+            files[part] = fresh_run(self.token)
+            return Path(self.folder) / files[part]
+
+        opened = {part: RunsOnDemand(runs[part], codec) for part, codec in self.kernel.parts.items()}
+        state = StepState(opened, write_to, time, share, clock=clock)
+        made = self.kernel.step(inputs, state, upserts=all(output.upserts for output in self.outputs))
         batches = [_declared(batch, self.output) for batch in made.batches]
         replaced = [_declared(batch, self.output) for batch in made.replaced]
         staged = stage_all(self.outputs, self.folder, self.token, time, share.residue, batches, replaced)
-        run = {} if made.run is None else {STATE: msgspec.structs.replace(made.run, name=f"runs/{name}")}
+        added = {part: msgspec.structs.replace(run, name=f"runs/{files[part]}") for part, run in made.runs.items()}
         rows_in = sum(batch.num_rows for batches in inputs.values() for batch in batches)
-        return TaskReceipt(share.residue, rows_in, made.rows, made.digest, staged, run)
-
-
-class Mergeable(Protocol):
-    """What merges the runs of a state, as `KeyedKernel` does."""
-
-    @property
-    def processor(self) -> str:
-        """The processor whose state it is."""
-
-    @property
-    def codec(self) -> ValueCodec[Any, Any]:
-        """The form of the rows."""
-
-    def merge(self, runs: Sequence[OpenRun[Any]], write_to: str | Path, *, share: Share) -> RunRef | None:
-        """Merge runs; see `KeyedKernel.merge`."""
+        return TaskReceipt(share.residue, rows_in, made.rows, made.digest, staged, added)
 
 
 @dataclass(frozen=True, slots=True)
 class MergeTask:
-    """Merges runs: partition i of `tasks` makes one run of the key groups g with g % tasks == i.
+    """Merges runs of one part of a state: partition i of `tasks` makes one run of the key groups g with g % tasks == i.
 
     Attributes:
-        kernel: Merges them.
+        processor: The processor whose state it is.
+        codec: The form of the part's rows.
         token: The owner's.
         tasks: How many partitions merge.
         runs: What is merged.
         folder: Where new files go.
     """
 
-    kernel: Mergeable
+    processor: str
+    codec: ValueCodec[Any, Any]
     token: int
     tasks: int
     runs: tuple[LocatedRun, ...]
@@ -167,15 +162,15 @@ class MergeTask:
         for _ in batches:
             pass
         number = partition()
-        merged = guarded(self.kernel.processor, lambda: self.run(number))
+        merged = guarded(self.processor, lambda: self.run(number))
         yield pa.record_batch({"receipt": pa.array([msgspec.msgpack.encode(merged)], pa.binary())})
 
     def run(self, partition: int) -> RunRef | None:
         """Merge a partition's share; return None if it is empty."""
         name, share = fresh_run(self.token), Share(self.tasks, partition)
         runs = of_share(self.runs, share)
-        opened = list(RunsOnDemand(runs, self.kernel.codec))
-        merged = self.kernel.merge(opened, Path(self.folder) / name, share=share)
+        opened = list(RunsOnDemand(runs, self.codec))
+        merged = merge_runs(self.codec, opened, Path(self.folder) / name, processor=self.processor, share=share)
         return None if merged is None else msgspec.structs.replace(merged, name=f"runs/{name}")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -14,13 +13,12 @@ import pyarrow as pa
 
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.spark.keyed.arrangement.arranged import key_hashes
-from boatlift.spark.keyed.codec import ValueCodec
 from boatlift.spark.keyed.key_groups import Share
-from boatlift.spark.keyed.merge import merge_runs
 from boatlift.spark.keyed.network.hand_out import HandOut
 from boatlift.spark.keyed.network.network import Network
-from boatlift.spark.keyed.network.node import Runs, ZSet, concat
-from boatlift.spark.keyed.opened import LocatedRun, OpenRun, RunsOnDemand
+from boatlift.spark.keyed.network.node import ZSet, concat
+from boatlift.spark.keyed.opened import LocatedRun, RunsOnDemand
+from boatlift.spark.keyed.state import Runs
 from boatlift.spark.tasks.divide import read_pieces
 from boatlift.spark.tasks.inputs import INPUT, by_input, input_column
 from boatlift.spark.tasks.keyed_task import of_share, task_input
@@ -29,7 +27,7 @@ from boatlift.spark.tasks.stage import Output, Report, TaskReceipt, fresh_run, p
 from boatlift.spark.tasks.staging import ArrowStager
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["Channel", "ChannelTask", "InputHashes", "NetworkTask", "PartKernel"]
+__all__ = ["Channel", "ChannelTask", "InputHashes", "NetworkTask"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,23 +165,6 @@ class InputHashes:
         places = self.keys[number]
         chosen = range(rows.num_columns - 1) if places is None else places  # the last column is `_weight`
         return key_hashes([rows.column(place) for place in chosen], rows.num_rows)
-
-
-@dataclass(frozen=True, slots=True)
-class PartKernel:
-    """The merging of a part of a network's state.
-
-    Attributes:
-        processor: The processor.
-        codec: The form of the part's rows.
-    """
-
-    processor: str
-    codec: ValueCodec[Any, Any]
-
-    def merge(self, runs: Sequence[OpenRun[Any]], write_to: str | Path, *, share: Share) -> RunRef | None:
-        """Merge runs; see `KeyedKernel.merge`."""
-        return merge_runs(self.codec, runs, write_to, processor=self.processor, share=share)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -13,17 +12,14 @@ from boatlift.spark.aggregates.kernel.change import Around, Named, change_of
 from boatlift.spark.aggregates.kernel.codec import PartialsCodec
 from boatlift.spark.aggregates.kernel.layout import Layout
 from boatlift.spark.aggregates.kernel.output import KeyedOutput
-from boatlift.spark.aggregates.kernel.partials import PartialAggregates, StoredPartials
+from boatlift.spark.aggregates.kernel.partials import PartialAggregates
 from boatlift.spark.aggregates.kernel.previous import previous_of
 from boatlift.spark.aggregates.kernel.results import results_of
 from boatlift.spark.aggregates.kernel.step_input import aggregate
 from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
-from boatlift.spark.keyed.key_groups import Share
-from boatlift.spark.keyed.merge import filtered, merge_runs
-from boatlift.spark.keyed.opened import OpenRun
+from boatlift.spark.keyed.merge import filtered
 from boatlift.spark.keyed.rows import KeyedRows
-from boatlift.spark.keyed.run_file import write_run
-from boatlift.storage.records.records import RunRef
+from boatlift.spark.keyed.state import STATE, StepState
 
 __all__ = ["AggregateKernel", "ReduceKernel"]
 
@@ -46,11 +42,6 @@ class _LayoutKernel:
         return self.layout.keys
 
     @property
-    def codec(self) -> PartialsCodec:
-        """Partial aggregates."""
-        return PartialsCodec(self.layout)
-
-    @property
     def inputs(self) -> Mapping[str, tuple[str, ...]]:
         """The one input: keys, arguments, `_weight` if it is changes, `_hash`."""
         return {ROWS_INPUT: self.layout.columns}
@@ -66,9 +57,16 @@ class AggregateKernel(_LayoutKernel):
 
     Attributes:
         key_names: The names of the keys in errors; without it, those of the layout.
+        part: The name of its part of the state.
     """
 
     key_names: tuple[str, ...] | None = None
+    part: str = STATE
+
+    @property
+    def parts(self) -> Mapping[str, PartialsCodec]:
+        """Partial aggregates; a key that is zero throughout vanishes when runs are merged."""
+        return {self.part: PartialsCodec(self.layout)}
 
     @property
     def output_schema(self) -> pa.Schema:
@@ -78,11 +76,8 @@ class AggregateKernel(_LayoutKernel):
     def step(
         self,
         inputs: Mapping[str, Sequence[pa.RecordBatch]],
-        runs: Iterable[OpenRun[StoredPartials]],
-        write_to: str | Path,
+        state: StepState,
         *,
-        time: int,
-        share: Share,
         upserts: bool = False,
     ) -> StepOutput:
         """Take a task's part of a step; see `KeyedKernel.step`.
@@ -93,21 +88,19 @@ class AggregateKernel(_LayoutKernel):
         """
         delta = aggregate(self.layout, inputs[ROWS_INPUT])
         if delta is None:
-            return StepOutput(None)
-        share.check(delta.hash)
-        nothing = self.codec.says_nothing(delta.values)
+            return StepOutput()
+        state.share.check(delta.hash)
+        codec = self.parts[self.part]
+        nothing = codec.says_nothing(delta.values)
         if nothing is not None:
-            delta = filtered(self.codec, delta, ~nothing)
-        return self.add(delta, runs, write_to, time=time, share=share, upserts=upserts)
+            delta = filtered(codec, delta, ~nothing)
+        return self.add(delta, state, upserts=upserts)
 
     def add(
         self,
         delta: KeyedRows[PartialAggregates],
-        runs: Iterable[OpenRun[StoredPartials]],
-        write_to: str | Path,
+        state: StepState,
         *,
-        time: int,
-        share: Share,
         upserts: bool = False,
         first_values: Around | None = None,
     ) -> StepOutput:
@@ -115,32 +108,27 @@ class AggregateKernel(_LayoutKernel):
 
         Args:
             delta: What the step adds.
-            runs, write_to, time, share, upserts: As for `step`.
+            state, upserts: As for `step`.
             first_values: The minima and maxima of its keys that partial aggregates do not have: before and after.
 
         Raises:
             DataError: as `step`.
         """
         if not len(delta):
-            return StepOutput(None)
+            return StepOutput()
         names = self.key_names or tuple(name for name, _ in self.layout.keys)
-        previous = previous_of(self.layout, delta, runs)
+        previous = previous_of(self.layout, delta, state.runs[self.part])
         change = change_of(
             self.layout, delta, previous, Named(self.processor, names), upserts=upserts, first_values=first_values
         )
-        run = write_run(write_to, self.codec, [delta], processor=self.processor, times=(time, time), share=share)
         parts = (change.replaced, change.ended, change.after)
         return StepOutput(
-            run,
+            state.written(self.processor, self.parts, {self.part: delta}),
             (*change.ended.batches, *change.after.batches),
             change.replaced.batches,
             sum(batch.num_rows for part in parts for batch in part.batches),
             sum(part.digest for part in parts) & ((1 << 64) - 1),
         )
-
-    def merge(self, runs: Sequence[OpenRun[StoredPartials]], write_to: str | Path, *, share: Share) -> RunRef | None:
-        """Merge runs into one; a key that is zero throughout is left out, as it adds nothing to any other run."""
-        return merge_runs(self.codec, runs, write_to, processor=self.processor, share=share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +148,11 @@ class ReduceKernel(_LayoutKernel):
             )
 
     @property
+    def parts(self) -> Mapping[str, PartialsCodec]:
+        """None: there is no state."""
+        return {}
+
+    @property
     def output_schema(self) -> pa.Schema:
         """The schema of the rows: keys, results."""
         return self.layout.result_schema
@@ -167,11 +160,8 @@ class ReduceKernel(_LayoutKernel):
     def step(
         self,
         inputs: Mapping[str, Sequence[pa.RecordBatch]],
-        runs: Iterable[OpenRun[StoredPartials]],  # noqa: ARG002
-        write_to: str | Path,  # noqa: ARG002
+        state: StepState,
         *,
-        time: int,  # noqa: ARG002
-        share: Share,
         upserts: bool = False,  # noqa: ARG002
     ) -> StepOutput:
         """Take a task's part of a step; no run is read or written.
@@ -181,12 +171,8 @@ class ReduceKernel(_LayoutKernel):
         """
         groups = aggregate(self.layout, inputs[ROWS_INPUT])
         if groups is None:
-            return StepOutput(None)
-        share.check(groups.hash)
+            return StepOutput()
+        state.share.check(groups.hash)
         output = KeyedOutput(self.output_schema, groups.keys, len(groups))
         rows = output.rows(results_of(self.layout, groups.values), None, weight=None)
-        return StepOutput(None, rows.batches, (), len(groups), rows.digest)
-
-    def merge(self, runs: object, write_to: object, *, share: object) -> RunRef | None:  # noqa: ARG002
-        """Return None: there is no state."""
-        return None
+        return StepOutput({}, rows.batches, (), len(groups), rows.digest)

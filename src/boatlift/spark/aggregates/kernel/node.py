@@ -27,7 +27,8 @@ from boatlift.spark.keyed.arrangement.arranged import Arranged, key_hashes
 from boatlift.spark.keyed.codec import ValueCodec
 from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
 from boatlift.spark.keyed.network.negative import refuse_negative
-from boatlift.spark.keyed.network.node import NodeOutput, NodeState, ZSet, concat
+from boatlift.spark.keyed.network.node import NodeOutput, ZSet, concat
+from boatlift.spark.keyed.state import StepState
 from boatlift.storage.records.records import RunRef
 
 __all__ = ["AggregateNode"]
@@ -79,7 +80,7 @@ class AggregateNode:
         del number
         return tuple(range(len(self.layout.keys)))
 
-    def step(self, changes: Sequence[ZSet | None], state: NodeState) -> NodeOutput:
+    def step(self, changes: Sequence[ZSet | None], state: StepState) -> NodeOutput:
         """Take a task's part of a step; see `Node.step`.
 
         Raises:
@@ -89,22 +90,19 @@ class AggregateNode:
         pieces: list[ZSet] = []
         runs: dict[str, RunRef] = {}
         if change is not None:
-            kernel = AggregateKernel(self.layout, self.processor, self.key_names)
+            kernel = AggregateKernel(self.layout, self.processor, self.key_names, PARTIALS)
             if self.layout.distinct or self.layout.first_values:
                 made = self._beside_values(kernel, change, state, runs)
             else:
-                path = state.write_to(PARTIALS)
-                rows = {ROWS_INPUT: [self._batch(change)]}
-                made = kernel.step(rows, state.runs[PARTIALS], path, time=state.time, share=state.share)
+                made = kernel.step({ROWS_INPUT: [self._batch(change)]}, state)
             pieces = [_change_of(batch) for batch in (*made.replaced, *made.batches)]
-            if made.run is not None:
-                runs[PARTIALS] = made.run
+            runs |= made.runs
         if self.whole and state.share.residue == 0:
             pieces += self._no_rows(pieces, first=state.first)
         return NodeOutput((concat(pieces),), runs)
 
     def _beside_values(
-        self, kernel: AggregateKernel, change: ZSet, state: NodeState, runs: dict[str, RunRef]
+        self, kernel: AggregateKernel, change: ZSet, state: StepState, runs: dict[str, RunRef]
     ) -> StepOutput:
         """Take a step of functions that need the values of a key one by one; add the runs of these.
 
@@ -135,10 +133,7 @@ class AggregateNode:
             added[part] = first.moved
         runs |= state.written(self.processor, self.parts, added)
         settle_sums(layout, delta.values)
-        path = state.write_to(PARTIALS)
-        return kernel.add(
-            delta, state.runs[PARTIALS], path, time=state.time, share=state.share, first_values=first_values
-        )
+        return kernel.add(delta, state, first_values=first_values)
 
     def _batch(self, change: ZSet) -> pa.RecordBatch:
         """Return a change as the kernel takes rows."""

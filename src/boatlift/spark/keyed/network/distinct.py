@@ -11,8 +11,9 @@ import pyarrow as pa
 from boatlift.spark.keyed.arrangement.arranged import arranged, key_hashes
 from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
 from boatlift.spark.keyed.network.negative import refuse_negative
-from boatlift.spark.keyed.network.node import NodeOutput, NodeState, ZSet
+from boatlift.spark.keyed.network.node import NodeOutput, ZSet
 from boatlift.spark.keyed.probe import matching_rows
+from boatlift.spark.keyed.state import StepState
 
 __all__ = ["DistinctNode"]
 
@@ -57,7 +58,7 @@ class DistinctNode:
         """Return None: a row is its own key."""
         del number
 
-    def step(self, changes: Sequence[ZSet | None], state: NodeState) -> NodeOutput:
+    def step(self, changes: Sequence[ZSet | None], state: StepState) -> NodeOutput:
         """Take a task's part of a step; see `Node.step`.
 
         Raises:

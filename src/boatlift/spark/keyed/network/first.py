@@ -18,7 +18,8 @@ from boatlift.spark.keyed.arrangement.order import Order, order_codes
 from boatlift.spark.keyed.arrangement.ordered import FirstRows, KeyWords, weights_held
 from boatlift.spark.keyed.merge import filtered, merge_rows
 from boatlift.spark.keyed.network.negative import refuse_negative
-from boatlift.spark.keyed.network.node import NodeOutput, NodeState, ZSet, concat
+from boatlift.spark.keyed.network.node import NodeOutput, ZSet, concat
+from boatlift.spark.keyed.state import StepState
 
 __all__ = ["FirstNode"]
 
@@ -75,7 +76,7 @@ class FirstNode:
         del number
         return tuple(range(len(self.rows), len(self.rows) + self.key_count))
 
-    def step(self, changes: Sequence[ZSet | None], state: NodeState) -> NodeOutput:
+    def step(self, changes: Sequence[ZSet | None], state: StepState) -> NodeOutput:
         """Take a task's part of a step; see `Node.step`.
 
         Raises:
@@ -102,7 +103,7 @@ class FirstNode:
     def _codec(self) -> ArrangementCodec:
         return ArrangementCodec(self.rows, ordered=True)
 
-    def _around(self, moved: Arranged, state: NodeState) -> tuple[list[Arranged], list[Arranged]]:
+    def _around(self, moved: Arranged, state: StepState) -> tuple[list[Arranged], list[Arranged]]:
         """Return the first rows of the touched keys, before the step and after it."""
         codec = self._codec
         segments = [segment for run in state.runs[ROWS] for segment in run.segments if len(segment.hash)]

@@ -9,8 +9,9 @@ import pyarrow as pa
 
 from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
 from boatlift.spark.keyed.arrangement.join import Side, join_change
-from boatlift.spark.keyed.network.node import NodeOutput, NodeState, ZSet, concat
+from boatlift.spark.keyed.network.node import NodeOutput, ZSet, concat
 from boatlift.spark.keyed.network.sides import arranged_side, by_nullity, held_rows
+from boatlift.spark.keyed.state import StepState
 
 __all__ = ["JoinNode"]
 
@@ -57,7 +58,7 @@ class JoinNode:
         """Return the columns of the join key."""
         return (self.left, self.right)[number].keys
 
-    def step(self, changes: Sequence[ZSet | None], state: NodeState) -> NodeOutput:
+    def step(self, changes: Sequence[ZSet | None], state: StepState) -> NodeOutput:
         """Take a task's part of a step; see `Node.step`.
 
         Raises:

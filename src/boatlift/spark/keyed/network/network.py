@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from boatlift.spark.keyed.codec import ValueCodec
 from boatlift.spark.keyed.key_groups import Share
-from boatlift.spark.keyed.network.node import Node, NodeState, Runs, ZSet
+from boatlift.spark.keyed.network.node import Node, ZSet
+from boatlift.spark.keyed.state import Runs, StepState
 from boatlift.storage.records.records import RunRef
 
 __all__ = ["Feed", "Network", "NetworkOutput", "part_name"]
@@ -106,7 +107,7 @@ class Network:
             if all(change is None for change in taken) and not (first and node.whole):
                 changes += nothing
                 continue
-            state = NodeState(
+            state = StepState(
                 {part: runs[part_name(name, part)] for part in node.parts},
                 lambda part, name=name: write_to(part_name(name, part)),  # type: ignore[misc]
                 time,

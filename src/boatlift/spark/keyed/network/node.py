@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,13 +11,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from boatlift.spark.keyed.codec import ValueCodec
-from boatlift.spark.keyed.key_groups import Share
-from boatlift.spark.keyed.opened import OpenRun, RunsOnDemand
-from boatlift.spark.keyed.rows import KeyedRows
-from boatlift.spark.keyed.run_file import write_run
+from boatlift.spark.keyed.state import StepState
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["Node", "NodeOutput", "NodeState", "Runs", "ZSet", "concat"]
+__all__ = ["Node", "NodeOutput", "ZSet", "concat"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -51,49 +47,6 @@ def concat(changes: Sequence[ZSet]) -> ZSet | None:
         return there[0] if there else None
     columns = (pa.concat_arrays(columns) for columns in zip(*(change.columns for change in there), strict=True))
     return ZSet(tuple(columns), np.concatenate([change.weights for change in there]))
-
-
-Runs = RunsOnDemand[Any] | Sequence[OpenRun[Any]]
-"""Runs that can be read more than once."""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeState:
-    """The state of a node before a step, and the place of what the step adds to it.
-
-    Attributes:
-        runs: Part to its runs, of times before this one, to be read as often as a node likes. They are opened as they
-            are asked for.
-        write_to: Returns a fresh file for the run of a part.
-        time: The time of the step.
-        share: The key groups of this task.
-        first: Whether this is the first step that the node takes.
-    """
-
-    runs: Mapping[str, Runs]
-    write_to: Callable[[str], Path]
-    time: int
-    share: Share
-    first: bool = False
-
-    def written(
-        self, processor: str, codecs: Mapping[str, ValueCodec[Any, Any]], rows: Mapping[str, KeyedRows[Any] | None]
-    ) -> dict[str, RunRef]:
-        """Write the runs of a step; return them by part.
-
-        Args:
-            processor: The processor, as runs name it.
-            codecs: Part to the form of its rows.
-            rows: Part to the rows that the step adds; a part without rows has no run.
-        """
-        times = (self.time, self.time)
-        return {
-            part: write_run(
-                self.write_to(part), codecs[part], [added], processor=processor, times=times, share=self.share
-            )
-            for part, added in rows.items()
-            if added is not None and len(added)
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +100,7 @@ class Node(Protocol):
         No columns: all rows are one task's. None: by all columns.
         """
 
-    def step(self, changes: Sequence[ZSet | None], state: NodeState) -> NodeOutput:
+    def step(self, changes: Sequence[ZSet | None], state: StepState) -> NodeOutput:
         """Take a task's part of a step.
 
         Args:

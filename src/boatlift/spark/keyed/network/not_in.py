@@ -14,11 +14,12 @@ from boatlift.spark.keyed.arrangement.codec import ArrangedRows, ArrangementCode
 from boatlift.spark.keyed.arrangement.join import Side
 from boatlift.spark.keyed.merge import filtered, merge_rows
 from boatlift.spark.keyed.network.negative import refuse_negative
-from boatlift.spark.keyed.network.node import NodeOutput, NodeState, ZSet, concat
+from boatlift.spark.keyed.network.node import NodeOutput, ZSet, concat
 from boatlift.spark.keyed.network.presence import Presence
 from boatlift.spark.keyed.network.sides import arranged_side, by_partner, held_rows
 from boatlift.spark.keyed.opened import OpenRun, Segment
 from boatlift.spark.keyed.rows import KeyedRows
+from boatlift.spark.keyed.state import StepState
 
 __all__ = ["NotInNode"]
 
@@ -77,7 +78,7 @@ class NotInNode:
         del number
         return ()
 
-    def step(self, changes: Sequence[ZSet | None], state: NodeState) -> NodeOutput:
+    def step(self, changes: Sequence[ZSet | None], state: StepState) -> NodeOutput:
         """Take a task's part of a step; see `Node.step`.
 
         Raises:
@@ -105,7 +106,7 @@ class NotInNode:
         added = {ROWS: left, VALUES: values.change, KINDS: kinds.change}
         return NodeOutput((concat(pieces),), state.written(self.processor, self.parts, added))
 
-    def _presence(self, part: str, moved: ZSet | None, state: NodeState) -> Presence:
+    def _presence(self, part: str, moved: ZSet | None, state: StepState) -> Presence:
         return Presence.of(self.parts[part], state.runs[part], moved, one_group=True)
 
     def _anew(

@@ -10,9 +10,10 @@ import pyarrow as pa
 from boatlift.spark.keyed.arrangement.arranged import Arranged
 from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
 from boatlift.spark.keyed.arrangement.join import Side, join_change
-from boatlift.spark.keyed.network.node import NodeOutput, NodeState, ZSet, concat
+from boatlift.spark.keyed.network.node import NodeOutput, ZSet, concat
 from boatlift.spark.keyed.network.presence import Presence
 from boatlift.spark.keyed.network.sides import arranged_side, by_nullity, by_partner, held_rows
+from boatlift.spark.keyed.state import StepState
 
 __all__ = ["OuterJoinNode"]
 
@@ -65,7 +66,7 @@ class OuterJoinNode:
         """Return the columns of the join key."""
         return self.sides[number].keys
 
-    def step(self, changes: Sequence[ZSet | None], state: NodeState) -> NodeOutput:
+    def step(self, changes: Sequence[ZSet | None], state: StepState) -> NodeOutput:
         """Take a task's part of a step; see `Node.step`.
 
         Raises:
@@ -96,7 +97,7 @@ class OuterJoinNode:
                 added[_keys_of(other)] = partners.change
         return NodeOutput((concat(pieces),), state.written(self.processor, self.parts, added))
 
-    def _presence(self, number: int, moved: Arranged | None, state: NodeState) -> Presence:
+    def _presence(self, number: int, moved: Arranged | None, state: StepState) -> Presence:
         """Return the keys of a side."""
         keys = None
         if moved is not None:

@@ -12,9 +12,10 @@ import pyarrow as pa
 from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
 from boatlift.spark.keyed.arrangement.join import Side
 from boatlift.spark.keyed.network.negative import refuse_negative
-from boatlift.spark.keyed.network.node import NodeOutput, NodeState, ZSet, concat
+from boatlift.spark.keyed.network.node import NodeOutput, ZSet, concat
 from boatlift.spark.keyed.network.presence import Presence
 from boatlift.spark.keyed.network.sides import arranged_side, by_nullity, by_partner, held_rows
+from boatlift.spark.keyed.state import StepState
 from boatlift.storage.records.records import RunRef
 
 __all__ = ["Gives", "SemiJoinNode"]
@@ -74,7 +75,7 @@ class SemiJoinNode:
         """Return the columns of the join key."""
         return tuple(range(len(self.partners))) if number else self.left.keys
 
-    def step(self, changes: Sequence[ZSet | None], state: NodeState) -> NodeOutput:
+    def step(self, changes: Sequence[ZSet | None], state: StepState) -> NodeOutput:
         """Take a task's part of a step; see `Node.step`.
 
         Raises:

@@ -18,7 +18,8 @@ from boatlift.spark.keyed.arrangement.arranged import Arranged, arranged, key_ha
 from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
 from boatlift.spark.keyed.merge import merge_rows
 from boatlift.spark.keyed.network.negative import refuse_negative
-from boatlift.spark.keyed.network.node import NodeOutput, NodeState, ZSet
+from boatlift.spark.keyed.network.node import NodeOutput, ZSet
+from boatlift.spark.keyed.state import StepState
 
 __all__ = ["TouchedNode"]
 
@@ -66,7 +67,7 @@ class TouchedNode:
         first = len(self.rows[number])
         return tuple(range(first, first + self.key_count))
 
-    def step(self, changes: Sequence[ZSet | None], state: NodeState) -> NodeOutput:
+    def step(self, changes: Sequence[ZSet | None], state: StepState) -> NodeOutput:
         """Take a task's part of a step; see `Node.step`.
 
         Raises:
@@ -85,7 +86,7 @@ class TouchedNode:
         added = {str(number): rows for number, rows in enumerate(moved)}
         return NodeOutput(tuple(results), state.written(self.processor, self.parts, added))
 
-    def _arranged(self, number: int, change: ZSet | None, state: NodeState) -> Arranged | None:
+    def _arranged(self, number: int, change: ZSet | None, state: StepState) -> Arranged | None:
         if change is None:
             return None
         hashes = key_hashes([change.columns[place] for place in self.keys(number)], len(change))
@@ -95,7 +96,7 @@ class TouchedNode:
         return rows if len(rows) else None
 
     @staticmethod
-    def _held(codec: ArrangementCodec, part: str, touched: npt.NDArray[np.uint64], state: NodeState) -> Arranged | None:
+    def _held(codec: ArrangementCodec, part: str, touched: npt.NDArray[np.uint64], state: StepState) -> Arranged | None:
         """Return the rows of the touched keys before the step."""
         pieces = [rows_of_keys(codec, touched, segment) for run in state.runs[part] for segment in run.segments]
         pieces = [piece for piece in pieces if len(piece)]

@@ -1,0 +1,84 @@
+"""The keyed state of a task, as a step sees it: runs by part, and where the runs of the step go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from boatlift.spark.keyed.codec import ValueCodec
+from boatlift.spark.keyed.key_groups import Share
+from boatlift.spark.keyed.opened import OpenRun, RunsOnDemand
+from boatlift.spark.keyed.rows import KeyedRows
+from boatlift.spark.keyed.run_file import write_run
+from boatlift.storage.records.records import RunRef
+
+__all__ = ["NO_TIME", "STATE", "Runs", "StepState", "StepTime"]
+
+STATE = ""
+"""The name of the part of a state that has one."""
+
+
+class StepTime(msgspec.Struct, frozen=True, array_like=True):
+    """The recorded clock of a step, which a replay sees again.
+
+    Attributes:
+        before: The latest clock of the steps before, in milliseconds since 1970; -1 before the first.
+        now: The latest clock of the steps up to this one: it never goes back.
+        seed: The seed of the step's random numbers.
+    """
+
+    before: int
+    now: int
+    seed: int
+
+
+NO_TIME = StepTime(-1, -1, 0)
+
+
+Runs = RunsOnDemand[Any] | Sequence[OpenRun[Any]]
+"""Runs that can be read more than once."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepState:
+    """The keyed state of a task before a step, and the place of what the step adds to it.
+
+    Attributes:
+        runs: Part to its runs, of times before this one, to be read as often as need be. They are opened as they
+            are asked for.
+        write_to: Returns a fresh file for the run of a part.
+        time: The time of the step.
+        share: The key groups of this task.
+        first: Whether this is the first step that the processor takes.
+        clock: The recorded clock of the step.
+    """
+
+    runs: Mapping[str, Runs]
+    write_to: Callable[[str], Path]
+    time: int
+    share: Share
+    first: bool = False
+    clock: StepTime = NO_TIME
+
+    def written(
+        self, processor: str, codecs: Mapping[str, ValueCodec[Any, Any]], rows: Mapping[str, KeyedRows[Any] | None]
+    ) -> dict[str, RunRef]:
+        """Write the runs of a step; return them by part.
+
+        Args:
+            processor: The processor, as runs name it.
+            codecs: Part to the form of its rows.
+            rows: Part to the rows that the step adds; a part without rows has no run.
+        """
+        times = (self.time, self.time)
+        return {
+            part: write_run(
+                self.write_to(part), codecs[part], [added], processor=processor, times=times, share=self.share
+            )
+            for part, added in rows.items()
+            if added is not None and len(added)
+        }
