@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from boatlift.api.running import Running, run, start
     from boatlift.api.streams import Stream
     from boatlift.connectors import files, generator, kafka, parquet, push, sqlite
+    from boatlift.operators.process.batch import KeyedBatch, Processed, Timers
     from boatlift.runtime.host.progress import Progress
     from boatlift.spark.plans.step_functions import call, now, rand, uuid
     from boatlift.spark.session.session import session
@@ -52,11 +53,14 @@ __all__ = [
     "History",
     "InternalError",
     "InvalidError",
+    "KeyedBatch",
     "Lazy",
+    "Processed",
     "Progress",
     "Receipt",
     "Running",
     "Stream",
+    "Timers",
     "UnavailableError",
     "UserCodeError",
     "call",
@@ -90,6 +94,9 @@ _LATER = {
     "now": "boatlift.spark.plans.step_functions",
     "rand": "boatlift.spark.plans.step_functions",
     "uuid": "boatlift.spark.plans.step_functions",
+    "KeyedBatch": "boatlift.operators.process.batch",
+    "Processed": "boatlift.operators.process.batch",
+    "Timers": "boatlift.operators.process.batch",
     "Running": "boatlift.api.running",
     "run": "boatlift.api.running",
     "start": "boatlift.api.running",

@@ -45,6 +45,11 @@ CONDITIONS: dict[str, Condition] = {
     "BAD_RECOMPUTATION": Condition(
         "InvalidError", "a recomputation of what cannot be read again, or something after one", "change what it reads"
     ),
+    "BAD_PROCESSOR": Condition(
+        "InvalidError",
+        "a processor cannot take these rows, or its state or output is not a list of columns",
+        "declare columns as in 'count LONG, last TIMESTAMP'; process rows that are new",
+    ),
     "BAD_REDUCTION": Condition(
         "InvalidError", "a reduction of rows that are not all new", "keep the aggregate as state, with agg(…)"
     ),

@@ -25,7 +25,7 @@ from boatlift.spark.keyed.kernel import ROWS_INPUT, KeyedKernel, StepOutput
 from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS, Share
 from boatlift.spark.keyed.merge import merge_runs
 from boatlift.spark.keyed.opened import RunsOnDemand
-from boatlift.spark.keyed.state import NO_TIME, STATE, StepState
+from boatlift.spark.keyed.state import STATE, StepState, StepTime
 from boatlift.storage.records.records import RunRef
 
 Row = tuple[Any, ...]
@@ -260,7 +260,6 @@ class Execution:
         self.chance = None if seed is None else random.Random(seed)
         self.runs: list[Runs] = [{part: [] for part in self.kernel.parts} for _ in range(tasks)]
         self.time = self.files = 0
-        self.clock = NO_TIME
 
     def path(self) -> Path:
         self.files += 1
@@ -282,7 +281,7 @@ class Execution:
                 for part, codec in self.kernel.parts.items()
             }
             paths: dict[str, Path] = {}
-            state = StepState(runs, partial(self._path_of, paths), self.time, share, clock=self.clock)
+            state = StepState(runs, partial(self._path_of, paths), self.time, share, clock=self._clock())
             made = self.kernel.step(batches, state, upserts=upserts)
             given = (*made.replaced, *made.batches)
             assert all(batch.schema == self.kernel.output_schema and batch.num_rows for batch in given)
@@ -307,6 +306,10 @@ class Execution:
                 merged = merge_into(self.kernel, chosen, self.path(), Share(self.tasks, task), part)
                 kept = [merged] if merged is not None else []  # the runs may have been those of other tasks' key groups
                 self.runs[task][part] = [*kept, *(run for run in runs if run not in chosen)]
+
+    def _clock(self) -> StepTime:
+        """Return the clock of the step: a tenth of a second later than the one before."""
+        return StepTime(100 * self.time - 1, 100 * self.time + 99, self.time)
 
     def _path_of(self, paths: dict[str, Path], part: str) -> Path:
         paths[part] = self.path()

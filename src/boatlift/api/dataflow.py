@@ -59,11 +59,13 @@ class Dataflow:
     @property
     def processors(self) -> Mapping[str, Processor]:
         """All processors by name, each after those that it reads; without the ticks that nobody reads."""
-        if self._has_ticks() and not any(TICK in each.reads for each in self._processors.values()):
+        if self.has_ticks and not any(TICK in each.reads for each in self._processors.values()):
             return MappingProxyType({name: each for name, each in self._processors.items() if name != TICK})
         return MappingProxyType(self._processors)
 
-    def _has_ticks(self) -> bool:
+    @property
+    def has_ticks(self) -> bool:
+        """Whether the dataflow has a stream of ticks."""
         ticks = self._processors.get(TICK)
         return isinstance(ticks, SourceProcessor) and isinstance(ticks.source, TicksSource)
 
@@ -74,7 +76,7 @@ class Dataflow:
         Raises:
             InvalidError: `[BAD_OPTION]` the dataflow has none.
         """
-        if not self._has_ticks():
+        if not self.has_ticks:
             raise InvalidError(
                 "BAD_OPTION", f"{self.name} has no ticks: write bl.Dataflow({self.name!r}, tick='1 second')"
             )

@@ -12,6 +12,8 @@ from boatlift.operators.lookup.node import Lookup
 from boatlift.operators.lookup.spark import LookupOnSpark
 from boatlift.operators.merge.node import Merge
 from boatlift.operators.merge.spark import MergeOnSpark
+from boatlift.operators.process.node import Process
+from boatlift.operators.process.spark import ProcessOnSpark
 from boatlift.operators.recompute.node import Recompute
 from boatlift.operators.recompute.spark import RecomputeOnSpark
 from boatlift.operators.reduce.node import Reduce
@@ -32,6 +34,7 @@ ON_SPARK: Registry = {
     Gather.kind: GatherOnSpark(),
     Lookup.kind: LookupOnSpark(),
     Merge.kind: MergeOnSpark(),
+    Process.kind: ProcessOnSpark(),
     Recompute.kind: RecomputeOnSpark(),
     Reduce.kind: ReduceOnSpark(),
     Transform.kind: TransformOnSpark(),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from boatlift.api.options import checked_name, policy_of_state, policy_without_state
 from boatlift.dataflow.advice import OF_GROUPED, OF_STREAM, advise, column_advice
@@ -17,6 +17,7 @@ from boatlift.operators.changes.node import Changes
 from boatlift.operators.gather.node import Gather
 from boatlift.operators.lookup.node import Lookup, Table
 from boatlift.operators.merge.node import Merge
+from boatlift.operators.process.node import Process
 from boatlift.operators.recompute.node import Recompute
 from boatlift.operators.reduce.node import Reduce
 from boatlift.operators.transform.node import Transform
@@ -26,8 +27,10 @@ from boatlift.operators.view.upserts import newest_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
 
     from boatlift.api.dataflow import Dataflow
+    from boatlift.operators.process.batch import KeyedBatch, Processed
 
 __all__ = ["Grouped", "Keyed", "Stream"]
 
@@ -318,6 +321,93 @@ class Grouped:
         _check_aggregates(name, "reduce", columns)
         chosen = policy_without_state(name, policy, Ephemeral())
         return self.stream.dataflow.add(Reduce(checked_name(name), self.stream.name, self.keys, columns, chosen))
+
+    def process(
+        self,
+        name: str,
+        function: Callable[..., Iterable[Any] | None],
+        *,
+        output: str | StructType,
+        state: str | StructType = "",
+        order_by: Sequence[str] = (),
+        timers: bool = False,
+        policy: Lazy | Eager | History | None = None,
+    ) -> Stream:
+        """Call a function for each key of a step: with the key's rows, its state and a context.
+
+        Args:
+            name: The processor's name.
+            function: Takes `key` (a Row), `rows` (Rows in the order of `order_by`), `state` and `context`, and yields
+                new rows as tuples, dicts or Rows. `state` has an attribute for each column, None at first; what the
+                function sets is kept. `context` has the step's `now`, `random`, `set_timer(at)`, `clear_timer(at)`, and
+                `timer`: the time of the timer for which the function is called, without rows; None for rows. The
+                function must depend on these alone, so that a replay gives the same.
+            output: The columns of new rows, as in `"user STRING, n LONG"`.
+            state: The columns of the state, alike; empty: there is none.
+            order_by: The columns by which the rows of a key are sorted. Rows that are equal in them, and all rows if
+                none are named, are ordered by their content.
+            timers: Whether the function sets timers. A timer fires at the first step whose time has passed its own,
+                also at a tick, if the dataflow has them (`bl.Dataflow(…, tick="1 second")`).
+            policy: What a crash may cost; `Lazy()` if not given.
+
+        Raises:
+            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
+        """
+        return self._process(name, function, (output, state), order_by, policy, timers=timers, vectorised=False)
+
+    def process_arrow(
+        self,
+        name: str,
+        function: Callable[[KeyedBatch], Processed | None],
+        *,
+        output: str | StructType,
+        state: str | StructType = "",
+        order_by: Sequence[str] = (),
+        timers: bool = False,
+        policy: Lazy | Eager | History | None = None,
+    ) -> Stream:
+        """Call a function for all keys of a task's part of a step at once, over Arrow: `process` for many keys.
+
+        Args:
+            name: The processor's name.
+            function: Takes a `bl.KeyedBatch` and returns a `bl.Processed`. What it makes of a key must depend on that
+                key's rows, state and timers alone.
+            output, state, order_by, timers, policy: As for `process`.
+
+        Raises:
+            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
+        """
+        return self._process(name, function, (output, state), order_by, policy, timers=timers, vectorised=True)
+
+    def _process(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        declared: tuple[str | StructType, str | StructType],
+        order_by: Sequence[str],
+        policy: object,
+        *,
+        timers: bool,
+        vectorised: bool,
+    ) -> Stream:
+        if not callable(function):
+            raise InvalidError("BAD_OPTION", f"{name}: {function!r} is no function")
+        flow, (output, state) = self.stream.dataflow, declared
+        return flow.add(
+            Process(
+                name=checked_name(name),
+                upstream=self.stream.name,
+                keys=self.keys,
+                function=function,
+                state=state,
+                output=output,
+                order_by=_columns(self.stream, "order_by", tuple(order_by)) if order_by else (),
+                vectorised=vectorised,
+                timers=timers,
+                ticks=flow.tick.name if timers and flow.has_ticks else None,
+                policy=policy_of_state(name, policy, "state"),
+            )
+        )
 
     if not TYPE_CHECKING:
 

@@ -27,6 +27,7 @@ from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.edges import EDGE
 from boatlift.spark.keyed.kernel import KeyedKernel
 from boatlift.spark.keyed.key_groups import KEY_GROUPS
+from boatlift.spark.keyed.state import StepTime
 from boatlift.spark.plans.catalyst import map_in_arrow, optimised, thread
 from boatlift.spark.tasks.divide import DividedBatches, DivideTask, Division, hashes_of_column, pieces_of
 from boatlift.spark.tasks.inputs import columns_of
@@ -74,6 +75,7 @@ class StepPlan:
         channels: Mapping[str, Sequence[str]] = _NO_CHANNELS,
         *,
         first: bool = False,
+        clocks: Sequence[StepTime] = (),
     ) -> list[list[TaskReceipt]]:
         """Run the job over a state, and return for each step its receipts, in order of partition.
 
@@ -81,6 +83,7 @@ class StepPlan:
             held: The runs of the state, by part.
             channels: The files of each channel that the tasks read.
             first: Whether this is the first step that the processor takes.
+            clocks: The time of each step, for tasks that ask for it.
 
         Rows that Spark knows to be none, as after `where("false")`, have no task and no receipt.
 
@@ -91,7 +94,7 @@ class StepPlan:
         if input_file := self.parameters.input_file:
             runs = {part: list(runs) for part, runs in held.items()}
             left = {name: list(files) for name, files in channels.items()}
-            task_input = TaskInput(runs, self.pieces, first, left)
+            task_input = TaskInput(runs, self.pieces, first, left, list(clocks))
             try:
                 Path(input_file).write_bytes(msgspec.msgpack.encode(task_input))
             except OSError as error:

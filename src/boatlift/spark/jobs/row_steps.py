@@ -19,6 +19,7 @@ from boatlift.spark.jobs.jobs import Jobs, clock_of
 from boatlift.spark.jobs.plan_cache import PlanCache
 from boatlift.spark.jobs.planner import StepPlan
 from boatlift.spark.jobs.steps import Steps
+from boatlift.spark.keyed.state import StepTime
 from boatlift.spark.tasks.keyed_task import LocatedRun
 from boatlift.spark.tasks.stage import TaskReceipt
 
@@ -52,13 +53,17 @@ class JobSteps(Steps):
             self._ahead.make(takes, partial(self._plan, takes))
 
     def _job(
-        self, takes: Sequence[StepInput], held: Callable[[], Mapping[str, Sequence[LocatedRun]]]
+        self,
+        takes: Sequence[StepInput],
+        held: Callable[[], Mapping[str, Sequence[LocatedRun]]],
+        clocks: Sequence[StepTime] = (),
     ) -> tuple[list[list[TaskReceipt]], float]:
         """Run the job of steps; nothing of it is kept yet, so that it may be run again.
 
         Args:
             takes: The steps.
             held: Returns the runs of the state by part, once the job's plan is there.
+            clocks: The time of each step, for tasks that ask for it.
 
         Returns:
             The receipts of each step, and the duration in seconds.
@@ -69,7 +74,7 @@ class JobSteps(Steps):
         plan = self._ahead.take(takes) or self._plan(takes)
         runs = held()
         try:
-            receipts = plan.run(runs)
+            receipts = plan.run(runs, clocks=clocks)
         except BaseException:
             if self._cache is not None:
                 self._cache.forget()

@@ -104,8 +104,13 @@ class StateParts:
         for table in self._tables.values():
             table.close()
 
-    def _merged(self, codec: ValueCodec[Any, Any], runs: Sequence[RunRef]) -> list[RunRef]:
+    def _merged(self, codec: ValueCodec[Any, Any], runs: Sequence[RunRef], *, oldest: bool) -> list[RunRef]:
         """Merge runs of one part: few rows here, many in tasks.
+
+        Args:
+            codec: The form of the part's rows.
+            runs: The runs.
+            oldest: Whether no other run of the part is older.
 
         Raises:
             BoatliftError: a run cannot be read or written.
@@ -114,7 +119,7 @@ class StateParts:
         here = sum(run.rows for run in runs) <= MERGE_HERE_ROWS
         tasks = 1 if here else power_of_two(jobs.spark.sparkContext.defaultParallelism)
         held = tuple((run, str(jobs.inputs.path(run))) for run in runs)
-        task = MergeTask(name, codec, jobs.planner.token, tasks, held, str(jobs.planner.scratch))
+        task = MergeTask(name, codec, jobs.planner.token, tasks, held, str(jobs.planner.scratch), oldest)
         if tasks == 1:
             made = [task.run(0)]
         else:

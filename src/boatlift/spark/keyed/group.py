@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from boatlift.spark.keyed.column import Column, sort_rows, unequal_rows
 
-__all__ = ["Grouping", "group", "grouped_sum", "ranges", "sort_hashes"]
+__all__ = ["Grouping", "group", "grouped_sum", "ranges", "search_stretches", "sort_hashes"]
 
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
@@ -129,3 +129,22 @@ def ranges(first: Ints, last: Ints) -> Ints:
     total = int(ends[-1]) if len(ends) else 0
     numbers: Ints = np.arange(total) + np.repeat(first - (ends - lengths), lengths)
     return numbers
+
+
+def search_stretches(
+    columns: Sequence[Ints], first: Ints, last: Ints, wanted: Sequence[Ints], *, behind: bool = False
+) -> Ints:
+    """Return for each stretch of sorted rows the first that is not before the wanted one, or the first behind it."""
+    low, high = first.copy(), last.copy()
+    while len(searched := np.flatnonzero(low < high)):
+        middle = (low[searched] + high[searched]) >> 1
+        below = np.zeros(len(searched), np.bool_)
+        equal = np.ones(len(searched), np.bool_)
+        for column, values in zip(columns, wanted, strict=True):
+            here, there = column[middle], values[searched]
+            below |= equal & (here < there)
+            equal &= here == there
+        below |= equal & behind
+        low[searched[below]] = middle[below] + 1
+        high[searched[~below]] = middle[~below]
+    return low

@@ -69,6 +69,10 @@ class KeyedKernel(Protocol):
         """The named parts of its state, each with the form of its rows; the one part of most is `STATE`."""
 
     @property
+    def timed(self) -> bool:
+        """Whether its steps see the recorded clock (`StepState.clock`), by which timers are due."""
+
+    @property
     def inputs(self) -> Mapping[str, tuple[str, ...]]:
         """For each input by name the columns that its batches have, `_hash` among them; in the order of the inputs."""
 

@@ -36,6 +36,7 @@ def merge_runs(
     *,
     processor: str,
     share: Share,
+    oldest: bool = False,
     slice_rows: int = SLICE_ROWS,
 ) -> RunRef | None:
     """Merge runs of any times into one that holds a share of the key groups.
@@ -46,6 +47,7 @@ def merge_runs(
         write_to: A fresh file.
         processor: The processor whose state it is.
         share: The key groups of the new run.
+        oldest: Whether no other run of the state is older, for any of the key groups.
         slice_rows: Rows merged at a time.
 
     Returns:
@@ -53,7 +55,7 @@ def merge_runs(
     """
     segments = [segment for run in runs for segment in run.segments if len(segment.hash)]
     total = sum(len(segment.hash) for segment in segments)
-    pieces = _merged_slices(codec, segments, total, share, slice_rows)
+    pieces = _merged_slices(codec, segments, total, share, slice_rows, oldest=oldest)
     head = next(pieces, None)
     if head is None:
         return None
@@ -68,8 +70,8 @@ def merge_runs(
     )
 
 
-def merge_rows(codec: ValueCodec[V, Any], pieces: Sequence[KeyedRows[V]]) -> KeyedRows[V]:
-    """Merge rows by key; rows that say nothing are left out."""
+def merge_rows(codec: ValueCodec[V, Any], pieces: Sequence[KeyedRows[V]], *, oldest: bool = False) -> KeyedRows[V]:
+    """Merge rows by key; rows that say nothing are left out (`ValueCodec.says_nothing`)."""
     merged = pieces[0]
     if len(pieces) > 1:
         hashes = np.concatenate([piece.hash for piece in pieces])
@@ -78,7 +80,7 @@ def merge_rows(codec: ValueCodec[V, Any], pieces: Sequence[KeyedRows[V]]) -> Key
         values = codec.merge([piece.values for piece in pieces], grouping.order, grouping.starts)
         firsts = grouping.order[grouping.starts]
         merged = KeyedRows(grouping.hash, [column.take(firsts) for column in keys], values, grouping.collides)
-    nothing = codec.says_nothing(merged.values)
+    nothing = codec.says_nothing(merged.values, oldest=oldest)
     return merged if nothing is None else filtered(codec, merged, ~nothing)
 
 
@@ -92,7 +94,7 @@ def filtered(codec: ValueCodec[V, Any], rows: KeyedRows[V], keep: npt.NDArray[np
 
 
 def _merged_slices(
-    codec: ValueCodec[V, S], segments: Sequence[Segment[S]], total: int, share: Share, slice_rows: int
+    codec: ValueCodec[V, S], segments: Sequence[Segment[S]], total: int, share: Share, slice_rows: int, *, oldest: bool
 ) -> Iterator[KeyedRows[V]]:
     """Merge slice by slice; a slice is a range of hashes, so that equal keys meet in one."""
     if not segments:
@@ -110,7 +112,7 @@ def _merged_slices(
         parts = [filtered(codec, part, share.holds(part.hash)) for part in parts]
         parts = [part for part in parts if len(part)]
         if parts:
-            merged = merge_rows(codec, parts)
+            merged = merge_rows(codec, parts, oldest=oldest)
             if len(merged):
                 yield merged
 

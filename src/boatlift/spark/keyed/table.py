@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Protocol
 
+from boatlift.spark.keyed.key_groups import Share
 from boatlift.spark.keyed.tiers import plan_merges
 from boatlift.storage.records.records import RunRef
 
@@ -23,6 +25,13 @@ MANY_RUNS = 64
 
 SINGLE = 4
 """The number of runs above the last checkpoint that are left alone, so that rollback can choose among single times."""
+
+
+class Merge(Protocol):
+    """Merges runs of a state, all of one share of the key groups; `oldest`: no other run is older."""
+
+    def __call__(self, runs: Sequence[RunRef], /, *, oldest: bool) -> list[RunRef]:
+        """Return the merged runs, each covering a part of the key groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +49,7 @@ class StateTable:
         merge: Merges runs into new ones, each covering a part of the key groups; called on a background thread.
     """
 
-    def __init__(self, merge: Callable[[Sequence[RunRef]], list[RunRef]]) -> None:
+    def __init__(self, merge: Merge) -> None:
         self._merge = merge
         self._lock = threading.Lock()
         self._merged: list[_Merged] = []
@@ -78,7 +87,8 @@ class StateTable:
         if self._merging is not None and (not self._merging.done() or self._merging.exception() is not None):
             return
         shares: dict[tuple[int, int], list[RunRef]] = {}
-        for run in self.resolve(state):
+        runs = self.resolve(state)
+        for run in runs:
             shares.setdefault((run.modulus, run.residue), []).append(run)
         groups = [
             group for share in shares.values() for group in plan_merges(share, self._saved_to, keep_single=SINGLE)
@@ -86,7 +96,9 @@ class StateTable:
         if groups:
             with self._lock:
                 self._being_merged = {run.name for group in groups for run in group}
-            self._merging = self._background.submit(self._merge_all, groups)
+            self._merging = self._background.submit(
+                self._merge_all, [(group, _oldest(group, runs)) for group in groups]
+            )
 
     def saved(self, runs: Sequence[RunRef]) -> None:
         """Record that a state is durable: its runs may be merged freely."""
@@ -110,15 +122,27 @@ class StateTable:
         """End the background thread."""
         self._background.shutdown(wait=True, cancel_futures=True)
 
-    def _merge_all(self, groups: Sequence[Sequence[RunRef]]) -> None:
+    def _merge_all(self, groups: Sequence[tuple[Sequence[RunRef], bool]]) -> None:
         try:
-            for group in groups:
-                runs = tuple(self._merge(group))
+            for group, oldest in groups:
+                runs = tuple(self._merge(group, oldest=oldest))
                 with self._lock:
                     self._merged.append(_Merged(frozenset(run.name for run in group), runs))
         finally:
             with self._lock:
                 self._being_merged = set()
+
+
+def _oldest(group: Sequence[RunRef], state: Sequence[RunRef]) -> bool:
+    """Return whether no other run of a state, with keys that the group may have, is older than the group's last.
+
+    Every state that has the runs of the group has the same runs before them, so it holds for all of these.
+    """
+    last, names = max(run.last for run in group), {run.name for run in group}
+    share = Share(group[0].modulus, group[0].residue)
+    return not any(
+        run.name not in names and run.first <= last and Share(run.modulus, run.residue).meets(share) for run in state
+    )
 
 
 def _deepest(state: Sequence[RunRef]) -> int:

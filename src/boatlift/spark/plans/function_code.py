@@ -15,7 +15,7 @@ from typing import Any
 
 import xxhash
 
-__all__ = ["code_hash", "describe_function", "describe_pickled", "versions_of_libraries"]
+__all__ = ["code_hash", "describe_function", "describe_pickled", "libraries_of", "versions_of_libraries"]
 
 
 def describe_function(function: Any) -> Any:
@@ -30,9 +30,14 @@ def describe_pickled(command: bytes) -> Any:
 
 def versions_of_libraries(commands: Iterable[bytes]) -> dict[str, str]:
     """Return the versions of installed packages that pickled functions use, by name; they are not part of a hash."""
+    return libraries_of(*map(_loaded, commands))
+
+
+def libraries_of(*functions: Any) -> dict[str, str]:
+    """Return the versions of installed packages that functions use, by name; they are not part of a hash."""
     describer = _Describer()
-    for command in commands:
-        describer.value(_loaded(command))
+    for function in functions:
+        describer.value(function)
     packages = {module.partition(".")[0] for module in describer.libraries}
     versions = {package: str(getattr(sys.modules.get(package), "__version__", "")) for package in packages}
     return {name: version for name, version in sorted(versions.items()) if version}

@@ -148,6 +148,7 @@ class MergeTask:
         tasks: How many partitions merge.
         runs: What is merged.
         folder: Where new files go.
+        oldest: Whether no other run of the part is older.
     """
 
     processor: str
@@ -156,6 +157,7 @@ class MergeTask:
     tasks: int
     runs: tuple[LocatedRun, ...]
     folder: str
+    oldest: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Merge this partition's share; the row that the partition is handed means nothing."""
@@ -170,7 +172,9 @@ class MergeTask:
         name, share = fresh_run(self.token), Share(self.tasks, partition)
         runs = of_share(self.runs, share)
         opened = list(RunsOnDemand(runs, self.codec))
-        merged = merge_runs(self.codec, opened, Path(self.folder) / name, processor=self.processor, share=share)
+        merged = merge_runs(
+            self.codec, opened, Path(self.folder) / name, processor=self.processor, share=share, oldest=self.oldest
+        )
         return None if merged is None else msgspec.structs.replace(merged, name=f"runs/{name}")
 
 

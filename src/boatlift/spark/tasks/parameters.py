@@ -17,7 +17,7 @@ from pyspark import SparkContext, TaskContext
 from boatlift.decoders import packed_decoder
 from boatlift.errors import BoatliftError, InternalError
 
-__all__ = ["JobParameters", "guarded", "job_parameters", "partition"]
+__all__ = ["JobParameters", "UserRaised", "guarded", "job_parameters", "partition"]
 
 T = TypeVar("T")
 
@@ -72,11 +72,28 @@ def partition() -> int:
     return 0 if context is None else context.partitionId()
 
 
+class UserRaised(Exception):  # noqa: N818 - it never leaves a task
+    """A function of the user raised an error.
+
+    Args:
+        error: The error.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
+
+
 def guarded(processor: str, work: Callable[[], T]) -> T:
-    """Run a task's work; an error that is not Boatlift's becomes an `InternalError`, as which it reaches the driver."""
+    """Run a task's work; an error that is not Boatlift's becomes an `InternalError`, as which it reaches the driver.
+
+    What a function of the user raised (`UserRaised`) reaches the driver as it is.
+    """
     try:
         return work()
     except BoatliftError:
         raise
+    except UserRaised as raised:
+        raise raised.error from None
     except Exception as error:
         raise InternalError("INTERNAL", f"a task of {processor} failed with {error!r}: please report it") from error

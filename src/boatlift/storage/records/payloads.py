@@ -74,7 +74,8 @@ class RunsPayload(msgspec.Struct, frozen=True):
         runs: The runs.
         rows: Number of rows of a message; None for a state.
         digest: Of a message: the digest of all rows of the step, 16 hex digits. None for a state.
-        clock, seed: Of a message: those of the step that made it. None for a state, and for a step of no input.
+        clock, seed: Of a message: those of the step that made it; None for a step of no input. Of a state with timers
+            `clock` is the time up to which they have fired.
         tables: Of a state with named parts: part to its messages in order, each the names of its runs. Else None.
     """
 

@@ -42,6 +42,11 @@ class _LayoutKernel:
         return self.layout.keys
 
     @property
+    def timed(self) -> bool:
+        """False."""
+        return False
+
+    @property
     def inputs(self) -> Mapping[str, tuple[str, ...]]:
         """The one input: keys, arguments, `_weight` if it is changes, `_hash`."""
         return {ROWS_INPUT: self.layout.columns}

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from boatlift.spark.keyed.arrangement.arranged import Arranged
 from boatlift.spark.keyed.arrangement.codec import ArrangedRows, ArrangementCodec
-from boatlift.spark.keyed.group import ranges
+from boatlift.spark.keyed.group import ranges, search_stretches
 from boatlift.spark.keyed.merge import filtered, merge_rows
 from boatlift.spark.keyed.opened import Segment
 from boatlift.spark.keyed.rows import KeyedRows
@@ -55,7 +55,7 @@ class KeyWords:
     def numbers(self, rows: Arranged) -> Ints:
         """Return for each row the number of its key, which is among these."""
         first, last = self.hash.searchsorted(rows.hash, "left"), self.hash.searchsorted(rows.hash, "right")
-        return _search([self.word], first, last, [rows.keys[_KEY].values])
+        return search_stretches([self.word], first, last, [rows.keys[_KEY].values])
 
     def stretches(self, segment: Segment[ArrangedRows]) -> tuple[Ints, Ints]:
         """Return where the rows of each key begin and end in a segment."""
@@ -65,8 +65,8 @@ class KeyWords:
         mixed = there[(words[first[there]] != self.word[there]) | (words[last[there] - 1] != self.word[there])]
         if len(mixed):  # keys with equal hashes
             low, high, wanted = first[mixed], last[mixed], [self.word[mixed]]
-            first[mixed] = _search([words], low, high, wanted)
-            last[mixed] = _search([words], low, high, wanted, behind=True)
+            first[mixed] = search_stretches([words], low, high, wanted)
+            last[mixed] = search_stretches([words], low, high, wanted, behind=True)
         return first, last
 
 
@@ -147,7 +147,7 @@ def weights_held(codec: ArrangementCodec, rows: Arranged, segments: Sequence[Seg
     for segment in segments:
         columns = [column.values for column in segment.keys]
         first, last = segment.hash.searchsorted(rows.hash, "left"), segment.hash.searchsorted(rows.hash, "right")
-        low, high = (_search(columns, first, last, wanted, behind=behind) for behind in (False, True))
+        low, high = (search_stretches(columns, first, last, wanted, behind=behind) for behind in (False, True))
         there = np.flatnonzero(low < high)
         held[there] += codec.read(segment.values, low[there]).weights
     return held
@@ -186,20 +186,3 @@ def _read(
 def _values(rows: Arranged | Segment[ArrangedRows], column: int) -> Ints:
     values: Ints = rows.keys[column].values
     return values
-
-
-def _search(columns: Sequence[Ints], first: Ints, last: Ints, wanted: Sequence[Ints], *, behind: bool = False) -> Ints:
-    """Return for each stretch of sorted rows the first that is not before the wanted one, or the first behind it."""
-    low, high = first.copy(), last.copy()
-    while len(searched := np.flatnonzero(low < high)):
-        middle = (low[searched] + high[searched]) >> 1
-        below = np.zeros(len(searched), np.bool_)
-        equal = np.ones(len(searched), np.bool_)
-        for column, values in zip(columns, wanted, strict=True):
-            here, there = column[middle], values[searched]
-            below |= equal & (here < there)
-            equal &= here == there
-        below |= equal & behind
-        low[searched[below]] = middle[below] + 1
-        high[searched[~below]] = middle[~below]
-    return low

@@ -1,0 +1,1 @@
+"""Processors with state and timers of the user's own, by key."""

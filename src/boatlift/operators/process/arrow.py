@@ -1,0 +1,125 @@
+"""Processors over Arrow: the function takes the keys of a task's part of a step at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from boatlift.errors import BoatliftError, UserCodeError
+from boatlift.operators.process.batch import KeyedBatch, Made, Processed, Timers, Touched
+from boatlift.spark.keyed.newest.held import Cells
+from boatlift.spark.keyed.state import STATE
+from boatlift.spark.tasks.parameters import UserRaised
+
+__all__ = ["ArrowProgram"]
+
+
+@dataclass(frozen=True, slots=True)
+class ArrowProgram:
+    """Calls a function of the user with a batch of keys; each key has one row of state.
+
+    Attributes:
+        processor: The processor, for errors.
+        function: The function.
+        state: The columns of the state; none: the processor keeps none.
+        output: The columns of new rows.
+    """
+
+    processor: str
+    function: Callable[[KeyedBatch], Processed | None]
+    state: pa.Schema
+    output: pa.Schema
+
+    def run(self, touched: Touched) -> Made:
+        """Take the touched keys of a task's part of a step."""
+        batch = self._batch(touched)
+        try:
+            made = self.function(batch)
+        except BoatliftError:
+            raise
+        except Exception as error:
+            raise UserRaised(error) from error
+        made = Processed() if made is None else made
+        if not isinstance(made, Processed):
+            raise self._refused(f"gave {type(made).__name__} in place of bl.Processed(…)")
+        timers, set_ = self._timers(made, len(batch.keys))
+        return Made(self._rows(made), self._parts(batch, made), timers, set_)
+
+    def _batch(self, touched: Touched) -> KeyedBatch:
+        count = len(touched.keys)
+        has_state = np.zeros(count, np.bool_)
+        state = self.state.empty_table()
+        if len(self.state):
+            cells = touched.held(STATE)
+            has_state[cells.key] = True
+            places = np.full(count, -1, np.int64)
+            places[cells.key] = np.arange(len(cells))
+            at = pa.array(places, mask=places < 0)
+            state = pa.Table.from_arrays([column.take(at) for column in cells.columns], schema=self.state)
+        return KeyedBatch(
+            touched.keys,
+            touched.rows,
+            touched.offsets,
+            state,
+            has_state,
+            touched.due,
+            touched.now,
+            touched.seed,
+        )
+
+    def _rows(self, made: Processed) -> pa.Table | None:
+        return None if made.rows is None else self._fitting(made.rows, self.output, "rows")
+
+    def _parts(self, batch: KeyedBatch, made: Processed) -> dict[str, tuple[Cells, npt.NDArray[np.bool_]]]:
+        """Return the state of the keys whose state is another from now on, or may be."""
+        if made.state is None or not len(self.state):
+            if made.state is not None:
+                raise self._refused("gave a state, and none is declared: give state='…'")
+            return {}
+        state = self._fitting(made.state, self.state, "state")
+        count = len(batch.keys)
+        if len(state) != count or (made.keep is not None and len(made.keep) != count):
+            raise self._refused(f"gave a state of {len(state)} rows for {count} keys: give a row for each")
+        columns = [column.combine_chunks() for column in state.columns]
+        if made.keep is None:
+            keep = np.zeros(count, np.bool_)
+            for column in columns:
+                keep |= column.is_valid().to_numpy(zero_copy_only=False)
+        else:
+            keep = np.asarray(made.keep, np.bool_)
+        written = np.flatnonzero(keep | batch.has_state)
+        at, none = pa.array(written), pa.array(~keep[written])
+        taken = (pa.compute.if_else(none, pa.scalar(None, column.type), column.take(at)) for column in columns)
+        return {STATE: (Cells(written, (), tuple(taken)), keep[written])}
+
+    def _timers(self, made: Processed, count: int) -> tuple[Timers, npt.NDArray[np.bool_]]:
+        """Return the timers that are set and cleared, each once; setting counts."""
+        keys = np.concatenate([made.timers.key, made.cleared.key]).astype(np.int64)
+        at = np.concatenate([made.timers.at, made.cleared.at]).astype(np.int64)
+        if len(keys) and not 0 <= keys.min() <= keys.max() < count:
+            raise self._refused(f"set a timer of key {keys.max()}: keys are numbered from 0 to {count - 1}")
+        set_ = np.arange(len(keys)) < len(made.timers.key)
+        order = np.lexsort((~set_, at, keys))
+        first = np.ones(len(order), np.bool_)
+        first[1:] = (np.diff(keys[order]) != 0) | (np.diff(at[order]) != 0)
+        chosen = order[first]
+        return Timers(keys[chosen], at[chosen]), set_[chosen]
+
+    def _fitting(self, table: pa.Table, schema: pa.Schema, what: str) -> pa.Table:
+        """Return a table with declared columns."""
+        if isinstance(table, pa.RecordBatch):
+            table = pa.Table.from_batches([table])
+        if not isinstance(table, pa.Table) or table.schema.names != schema.names:
+            found = ", ".join(table.schema.names) if isinstance(table, pa.Table) else type(table).__name__
+            raise self._refused(f"gave {what} of {found}, and declared are {', '.join(schema.names)}")
+        try:
+            return table.cast(schema)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
+            raise self._refused(f"gave {what} that do not fit the declared types: {error}") from error
+
+    def _refused(self, fault: str) -> UserCodeError:
+        return UserCodeError("USER_CODE", f"the function of {self.processor} {fault}", lasting=True)

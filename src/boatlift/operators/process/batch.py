@@ -1,0 +1,128 @@
+"""What a processor of the user computes with: the keys that a step touches, with their rows, state and timers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from boatlift.spark.keyed.newest.held import Cells, TouchedKeys
+
+__all__ = ["KeyedBatch", "Made", "Processed", "Program", "Timers", "Touched"]
+
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Timers:
+    """Timers of keys.
+
+    Attributes:
+        key: The number of each timer's key.
+        at: The time of each, in milliseconds since 1970.
+    """
+
+    key: Ints
+    at: Ints
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+
+NO_TIMERS = Timers(np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedBatch:
+    """The keys that a task's part of a step touches: each has rows, or a timer that is due.
+
+    Keys are numbered from 0, in an order of their hashes. What a function makes of a key may depend on that key's rows,
+    state and timers alone: other tasks, and other numbers of tasks, see other keys beside it.
+
+    Attributes:
+        keys: A row for each key: the columns of the key.
+        rows: The rows of all keys, those of key 0 first; the rows of a key stand in the order of `order_by`.
+        offsets: The rows of key i are those from `offsets[i]` up to, not including, `offsets[i + 1]`.
+        state: A row for each key: its state; NULLs where it has none.
+        has_state: Whether each key has a state.
+        due: The timers that are due, in order of time, then of key.
+        now: The step's time, in milliseconds since 1970: a replay sees it again.
+        seed: A number for each key, from which its chance can be drawn: a replay sees it again.
+    """
+
+    keys: pa.Table
+    rows: pa.Table
+    offsets: Ints
+    state: pa.Table
+    has_state: Mask
+    due: Timers
+    now: int
+    seed: npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class Processed:
+    """What a function makes of a batch of keys.
+
+    Attributes:
+        rows: New rows, in the columns of the output; None: there are none.
+        state: A row for each key: its state from now on; None: every key's state stays as it is.
+        keep: Whether each key has a state from now on; None: those keys have one of which a column is not NULL.
+        timers: Timers to set. A key has one timer a time; one that lies in the past is due at the next step.
+        cleared: Timers to clear; of a timer that is also set, setting counts.
+    """
+
+    rows: pa.Table | None = None
+    state: pa.Table | None = None
+    keep: Mask | None = None
+    timers: Timers = NO_TIMERS
+    cleared: Timers = NO_TIMERS
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """A batch of keys, with access to all parts of their state.
+
+    Attributes:
+        numbered: The keys, with their hashes.
+        keys, rows, offsets, due, now, seed: As in `KeyedBatch`.
+        held: Returns the rows that a part of the state holds of the keys.
+    """
+
+    numbered: TouchedKeys
+    keys: pa.Table
+    rows: pa.Table
+    offsets: Ints
+    due: Timers
+    now: int
+    seed: npt.NDArray[np.uint64]
+    held: Callable[[str], Cells]
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """What comes of a batch of keys.
+
+    Attributes:
+        rows: New rows.
+        parts: Part of the state to rows of it, and which of these hold; the others end.
+        timers: Timers, each of another time of a key.
+        set_: Which of the timers are set; the others are cleared.
+    """
+
+    rows: pa.Table | None
+    parts: dict[str, tuple[Cells, Mask]]
+    timers: Timers
+    set_: Mask
+
+
+class Program(Protocol):
+    """The user's part of a processor. Immutable, and pickled into tasks."""
+
+    def run(self, touched: Touched) -> Made:
+        """Take the touched keys of a task's part of a step."""

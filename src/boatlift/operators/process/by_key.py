@@ -1,0 +1,183 @@
+"""Processors by key: the function takes the rows of one key, its state and a context."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql.conversion import ArrowTableToRowsConversion, LocalDataToArrowConversion
+from pyspark.sql.types import Row, StructType
+
+from boatlift.errors import UserCodeError
+from boatlift.operators.process.batch import KeyedBatch, Processed, Timers
+
+__all__ = ["ByKey", "Context", "KeyState"]
+
+
+class KeyState:
+    """The state of a key: an attribute for each column, None where it is NULL.
+
+    A key whose attributes are all None has no state, and costs nothing.
+    """
+
+    __slots__: tuple[str, ...] = ()
+
+    def clear(self) -> None:
+        """Set all attributes to None: the key has no state from now on."""
+        for name in self.__slots__:
+            setattr(self, name, None)
+
+
+@dataclass(slots=True)
+class Context:
+    """What a function may know beside its key, rows and state; a replay sees the same.
+
+    Attributes:
+        timer: The timer that the function is called for; None if it is called for rows.
+    """
+
+    _now: int
+    _seed: int
+    timer: datetime | None = None
+    _timers: dict[int, bool] = field(default_factory=dict)
+    _random: random.Random | None = None
+
+    @property
+    def now(self) -> datetime:
+        """The step's time, as Python has timestamps of Spark's: in the local time zone, without naming it."""
+        return _moment(self._now)
+
+    @property
+    def random(self) -> random.Random:
+        """The key's chance in this step."""
+        if self._random is None:
+            self._random = random.Random(self._seed)
+        return self._random
+
+    def set_timer(self, at: datetime) -> None:
+        """Have the function called for this key when a time has passed; a key has one timer a time."""
+        self._timers[_milliseconds(at)] = True
+
+    def clear_timer(self, at: datetime) -> None:
+        """Drop a timer; nothing happens if there is none."""
+        self._timers[_milliseconds(at)] = False
+
+
+Function = Callable[[Row, Sequence[Row], Any, Context], Iterable[Any] | None]
+"""The function of a user: takes key, rows, state and context, and yields rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class ByKey:
+    """Makes a function of a key to one of a batch of keys.
+
+    Timers come first, in order of time, then of key; then the rows of each key.
+
+    Attributes:
+        processor: The processor, for errors.
+        function: The function.
+        columns, key, state, output: Spark's schemas of rows, keys, state and new rows.
+    """
+
+    processor: str
+    function: Function
+    columns: StructType
+    key: StructType
+    state: StructType
+    output: StructType
+
+    def __call__(self, batch: KeyedBatch) -> Processed:
+        """Call the function for each timer, then for each key with rows."""
+        keys = ArrowTableToRowsConversion.convert(batch.keys, self.key)
+        rows = ArrowTableToRowsConversion.convert(batch.rows, self.columns)
+        contexts: dict[int, Context] = {}
+        states = _States(batch, self.state)
+        made: list[Any] = []
+
+        def call(number: int, of_key: Sequence[Row], timer: datetime | None) -> None:
+            context = contexts.get(number)
+            if context is None:
+                context = contexts[number] = Context(batch.now, int(batch.seed[number]))
+            context.timer = timer
+            given = self.function(keys[number], of_key, states.of(number), context)
+            if given is not None:
+                made.extend(given)
+
+        for number, at in zip(batch.due.key.tolist(), batch.due.at.tolist(), strict=True):
+            known = contexts.get(number)
+            if known is None or known._timers.get(at) is not False:  # noqa: SLF001 - an earlier timer may clear it
+                call(number, (), _moment(at))
+        offsets = batch.offsets.tolist()
+        for number in np.flatnonzero(np.diff(batch.offsets)).tolist():
+            call(number, rows[offsets[number] : offsets[number + 1]], None)
+        return self._processed(made, states, contexts)
+
+    def _processed(self, made: list[Any], states: _States, contexts: dict[int, Context]) -> Processed:
+        timers = [(n, at, on) for n, each in contexts.items() for at, on in each._timers.items()]  # noqa: SLF001
+        after = states.after()
+        return Processed(
+            self._table(made, self.output, "a row") if made else None,
+            None if after is None else self._table(after, self.state, "a state"),
+            timers=_timers([(number, at) for number, at, on in timers if on]),
+            cleared=_timers([(number, at) for number, at, on in timers if not on]),
+        )
+
+    def _table(self, rows: Sequence[Any], schema: StructType, what: str) -> pa.Table:
+        try:
+            return LocalDataToArrowConversion.convert(rows, schema, use_large_var_types=False)
+        except (PySparkException, pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            message = f"the function of {self.processor} gave {what} that does not fit {schema.simpleString()}: {error}"
+            raise UserCodeError("USER_CODE", message, lasting=True) from error
+
+
+class _States:
+    """The states of the keys of a batch, as objects that are made when they are asked for."""
+
+    def __init__(self, batch: KeyedBatch, schema: StructType) -> None:
+        self._batch, self._schema = batch, schema
+        names = schema.fieldNames()
+        self._kind: type[KeyState] = type("State", (KeyState,), {"__slots__": tuple(names)})
+        self._before = ArrowTableToRowsConversion.convert(batch.state, schema) if names else []
+        self._states: dict[int, KeyState] = {}
+
+    def of(self, number: int) -> KeyState:
+        """Return the state of a key; changes of it are kept."""
+        state = self._states.get(number)
+        if state is None:
+            state = self._states[number] = self._kind()
+            for name, value in zip(self._kind.__slots__, self._row(number), strict=True):
+                setattr(state, name, value)
+        return state
+
+    def _row(self, number: int) -> Sequence[Any]:
+        return self._before[number] if self._before else ()
+
+    def after(self) -> list[tuple[Any, ...]] | None:
+        """Return the states from now on; None if no state has changed."""
+        names = self._kind.__slots__
+        if not names:
+            return None
+        values = {number: tuple(getattr(state, name) for name in names) for number, state in self._states.items()}
+        if all(tuple(self._before[number]) == row for number, row in values.items()):
+            return None
+        return [values.get(number) or tuple(before) for number, before in enumerate(self._before)]
+
+
+def _timers(timers: Sequence[tuple[int, int]]) -> Timers:
+    pairs = np.array(timers, np.int64).reshape(-1, 2)
+    return Timers(pairs[:, 0], pairs[:, 1])
+
+
+def _moment(milliseconds: int) -> datetime:
+    return datetime.fromtimestamp(milliseconds / 1000)  # noqa: DTZ006 - as PySpark gives timestamps to Python
+
+
+def _milliseconds(at: datetime) -> int:
+    """Return a time in milliseconds since 1970, rounded up: a timer is never early."""
+    return -int(-at.timestamp() * 1000 // 1)

@@ -1,0 +1,175 @@
+"""The kernel of processors: a task's part of a step, as keys with their rows, their state and their timers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from boatlift.dataflow.columns import HASH
+from boatlift.operators.process.batch import Made, Program, Timers, Touched
+from boatlift.operators.process.timers import DUE, DueTimers, due_codec, due_timers, timer_rows
+from boatlift.spark.keyed.arrangement.order import Order, order_codes
+from boatlift.spark.keyed.column import Column, fits_codes, is_supported
+from boatlift.spark.keyed.digest import add_column, digest, finish
+from boatlift.spark.keyed.group import group
+from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
+from boatlift.spark.keyed.newest.codec import NewestCodec, NewestRows
+from boatlift.spark.keyed.newest.held import TouchedKeys, held_rows, written_rows
+from boatlift.spark.keyed.row_hash import hash_rows
+from boatlift.spark.keyed.rows import KeyedRows
+from boatlift.spark.keyed.state import StepState
+
+__all__ = ["ProcessKernel"]
+
+Hashes = npt.NDArray[np.uint64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessKernel:
+    """A processor of the user's: see `boatlift.spark.keyed.kernel.KeyedKernel`.
+
+    Attributes:
+        processor: The processor's name.
+        keys: Name and type of each key column.
+        columns: The columns of the rows, as the user sees them: among them the keys.
+        order_by: The columns by which the rows of a key are sorted; rows that are equal there are told apart by their
+            content.
+        output: The columns of new rows.
+        program: The user's part.
+        codecs: Part of the state to the form of its rows.
+        timed: Whether keys have timers.
+        ticks: The columns of a second input, whose rows say nothing but that time passes; None: there is none.
+    """
+
+    processor: str
+    keys: tuple[tuple[str, pa.DataType], ...]
+    columns: pa.Schema
+    order_by: tuple[str, ...]
+    output: pa.Schema
+    program: Program
+    codecs: Mapping[str, NewestCodec]
+    timed: bool = False
+    ticks: tuple[str, ...] | None = None
+
+    @property
+    def parts(self) -> Mapping[str, NewestCodec]:
+        """The parts of the user's state; and the timers in order of time."""
+        return {**self.codecs, **({DUE: due_codec(self.keys)} if self.timed else {})}
+
+    @property
+    def inputs(self) -> Mapping[str, tuple[str, ...]]:
+        """The rows; and ticks, if there are any."""
+        rows = {ROWS_INPUT: (*self.columns.names, HASH)}
+        return rows if self.ticks is None else {**rows, "ticks": (*self.ticks, HASH)}
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        """The columns of new rows."""
+        return self.output
+
+    def step(
+        self,
+        inputs: Mapping[str, Sequence[pa.RecordBatch]],
+        state: StepState,
+        *,
+        upserts: bool = False,
+    ) -> StepOutput:
+        """Take a task's part of a step; see `KeyedKernel.step`."""
+        del upserts
+        hashes, rows = self._rows([batch for batch in inputs[ROWS_INPUT] if batch.num_rows])
+        state.share.check(hashes)
+        due = due_timers(self.keys, state) if self.timed else None
+        if not len(hashes) and (due is None or not len(due)):
+            return StepOutput()
+        touched = self._touched(hashes, rows, due, state)
+        made = self.program.run(touched)
+        added: dict[str, KeyedRows[NewestRows] | None] = {
+            part: written_rows(touched.numbered, cells, holds, state.time)
+            for part, (cells, holds) in made.parts.items()
+        }
+        if self.timed:
+            added[DUE] = timer_rows(touched.numbered, due, made.timers, made.set_, state)
+        runs = state.written(self.processor, self.parts, added)
+        return self._output(made, runs)
+
+    def _rows(self, batches: Sequence[pa.RecordBatch]) -> tuple[Hashes, pa.Table]:
+        """Return the hashes of the keys of rows, and the rows."""
+        whole = pa.Table.from_batches(batches).combine_chunks() if batches else None
+        if whole is None:
+            return np.zeros(0, np.uint64), self.columns.empty_table()
+        hashes = whole.column(HASH).to_numpy().view(np.uint64)
+        return hashes, whole.select(self.columns.names).cast(self.columns)
+
+    def _touched(self, hashes: Hashes, rows: pa.Table, due: DueTimers | None, state: StepState) -> Touched:
+        """Return the keys of rows and of due timers, numbered; with their rows in order."""
+        keys = _key_columns(rows, self.keys)
+        grouping = group(hashes, keys, self._in_order(hashes, rows))
+        firsts = grouping.order[grouping.starts]
+        numbered = TouchedKeys(grouping.hash, [key.take(firsts) for key in keys])
+        counts = np.diff(np.append(grouping.starts, len(grouping.order)))
+        timers = Timers(np.zeros(0, np.int64), np.zeros(0, np.int64))
+        if due is not None and len(due):
+            both = np.concatenate([numbered.hash, due.hash])
+            columns = [Column.concat([a, b]) for a, b in zip(numbered.columns, due.keys, strict=True)]
+            every = group(both, columns)
+            ones = every.order[every.starts]
+            wider = TouchedKeys(every.hash, [column.take(ones) for column in columns])
+            counts, of_rows = np.zeros(len(wider), np.int64), counts
+            counts[wider.numbers(numbered.hash, numbered.columns)] = of_rows
+            numbers = wider.numbers(due.hash, due.keys)
+            order = np.lexsort((numbers, due.at))
+            numbered, timers = wider, Timers(numbers[order], due.at[order])
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+        names = [name for name, _ in self.keys]
+        return Touched(
+            numbered,
+            pa.Table.from_arrays([column.to_arrow() for column in numbered.columns], names=names),
+            rows.take(pa.array(grouping.order)),
+            offsets,
+            timers,
+            state.clock.now,
+            numbered.hash ^ np.uint64(state.clock.seed & (1 << 64) - 1),
+            lambda part: held_rows(self.codecs[part], numbered, state.runs[part]),
+        )
+
+    def _in_order(self, hashes: Hashes, rows: pa.Table) -> Ints:
+        """Return the order of rows by the hash of their key, then by `order_by`, then by content."""
+        content = hash_rows([column.combine_chunks() for column in rows.columns], rows.num_rows, 1)
+        codes = [_codes(rows.column(name)) for name in self.order_by]
+        return np.lexsort((content, *reversed(codes), hashes))
+
+    def _output(self, made: Made, runs: Mapping[str, object]) -> StepOutput:
+        rows = made.rows
+        if rows is None or not rows.num_rows:
+            return StepOutput(runs)  # type: ignore[arg-type]
+        batches = tuple(rows.combine_chunks().to_batches())
+        return StepOutput(runs, batches, (), rows.num_rows, sum(map(_digest, batches)) % 2**64)  # type: ignore[arg-type]
+
+
+def _key_columns(rows: pa.Table, keys: Iterable[tuple[str, pa.DataType]]) -> list[Column]:
+    return [Column.from_arrow(rows.column(name), kind) for name, kind in keys]
+
+
+def _codes(column: pa.ChunkedArray) -> Ints:
+    """Return numbers in the order of a column's values: NULL first."""
+    if fits_codes(column.type):
+        return order_codes(column.combine_chunks(), Order())
+    ranks = pc.rank(column, sort_keys="ascending", null_placement="at_start", tiebreaker="dense")
+    return np.asarray(ranks).astype(np.int64)
+
+
+def _digest(batch: pa.RecordBatch) -> int:
+    """Return the digest of rows; a row with nested columns is digested by its identity."""
+    if all(map(is_supported, batch.schema.types)):
+        return digest(batch)
+    words = np.zeros(batch.num_rows, np.uint64)
+    for place, seed in enumerate((1, 2)):
+        identity = hash_rows(batch.columns, batch.num_rows, seed).view(np.int64)
+        add_column(words, place, Column(pa.int64(), identity))
+    return finish(words)

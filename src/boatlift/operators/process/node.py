@@ -1,0 +1,86 @@
+"""The processor of the user's own: a function of a key's rows, its state and its timers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from boatlift.dataflow.contracts import Json
+from boatlift.dataflow.operator import Operator
+from boatlift.dataflow.policies import Policy
+from boatlift.dataflow.rows import RowKind, Rows, not_all_new
+from boatlift.errors import InvalidError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = ["Process"]
+
+
+@dataclass(frozen=True, slots=True)
+class Process(Operator):
+    """A function by key, with state and timers: new rows in, new rows out.
+
+    Attributes:
+        keys: The columns that it groups by.
+        function: The function.
+        state, output: The columns of the state and of new rows.
+        order_by: The columns by which the rows of a key are sorted.
+        vectorised: Whether the function takes all keys of a task at once, over Arrow.
+        timers: Whether keys have timers.
+        ticks: The stream of ticks, if timers fire by them; None: they fire at steps with rows.
+    """
+
+    kind: ClassVar[str] = "process"
+
+    name: str
+    upstream: str
+    keys: tuple[str, ...]
+    function: Callable[..., Any]
+    state: str | StructType
+    output: str | StructType
+    order_by: tuple[str, ...]
+    vectorised: bool
+    timers: bool
+    ticks: str | None
+    policy: Policy
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The processor whose rows it takes; and the ticks."""
+        return (self.upstream,) if self.ticks is None else (self.upstream, self.ticks)
+
+    @property
+    def keeps_state(self) -> bool:
+        """It keeps a state for each key."""
+        return True
+
+    @property
+    def functions(self) -> tuple[Callable[..., Any], ...]:
+        """The function."""
+        return (self.function,)
+
+    @property
+    def ends_job(self) -> bool:
+        """The tasks of the last stage call the function."""
+        return True
+
+    def rows(self, inputs: Sequence[Rows]) -> Rows:
+        """Return new rows.
+
+        Raises:
+            InvalidError: `[BAD_PROCESSOR]` the rows are not all new.
+        """
+        taken = inputs[0]
+        if taken.kind is not RowKind.APPEND:
+            raise InvalidError(
+                "BAD_PROCESSOR",
+                not_all_new(self.name, taken, "process the rows before the aggregate or the view"),
+            )
+        return Rows(self.name, source_times=taken.source_times)
+
+    def describe(self) -> Json:
+        """Return keys, order, and whether there are timers."""
+        described: dict[str, Any] = {"keys": list(self.keys), "timers": self.timers, "vectorised": self.vectorised}
+        return described | ({"order_by": list(self.order_by)} if self.order_by else {})

@@ -1,0 +1,132 @@
+"""Timers in order of time: a part of the state in which those that are due stand together.
+
+A timer's row has the time at which it fires: its own time, or, if that has passed when the timer is set, the next
+moment. So what a step fires lies between the time of the step before and its own, and is read without the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from boatlift.operators.process.batch import Timers
+from boatlift.spark.keyed.column import Column
+from boatlift.spark.keyed.group import group, ranges, search_stretches
+from boatlift.spark.keyed.merge import filtered, merge_rows
+from boatlift.spark.keyed.newest.codec import NewestCodec, NewestRows
+from boatlift.spark.keyed.newest.held import TouchedKeys
+from boatlift.spark.keyed.opened import Segment
+from boatlift.spark.keyed.rows import KeyedRows
+from boatlift.spark.keyed.state import StepState
+
+__all__ = ["DUE", "DueTimers", "due_codec", "due_timers", "timer_rows"]
+
+Hashes = npt.NDArray[np.uint64]
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+Keys = Iterable[tuple[str, pa.DataType]]
+
+DUE = "_timers"
+"""The part of the state with the timers."""
+
+_FIRES, _AT = 0, 1
+_GROUP = np.uint64(((1 << 12) - 1) << 52)
+"""The bits of a key's hash that name its key group: all timers of a group stand together, sorted by time."""
+
+
+@dataclass(frozen=True, slots=True)
+class DueTimers:
+    """Timers that fire at a step.
+
+    Attributes:
+        hash: The hash of each timer's key.
+        keys: The key columns.
+        fires: When each fires, in milliseconds since 1970.
+        at: The time that it was set for.
+    """
+
+    hash: Hashes
+    keys: Sequence[Column]
+    fires: Ints
+    at: Ints
+
+    def __len__(self) -> int:
+        return len(self.hash)
+
+
+def due_codec(keys: Keys) -> NewestCodec:
+    """Return the form of the rows: by time, then by key; the key's hash beside."""
+    times = (("fires", pa.int64()), ("at", pa.int64()))
+    return NewestCodec((*times, *keys), pa.schema([pa.field("hash", pa.uint64())]))
+
+
+def due_timers(keys: Keys, state: StepState) -> DueTimers:
+    """Return the timers of a task that fire after the time of the step before, up to that of this one."""
+    codec = due_codec(keys)
+    pieces = [
+        _between(codec, segment, state.clock.before, state.clock.now)
+        for run in state.runs[DUE]
+        for segment in run.segments
+    ]
+    pieces = [filtered(codec, piece, state.share.holds(piece.hash)) for piece in pieces if len(piece)]
+    pieces = [piece for piece in pieces if len(piece)]
+    if not pieces:
+        none = np.zeros(0, np.int64)
+        return DueTimers(
+            none.view(np.uint64), [Column.from_arrow(pa.nulls(0, kind), kind) for _, kind in keys], none, none
+        )
+    rows = merge_rows(codec, pieces)
+    rows = filtered(codec, rows, rows.values.present)
+    (hashes,) = rows.values.columns
+    fires, at, *columns = rows.keys
+    return DueTimers(np.asarray(hashes).astype(np.uint64), columns, fires.values, at.values)
+
+
+def timer_rows(
+    touched: TouchedKeys, due: DueTimers | None, timers: Timers, set_: Mask, state: StepState
+) -> KeyedRows[NewestRows] | None:
+    """Return the rows that a step adds: timers that are set or cleared, and the end of those that have fired.
+
+    Args:
+        touched: The keys.
+        due: The timers that fired.
+        timers: The timers that are set or cleared, each of another time of a key.
+        set_: Which of them are set.
+        state: The state before the step.
+    """
+    now = state.clock.now
+    hashes = touched.hash[timers.key]
+    columns = [column.take(timers.key) for column in touched.columns]
+    fires, at, present = np.where(timers.at > now, timers.at, now + 1), timers.at, set_
+    if due is not None and len(due):
+        hashes = np.concatenate([hashes, due.hash])
+        columns = [Column.concat([a, b]) for a, b in zip(columns, due.keys, strict=True)]
+        fires, at = np.concatenate([fires, due.fires]), np.concatenate([at, due.at])
+        present = np.concatenate([present, np.zeros(len(due), np.bool_)])
+    if not len(hashes):
+        return None
+    of_groups = hashes & _GROUP
+    identity = [Column(pa.int64(), fires), Column(pa.int64(), at), *columns]
+    order = group(of_groups, identity).order
+    values = NewestRows(np.full(len(order), state.time, np.int64), present[order], (pa.array(hashes[order]),))
+    return KeyedRows(of_groups[order], [column.take(order) for column in identity], values, True)
+
+
+def _between(codec: NewestCodec, segment: Segment[NewestRows], before: int, now: int) -> KeyedRows[NewestRows]:
+    """Return the rows of a segment that fire after a time, up to another."""
+    begins = np.ones(len(segment.hash), np.bool_)
+    begins[1:] = segment.hash[1:] != segment.hash[:-1]
+    first = np.flatnonzero(begins)
+    last = np.append(first[1:], len(segment.hash)).astype(np.int64)
+    fires = segment.keys[_FIRES].values
+    low, high = (
+        search_stretches([fires], first, last, [np.full(len(first), time, np.int64)], behind=True)
+        for time in (before, now)
+    )
+    places = ranges(low, high)
+    rows = [column.take(places) for column in segment.keys]
+    return KeyedRows(segment.hash[places], rows, codec.read(segment.values, places), True)

@@ -1,0 +1,116 @@
+"""The values of newest rows: the step that wrote a row, whether the key has one, and the row (docs/formats/run.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+__all__ = ["NewestCodec", "NewestRows"]
+
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+_TIME, _PRESENT = "time", "present"
+_WIDTHS = ((pa.int8(), 2**7), (pa.int16(), 2**15), (pa.int32(), 2**31), (pa.int64(), 2**63))
+
+
+@dataclass(frozen=True, slots=True)
+class NewestRows:
+    """Rows, each with the time that wrote it.
+
+    Attributes:
+        times: The step that wrote each row. In a run they have the width of the file.
+        present: Whether the key has a row from then on; False: a tombstone, whose columns are NULL.
+        columns: The columns of the rows.
+    """
+
+    times: Ints
+    present: Mask
+    columns: tuple[pa.Array, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class NewestCodec:
+    """The codec of newest rows: of rows with one key the one of the latest step counts.
+
+    A step writes at most one row of each key, so the latest is one. A delta is the run of the touched keys, and a
+    snapshot is a merge.
+
+    Attributes:
+        keys: Name and type of each key column.
+        schema: The columns of a row.
+    """
+
+    keys: tuple[tuple[str, pa.DataType], ...]
+    schema: pa.Schema
+
+    @property
+    def kind(self) -> str:
+        """The kind of runs."""
+        return "newest"
+
+    @property
+    def description(self) -> Mapping[str, Any]:
+        """The keys and the columns, by name."""
+        return {
+            "keys": [[name, str(kind)] for name, kind in self.keys],
+            "columns": [[field.name, str(field.type)] for field in self.schema],
+        }
+
+    def fields_of(self, values: NewestRows) -> list[pa.Field]:
+        """Return the columns; times are as narrow as the latest allows."""
+        return self._fields(int(values.times.max(initial=0)))
+
+    def fields_of_merged(self, runs: Sequence[Sequence[NewestRows]]) -> list[pa.Field]:
+        """Return the columns, with times as wide as in the widest run."""
+        return self._fields(max((int(each.times.max(initial=0)) for run in runs for each in run), default=0))
+
+    def _fields(self, latest: int) -> list[pa.Field]:
+        kind = next(kind for kind, limit in _WIDTHS if latest < limit)
+        rows = [pa.field(f"row.{number}", field.type) for number, field in enumerate(self.schema)]
+        return [pa.field(_TIME, kind, nullable=False), pa.field(_PRESENT, pa.bool_(), nullable=False), *rows]
+
+    def encode(self, values: NewestRows, fields: Sequence[pa.Field]) -> list[pa.Array]:
+        """Return the columns."""
+        return [pa.array(values.times).cast(fields[0].type), pa.array(values.present), *values.columns]
+
+    def decode(self, columns: Mapping[str, pa.Array]) -> NewestRows:
+        """Return the columns of a record batch, as views."""
+        times = columns[_TIME].to_numpy(zero_copy_only=True)
+        present = columns[_PRESENT].to_numpy(zero_copy_only=False)
+        return NewestRows(times, present, tuple(columns[f"row.{number}"] for number in range(len(self.schema))))
+
+    def read(self, stored: NewestRows, rows: Ints | slice) -> NewestRows:
+        """Return some rows of a record batch."""
+        if isinstance(rows, slice):
+            start, stop, _ = rows.indices(len(stored.times))
+            columns = tuple(column.slice(start, stop - start) for column in stored.columns)
+        else:
+            at = pa.array(rows)
+            columns = tuple(column.take(at) for column in stored.columns)
+        return NewestRows(stored.times[rows].astype(np.int64), stored.present[rows], columns)
+
+    def take(self, values: NewestRows, rows: Ints) -> NewestRows:
+        """Return some of the rows."""
+        return self.read(values, rows)
+
+    def merge(self, pieces: Sequence[NewestRows], order: Ints, starts: Ints) -> NewestRows:
+        """Return of each key the row of the latest time."""
+        times = np.concatenate([piece.times for piece in pieces])
+        ordered = times[order]
+        lengths = np.diff(np.append(starts, len(order)))
+        latest = np.repeat(np.maximum.reduceat(ordered, starts), lengths) if len(starts) else ordered
+        chosen = order[np.flatnonzero(ordered == latest)]
+        at = pa.array(chosen)
+        columns = (pa.concat_arrays([piece.columns[n] for piece in pieces]) for n in range(len(self.schema)))
+        present = np.concatenate([piece.present for piece in pieces])
+        return NewestRows(times[chosen], present[chosen], tuple(column.take(at) for column in columns))
+
+    def says_nothing(self, values: NewestRows, *, oldest: bool = False) -> Mask | None:
+        """Return the tombstones, where no older run may have a row that they end."""
+        return ~values.present if oldest else None

@@ -1,0 +1,143 @@
+"""The kernel of processors keeps the laws of kernels, with state that ends, and timers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import strategies as st
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from boatlift.operators.process.arrow import ArrowProgram
+from boatlift.operators.process.by_key import ByKey
+from boatlift.operators.process.kernel import ProcessKernel
+from boatlift.spark.keyed.kernel import ROWS_INPUT
+from boatlift.spark.keyed.newest.codec import NewestCodec
+from boatlift.spark.keyed.state import STATE
+from spark.keyed.kernel_laws import KernelCase, KernelLaws, Step
+from support.keyed_state import Fields, Hash, Row, crowded_hash, same_hash, spread_hash
+
+I64, TEXT = pa.int64(), pa.string()
+KEYS = (("a", I64), ("b", TEXT))
+ROWS = pa.schema([*KEYS, ("v", I64)])
+STATE_COLUMNS = pa.schema([("n", I64), ("last", TEXT)])
+OUTPUT = pa.schema([*KEYS, ("what", TEXT), ("v", I64), ("n", I64)])
+
+
+def columns_of(schema: pa.Schema) -> StructType:
+    """Return a schema as Spark's."""
+    return StructType([StructField(each.name, LongType() if each.type == I64 else StringType()) for each in schema])
+
+
+def milliseconds(at: datetime) -> int:
+    return round(at.timestamp() * 1000)
+
+
+def remember(key: Any, rows: Sequence[Any], state: Any, context: Any) -> Iterator[Any]:
+    """Number rows; a row sets a timer, clears one or ends the state, as its value says."""
+    if context.timer is not None:
+        yield {"a": key.a, "b": key.b, "what": "timer", "v": milliseconds(context.timer), "n": state.n}
+        if state.n is not None and state.n % 2:
+            context.clear_timer(context.timer + timedelta(milliseconds=40))
+            state.clear()
+        return
+    for row in rows:
+        state.n, state.last = (state.n or 0) + 1, f"{row.v}"
+        yield key.a, key.b, state.last, row.v, state.n
+        if row.v % 3 == 0:
+            context.set_timer(context.now + timedelta(milliseconds=40 * row.v))
+        elif row.v % 3 == 1:
+            context.clear_timer(context.now + timedelta(milliseconds=20))
+        elif row.v == 5:
+            state.clear()
+
+
+class Remembered:
+    """The same in plain Python: states and timers in dictionaries."""
+
+    def __init__(self) -> None:
+        self.step = 0
+        self.states: dict[Any, tuple[int, str]] = {}
+        self.timers: dict[tuple[Any, int], int] = {}
+
+    def take(self, inputs: Step) -> Counter[Row]:
+        now = 100 * self.step + 99
+        self.step += 1
+        found: Counter[Row] = Counter()
+        due = sorted((at, repr(key), key) for (key, at), fires in self.timers.items() if fires <= now)
+        late = {}
+        for at, _, key in due:
+            if (key, at) not in self.timers:
+                continue
+            del self.timers[key, at]
+            n = self.states[key][0] if key in self.states else None
+            found[(*key, "timer", at, n)] += 1
+            if n is not None and n % 2:
+                self.timers.pop((key, at + 40), None)
+                self.states.pop(key)
+        for row in sorted(inputs[ROWS_INPUT], key=lambda row: row["v"]):
+            key, v = (row["a"], row["b"]), row["v"]
+            n = self.states.get(key, (0, ""))[0] + 1
+            self.states[key] = (n, f"{v}")
+            found[(*key, f"{v}", v, n)] += 1
+            if v % 3 == 0:
+                late[key, now + 40 * v] = True
+            elif v % 3 == 1:
+                late[key, now + 20] = False
+            elif v == 5:
+                del self.states[key]
+        for (key, at), on in late.items():
+            self.timers.pop((key, at), None)
+            if on:
+                self.timers[key, at] = max(at, now + 1)
+        return found
+
+
+def batch_of(hash_of: Hash) -> Any:
+    def batch(_: str, rows: Sequence[Fields]) -> pa.RecordBatch:
+        hashes = [hash_of((row["a"], row["b"])) for row in rows]
+        columns = {field.name: pa.array([row[field.name] for row in rows], field.type) for field in ROWS}
+        columns["_hash"] = pa.array([h - (1 << 64) if h >> 63 else h for h in hashes], I64)
+        return pa.record_batch(columns)
+
+    return batch
+
+
+some_row = st.fixed_dictionaries(
+    {
+        "a": st.one_of(st.none(), st.integers(0, 2)),
+        "b": st.sampled_from([None, "", "x"]),
+        "v": st.integers(-4, 8),
+    }
+)
+
+
+def case(hash_of: Hash) -> KernelCase:
+    function = ByKey(
+        "p", remember, columns_of(ROWS), columns_of(pa.schema(KEYS)), columns_of(STATE_COLUMNS), columns_of(OUTPUT)
+    )
+    program = ArrowProgram("p", function, STATE_COLUMNS, OUTPUT)
+    kernel = ProcessKernel("p", KEYS, ROWS, ("v",), OUTPUT, program, {STATE: NewestCodec(KEYS, STATE_COLUMNS)}, True)
+    steps = st.lists(st.lists(some_row, max_size=10), min_size=1, max_size=5)
+    return KernelCase(
+        kernel,
+        steps.map(lambda each: [{ROWS_INPUT: rows} for rows in each]),
+        Remembered,
+        batch_of(hash_of),
+        lambda _, row: hash_of((row["a"], row["b"])),
+    )
+
+
+class TestSpread(KernelLaws):
+    case = case(spread_hash)
+
+
+class TestCrowded(KernelLaws):
+    case = case(crowded_hash)
+
+
+class TestOneHash(KernelLaws):
+    case = case(same_hash)
