@@ -11,7 +11,8 @@ import pytest
 
 import boatlift as bl
 from boatlift.api.dataflow import Dataflow
-from boatlift.api.streams import Grouped, Stream
+from boatlift.api.grouped import Grouped
+from boatlift.api.streams import Stream
 from boatlift.dataflow import plan
 from boatlift.dataflow.advice import OF_DATAFLOW, OF_GROUPED, OF_STREAM
 from support.any_connector import ANY

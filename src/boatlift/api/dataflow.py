@@ -16,9 +16,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from boatlift.api.captured import refuse_captured_streams
+from boatlift.api.grouped import Grouped
 from boatlift.api.options import checked_name, policy_of_state
 from boatlift.api.sql_text import is_table_in, views_of
-from boatlift.api.streams import Grouped, Keyed, Stream
+from boatlift.api.streams import Keyed, Stream
 from boatlift.connectors.ticks import TicksSource
 from boatlift.dataflow.advice import OF_DATAFLOW, advise
 from boatlift.dataflow.contracts import Pushable, Receipt, Source

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Literal, NoReturn
 
+from boatlift.api.grouped import Grouped, aggregated, columns_named
 from boatlift.api.options import checked_name, policy_of_state, policy_without_state
-from boatlift.dataflow.advice import OF_GROUPED, OF_STREAM, advise, column_advice
+from boatlift.dataflow.advice import OF_STREAM, advise
 from boatlift.dataflow.contracts import Sink
 from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Lazy
 from boatlift.dataflow.processors import SinkProcessor
 from boatlift.errors import InvalidError
-from boatlift.operators.aggregate.node import Aggregate
 from boatlift.operators.changes.node import Changes
 from boatlift.operators.gather.node import Gather
 from boatlift.operators.lookup.node import Lookup, Table
 from boatlift.operators.merge.node import Merge
-from boatlift.operators.process.node import Process
 from boatlift.operators.recompute.node import Recompute
-from boatlift.operators.reduce.node import Reduce
 from boatlift.operators.transform.node import Transform
 from boatlift.operators.union.node import Union
 from boatlift.operators.view.node import View
@@ -27,12 +25,10 @@ from boatlift.operators.view.upserts import newest_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
 
     from boatlift.api.dataflow import Dataflow
-    from boatlift.operators.process.batch import KeyedBatch, Processed
 
-__all__ = ["Grouped", "Keyed", "Stream"]
+__all__ = ["Keyed", "Stream"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,18 +111,18 @@ class Stream:
         Raises:
             InvalidError: `[BAD_OPTION]` the key has no columns, `[BAD_NAME]`, `[BAD_POLICY]`.
         """
-        columns = _columns(self, "upserts", tuple(key))
+        columns = columns_named(self, "upserts", tuple(key))
         query = newest_rows(columns, order, deletes)
         chosen = policy_of_state(name, policy, "rows")
         return self.dataflow.add(View(checked_name(name), (self.name,), query, chosen))
 
     def group_by(self, *keys: str) -> Grouped:
         """Group by columns, for `agg`. NULL is a key like any other."""
-        return Grouped(self, _columns(self, "group_by", keys))
+        return Grouped(self, columns_named(self, "group_by", keys))
 
     def by(self, *keys: str) -> Keyed:
         """Name the columns by which a lookup finds the rows of this stream: an aggregate's or a recomputation's."""
-        return Keyed(self, _columns(self, "by", keys))
+        return Keyed(self, columns_named(self, "by", keys))
 
     def lookup(self, name: str, *, policy: Lazy | Eager | History | None = None, **tables: Keyed) -> Stream:
         """Look up the newest rows of other streams for each row of this one; no stream waits for another.
@@ -264,7 +260,7 @@ class Stream:
         Raises:
             InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
         """
-        return _aggregate(self, (), name, columns, policy)
+        return aggregated(self, (), name, columns, policy)
 
     def sink(self, name: str, sink: Sink) -> None:
         """Hand every step to the outside, as the sink promises: all of Boatlift's own exactly once."""
@@ -282,158 +278,3 @@ class Keyed:
 
     stream: Stream
     keys: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Grouped:
-    """A stream grouped by key columns."""
-
-    stream: Stream
-    keys: tuple[str, ...]
-
-    def agg(self, name: str, *columns: Column, policy: Lazy | Eager | History | None = None) -> Stream:
-        """Keep aggregates by key, and give one change for each change of the input.
-
-        The stream may itself give changes, as another aggregate does: then a key ends when its last row is taken back,
-        and `count`, `sum` and `avg` can be kept.
-
-        Args:
-            name: The processor's name.
-            columns: Spark's `count`, `sum`, `avg`, `min` and `max`, each with an `alias`.
-            policy: What a crash may cost; `Lazy()` if not given.
-
-        Raises:
-            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
-        """
-        return _aggregate(self.stream, self.keys, name, columns, policy)
-
-    def reduce(self, name: str, *columns: Column, policy: Ephemeral | Eager | None = None) -> Stream:
-        """Aggregate the rows of each step by themselves: new rows, one for each key of the step, and no state.
-
-        Args:
-            name: The processor's name.
-            columns: Spark's `count`, `sum`, `avg`, `min` and `max`, each with an `alias`.
-            policy: As for `transform`.
-
-        Raises:
-            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
-        """
-        _check_aggregates(name, "reduce", columns)
-        chosen = policy_without_state(name, policy, Ephemeral())
-        return self.stream.dataflow.add(Reduce(checked_name(name), self.stream.name, self.keys, columns, chosen))
-
-    def process(
-        self,
-        name: str,
-        function: Callable[..., Iterable[Any] | None],
-        *,
-        output: str | StructType,
-        state: str | StructType = "",
-        order_by: Sequence[str] = (),
-        timers: bool = False,
-        policy: Lazy | Eager | History | None = None,
-    ) -> Stream:
-        """Call a function for each key of a step: with the key's rows, its state and a context.
-
-        Args:
-            name: The processor's name.
-            function: Takes `key` (a Row), `rows` (Rows in the order of `order_by`), `state` and `context`, and yields
-                new rows as tuples, dicts or Rows. `state` has an attribute for each column, None at first; what the
-                function sets is kept. `context` has the step's `now`, `random`, `set_timer(at)`, `clear_timer(at)`, and
-                `timer`: the time of the timer for which the function is called, without rows; None for rows. The
-                function must depend on these alone, so that a replay gives the same.
-            output: The columns of new rows, as in `"user STRING, n LONG"`.
-            state: The columns of the state, alike; empty: there is none.
-            order_by: The columns by which the rows of a key are sorted. Rows that are equal in them, and all rows if
-                none are named, are ordered by their content.
-            timers: Whether the function sets timers. A timer fires at the first step whose time has passed its own,
-                also at a tick, if the dataflow has them (`bl.Dataflow(…, tick="1 second")`).
-            policy: What a crash may cost; `Lazy()` if not given.
-
-        Raises:
-            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
-        """
-        return self._process(name, function, (output, state), order_by, policy, timers=timers, vectorised=False)
-
-    def process_arrow(
-        self,
-        name: str,
-        function: Callable[[KeyedBatch], Processed | None],
-        *,
-        output: str | StructType,
-        state: str | StructType = "",
-        order_by: Sequence[str] = (),
-        timers: bool = False,
-        policy: Lazy | Eager | History | None = None,
-    ) -> Stream:
-        """Call a function for all keys of a task's part of a step at once, over Arrow: `process` for many keys.
-
-        Args:
-            name: The processor's name.
-            function: Takes a `bl.KeyedBatch` and returns a `bl.Processed`. What it makes of a key must depend on that
-                key's rows, state and timers alone.
-            output, state, order_by, timers, policy: As for `process`.
-
-        Raises:
-            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
-        """
-        return self._process(name, function, (output, state), order_by, policy, timers=timers, vectorised=True)
-
-    def _process(
-        self,
-        name: str,
-        function: Callable[..., Any],
-        declared: tuple[str | StructType, str | StructType],
-        order_by: Sequence[str],
-        policy: object,
-        *,
-        timers: bool,
-        vectorised: bool,
-    ) -> Stream:
-        if not callable(function):
-            raise InvalidError("BAD_OPTION", f"{name}: {function!r} is no function")
-        flow, (output, state) = self.stream.dataflow, declared
-        return flow.add(
-            Process(
-                name=checked_name(name),
-                upstream=self.stream.name,
-                keys=self.keys,
-                function=function,
-                state=state,
-                output=output,
-                order_by=_columns(self.stream, "order_by", tuple(order_by)) if order_by else (),
-                vectorised=vectorised,
-                timers=timers,
-                ticks=flow.tick.name if timers and flow.has_ticks else None,
-                policy=policy_of_state(name, policy, "state"),
-            )
-        )
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> NoReturn:
-            bare = name in ("stream", "keys")  # not set yet, as in a copy under way
-            advise(self, name, OF_GROUPED, "" if bare else self.stream.name, () if bare else self.keys)
-
-
-def _aggregate(
-    stream: Stream, keys: tuple[str, ...], name: str, columns: tuple[Column, ...], policy: Lazy | Eager | History | None
-) -> Stream:
-    _check_aggregates(name, "agg", columns)
-    chosen = policy_of_state(name, policy, "state")
-    return stream.dataflow.add(Aggregate(checked_name(name), stream.name, keys, columns, chosen))
-
-
-def _check_aggregates(name: str, call: str, columns: tuple[Column, ...]) -> None:
-    if not columns:
-        raise InvalidError("BAD_OPTION", f"{name}: {call} needs at least one aggregate")
-
-
-def _columns(stream: Stream, call: str, keys: tuple[str, ...]) -> tuple[str, ...]:
-    offered: tuple[object, ...] = keys
-    for key in offered:
-        if not isinstance(key, str):
-            raise column_advice(call, key, stream.name)
-    if not keys or len(set(keys)) != len(keys):
-        raise InvalidError("BAD_OPTION", f"{call}{keys}: name at least one column, and each only once")
-    return keys

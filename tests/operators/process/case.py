@@ -7,51 +7,54 @@ from collections.abc import Iterator
 from typing import Any
 
 import boatlift as bl
-from operators.laws import OperatorCase, Rows, as_row, rows_of
-
-
-def number_rows(key: Any, rows: Any, state: Any, context: Any) -> Iterator[tuple[Any, ...]]:
-    """Number the rows of a key, and hand on every third number."""
-    del context
-    for row in rows:
-        state.n = (state.n or 0) + 1
-        state.last = row.v
-        if state.n % 3 == 0:
-            yield key.k, state.n
+from operators.laws import OperatorCase, Rows, Steps, as_row, rows_of
 
 
 def by_key(rows: bl.Stream, _more: bl.Stream) -> bl.Stream:
+    """Number the rows of a key, and hand on every third number."""
+
+    def number_rows(key: Any, rows: Any, state: Any, context: Any) -> Iterator[tuple[Any, ...]]:
+        del context
+        for row in rows:
+            state.n = (state.n or 0) + 1
+            state.last = row.v
+            if state.n % 3 == 0:
+                yield key.k, state.n
+
     grouped = rows.group_by("k")
     return grouped.process("process", number_rows, state="n LONG, last LONG", output="k STRING, n LONG")
 
 
-def count_all(batch: bl.KeyedBatch) -> bl.Processed:
-    """Count the rows of each key over Arrow."""
-    import numpy as np
-    import pyarrow as pa
-
-    before = batch.state.column("n").fill_null(0).to_numpy()
-    counts = before + np.diff(batch.offsets)
-    crossed = np.flatnonzero(counts // 4 > before // 4)
-    rows = pa.table(
-        {"k": batch.keys.column("k").take(pa.array(crossed)), "n": counts[crossed] // 4 - before[crossed] // 4}
-    )
-    return bl.Processed(rows, pa.table({"n": counts}))
-
-
 def over_arrow(rows: bl.Stream, _more: bl.Stream) -> bl.Stream:
+    """Count the rows of each key, and hand on how many times four more have come."""
+
+    def count_all(batch: bl.KeyedBatch) -> bl.Processed:
+        import numpy as np
+        import pyarrow as pa
+
+        before = batch.state.column("n").fill_null(0).to_numpy()
+        counts = before + np.diff(batch.offsets)
+        crossed = np.flatnonzero(counts // 4 > before // 4)
+        keys = batch.keys.column("k").take(pa.array(crossed))
+        rows = pa.table({"k": keys, "n": counts[crossed] // 4 - before[crossed] // 4})
+        return bl.Processed(rows, pa.table({"n": counts}))
+
     return rows.group_by("k").process_arrow("process-arrow", count_all, state="n LONG", output="k STRING, n LONG")
 
 
-def counts(rows: list[dict[str, Any]]) -> Counter[str]:
+def counts_of(rows: list[dict[str, Any]]) -> Counter[str]:
     return Counter(row["k"] for row in rows)
 
 
-def expected_by_key(rows: list[dict[str, Any]], _more: list[dict[str, Any]]) -> Rows:
-    return Counter(as_row({"k": key, "fours": count // 4}) for key, count in counts(rows).items())
+def numbered(rows: list[dict[str, Any]], _more: list[dict[str, Any]]) -> Rows:
+    return Counter(as_row({"k": k, "n": n}) for k, count in counts_of(rows).items() for n in range(3, count + 1, 3))
 
 
-def fours(steps: Any) -> Rows:
+def in_fours(rows: list[dict[str, Any]], _more: list[dict[str, Any]]) -> Rows:
+    return Counter(as_row({"k": key, "fours": count // 4}) for key, count in counts_of(rows).items() if count >= 4)
+
+
+def fours(steps: Steps) -> Rows:
     """Return how often each key has come four times, whatever the steps."""
     total: Counter[str] = Counter()
     for step in steps:
@@ -60,11 +63,7 @@ def fours(steps: Any) -> Rows:
     return Counter(as_row({"k": key, "fours": count}) for key, count in total.items())
 
 
-def numbered(rows: list[dict[str, Any]], _more: list[dict[str, Any]]) -> Rows:
-    return Counter(as_row({"k": k, "n": n}) for k, count in counts(rows).items() for n in range(3, count + 1, 3))
-
-
 CASES = [
     OperatorCase("process", by_key, numbered, rows_of),
-    OperatorCase("process-arrow", over_arrow, expected_by_key, fours),
+    OperatorCase("process-arrow", over_arrow, in_fours, fours),
 ]

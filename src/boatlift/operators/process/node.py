@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from boatlift.dataflow.contracts import Json
@@ -15,7 +16,20 @@ from boatlift.errors import InvalidError
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["Process"]
+__all__ = ["Form", "Process"]
+
+
+class Form(Enum):
+    """What the function of a processor is."""
+
+    BY_KEY = "by key"
+    """A function of a key's rows, state and context."""
+    ARROW = "arrow"
+    """A function of all keys of a task's part of a step."""
+    ROWS = "rows"
+    """A `StatefulProcessor` that takes and gives Rows."""
+    PANDAS = "pandas"
+    """A `StatefulProcessor` that takes and gives pandas frames."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +38,10 @@ class Process(Operator):
 
     Attributes:
         keys: The columns that it groups by.
-        function: The function.
+        function: The function, or the `StatefulProcessor`.
         state, output: The columns of the state and of new rows.
         order_by: The columns by which the rows of a key are sorted.
-        vectorised: Whether the function takes all keys of a task at once, over Arrow.
+        form: What the function is.
         timers: Whether keys have timers.
         ticks: The stream of ticks, if timers fire by them; None: they fire at steps with rows.
     """
@@ -37,11 +51,11 @@ class Process(Operator):
     name: str
     upstream: str
     keys: tuple[str, ...]
-    function: Callable[..., Any]
+    function: Any
     state: str | StructType
     output: str | StructType
     order_by: tuple[str, ...]
-    vectorised: bool
+    form: Form
     timers: bool
     ticks: str | None
     policy: Policy
@@ -59,7 +73,8 @@ class Process(Operator):
     @property
     def functions(self) -> tuple[Callable[..., Any], ...]:
         """The function."""
-        return (self.function,)
+        function = self.function
+        return (function,) if callable(function) else (type(function).handleInputRows,)
 
     @property
     def ends_job(self) -> bool:
@@ -82,5 +97,5 @@ class Process(Operator):
 
     def describe(self) -> Json:
         """Return keys, order, and whether there are timers."""
-        described: dict[str, Any] = {"keys": list(self.keys), "timers": self.timers, "vectorised": self.vectorised}
+        described: dict[str, Any] = {"keys": list(self.keys), "timers": self.timers, "form": self.form.value}
         return described | ({"order_by": list(self.order_by)} if self.order_by else {})

@@ -13,7 +13,8 @@ from boatlift.errors import InvalidError
 from boatlift.operators.process.arrow import ArrowProgram
 from boatlift.operators.process.by_key import ByKey, KeyState
 from boatlift.operators.process.kernel import ProcessKernel
-from boatlift.operators.process.node import Process
+from boatlift.operators.process.node import Form, Process
+from boatlift.operators.process.stateful.compiled import Shapes, UsersPart, stateful_program
 from boatlift.spark.compile.keyed import CompiledKeyed, KeyedInput
 from boatlift.spark.compile.operator import Columns, Kit, SparkOperator, without_position
 from boatlift.spark.compile.unit import CompiledUnit
@@ -61,15 +62,23 @@ class ProcessOnSpark(SparkOperator[Process]):
                 raise InvalidError(
                     "TYPE_REFUSED", f"{name} groups by {key}, a {kind}: group by columns of numbers, text or times"
                 )
-        function = operator.function
-        if not operator.vectorised:
-            of_key = StructType([rows.schema[key] for key in operator.keys])
-            function = ByKey(name, operator.function, rows.schema, of_key, state, output)
-        program = ArrowProgram(name, function, kit.arrow_of(state), kit.arrow_of(output))
-        codecs = {STATE: NewestCodec(keys, kit.arrow_of(state))} if len(state) else {}
+        of_key = StructType([rows.schema[key] for key in operator.keys])
+        shapes = Shapes(rows.schema, of_key, keys, output)
+        if operator.form in (Form.BY_KEY, Form.ARROW):
+            user = _of_function(operator, state, shapes, kit)
+        else:
+            user = stateful_program(operator, shapes, kit)
         ticks = None if operator.ticks is None else ("number",)
         kernel = ProcessKernel(
-            name, keys, arrow, operator.order_by, kit.arrow_of(output), program, codecs, operator.timers, ticks
+            processor=name,
+            keys=keys,
+            columns=arrow,
+            order_by=operator.order_by,
+            output=kit.arrow_of(output),
+            program=user.program,
+            codecs=user.codecs,
+            timed=operator.timers,
+            ticks=ticks,
         )
         taken = [KeyedInput(selected, operator.keys, rows.schema)]
         if ticks is not None:
@@ -77,7 +86,7 @@ class ProcessOnSpark(SparkOperator[Process]):
             taken.append(KeyedInput((F.col("number"),), (), number))
         return CompiledKeyed(
             columns=Columns(name, output),
-            fingerprint=f"{fingerprint(rows)}{code_hash(operator.function)}{state.simpleString()}",
+            fingerprint=f"{fingerprint(rows)}{code_hash(operator.function)}{user.described}",
             calls_python=True,
             libraries=libraries_of(operator.function),
             kernel=kernel,
@@ -88,6 +97,16 @@ class ProcessOnSpark(SparkOperator[Process]):
         """Return steps over keyed state."""
         assert isinstance(unit.top, CompiledKeyed)
         return KeyedSteps(unit, jobs, unit.top.kernel)
+
+
+def _of_function(operator: Process, state: StructType, shapes: Shapes, kit: Kit) -> UsersPart:
+    """Return the program of a function, whose keys have one row of state each."""
+    name, function = operator.name, operator.function
+    if operator.form is Form.BY_KEY:
+        function = ByKey(name, function, shapes.rows, shapes.key, state, shapes.output)
+    program = ArrowProgram(name, function, kit.arrow_of(state), kit.arrow_of(shapes.output))
+    codecs = {STATE: NewestCodec(shapes.keys, kit.arrow_of(state))} if len(state) else {}
+    return UsersPart(program, codecs, state.simpleString())
 
 
 def _check_columns(name: str, takes: Columns, operator: Process) -> None:

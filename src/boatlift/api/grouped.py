@@ -1,0 +1,247 @@
+"""Grouped streams: what is kept, or computed, by key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from boatlift.api.options import checked_name, policy_of_state, policy_without_state
+from boatlift.dataflow.advice import OF_GROUPED, advise, column_advice
+from boatlift.dataflow.policies import Eager, Ephemeral, History, Lazy
+from boatlift.errors import InvalidError
+from boatlift.operators.aggregate.node import Aggregate
+from boatlift.operators.process.node import Form, Process
+from boatlift.operators.reduce.node import Reduce
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+    from pyspark.sql.types import StructType
+
+    from boatlift.api.streams import Stream
+    from boatlift.operators.process.batch import KeyedBatch, Processed
+
+__all__ = ["Grouped", "aggregated", "columns_named"]
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """A stream grouped by key columns."""
+
+    stream: Stream
+    keys: tuple[str, ...]
+
+    def agg(self, name: str, *columns: Column, policy: Lazy | Eager | History | None = None) -> Stream:
+        """Keep aggregates by key, and give one change for each change of the input.
+
+        The stream may itself give changes, as another aggregate does: then a key ends when its last row is taken back,
+        and `count`, `sum` and `avg` can be kept.
+
+        Args:
+            name: The processor's name.
+            columns: Spark's `count`, `sum`, `avg`, `min` and `max`, each with an `alias`.
+            policy: What a crash may cost; `Lazy()` if not given.
+
+        Raises:
+            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
+        """
+        return aggregated(self.stream, self.keys, name, columns, policy)
+
+    def reduce(self, name: str, *columns: Column, policy: Ephemeral | Eager | None = None) -> Stream:
+        """Aggregate the rows of each step by themselves: new rows, one for each key of the step, and no state.
+
+        Args:
+            name: The processor's name.
+            columns: Spark's `count`, `sum`, `avg`, `min` and `max`, each with an `alias`.
+            policy: As for `transform`.
+
+        Raises:
+            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
+        """
+        _check_aggregates(name, "reduce", columns)
+        chosen = policy_without_state(name, policy, Ephemeral())
+        return self.stream.dataflow.add(Reduce(checked_name(name), self.stream.name, self.keys, columns, chosen))
+
+    def process(
+        self,
+        name: str,
+        function: Callable[..., Iterable[Any] | None],
+        *,
+        output: str | StructType,
+        state: str | StructType = "",
+        order_by: Sequence[str] = (),
+        timers: bool = False,
+        policy: Lazy | Eager | History | None = None,
+    ) -> Stream:
+        """Call a function for each key of a step: with the key's rows, its state and a context.
+
+        Args:
+            name: The processor's name.
+            function: Takes `key` (a Row), `rows` (Rows in the order of `order_by`), `state` and `context`, and yields
+                new rows as tuples, dicts or Rows. `state` has an attribute for each column, None at first; what the
+                function sets is kept. `context` has the step's `now`, `random`, `set_timer(at)`, `clear_timer(at)`, and
+                `timer`: the time of the timer for which the function is called, without rows; None for rows. The
+                function must depend on these alone, so that a replay gives the same.
+            output: The columns of new rows, as in `"user STRING, n LONG"`.
+            state: The columns of the state, alike; empty: there is none.
+            order_by: The columns by which the rows of a key are sorted. Rows that are equal in them, and all rows if
+                none are named, are ordered by their content.
+            timers: Whether the function sets timers. A timer fires at the first step whose time has passed its own,
+                also at a tick, if the dataflow has them (`bl.Dataflow(…, tick="1 second")`).
+            policy: What a crash may cost; `Lazy()` if not given.
+
+        Raises:
+            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
+        """
+        return self._process(name, function, (output, state), order_by, policy, timers=timers, form=Form.BY_KEY)
+
+    def process_arrow(
+        self,
+        name: str,
+        function: Callable[[KeyedBatch], Processed | None],
+        *,
+        output: str | StructType,
+        state: str | StructType = "",
+        order_by: Sequence[str] = (),
+        timers: bool = False,
+        policy: Lazy | Eager | History | None = None,
+    ) -> Stream:
+        """Call a function for all keys of a task's part of a step at once, over Arrow: `process` for many keys.
+
+        Args:
+            name: The processor's name.
+            function: Takes a `bl.KeyedBatch` and returns a `bl.Processed`. What it makes of a key must depend on that
+                key's rows, state and timers alone.
+            output, state, order_by, timers, policy: As for `process`.
+
+        Raises:
+            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
+        """
+        return self._process(name, function, (output, state), order_by, policy, timers=timers, form=Form.ARROW)
+
+    def transform_with_state(
+        self,
+        name: str,
+        processor: StatefulProcessor,
+        output: str | StructType,
+        time_mode: str = "None",
+        *,
+        order_by: Sequence[str] = (),
+        policy: Lazy | Eager | History | None = None,
+    ) -> Stream:
+        """Run PySpark's `StatefulProcessor` over Rows, as `transformWithState` of Structured Streaming does.
+
+        Its calls have the order that they have there: the rows of each key, then the timers that are due, then `close`.
+        `docs/processors.md` says what differs.
+
+        Args:
+            name: The processor's name.
+            processor: An object of a class that derives from `pyspark.sql.streaming.StatefulProcessor`.
+            output: The columns of new rows.
+            time_mode: `"None"`; or `"ProcessingTime"`, with timers and times to live by the recorded clock of steps.
+            order_by: As for `process`.
+            policy: What a crash may cost; `Lazy()` if not given.
+
+        Raises:
+            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
+        """
+        timers = _has_time(name, time_mode)
+        return self._process(name, processor, (output, ""), order_by, policy, timers=timers, form=Form.ROWS)
+
+    def transform_with_state_in_pandas(
+        self,
+        name: str,
+        processor: StatefulProcessor,
+        output: str | StructType,
+        time_mode: str = "None",
+        *,
+        order_by: Sequence[str] = (),
+        policy: Lazy | Eager | History | None = None,
+    ) -> Stream:
+        """Run PySpark's `StatefulProcessor` over pandas frames, as `transformWithStateInPandas` does.
+
+        Arguments and errors as for `transform_with_state`.
+        """
+        timers = _has_time(name, time_mode)
+        return self._process(name, processor, (output, ""), order_by, policy, timers=timers, form=Form.PANDAS)
+
+    def _process(
+        self,
+        name: str,
+        function: Any,
+        declared: tuple[str | StructType, str | StructType],
+        order_by: Sequence[str],
+        policy: object,
+        *,
+        timers: bool,
+        form: Form,
+    ) -> Stream:
+        if form in (Form.BY_KEY, Form.ARROW) and not callable(function):
+            raise InvalidError("BAD_OPTION", f"{name}: {function!r} is no function")
+        flow, (output, state) = self.stream.dataflow, declared
+        return flow.add(
+            Process(
+                name=checked_name(name),
+                upstream=self.stream.name,
+                keys=self.keys,
+                function=function,
+                state=state,
+                output=output,
+                order_by=columns_named(self.stream, "order_by", tuple(order_by)) if order_by else (),
+                form=form,
+                timers=timers,
+                ticks=flow.tick.name if timers and flow.has_ticks else None,
+                policy=policy_of_state(name, policy, "state"),
+            )
+        )
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            bare = name in ("stream", "keys")  # not set yet, as in a copy under way
+            advise(self, name, OF_GROUPED, "" if bare else self.stream.name, () if bare else self.keys)
+
+
+def _has_time(name: str, time_mode: str) -> bool:
+    """Return whether a `StatefulProcessor` has timers."""
+    modes = {"none": False, "processingtime": True}
+    if str(time_mode).lower() not in modes:
+        raise InvalidError(
+            "BAD_OPTION",
+            f"{name}: time_mode is {time_mode!r}: choose 'None' or 'ProcessingTime'; EventTime is not there",
+        )
+    return modes[time_mode.lower()]
+
+
+def aggregated(
+    stream: Stream, keys: tuple[str, ...], name: str, columns: tuple[Column, ...], policy: Lazy | Eager | History | None
+) -> Stream:
+    """Return the aggregates of a stream; without keys those of all rows.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
+    """
+    _check_aggregates(name, "agg", columns)
+    chosen = policy_of_state(name, policy, "state")
+    return stream.dataflow.add(Aggregate(checked_name(name), stream.name, keys, columns, chosen))
+
+
+def _check_aggregates(name: str, call: str, columns: tuple[Column, ...]) -> None:
+    if not columns:
+        raise InvalidError("BAD_OPTION", f"{name}: {call} needs at least one aggregate")
+
+
+def columns_named(stream: Stream, call: str, keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of columns that a call is given.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]` there are none, one is there twice, or one is no name.
+    """
+    offered: tuple[object, ...] = keys
+    for key in offered:
+        if not isinstance(key, str):
+            raise column_advice(call, key, stream.name)
+    if not keys or len(set(keys)) != len(keys):
+        raise InvalidError("BAD_OPTION", f"{call}{keys}: name at least one column, and each only once")
+    return keys

@@ -1,0 +1,1 @@
+"""PySpark's `StatefulProcessor`, as `transformWithState` has it, over state that Boatlift keeps."""

@@ -1,0 +1,125 @@
+"""A `StatefulProcessor`, compiled: its `init` is called once, to learn its state variables."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+from pyspark.sql.types import StructType, _parse_datatype_string
+
+from boatlift.errors import BoatliftError, InvalidError, UserCodeError
+from boatlift.operators.process.batch import Program
+from boatlift.operators.process.node import Form, Process
+from boatlift.operators.process.stateful.program import StatefulProgram
+from boatlift.operators.process.stateful.timers import SET_TIMERS, timers_codec
+from boatlift.operators.process.stateful.variables import Recorder, Variable
+from boatlift.spark.compile.operator import Kit
+from boatlift.spark.keyed.column import is_supported
+from boatlift.spark.keyed.newest.codec import NewestCodec
+from boatlift.spark.plans.tracebacks import own_frames, place
+
+__all__ = ["Shapes", "UsersPart", "stateful_program"]
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """The columns around a processor.
+
+    Attributes:
+        rows, key, output: Those of its rows, of its key, and of new rows.
+        keys: Name and type of each key column in tasks.
+    """
+
+    rows: StructType
+    key: StructType
+    keys: tuple[tuple[str, pa.DataType], ...]
+    output: StructType
+
+
+@dataclass(frozen=True, slots=True)
+class UsersPart:
+    """The user's part of a processor, compiled.
+
+    Attributes:
+        program: What runs in tasks.
+        codecs: Part of the state to the form of its rows.
+        described: The declaration of the state, as part of the program's identity.
+    """
+
+    program: Program
+    codecs: Mapping[str, NewestCodec]
+    described: str
+
+
+def stateful_program(operator: Process, shapes: Shapes, kit: Kit) -> UsersPart:
+    """Return the program of a `StatefulProcessor`.
+
+    Raises:
+        InvalidError: `[BAD_PROCESSOR]` it is none, or its state cannot be kept.
+        UserCodeError: `[USER_CODE]` its `init` raised.
+    """
+    name = operator.name
+    variables = _variables(operator)
+    for each in variables:
+        for field in each.codec(shapes.keys, kit.arrow_of).keys[len(shapes.keys) :]:
+            if not is_supported(field[1]):
+                _refuse(name, f"has a map {each.name} by {field[0]}, a {field[1]}: use numbers, text or times as keys")
+    program = StatefulProgram(
+        processor=name,
+        program=operator.function,
+        variables=variables,
+        fields=tuple((kit.arrow_of(each.key), kit.arrow_of(each.columns)) for each in variables),
+        columns=shapes.rows,
+        key=shapes.key,
+        output=shapes.output,
+        arrow=kit.arrow_of(shapes.output),
+        pandas=operator.form is Form.PANDAS,
+        timed=operator.timers,
+        zone=str(kit.spark.conf.get("spark.sql.session.timeZone")),
+    )
+    codecs = {each.part: each.codec(shapes.keys, kit.arrow_of) for each in variables}
+    if operator.timers:
+        codecs[SET_TIMERS] = timers_codec(shapes.keys)
+    return UsersPart(program, codecs, "; ".join(each.describe() for each in variables))
+
+
+def _variables(operator: Process) -> tuple[Variable, ...]:
+    """Return the state variables that `init` declares, by name."""
+    name = operator.name
+    if not isinstance(operator.function, StatefulProcessor):
+        _refuse(name, f"is {operator.function!r}: give an object of a class that derives from StatefulProcessor")
+    recorder = Recorder(_schema_of(name), lives=operator.timers, refuse=lambda fault: _refuse(name, fault))
+    processor: Any = copy.deepcopy(operator.function)
+    try:
+        processor.init(recorder)
+        processor.close()
+    except BoatliftError:
+        raise
+    except Exception as error:
+        own = own_frames(error.__traceback__)
+        message = f"init of the processor of {name} raised {type(error).__name__}: {error}{place(own)}"
+        raise UserCodeError("USER_CODE", message) from error
+    return tuple(recorder.variables[each] for each in sorted(recorder.variables))
+
+
+def _schema_of(name: str) -> Any:
+    def parsed(declared: Any) -> StructType:
+        try:
+            schema = _parse_datatype_string(declared) if isinstance(declared, str) else declared
+        except PySparkException as error:
+            first = next(iter(str(error).splitlines()), "")
+            _refuse(name, f"declares a state {declared!r}, which is no list of columns: {first}")
+        if not isinstance(schema, StructType) or not len(schema):
+            _refuse(name, f"declares a state {declared!r}, which is no list of columns: write 'count LONG'")
+        return schema
+
+    return parsed
+
+
+def _refuse(name: str, fault: str) -> NoReturn:
+    raise InvalidError("BAD_PROCESSOR", f"the processor of {name} {fault}")

@@ -1,0 +1,154 @@
+"""Runs a `StatefulProcessor` over the keys of a task's part of a step, in the order of calls that Spark has."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql.conversion import (
+    ArrowBatchTransformer,
+    ArrowTableToRowsConversion,
+    LocalDataToArrowConversion,
+    PandasToArrowConversion,
+)
+from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulProcessor, TimerValues
+from pyspark.sql.types import StructType
+
+from boatlift.errors import BoatliftError, UserCodeError
+from boatlift.operators.process.batch import Made, Timers, Touched
+from boatlift.operators.process.stateful.cells import VariableCells
+from boatlift.operators.process.stateful.handle import Handle
+from boatlift.operators.process.stateful.timers import SET_TIMERS, KeyTimers
+from boatlift.operators.process.stateful.variables import Variable
+from boatlift.spark.keyed.newest.held import Cells
+from boatlift.spark.tasks.parameters import UserRaised
+
+__all__ = ["StatefulProgram"]
+
+FRAME_ROWS = 10_000
+"""The most rows of one pandas frame, as spark.sql.execution.arrow.maxRecordsPerBatch has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatefulProgram:
+    """A `StatefulProcessor`: rows of all keys first, then the timers that are due, then `close`.
+
+    Attributes:
+        processor: The processor, for errors.
+        program: The user's processor; each task's part of a step has a copy of it.
+        variables: Its state variables.
+        fields: For each variable the Arrow columns of its further key, and of its values.
+        columns, key, output: Spark's schemas of rows, keys and new rows.
+        arrow: The Arrow columns of new rows.
+        pandas: Whether it takes and gives pandas frames in place of Rows.
+        timed: Whether it has time.
+        zone: The session's time zone.
+    """
+
+    processor: str
+    program: StatefulProcessor
+    variables: tuple[Variable, ...]
+    fields: tuple[tuple[pa.Schema, pa.Schema], ...]
+    columns: StructType
+    key: StructType
+    output: StructType
+    arrow: pa.Schema
+    pandas: bool
+    timed: bool
+    zone: str
+
+    def run(self, touched: Touched) -> Made:
+        """Take the touched keys of a task's part of a step."""
+        variables = {
+            each.name: VariableCells(each, touched, fields)
+            for each, fields in zip(self.variables, self.fields, strict=True)
+        }
+        timers = KeyTimers(touched) if self.timed else None
+        try:
+            made = self._called(touched, Handle(variables, timers), timers)
+        except BoatliftError:
+            raise
+        except Exception as error:
+            raise UserRaised(error) from error
+        parts: dict[str, tuple[Cells, npt.NDArray[np.bool_]]] = {}
+        for each in variables.values():
+            written = self._fitting(each)
+            if written is not None:
+                parts[each.variable.part] = written
+        if timers is None:
+            return Made(made, parts, Timers(np.zeros(0, np.int64), np.zeros(0, np.int64)), np.zeros(0, np.bool_))
+        changed, on, rows = timers.written()
+        if rows is not None:
+            parts[SET_TIMERS] = rows
+        return Made(made, parts, changed, on)
+
+    def _called(self, touched: Touched, handle: Handle, timers: KeyTimers | None) -> pa.Table | None:
+        """Call the processor for rows, then for timers; return its rows."""
+        program: Any = copy.deepcopy(self.program)
+        program.init(handle)
+        keys = ArrowTableToRowsConversion.convert(touched.keys, self.key)
+        now = TimerValues(touched.now if self.timed else -1, -1)
+        given: list[Any] = []
+        offsets = touched.offsets.tolist()
+        for number in np.flatnonzero(np.diff(touched.offsets)).tolist():
+            handle.number = number
+            rows = self._rows(touched.rows.slice(offsets[number], offsets[number + 1] - offsets[number]))
+            given += program.handleInputRows(tuple(keys[number]), rows, now)
+        for at, number in [] if timers is None else timers.due():
+            assert timers is not None
+            if not timers.is_set(number, at):
+                continue
+            handle.number = number
+            info = ExpiredTimerInfo(at)
+            given += program.handleExpiredTimer(key=keys[number], timerValues=now, expiredTimerInfo=info)
+            timers.delete(number, at)
+        handle.number = -1
+        program.close()
+        return self._table(given) if given else None
+
+    def _rows(self, rows: pa.Table) -> Iterator[Any]:
+        """Return the rows of a key as the processor takes them."""
+        if not self.pandas:
+            return iter(ArrowTableToRowsConversion.convert(rows, self.columns))
+        return (self._frame(rows.slice(start, FRAME_ROWS)) for start in range(0, rows.num_rows, FRAME_ROWS))
+
+    def _frame(self, rows: pa.Table) -> Any:
+        """Return rows as the pandas frame that PySpark makes of them: NULLs of numbers are NaN there."""
+        first, *others = ArrowBatchTransformer.to_pandas(rows, self.zone, self.columns)
+        frame: Any = first.to_frame()
+        for each in others:
+            frame[each.name] = each
+        return frame
+
+    def _table(self, given: Iterable[Any]) -> pa.Table | None:
+        """Return what the processor gave as one table."""
+        try:
+            if not self.pandas:
+                rows = list(given)
+                return LocalDataToArrowConversion.convert(rows, self.output, use_large_var_types=False).cast(self.arrow)
+            frames = [frame for frame in given if len(frame)]
+            batches = [
+                PandasToArrowConversion.convert(frame, self.output, timezone=self.zone, assign_cols_by_name=True)
+                for frame in frames
+            ]
+            return pa.Table.from_batches(batches).cast(self.arrow) if batches else None
+        except (PySparkException, pa.ArrowException, TypeError, ValueError, KeyError) as error:
+            raise self._refused(f"gave rows that do not fit {self.output.simpleString()}: {error}") from error
+
+    def _fitting(self, cells: VariableCells) -> tuple[Cells, npt.NDArray[np.bool_]] | None:
+        try:
+            return cells.written()
+        except (PySparkException, pa.ArrowException, TypeError, ValueError) as error:
+            declared = cells.variable.value.simpleString()
+            raise self._refused(
+                f"gave state {cells.variable.name} a value that does not fit {declared}: {error}"
+            ) from error
+
+    def _refused(self, fault: str) -> UserCodeError:
+        return UserCodeError("USER_CODE", f"the processor of {self.processor} {fault}", lasting=True)
