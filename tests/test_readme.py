@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from boatlift.testing.kafka_broker import KafkaBroker
 
 FIRST, FUNCTIONS, JOINS = "Write one", "Call your own functions", "Joins, batches and merges"
-AGGREGATES = "Aggregates"
+AGGREGATES, PROCESSORS = "Aggregates", "State and timers of your own"
 VIEWS = "Views: a query, kept up to date"
 PUSH, OPERATE = "Push rows", "Operate it"
 PYTHON = blocks(language="python")
@@ -56,6 +56,7 @@ RUN_BY = {
     "flow.sql": "test_views_give_what_is_said",
     "prices = flow.source": "test_rows_that_go_give_what_is_said",
     "total = clean.agg": "test_aggregates_give_what_is_said",
+    "def streaks": "test_the_processor_gives_what_is_said",
     "live = clean": "test_joins_and_functions_run_and_give_what_is_said",
     "history = spark.read": "test_the_first_example_goes_on_from_python_and_its_history_sums_up_to_its_answers",
     "boatlift run flights:flow": "test_the_commands_for_a_cluster_run_one_after_the_other_on_one_store",
@@ -324,6 +325,24 @@ def test_aggregates_give_what_is_said(weeks: Path, spark: SparkSession) -> None:
         routes = [count for (count,) in database.execute("SELECT flights FROM delays")]
     assert sizes == {size: routes.count(size) for size in routes}
     assert sum(size * count for size, count in sizes.items()) == held["flights"]
+
+
+def test_the_processor_gives_what_is_said(weeks: Path, spark: SparkSession) -> None:
+    for week in sorted((weeks / "data" / "flights").iterdir())[3:]:
+        week.unlink()
+    (processors,) = blocks(PROCESSORS, "python")
+    bl.run(built(processors.text)["flow"], "store", available_now=True, spark=spark)
+    found = {(row["tailnum"], row["at"]) for row in spark.read.parquet(str(weeks / "streaks")).collect()}
+    flown = spark.read.csv(str(weeks / "data" / "flights"), header=True, nullValue="NA", inferSchema=True).collect()
+    late: dict[Any, int] = {}
+    expected = set()
+    for row in sorted(flown, key=lambda row: (row["time_hour"], row["sched_dep_time"])):
+        late[row["tailnum"]] = late.get(row["tailnum"], 0) + 1 if (row["arr_delay"] or 0) > 60 else 0
+        if late[row["tailnum"]] == 3:
+            expected.add((row["tailnum"], row["time_hour"]))
+    assert len(found) > 10
+    assert {plane for plane, _ in found} == {plane for plane, _ in expected}
+    assert len(found) == len(expected)
 
 
 def test_views_give_what_is_said(weeks: Path, spark: SparkSession) -> None:

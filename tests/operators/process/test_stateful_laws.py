@@ -14,7 +14,7 @@ from pyspark.sql.types import LongType, Row, StringType, StructField, StructType
 from boatlift.operators.process.kernel import ProcessKernel
 from boatlift.operators.process.stateful.program import StatefulProgram
 from boatlift.operators.process.stateful.timers import SET_TIMERS, timers_codec
-from boatlift.operators.process.stateful.variables import Recorder
+from boatlift.operators.process.stateful.variables import StateRecorder
 from boatlift.spark.keyed.kernel import ROWS_INPUT
 from operators.process.test_kernel_laws import KEYS, ROWS, batch_of, columns_of, some_row
 from spark.keyed.kernel_laws import KernelCase, KernelLaws, Step
@@ -151,7 +151,7 @@ def case(hash_of: Hash) -> KernelCase:
     def refuse(fault: str) -> Any:
         raise AssertionError(fault)
 
-    recorder = Recorder(lambda schema: schema, lives=True, refuse=refuse)
+    recorder = StateRecorder(lambda schema: schema, lives=True, refuse=refuse)
     Everything().init(recorder)
     variables = tuple(recorder.variables[each] for each in sorted(recorder.variables))
     program = StatefulProgram(

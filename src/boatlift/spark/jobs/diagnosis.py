@@ -47,6 +47,10 @@ def explain(
         return dead
     text = str(error)
     ours = from_text(text)
+    if isinstance(ours, UserCodeError):  # a task refused what a function of the user gave
+        refused = UserCodeError(ours.condition, f"at step {time} of {unit}, {ours.message}", lasting=lasting)
+        refused.remedy = remedy
+        return refused
     if ours is not None:
         return ours
     for source, position in inputs:

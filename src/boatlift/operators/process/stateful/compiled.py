@@ -17,7 +17,7 @@ from boatlift.operators.process.batch import Program
 from boatlift.operators.process.node import Form, Process
 from boatlift.operators.process.stateful.program import StatefulProgram
 from boatlift.operators.process.stateful.timers import SET_TIMERS, timers_codec
-from boatlift.operators.process.stateful.variables import Recorder, Variable
+from boatlift.operators.process.stateful.variables import StateRecorder, Variable
 from boatlift.spark.compile.operator import Kit
 from boatlift.spark.keyed.column import is_supported
 from boatlift.spark.keyed.newest.codec import NewestCodec
@@ -93,7 +93,7 @@ def _variables(operator: Process) -> tuple[Variable, ...]:
     name = operator.name
     if not isinstance(operator.function, StatefulProcessor):
         _refuse(name, f"is {operator.function!r}: give an object of a class that derives from StatefulProcessor")
-    recorder = Recorder(_schema_of(name), lives=operator.timers, refuse=lambda fault: _refuse(name, fault))
+    recorder = StateRecorder(_schema_of(name), lives=operator.timers, refuse=lambda fault: _refuse(name, fault))
     processor: Any = copy.deepcopy(operator.function)
     try:
         processor.init(recorder)

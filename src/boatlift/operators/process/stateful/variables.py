@@ -11,7 +11,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from boatlift.spark.keyed.newest.codec import NewestCodec
 
-__all__ = ["EXPIRES", "KINDS", "Recorder", "Variable"]
+__all__ = ["EXPIRES", "KINDS", "StateRecorder", "Variable"]
 
 KINDS = ("value", "list", "map")
 
@@ -66,7 +66,7 @@ class Variable:
         return f"{self.name} {self.kind} {self.key.simpleString()} {self.value.simpleString()}{ttl}"
 
 
-class Recorder:
+class StateRecorder:
     """The handle of `init` while a program is compiled: takes note of the variables.
 
     Args:
