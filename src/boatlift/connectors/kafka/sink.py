@@ -148,8 +148,11 @@ class KafkaSink:
 
     @property
     def capabilities(self) -> SinkCapabilities:
-        """Each writer's part of a step is a transaction of its own."""
-        return SinkCapabilities(parts=self._count, crash_points=self)
+        """Each writer's part of a step is a transaction of its own; the topic and its ledger are the sink's alone."""
+        servers = [server.strip().lower() for server in self._access.servers.split(",")]
+        topics = (self._topic, self._ledger_topic.name)
+        places = tuple(f"topic {topic} at {server}" for topic in topics for server in servers)
+        return SinkCapabilities(parts=self._count, crash_points=self, places=places)
 
     def announce(self, moment: Callable[[str], None]) -> None:
         """Call a function when a writer's transaction is complete (`written`), and when it has ended (`committed`)."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -75,6 +76,7 @@ class ParquetSink:
     ) -> None:
         self.key = key
         self._path = path
+        self._places = (f"folder {realpath(path)}",)
         self._compression = compression
         self._files = filesystem or RealFileSystem()
         self._context: SinkContext | None = None
@@ -83,8 +85,8 @@ class ParquetSink:
 
     @property
     def capabilities(self) -> SinkCapabilities:
-        """A step is one link of one file."""
-        return SinkCapabilities()
+        """A step is one link of one file; the folder is the sink's alone."""
+        return SinkCapabilities(places=self._places)
 
     def describe(self) -> Json:
         """Return kind, place and options."""

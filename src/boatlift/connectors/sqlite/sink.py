@@ -16,6 +16,7 @@ from __future__ import annotations
 import sqlite3 as driver
 from collections.abc import Iterator, Sequence
 from functools import partial
+from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -97,6 +98,7 @@ class SqliteSink:
     ) -> None:
         self.key: Sequence[str] | None = key
         self._path = path
+        self._places = (f"table {table.lower()} of {realpath(path)}",)  # names of tables have no case in SQLite
         self._table_name = table
         self._key = key
         self._nan_as_text = nan_as_text
@@ -106,8 +108,8 @@ class SqliteSink:
 
     @property
     def capabilities(self) -> SinkCapabilities:
-        """A step is one transaction."""
-        return SinkCapabilities()
+        """A step is one transaction; the table is the sink's alone."""
+        return SinkCapabilities(places=self._places)
 
     def describe(self) -> Json:
         """Return kind, place and options."""
