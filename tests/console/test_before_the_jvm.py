@@ -73,6 +73,7 @@ def here(tmp_path: Path) -> Path:
         (("look", "plain:flow", "--store", "nowhere", "--step", "clean:0"), 2, "[STORE_NOT_FOUND]"),
         (("look", "plain:flow", "--store", "nowhere", "--step", "rows:0"), 2, "[BAD_OPTION] rows executes no steps"),
         (("run", "plain:flow", "--store", "others"), 5, "[STORE_OF_ANOTHER_DATAFLOW]"),
+        (("run", "plain:flow", "--store", "plain.py/st"), 2, "[BAD_OPTION] a store cannot be at plain.py/st, because"),
     ],
 )
 def test_errors_that_need_no_spark_are_reported_without_java(

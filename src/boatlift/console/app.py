@@ -21,7 +21,7 @@ from cyclopts import App, Parameter
 from boatlift import __version__
 from boatlift.console.notices import notice, print_warnings
 from boatlift.errors import FLOW_AND_STORE, BoatliftError, InvalidError, UserCodeError
-from boatlift.paths import refuse_url
+from boatlift.paths import refuse_file, refuse_url
 from boatlift.spark.session.settings import DEFAULT_MASTER
 
 __all__ = ["main"]
@@ -73,6 +73,7 @@ def run(
     # All errors that need no JVM to be found are raised before one starts.
     skips = steps_named(skip)
     refuse_url(store, "a store")
+    refuse_file(store, "a store")
     check_flow(flow)
     session = OneSession(master, flow, settings(conf), quiet=quiet)
     notice(f"importing {flow}", quiet=quiet)
