@@ -38,7 +38,9 @@ CONDITIONS: dict[str, Condition] = {
     ),
     "EMPTY_DATAFLOW": Condition("InvalidError", "the dataflow has no source or no sink", "add what is missing"),
     "BAD_NAME": Condition("InvalidError", "a name has characters other than letters, digits, - and _", "rename it"),
-    "BAD_OPTION": Condition("InvalidError", "an option has a value that makes no sense", "correct the option"),
+    "BAD_OPTION": Condition(
+        "InvalidError", "an option is missing or not known, or has a value that makes no sense", "correct the option"
+    ),
     "NOT_ON_A_STREAM": Condition(
         "InvalidError",
         "a stream is used as if it were one of Spark's DataFrames",

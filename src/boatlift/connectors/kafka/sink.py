@@ -28,7 +28,7 @@ from boatlift.connectors.kafka.ledger_topic import LedgerTopic
 from boatlift.connectors.kafka.ownership import decisions_of, refuse_another
 from boatlift.connectors.kafka.topics import Topics
 from boatlift.connectors.kafka.writer import Writer
-from boatlift.connectors.kit import Decision, StepLedger, read_pieces
+from boatlift.connectors.kit import Decision, StepLedger, checked_options, read_pieces
 from boatlift.dataflow.contracts import (
     Committed,
     Delivery,
@@ -49,6 +49,7 @@ __all__ = ["KafkaSink", "sink"]
 logger = logging.getLogger(__name__)
 
 
+@checked_options("bl.kafka.sink")
 def sink(
     servers: str,
     topic: str,

@@ -11,7 +11,7 @@ from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from boatlift.connectors.kit import ArrowStager, Decision, StepLedger, read_pieces, user_columns
+from boatlift.connectors.kit import ArrowStager, Decision, StepLedger, checked_options, read_pieces, user_columns
 from boatlift.connectors.parquet.folder import StepFolder, io_errors
 from boatlift.connectors.parquet.identity import FolderIdentity
 from boatlift.connectors.parquet.owner import OwnedFolder
@@ -40,6 +40,7 @@ __all__ = ["ParquetSink", "parquet"]
 _COMPRESSIONS = ("zstd", "snappy", "lz4", "none")
 
 
+@checked_options("bl.parquet")
 def parquet(path: str | Path, *, key: Sequence[str] | None = None, compression: str = "zstd") -> ParquetSink:
     """Return a sink that appends each step as one Parquet file to a folder.
 

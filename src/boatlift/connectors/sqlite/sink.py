@@ -20,7 +20,7 @@ from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from boatlift.connectors.kit import ArrowStager, Decision, StepLedger, read_pieces, user_columns
+from boatlift.connectors.kit import ArrowStager, Decision, StepLedger, checked_options, read_pieces, user_columns
 from boatlift.connectors.sqlite.database import Database
 from boatlift.dataflow.contracts import (
     Committed,
@@ -45,6 +45,7 @@ _NEWEST = 2**63 - 1
 """No step has a larger number: SQLite has no larger integer."""
 
 
+@checked_options("bl.sqlite")
 def sqlite(
     path: str | Path,
     *,
