@@ -20,6 +20,7 @@ from cyclopts import App, Parameter
 
 from boatlift import __version__
 from boatlift.console.notices import notice, print_warnings
+from boatlift.console.refused_arguments import refused_arguments
 from boatlift.errors import FLOW_AND_STORE, BoatliftError, InvalidError, UserCodeError
 from boatlift.paths import refuse_file, refuse_url
 from boatlift.spark.session.settings import DEFAULT_MASTER
@@ -274,7 +275,8 @@ def main() -> None:
     """
     print_warnings()
     try:
-        app()
+        with refused_arguments(app):
+            app(exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader, such as `head`, has closed the pipe. Python flushes the rest at exit, which must not fail.
