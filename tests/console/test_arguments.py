@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from boatlift.console.app import main
+from boatlift.console.app import app, main
 
 pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts application invoked without tokens")
 
@@ -46,3 +46,29 @@ def test_arguments_that_cannot_be_read_are_one_line_with_a_condition(
     assert told.err.startswith(f"boatlift: [BAD_OPTION] {said}")
     assert told.err.endswith(" shows what there is\n")
     assert told.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["", *(name for name in app if not name.startswith("-"))])
+def test_help_shows_only_options_and_defaults_that_mean_something(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    assert ends_with(monkeypatch, *command.split(), "--help") == 0
+    shown = capsys.readouterr().out
+    assert "Usage: boatlift" in shown
+    for nonsense in ("--empty-", "--no-", "default: ()", 'default: ""', "default: None"):
+        assert nonsense not in shown
+
+
+@pytest.mark.parametrize("option", ["skip", "conf"])
+def test_an_option_that_may_be_repeated_cannot_be_emptied(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    assert ends_with(monkeypatch, "run", "x:flow", "--store", "s", f"--empty-{option}") == 2
+    assert f"[BAD_OPTION] boatlift run has no option --empty-{option}" in capsys.readouterr().err
+
+
+def test_an_option_that_may_be_repeated_takes_one_value_each_time() -> None:
+    _, bound, _ = app.parse_args(["run", "--skip", "a:1", "--skip", "b:2", "--conf", "x=1", "m:flow", "--store", "s"])
+    assert bound.kwargs["skip"] == ("a:1", "b:2")
+    assert bound.kwargs["conf"] == ("x=1",)
+    assert bound.args == ("m:flow",)
