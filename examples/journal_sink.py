@@ -21,13 +21,16 @@ TABLES = (
 
 class JournalSink:
     delivery = Delivery.EXACTLY_ONCE
-    capabilities = SinkCapabilities()  # a step is one transaction: none of the special abilities
 
     def __init__(self, path: str | Path, key: Sequence[str] | None = None) -> None:
         self.key = key
         self._path = Path(path)
         self._database: sqlite3.Connection | None = None
         self._opened: StepLedger | None = None
+
+    @property
+    def capabilities(self) -> SinkCapabilities:
+        return SinkCapabilities(places=(f"journal {self._path.resolve()}",))  # which belongs to this sink alone
 
     def describe(self) -> Json:
         return {"kind": "journal", "path": str(self._path), "key": None if self.key is None else list(self.key)}

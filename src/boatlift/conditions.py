@@ -31,9 +31,16 @@ class Condition(NamedTuple):
 CONDITIONS: dict[str, Condition] = {
     # the program
     "DUPLICATE_NAME": Condition("InvalidError", "two processors have one name", "rename one of them"),
+    "DUPLICATE_PLACE": Condition(
+        "InvalidError",
+        "two sinks of a dataflow write to one folder, table or topic",
+        "give each a place of its own",
+    ),
     "EMPTY_DATAFLOW": Condition("InvalidError", "the dataflow has no source or no sink", "add what is missing"),
     "BAD_NAME": Condition("InvalidError", "a name has characters other than letters, digits, - and _", "rename it"),
-    "BAD_OPTION": Condition("InvalidError", "an option has a value that makes no sense", "correct the option"),
+    "BAD_OPTION": Condition(
+        "InvalidError", "an option is missing or not known, or has a value that makes no sense", "correct the option"
+    ),
     "NOT_ON_A_STREAM": Condition(
         "InvalidError",
         "a stream is used as if it were one of Spark's DataFrames",

@@ -197,6 +197,11 @@ class SinkLaws:
         assert json.loads(json.dumps(sink.describe())) == sink.describe()
         assert sink.describe()["kind"]
 
+    def test_sinks_of_one_place_tell_it_and_those_of_others_do_not(self, sink: Sink, folder: Path) -> None:
+        places = set(sink.capabilities.places)
+        assert places & set(self.case.make_with_another_key(folder).capabilities.places)
+        assert not places & set(self.case.make(folder.with_name("another")).capabilities.places)
+
     def test_a_new_place_holds_nothing(self, sink: Sink, folder: Path) -> None:
         assert sink.open(context()) is None
         assert self.case.read(folder) == []

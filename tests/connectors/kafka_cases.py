@@ -142,7 +142,7 @@ class _SinkInFolder:
 
     def __init__(self, broker: Broker, folder: Path, options: dict[str, Any]) -> None:
         self._broker, self._folder, self._options = broker, folder, options
-        self._sink = sink(broker.bootstrap, "not-opened", **options)
+        self._sink = sink(broker.bootstrap, f"not-opened-{folder.name}", **options)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._sink, name)

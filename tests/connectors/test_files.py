@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ import pytest
 
 from boatlift.connectors import files
 from boatlift.connectors.files.source import FilesSource
-from boatlift.connectors.kit.declared_columns import columns_of
+from boatlift.connectors.kit.declared_columns import TYPE_WORDS, columns_of, struct_of
 from boatlift.dataflow.contracts import Json
 from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError
 
@@ -156,6 +157,37 @@ def test_schemas_are_read_as_spark_reads_them() -> None:
         ("s", "struct<x:int,y:array<string>>"),
         ("d", "decimal(10,0)"),
     )
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        ("a INTT", "column a has the type INTT, which Spark does not know: write INT or BIGINT"),
+        ("a INT, b Strng NOT NULL", "column b has the type Strng, which Spark does not know: write STRING"),
+        ("`a b` DECIMEL(10, 2)", "column a b has the type DECIMEL, which Spark does not know: write DECIMAL"),
+        ("a ARAY<INT>", "column a has the type ARAY, which Spark does not know: write ARRAY"),
+        ("a TEXT", "column a has the type TEXT, which Spark does not know: write a type such as STRING, INT, BIGINT,"),
+    ],
+)
+@pytest.mark.parametrize("format", ["csv", "parquet"])
+def test_an_unknown_type_is_told_with_those_that_are_near(tmp_path: Path, format: str, schema: str, said: str) -> None:  # noqa: A002
+    with pytest.raises(InvalidError, match=re.escape(f"[BAD_OPTION] {said}")):
+        files(tmp_path, format=format, schema=schema)
+
+
+@pytest.mark.parametrize("kind", ["BINARY", "ARRAY<INT>", "STRUCT<x: INT>", "VARCHAR(3)", "INTERVAL DAY", "VARIANT"])
+def test_a_known_type_that_csv_cannot_hold_is_told_as_such(tmp_path: Path, kind: str) -> None:
+    with pytest.raises(InvalidError, match=r"\[BAD_OPTION\] CSV cannot hold column a of type .*: declare it as string"):
+        files(tmp_path, format="csv", schema=f"a {kind}")
+
+
+@pytest.mark.spark
+def test_every_word_that_a_type_may_begin_with_is_one_of_sparks(spark: SparkSession) -> None:
+    whole = {"array": "array<int>", "map": "map<int, int>", "struct": "struct<x: int>", "interval": "interval day"}
+    whole |= {word: f"{word}(4)" for word in ("char", "character", "varchar")}
+    whole |= {word: f"{word}(4326)" for word in ("geometry", "geography")}
+    for word in TYPE_WORDS:
+        assert struct_of(f"a {whole.get(word, word)}").names == ["a"]
 
 
 @pytest.mark.spark

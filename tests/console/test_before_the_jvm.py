@@ -45,6 +45,8 @@ PROGRAMS = {
     "policy": PLAIN.replace('"v > 0")', '"v > 0"), policy=bl.Lazy(every=0)'),
 }
 
+PROGRAMS["lacking"] = PLAIN.replace('bl.parquet("history")', 'bl.sqlite("a.db", key=["k"])')
+
 RUN = ("run", "--store", "store")
 
 
@@ -66,6 +68,7 @@ def here(tmp_path: Path) -> Path:
         ((*RUN, "empty:flow"), 2, "[EMPTY_DATAFLOW]"),
         (("plan", "empty:flow"), 2, "[EMPTY_DATAFLOW]"),
         ((*RUN, "policy:flow"), 2, "[BAD_OPTION] Lazy(every=0)"),
+        ((*RUN, "lacking:flow"), 2, "[BAD_OPTION] bl.sqlite lacks table: write table=…\n"),
         ((*RUN, "plain:flow", "--conf", "nonsense"), 2, "[BAD_OPTION] --conf nonsense"),
         ((*RUN, "plain:flow", "--skip", "clean"), 2, "[BAD_OPTION] 'clean' is no step"),
         ((*RUN, "plain:flow", "--skip", "rows:3"), 2, "[BAD_OPTION] rows executes no steps that could be skipped"),
@@ -73,6 +76,7 @@ def here(tmp_path: Path) -> Path:
         (("look", "plain:flow", "--store", "nowhere", "--step", "clean:0"), 2, "[STORE_NOT_FOUND]"),
         (("look", "plain:flow", "--store", "nowhere", "--step", "rows:0"), 2, "[BAD_OPTION] rows executes no steps"),
         (("run", "plain:flow", "--store", "others"), 5, "[STORE_OF_ANOTHER_DATAFLOW]"),
+        (("run", "plain:flow", "--store", "plain.py/st"), 2, "[BAD_OPTION] a store cannot be at plain.py/st, because"),
     ],
 )
 def test_errors_that_need_no_spark_are_reported_without_java(
@@ -84,6 +88,7 @@ def test_errors_that_need_no_spark_are_reported_without_java(
     assert f"boatlift: {told}" in done.stderr
     assert done.returncode == status
     assert "starting Spark" not in done.stderr
+    assert "Traceback" not in done.stderr or "[USER_CODE]" in done.stderr
     assert not (here / "store").exists()
 
 

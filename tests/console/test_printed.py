@@ -92,6 +92,17 @@ def test_a_failure_that_costs_nothing_has_no_table(tmp_path: Path, capsys: pytes
     assert "Nothing is executed again." in text
 
 
+@pytest.mark.parametrize("show", [show_status, lambda path, **options: show_explanation(path, [], **options)])
+def test_the_number_of_steps_executed_again_is_shown_with_its_meaning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], show: Any
+) -> None:
+    crashed(tmp_path)
+    show(tmp_path, as_json=False)
+    text = capsys.readouterr().out
+    assert "steps executed again" in text
+    assert "Steps that are executed again are those that a processor has executed, as far as the log knows." in text
+
+
 def test_status_after_a_clean_stop(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(MemoryEngine(World(rows=20)), open_store(tmp_path))
     show_status(tmp_path, as_json=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,9 +12,13 @@ from rich.console import Console
 import boatlift as bl
 from boatlift.console.live import Live
 from boatlift.dataflow import Json, Plan
+from boatlift.runtime.engine import StepResult
 from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.options import RunOptions
 from boatlift.runtime.host.progress import Progress
+from boatlift.runtime.inspect.status import status_of
+from boatlift.runtime.machine.instructions import Execute, StepInput
+from boatlift.storage.log import Log
 from support.hosts import Background, open_store
 from support.memory_engine import ROWS_A_STEP, World
 from support.memory_flows import ANY, FlowEngine, batch, inputs_only, lazy, union
@@ -120,6 +124,36 @@ def test_a_restored_state_and_each_step_of_a_replay_are_printed(
     )
     assert told.out.startswith(f"sums: replaying 1 of {replayed}, step {STEPS - replayed}, ")
     assert f"sums: replaying {replayed} of {replayed}, step {STEPS - 1}, " in told.out
+
+
+class Stuck(FlowEngine):
+    """An engine that cannot run the third step, and waits until all later steps are recorded."""
+
+    def __init__(self, planned: Plan, root: Path) -> None:
+        super().__init__(World(rows=STEPS * ROWS_A_STEP), planned)
+        self._root = root
+
+    def together(self, unit: str, takes: Sequence[StepInput]) -> int:
+        return 1
+
+    def run(self, order: Execute) -> tuple[StepResult, ...]:
+        if order.takes[0].time == 2:
+            until(lambda: Log.open(open_store(self._root), None).history.last_closed("rows") == STEPS - 1)
+            raise ZeroDivisionError("of the engine")
+        return super().run(order)
+
+
+def test_recorded_steps_that_nobody_has_executed_are_no_replay(tmp_path: Path) -> None:
+    begun: list[Progress] = []
+    with pytest.raises(ZeroDivisionError):
+        Host(Stuck(inputs_only(), tmp_path), open_store(tmp_path), RunOptions(available_now=True)).run()
+    log = Log.open(open_store(tmp_path), None)
+    assert (log.history.last_executed("sums"), log.history.last_closed("rows")) == (1, STEPS - 1)
+    counted = status_of(log).processors["sums"].to_replay
+    engine = FlowEngine(World(rows=STEPS * ROWS_A_STEP), inputs_only())
+    Host(engine, open_store(tmp_path), RunOptions(available_now=True, on_progress=begun.append)).run()
+    assert [(each.processor, each.time, each.behind) for each in begun if each.what == "replay"] == [("sums", 1, 2)]
+    assert [each.time for each in begun if each.what == "step" and each.replay] == [0, 1] == list(range(counted))
 
 
 def test_each_step_of_a_replay_is_printed_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

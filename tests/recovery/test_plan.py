@@ -59,12 +59,13 @@ def test_who_goes_back_to_where_and_what_replays():
 def test_it_is_told_with_the_reasons():
     assert monitored().plan(ALL).describe().splitlines() == [
         (
-            "flights reads on from 101, 101…110 as recorded; no later, because clean keeps times 0…100, and flights "
-            "cannot send again what comes after"
+            "flights reads on from 101, 101…110 as recorded; no later, because clean keeps times 0…100 only and needs "
+            "all later rows again; flights has no copy of the rows it sent, so recovery takes flights back to give "
+            "them again"
         ),
         (
-            "clean runs on from 101, replays 101…110; no later, because delays keeps times 0…100, and clean cannot "
-            "send again what comes after"
+            "clean runs on from 101, replays 101…110; no later, because delays keeps times 0…100 only and needs all "
+            "later rows again; clean has no copy of the rows it sent, so recovery takes clean back to give them again"
         ),
         "delays restores its checkpoint of time 100, replays 101…110",
         "history holds times 0…105; rows of these that come again are compared and dropped",
@@ -91,7 +92,10 @@ def test_the_sink_that_is_behind_gets_what_it_lacks():
     assert (why.constraint, why.neighbour, str(why)) == (
         "discarded",
         "history",
-        "history keeps times 0…105, and delays cannot send again what comes after",
+        (
+            "history keeps times 0…105 only and needs all later rows again; delays has no copy of the rows it sent, so "
+            "recovery takes delays back to give them again"
+        ),
     )
 
 

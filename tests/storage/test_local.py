@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import functools
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -38,12 +39,25 @@ def test_a_store_that_is_absent_or_empty_is_made_only_when_asked(tmp_path: Path)
     assert LocalStore.open(tmp_path / "a" / "b", create=False).read("x") == b"1"
 
 
-def test_a_file_where_the_store_should_be_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("path", ["file", "file/store", "file/of/many", "broken/store"])
+def test_a_file_where_a_folder_should_be_is_refused(tmp_path: Path, path: str) -> None:
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(InvalidError, match=r"\[BAD_NAME\]"):
-        LocalStore.open(tmp_path / "file", create=True)
+    (tmp_path / "broken").symlink_to(tmp_path / "nowhere")
+    blocking = tmp_path / path.partition("/")[0]
+    said = f"[BAD_OPTION] a store cannot be at {tmp_path / path}, because {blocking} is no folder: give another path"
+    with pytest.raises(InvalidError, match=re.escape(said)):
+        LocalStore.open(tmp_path / path, create=True)
     with pytest.raises(InvalidError, match=r"\[STORE_NOT_FOUND\]"):
-        LocalStore.open(tmp_path / "file", create=False)
+        LocalStore.open(tmp_path / path, create=False)
+    assert (tmp_path / "file").read_bytes() == b""
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_store_may_be_behind_a_link(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    LocalStore.open(tmp_path / "link" / "store", create=True).create("x", b"1")
+    assert (tmp_path / "there" / "store" / "x").read_bytes() == b"1"
 
 
 def test_a_store_opened_by_a_relative_path_stays_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

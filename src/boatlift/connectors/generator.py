@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from boatlift.connectors.kit import checked_options
 from boatlift.dataflow.contracts import Delivery, Json, SourceCapabilities
 from boatlift.errors import InvalidError
 
@@ -20,6 +21,7 @@ _ROW_BYTES = 32  # a guess, for the choice of how many tasks read a step
 _CHANGING = re.compile(r"\b(?:current_\w+|now|localtimestamp|curdate|unix_timestamp(?=\s*\(\s*\)))\b", re.IGNORECASE)
 
 
+@checked_options("bl.generator")
 def generator(columns: Mapping[str, str], *, rows_per_step: int, steps: int | None = None) -> GeneratorSource:
     """Return a source whose row number i is computed from i alone.
 

@@ -20,8 +20,9 @@ from cyclopts import App, Parameter
 
 from boatlift import __version__
 from boatlift.console.notices import notice, print_warnings
+from boatlift.console.refused_arguments import refused_arguments
 from boatlift.errors import FLOW_AND_STORE, BoatliftError, InvalidError, UserCodeError
-from boatlift.paths import refuse_url
+from boatlift.paths import refuse_file, refuse_url
 from boatlift.spark.session.settings import DEFAULT_MASTER
 
 __all__ = ["main"]
@@ -36,6 +37,8 @@ app = App(
 StorePath = Annotated[Path, Parameter(name=["--store", "-s"], env_var="BOATLIFT_STORE")]
 Master = Annotated[str, Parameter(env_var="BOATLIFT_MASTER")]
 Json = Annotated[bool, Parameter(name="--json", negative=())]
+Repeated = Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)]
+Names = Annotated[str, Parameter(show_default=False)]
 
 
 @app.command
@@ -45,9 +48,9 @@ def run(
     store: StorePath,
     available_now: Annotated[bool, Parameter(negative=())] = False,
     accept_released: Annotated[bool, Parameter(negative=())] = False,
-    skip: tuple[str, ...] = (),
+    skip: Repeated = (),
     master: Master = DEFAULT_MASTER,
-    conf: tuple[str, ...] = (),
+    conf: Repeated = (),
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=())] = False,
 ) -> None:
     """Run a dataflow from the place that its store has recorded, until the run is stopped.
@@ -73,6 +76,7 @@ def run(
     # All errors that need no JVM to be found are raised before one starts.
     skips = steps_named(skip)
     refuse_url(store, "a store")
+    refuse_file(store, "a store")
     check_flow(flow)
     session = OneSession(master, flow, settings(conf), quiet=quiet)
     notice(f"importing {flow}", quiet=quiet)
@@ -139,7 +143,7 @@ def look(
 
 @app.command
 def status(*, store: StorePath, as_json: Json = False) -> None:
-    """Show how far each processor is, which steps a failure now would replay, and the process that ran it last.
+    """Show how far each processor is, the steps that a failure now would execute again, and the process that ran last.
 
     Args:
         store: The folder of the dataflow's durable state.
@@ -151,7 +155,7 @@ def status(*, store: StorePath, as_json: Json = False) -> None:
 
 
 @app.command
-def explain(*, store: StorePath, fail: str = "", as_json: Json = False) -> None:
+def explain(*, store: StorePath, fail: Names = "", as_json: Json = False) -> None:
     """Show the cost of a failure now: each processor's rollback, the steps executed again, their time, and the reasons.
 
     Then show what each processor keeps, part by part, and what its last steps cost.
@@ -233,7 +237,7 @@ def simulate(
     seed: int | None = None,
     seeds: int | None = None,
     first_seed: int = 0,
-    without: str = "",
+    without: Names = "",
     epochs: int | None = None,
     trace: Annotated[bool, Parameter(negative=())] = False,
     jobs: int | None = None,
@@ -273,7 +277,8 @@ def main() -> None:
     """
     print_warnings()
     try:
-        app()
+        with refused_arguments(app):
+            app(exit_on_error=False, print_error=False)
         sys.stdout.flush()
     except BrokenPipeError:
         # The reader, such as `head`, has closed the pipe. Python flushes the rest at exit, which must not fail.

@@ -8,6 +8,7 @@ from pathlib import Path
 from boatlift.console.tables import print_json, show, table
 from boatlift.runtime.inspect.explanation import RollbackCost, explanation_of
 from boatlift.runtime.inspect.opening import log_at
+from boatlift.runtime.inspect.outlook import EXECUTED_AGAIN
 from boatlift.runtime.inspect.upkeep import Upkeep
 
 __all__ = ["show_explanation"]
@@ -56,6 +57,7 @@ def _show_costs(processors: Mapping[str, RollbackCost]) -> None:
         counts = (f"{count:,}" for count in (cost.steps, cost.repeated, cost.rows))
         rows.add_row(name, cost.rolled_back_to, *counts, f"{cost.seconds:.1f}")
     show(rows)
+    print(EXECUTED_AGAIN)
 
 
 def _show_upkeep(upkeep: Mapping[str, Upkeep]) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from boatlift.console.tables import moment, print_json, show, table
 from boatlift.runtime.inspect.opening import log_at
+from boatlift.runtime.inspect.outlook import EXECUTED_AGAIN
 from boatlift.runtime.inspect.status import status_of
 
 __all__ = ["show_status"]
@@ -32,11 +33,13 @@ def show_status(path: Path, *, as_json: bool) -> None:
         print(f"last record: {moment(status.last_record_at)}")
     for source, step in status.closed.items():
         print(f"{source}: steps up to {step} are closed and recorded")
-    rows = table("processor", "executed", "checkpoint", "stable", "steps to replay if everything failed now")
+    rows = table("processor", "executed", "checkpoint", "stable", "steps executed again if everything failed now")
     for name, unit in status.processors.items():
         steps = ("none" if step < 0 else str(step) for step in (unit.executed, unit.checkpoint, unit.stable))
         rows.add_row(name, *steps, str(unit.to_replay))
     show(rows)
+    if any(unit.to_replay for unit in status.processors.values()):
+        print(EXECUTED_AGAIN)
     for sink, step in status.sinks.items():
         holds = f"holds steps up to {step}" if step >= 0 else "holds nothing"
         print(f"{sink}: {holds}, as far as the log knows")

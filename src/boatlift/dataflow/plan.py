@@ -100,8 +100,8 @@ def plan(dataflow: Graph) -> Plan:
     """Check a dataflow and divide it into units.
 
     Raises:
-        InvalidError: `[EMPTY_DATAFLOW]`, `[BAD_LOOKUP]`, `[BAD_RECOMPUTATION]`, `[BAD_REDUCTION]`, `[BAD_UNION]`,
-            `[NOT_DETERMINISTIC]`, `[NOT_ON_A_STREAM]`.
+        InvalidError: `[EMPTY_DATAFLOW]`, `[DUPLICATE_PLACE]`, `[BAD_LOOKUP]`, `[BAD_RECOMPUTATION]`, `[BAD_REDUCTION]`,
+            `[BAD_UNION]`, `[NOT_DETERMINISTIC]`, `[NOT_ON_A_STREAM]`.
     """
     processors = dataflow.processors
     sources = {p.name: p for p in processors.values() if isinstance(p, SourceProcessor)}
@@ -114,7 +114,20 @@ def plan(dataflow: Graph) -> Plan:
     for name in processors:
         if name not in read and name not in sinks:
             raise InvalidError("EMPTY_DATAFLOW", f"nothing reads {name}: give it a sink, or remove it")
+    _refuse_common_places(sinks)
     return Plan(dataflow.name, processors, sources, units_of(processors), sinks, _rows(processors))
+
+
+def _refuse_common_places(sinks: Mapping[str, SinkProcessor]) -> None:
+    owners: dict[str, str] = {}
+    for name, processor in sinks.items():
+        for place in processor.sink.capabilities.places:
+            owner = owners.setdefault(place, name)
+            if owner != name:
+                raise InvalidError(
+                    "DUPLICATE_PLACE",
+                    f"the sinks {owner} and {name} both write to {place}: give each a place of its own",
+                )
 
 
 def _rows(processors: Mapping[str, Processor]) -> dict[str, Rows]:

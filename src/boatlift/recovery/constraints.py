@@ -61,7 +61,10 @@ class Why:
         limit = in_words(self.limit)
         match self.constraint:
             case "discarded":
-                return f"{self.neighbour} keeps {limit}, and {self.processor} cannot send again what comes after"
+                return (
+                    f"{self.neighbour} keeps {limit} only and needs all later rows again; {self.processor} has no copy "
+                    f"of the rows it sent, so recovery takes {self.processor} back to give them again"
+                )
             case "waiting":
                 return f"{self.processor} has not taken all messages of {in_words(self.refused)} from {self.neighbour}"
             case "notified":

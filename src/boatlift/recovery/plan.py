@@ -14,7 +14,7 @@ from boatlift.recovery.constraints import Why, in_words, messages_of
 from boatlift.recovery.graph import Kind, RecoveryGraph
 from boatlift.recovery.knowledge import Knowledge
 from boatlift.recovery.solver import Assignment, solve
-from boatlift.times import AnyFrontier, EpochFrontier, last_of
+from boatlift.times import AnyFrontier, EpochFrontier, last_number, last_of, maximal_of
 
 __all__ = ["ProcessorPlan", "RecoveryPlan", "plan_recovery"]
 
@@ -54,8 +54,25 @@ class ProcessorPlan:
         """
         return range(last_of(self.restore) + 1, last_of(self.fixed) + 1)
 
+    def executed_again(self, executed: int) -> range:
+        """Return the numbers of the steps that are undone, and executed again.
+
+        Args:
+            executed: The number of the last step that the processor has executed, -1 for none.
+        """
+        return range(0) if self.stays else range(last_number(maximal_of(self.restore)) + 1, executed + 1)
+
     def __str__(self) -> str:
-        again = self._again()
+        return self.in_words()
+
+    def in_words(self, executed: int | None = None) -> str:
+        """Return the part in words.
+
+        Args:
+            executed: The number of the last step that the processor has executed. The steps up to it are replayed;
+                recorded steps after it are executed for the first time. None: that number is not known, and every
+                recorded step counts as executed.
+        """
         after = self._after()
         match self.kind:
             case Kind.SINK:
@@ -64,12 +81,13 @@ class ProcessorPlan:
             case _ if self.stays:
                 does = f"stays where it is, at {in_words(self.restore)}"
             case Kind.SOURCE:
-                does = f"reads on from {after}" + (f", {again} as recorded" if again else "")
+                recorded = self._recorded()
+                does = f"reads on from {after}" + (f", {recorded} as recorded" if recorded else "")
             case Kind.STATEFUL:
                 does = f"restores its checkpoint of {self._last()}" if self.restore else "starts with empty state"
-                does += f", replays {again}" if again else ""
+                does += self._work(executed)
             case Kind.STATELESS:
-                does = f"runs on from {after}" + (f", replays {again}" if again else "")
+                does = f"runs on from {after}" + self._work(executed)
         return f"{self.name} {does}; no later, because {self.why}" if self.why else f"{self.name} {does}"
 
     def _last(self) -> str:
@@ -82,7 +100,24 @@ class ProcessorPlan:
             return str(last_of(self.restore) + 1)
         return f"what comes after {in_words(self.restore)}"
 
-    def _again(self) -> str:
+    def _work(self, executed: int | None) -> str:
+        recorded = self._recorded()
+        replays = f", replays {recorded}" if recorded else ""
+        if executed is None:
+            return replays
+        first, last = last_number(maximal_of(self.restore)) + 1, last_number(maximal_of(self.fixed))
+        if executed >= last:
+            undone = range(max(first, last + 1), executed + 1)
+            steps = "step" if len(undone) == 1 else "steps"
+            return replays + (f", undoes {len(undone)} {steps} that cannot be repeated as they were" if undone else "")
+        if executed < first:
+            return f", executes {recorded} as recorded" if recorded else ""
+        if isinstance(self.restore, EpochFrontier):
+            replayed, waiting = _interval(range(first, executed + 1)), _interval(range(executed + 1, last + 1))
+            return f", replays {replayed}, then executes {waiting} as recorded"
+        return f", executes {recorded} as recorded, and so replays the first {executed + 1 - first} of these"
+
+    def _recorded(self) -> str:
         if isinstance(self.restore, EpochFrontier):
             return _interval(self.replay)
         if self.fixed <= self.restore:

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from boatlift.errors import BoatliftError, DataError, FencedError, InvalidError, UnavailableError
-from boatlift.paths import refuse_url
+from boatlift.paths import refuse_file, refuse_url
 from boatlift.storage.filesystem import FileSystem, RealFileSystem
 from boatlift.storage.folders import DurableFolders
 from boatlift.storage.records.damage import RESTORE
@@ -62,13 +62,14 @@ class LocalStore:
             filesystem: See the class.
 
         Raises:
-            InvalidError: `[BAD_OPTION]` the path is a URL; `[STORE_NOT_FOUND]` without `create` the folder is absent or
-                empty.
+            InvalidError: `[BAD_OPTION]` the path is a URL, or a file is in its way; `[STORE_NOT_FOUND]` without
+                `create` the folder is absent or empty.
             UnavailableError: `[STORE_FAILED]` the folder could not be made.
         """
         refuse_url(root, "a store")
         store = cls(root, filesystem)
         if create:
+            refuse_file(root, "a store")
             with store._durably("making the store"):
                 store._folders.make(store.root)
         elif next(store.list(""), None) is None:

@@ -42,6 +42,35 @@ def over_arrow(rows: bl.Stream, _more: bl.Stream) -> bl.Stream:
     return rows.group_by("k").process_arrow("process-arrow", count_all, state="n LONG", output="k STRING, n LONG")
 
 
+def with_timers(rows: bl.Stream, _more: bl.Stream) -> bl.Stream:
+    """Set a timer at each row, which is due at the next step; it counts the rows up to then."""
+
+    def remind(key: Any, rows: Any, state: Any, context: Any) -> Iterator[tuple[Any, ...]]:
+        from datetime import timedelta
+
+        if context.timer is not None:
+            yield key.k, "timer", state.n
+        for row in rows:
+            state.n = (state.n or 0) + 1
+            context.set_timer(context.now + timedelta(milliseconds=row.v))
+            yield key.k, "row", state.n
+
+    return rows.group_by("k").process(
+        "process-timers", remind, state="n LONG", output="k STRING, what STRING, n LONG", timers=True
+    )
+
+
+def rows_alone(steps: Steps) -> Rows:
+    """Return the rows that timers have not given: when these are due depends on the steps."""
+    return rows_of([[row for row in step if row["what"] == "row"] for step in steps])
+
+
+def each_numbered(rows: list[dict[str, Any]], _more: list[dict[str, Any]]) -> Rows:
+    return Counter(
+        as_row({"k": k, "what": "row", "n": n + 1}) for k, count in counts_of(rows).items() for n in range(count)
+    )
+
+
 def counts_of(rows: list[dict[str, Any]]) -> Counter[str]:
     return Counter(row["k"] for row in rows)
 
@@ -65,5 +94,6 @@ def fours(steps: Steps) -> Rows:
 
 CASES = [
     OperatorCase("process", by_key, numbered, rows_of),
+    OperatorCase("process-timers", with_timers, each_numbered, rows_alone, chosen=True),
     OperatorCase("process-arrow", over_arrow, in_fours, fours),
 ]

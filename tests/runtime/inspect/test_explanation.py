@@ -40,7 +40,10 @@ def test_a_failure_of_everything_costs_what_the_steps_took(tmp_path: Path) -> No
     assert sums.rolled_back_to == "its checkpoint of times 0…3"
     assert (sums.rows, sums.seconds) == (30, 15.0), "4 + 5 + 6 s"
     assert (clean.steps, clean.rows, clean.seconds) == (3, 30, 1.5)
-    assert clean.why_not_less == "sums keeps times 0…3, and clean cannot send again what comes after"
+    assert clean.why_not_less == (
+        "sums keeps times 0…3 only and needs all later rows again; clean has no copy of the rows it sent, so recovery "
+        "takes clean back to give them again"
+    )
 
 
 def test_a_processor_that_lives_stays_and_sends_again_from_memory(tmp_path: Path) -> None:
@@ -83,6 +86,31 @@ def test_a_place_in_arrival_order_is_given_by_how_much_came_of_each_input(tmp_pa
     )
     assert "the messages of 1…2 are put back on queries->asked" in explanation.queues
     assert "the messages of 1 are put back on sums->asked" in explanation.queues
+
+
+def test_a_part_of_what_is_recorded_in_arrival_order_may_not_be_executed_yet(tmp_path: Path) -> None:
+    log = claimed(open_store(tmp_path), Claim("host", 1, 1_700_000_000_000, recorded(lookup()), {}))
+    log.append([made(time, "rows") for time in range(2)] + [made(time, "queries") for time in range(3)])
+    log.append([StepDigest("sums", time, "d", 10, 500.0) for time in range(2)])
+    taken = ["queries->asked", "sums->asked", "queries->asked", "queries->asked"]
+    log.append([Determinant("asked", number, edge, None) for number, edge in enumerate(taken)])
+    log.append([StepDigest("asked", number, "d", 5, 100.0) for number in range(3)])
+    asked = explanation_of(log, frozenset()).processors["asked"]
+    assert asked.steps == asked.repeated == 3
+    assert asked.does == (
+        "asked starts with empty state, executes the next 3 of queries->asked and 1 of sums->asked as recorded, and so "
+        "replays the first 3 of these"
+    )
+
+
+def test_steps_whose_input_is_not_recorded_are_undone(tmp_path: Path) -> None:
+    log = crashed(tmp_path)
+    log.append([StepDigest("sums", time, "d", 10, 1000.0) for time in (7, 8)])
+    sums = explanation_of(log, frozenset()).processors["sums"]
+    assert (sums.steps, sums.repeated, sums.rows) == (5, 3, 50)
+    assert sums.does == (
+        "sums restores its checkpoint of time 3, replays 4…6, undoes 2 steps that cannot be repeated as they were"
+    )
 
 
 def test_the_end_of_all_times_is_written_as_all() -> None:

@@ -80,6 +80,24 @@ def test_it_replays_as_many_steps_as_explain_says(tmp_path: Path) -> None:
         assert shown == {name: explained[name].steps for name in shown} == {"clean": 3, "sums": 3}
 
 
+def test_its_words_replay_the_steps_that_its_number_counts(tmp_path: Path) -> None:
+    log = crashed(tmp_path, PROGRAM)
+    log.append([made(time, "rows") for time in range(7, 20)])  # recorded, and never executed
+    told = status_of(log).after_a_failure
+    assert told == [cost.does for cost in explanation_of(log, frozenset()).processors.values()]
+    assert "sums restores its checkpoint of time 3, replays 4…6, then executes 7…19 as recorded" in told
+    (clean,) = (line for line in told if line.startswith("clean "))
+    assert clean.startswith("clean runs on from 4, replays 4…6, then executes 7…19 as recorded; no later, because")
+
+
+def test_steps_that_no_process_has_executed_are_not_replayed(tmp_path: Path) -> None:
+    log = claimed(open_store(tmp_path), claim(PROGRAM))
+    log.append([made(time, "rows") for time in range(3)])
+    state = status_of(log)
+    assert {unit.to_replay for unit in state.processors.values()} == {0}
+    assert "sums starts with empty state, executes 0…2 as recorded" in state.after_a_failure
+
+
 def test_a_sink_holds_what_was_collected_though_no_record_says_so(tmp_path: Path) -> None:
     """Older versions did not record the steps that a process found in its sinks."""
     log = crashed(tmp_path, PROGRAM)

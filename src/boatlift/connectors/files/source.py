@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from boatlift.connectors.files.listing import KnownDigests, Listing, digest_of, folded
-from boatlift.connectors.kit import Columns, columns_of, struct_of
+from boatlift.connectors.kit import Columns, checked_options, columns_of, struct_of
 from boatlift.dataflow.columns import ORDINAL
 from boatlift.dataflow.contracts import Delivery, Json, SourceCapabilities
 from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError
@@ -28,6 +28,7 @@ _FILES_NAMED = 3
 _READ_FAILURES = ("FAILED_READ_FILE", "MALFORMED_RECORD", "CANNOT_READ_FILE", "PATH_NOT_FOUND")
 
 
+@checked_options("bl.files")
 def files(
     path: str | Path,
     *,

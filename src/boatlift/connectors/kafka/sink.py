@@ -28,7 +28,7 @@ from boatlift.connectors.kafka.ledger_topic import LedgerTopic
 from boatlift.connectors.kafka.ownership import decisions_of, refuse_another
 from boatlift.connectors.kafka.topics import Topics
 from boatlift.connectors.kafka.writer import Writer
-from boatlift.connectors.kit import Decision, StepLedger, read_pieces
+from boatlift.connectors.kit import Decision, StepLedger, checked_options, read_pieces
 from boatlift.dataflow.contracts import (
     Committed,
     Delivery,
@@ -49,6 +49,7 @@ __all__ = ["KafkaSink", "sink"]
 logger = logging.getLogger(__name__)
 
 
+@checked_options("bl.kafka.sink")
 def sink(
     servers: str,
     topic: str,
@@ -148,8 +149,11 @@ class KafkaSink:
 
     @property
     def capabilities(self) -> SinkCapabilities:
-        """Each writer's part of a step is a transaction of its own."""
-        return SinkCapabilities(parts=self._count, crash_points=self)
+        """Each writer's part of a step is a transaction of its own; the topic and its ledger are the sink's alone."""
+        servers = [server.strip().lower() for server in self._access.servers.split(",")]
+        topics = (self._topic, self._ledger_topic.name)
+        places = tuple(f"topic {topic} at {server}" for topic in topics for server in servers)
+        return SinkCapabilities(parts=self._count, crash_points=self, places=places)
 
     def announce(self, moment: Callable[[str], None]) -> None:
         """Call a function when a writer's transaction is complete (`written`), and when it has ended (`committed`)."""

@@ -12,6 +12,7 @@ from boatlift.connectors.kafka.group_offsets import GroupOffsets
 from boatlift.connectors.kafka.offsets import Found, advanced, ranges_of, taken_next
 from boatlift.connectors.kafka.topics import Partition, Topics
 from boatlift.connectors.kafka.value_format import ValueFormat, value_format_of
+from boatlift.connectors.kit import checked_options
 from boatlift.dataflow.contracts import Delivery, Json, Reading, SourceCapabilities
 from boatlift.errors import InvalidError
 
@@ -36,6 +37,7 @@ Offsets = Literal["earliest", "latest"] | datetime | Mapping[str, Mapping[int, i
 """Where partitions begin or end: at the first or last offset, at a time, or at offsets by topic and partition."""
 
 
+@checked_options("bl.kafka.source")
 def source(
     servers: str,
     *,

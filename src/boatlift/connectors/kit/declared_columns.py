@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from boatlift.errors import InvalidError
@@ -10,7 +11,7 @@ from boatlift.errors import InvalidError
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["Columns", "columns_of", "struct_of"]
+__all__ = ["TYPE_WORDS", "Columns", "columns_of", "struct_of"]
 
 Columns = tuple[tuple[str, str], ...]
 """Names and types; the types as in Spark's `simpleString`."""
@@ -25,6 +26,14 @@ _ALIASES = {
     "numeric": "decimal",
     "timestamp_ltz": "timestamp",
 }
+TYPE_WORDS = (
+    *("string", "int", "bigint", "double", "float", "boolean", "decimal", "date", "timestamp", "timestamp_ntz"),
+    *("smallint", "tinyint", "binary", "char", "character", "varchar", "time", "interval", "variant", "void"),
+    *("geometry", "geography", "array", "map", "struct"),
+    *_ALIASES,
+)
+"""The words that a type begins with in Spark's DDL, common ones first."""
+_COMMON = 10
 _FIELD = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^\s:`]+))\s*:?\s*(.*?)\s*", re.DOTALL)
 _SUFFIX = re.compile(r"\s+(?:not\s+null|comment\s+(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"))\s*$", re.IGNORECASE)
 
@@ -36,7 +45,8 @@ def columns_of(schema: str | StructType) -> Columns:
         schema: DDL (`origin STRING, arr_delay INT`) or a StructType.
 
     Raises:
-        InvalidError: `[BAD_OPTION]` the schema is neither, or names a column twice.
+        InvalidError: `[BAD_OPTION]` the schema is neither, names a column twice, or has a type that Spark does not
+            know.
     """
     if isinstance(schema, str):
         columns = tuple(_column(field, schema) for field in _fields(schema))
@@ -55,6 +65,7 @@ def _column(field: str, schema: str) -> tuple[str, str]:
     kind = match[3]
     while (shorter := _SUFFIX.sub("", kind)) != kind:
         kind = shorter
+    _refuse_unknown(match[1] or match[2], kind)
     kind = re.sub(r"\s+", "", kind.lower())
     head, bracket, rest = kind.partition("(")
     head = _ALIASES.get(head, head)
@@ -63,6 +74,17 @@ def _column(field: str, schema: str) -> tuple[str, str]:
     elif head == "decimal" and "," not in rest:
         rest = rest.removesuffix(")") + ",0)"
     return (match[1].replace("``", "`") if match[1] else match[2]), head + bracket + rest
+
+
+def _refuse_unknown(column: str, kind: str) -> None:
+    word = re.split(r"[\s(<]", kind, maxsplit=1)[0]
+    if word.lower() in TYPE_WORDS:
+        return
+    near = get_close_matches(word.lower(), TYPE_WORDS)
+    *others, last = (name.upper() for name in near or TYPE_WORDS[:_COMMON])
+    names = f"{', '.join(others)} or {last}" if others else last
+    advice = names if near else f"a type such as {names}"
+    raise InvalidError("BAD_OPTION", f"column {column} has the type {word}, which Spark does not know: write {advice}")
 
 
 def _fields(schema: str) -> list[str]:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from boatlift.connectors.kit import ArrowStager, Decision, StepLedger, read_pieces, user_columns
+from boatlift.connectors.kit import ArrowStager, Decision, StepLedger, checked_options, read_pieces, user_columns
 from boatlift.connectors.parquet.folder import StepFolder, io_errors
 from boatlift.connectors.parquet.identity import FolderIdentity
 from boatlift.connectors.parquet.owner import OwnedFolder
@@ -39,6 +40,7 @@ __all__ = ["ParquetSink", "parquet"]
 _COMPRESSIONS = ("zstd", "snappy", "lz4", "none")
 
 
+@checked_options("bl.parquet")
 def parquet(path: str | Path, *, key: Sequence[str] | None = None, compression: str = "zstd") -> ParquetSink:
     """Return a sink that appends each step as one Parquet file to a folder.
 
@@ -75,6 +77,7 @@ class ParquetSink:
     ) -> None:
         self.key = key
         self._path = path
+        self._places = (f"folder {realpath(path)}",)
         self._compression = compression
         self._files = filesystem or RealFileSystem()
         self._context: SinkContext | None = None
@@ -83,8 +86,8 @@ class ParquetSink:
 
     @property
     def capabilities(self) -> SinkCapabilities:
-        """A step is one link of one file."""
-        return SinkCapabilities()
+        """A step is one link of one file; the folder is the sink's alone."""
+        return SinkCapabilities(places=self._places)
 
     def describe(self) -> Json:
         """Return kind, place and options."""

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from datetime import timedelta
 from typing import TYPE_CHECKING, Literal
 
-from boatlift.connectors.kit import columns_of, struct_of
+from boatlift.connectors.kit import checked_options, columns_of, struct_of
 from boatlift.connectors.push.push_token import PushToken, token_of
 from boatlift.connectors.push.steps import PushedSteps
 from boatlift.dataflow.contracts import Json, Receipt, SourceCapabilities
@@ -33,6 +33,7 @@ MOST_WAITING = 1 << 30
 KEY_LENGTH = 200
 
 
+@checked_options("bl.push")
 def push(
     schema: str | StructType,
     *,

@@ -16,10 +16,11 @@ from __future__ import annotations
 import sqlite3 as driver
 from collections.abc import Iterator, Sequence
 from functools import partial
+from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from boatlift.connectors.kit import ArrowStager, Decision, StepLedger, read_pieces, user_columns
+from boatlift.connectors.kit import ArrowStager, Decision, StepLedger, checked_options, read_pieces, user_columns
 from boatlift.connectors.sqlite.database import Database
 from boatlift.dataflow.contracts import (
     Committed,
@@ -44,6 +45,7 @@ _NEWEST = 2**63 - 1
 """No step has a larger number: SQLite has no larger integer."""
 
 
+@checked_options("bl.sqlite")
 def sqlite(
     path: str | Path,
     *,
@@ -97,6 +99,7 @@ class SqliteSink:
     ) -> None:
         self.key: Sequence[str] | None = key
         self._path = path
+        self._places = (f"table {table.lower()} of {realpath(path)}",)  # names of tables have no case in SQLite
         self._table_name = table
         self._key = key
         self._nan_as_text = nan_as_text
@@ -106,8 +109,8 @@ class SqliteSink:
 
     @property
     def capabilities(self) -> SinkCapabilities:
-        """A step is one transaction."""
-        return SinkCapabilities()
+        """A step is one transaction; the table is the sink's alone."""
+        return SinkCapabilities(places=self._places)
 
     def describe(self) -> Json:
         """Return kind, place and options."""

@@ -165,7 +165,11 @@ class SinkCapabilities:
         parts: In how many parts a step becomes visible, each atomically. After a crash a sink of several parts may show
             some of a step, so the same rows must come again.
         crash_points: Announces the moments inside `commit`; None: `commit` is one outside act.
+        places: The places that belong to the sink alone, in words, such as `folder /out`. Two sinks of a program that
+            have one in common are refused. Law: two sinks that exclude each other, of any options, have a place in
+            common.
     """
 
     parts: int = 1
     crash_points: CrashPoints | None = None
+    places: tuple[str, ...] = ()

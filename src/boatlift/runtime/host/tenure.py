@@ -139,8 +139,9 @@ class Tenure:
         if records := [*admitted, *positions, *self._overrides.take()]:
             self._log.append(records)  # durable before anything of it can be seen
         recorded = recorded_steps(self._plan, self._cursors.recorded_after(machine.progress), self._history)
-        # After a clean stop, recorded input beyond a checkpoint was never executed: its steps are no replay.
-        replayed = {} if self._history.resumed else recorded
+        # Recorded steps that nobody has executed are no replay; after a clean stop, none beyond a checkpoint has been.
+        executed = {name: min(last, self._history.last_executed(name)) for name, last in recorded.items()}
+        replayed = {} if self._history.resumed else executed
         for progress in beginnings(self._plan, machine.progress, replayed):
             self._options.on_progress(progress)
 

@@ -14,7 +14,7 @@ import msgspec
 from boatlift.errors import DataError, InvalidError
 from boatlift.recovery import Kind, Monitor, ProcessorPlan
 from boatlift.recovery.constraints import in_words
-from boatlift.runtime.inspect.outlook import monitor_from_log, steps_again
+from boatlift.runtime.inspect.outlook import monitor_from_log, part_in_words, steps_again
 from boatlift.runtime.inspect.upkeep import Upkeep, upkeep_of
 from boatlift.runtime.machine import Program
 from boatlift.storage.log import Log
@@ -38,7 +38,7 @@ class RollbackCost(msgspec.Struct, frozen=True):
         rolled_back_to: The place in words.
         restored_to: The frontier that it is restored to, by its maximal times.
         repeats_up_to: The frontier up to which a replay is certain to give the same, by its maximal times.
-        steps: How many steps are executed again.
+        steps: How many steps are executed again: of those that the processor has executed, by the log.
         repeated: How many of these are replayed as they were.
         rows, seconds: The rows and the time that those steps took.
         why_not_less: The constraint that asks for it; None if there is none.
@@ -138,18 +138,18 @@ def _assume_memory(program: Program, history: LogHistory, monitor: Monitor) -> N
 
 
 def _cost(history: LogHistory, part: ProcessorPlan) -> RollbackCost:
-    fixed = last_number(maximal_of(part.fixed))
     again = steps_again(history, part)
+    took = [each for each in history.live_records.results.get(part.name, {}).values() if each.time in again]
     return RollbackCost(
-        does=str(part),
+        does=part_in_words(history, part),
         stays=part.stays,
         rolled_back_to=_rolled_back_to(part),
         restored_to=maximal_of(part.restore),
         repeats_up_to=maximal_of(part.fixed),
         steps=len(again),
-        repeated=sum(isinstance(digest.time, int) and digest.time <= fixed for digest in again),
-        rows=sum(digest.rows for digest in again),
-        seconds=round(sum(digest.milliseconds for digest in again) / 1000, 3),
+        repeated=len(range(again.start, min(again.stop, last_number(maximal_of(part.fixed)) + 1))),
+        rows=sum(digest.rows for digest in took),
+        seconds=round(sum(digest.milliseconds for digest in took) / 1000, 3),
         why_not_less=None if part.why is None else str(part.why),
     )
 

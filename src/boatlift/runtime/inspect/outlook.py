@@ -9,12 +9,17 @@ from __future__ import annotations
 from boatlift.recovery import Kind, Monitor, ProcessorPlan
 from boatlift.runtime.machine import Program, monitor_of
 from boatlift.runtime.recorded_program import recorded_program
-from boatlift.storage.records.facts import StepDigest, last_number, maximal_of
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.live import LiveRecords
 from boatlift.times import Frontier
 
-__all__ = ["last_held", "monitor_from_log", "steps_again"]
+__all__ = ["EXECUTED_AGAIN", "last_held", "monitor_from_log", "part_in_words", "steps_again"]
+
+EXECUTED_AGAIN = (
+    "Steps that are executed again are those that a processor has executed, as far as the log knows. Recorded steps "
+    "that no processor has executed are not counted: they are executed for the first time, with or without a failure."
+)
+"""The meaning of the number of steps that `steps_again` gives."""
 
 
 def monitor_from_log(history: LogHistory) -> tuple[Program, Monitor]:
@@ -30,10 +35,15 @@ def last_held(program: Program, history: LogHistory) -> dict[str, int]:
     return {name: history.held(name) for name in program.graph.order if vertices[name].kind is Kind.SINK}
 
 
-def steps_again(history: LogHistory, part: ProcessorPlan) -> list[StepDigest]:
-    """Return the steps that a processor has executed and would execute again."""
-    if part.stays or part.kind not in (Kind.STATELESS, Kind.STATEFUL):
-        return []
-    begin = last_number(maximal_of(part.restore))
-    digests = history.live_records.results.get(part.name, {})
-    return [digest for time, digest in digests.items() if isinstance(time, int) and time > begin]
+def steps_again(history: LogHistory, part: ProcessorPlan) -> range:
+    """Return the numbers of the steps that a processor would execute again: it has executed them, by the log.
+
+    A step that is recorded, and that no process has executed, is none of these: it costs the same without a failure.
+    """
+    executes = part.kind in (Kind.STATELESS, Kind.STATEFUL)
+    return part.executed_again(history.last_executed(part.name)) if executes else range(0)
+
+
+def part_in_words(history: LogHistory, part: ProcessorPlan) -> str:
+    """Return the part of a processor in a recovery; it replays exactly the steps that `steps_again` counts."""
+    return part.in_words(history.last_executed(part.name))

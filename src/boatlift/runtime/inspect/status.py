@@ -9,7 +9,7 @@ import msgspec
 
 from boatlift.recovery import Kind, RecoveryPlan
 from boatlift.runtime.host.processes import Life, life_of
-from boatlift.runtime.inspect.outlook import last_held, monitor_from_log, steps_again
+from boatlift.runtime.inspect.outlook import last_held, monitor_from_log, part_in_words, steps_again
 from boatlift.storage.log import Log
 from boatlift.storage.records.facts import last_number
 from boatlift.storage.records.history import LogHistory
@@ -39,7 +39,7 @@ class UnitStatus(msgspec.Struct, frozen=True):
         executed: The last step that it has executed.
         checkpoint: The last step of its newest checkpoint.
         stable: The last step that no failure can undo any more.
-        to_replay: How many steps it would execute again if everything failed now.
+        to_replay: How many steps it would execute again if everything failed now, of those up to `executed`.
     """
 
     executed: int
@@ -101,7 +101,7 @@ def status_of(log: Log) -> DataflowStatus:
         processors={name: _unit(history, recovery, name) for name in units},
         sinks=last_held(program, history),
         # A process that stopped in good order has executed nothing that is not durable.
-        after_a_failure=[] if history.stopped else recovery.describe().splitlines(),
+        after_a_failure=[] if history.stopped else _told(history, recovery),
         owner=None if owner is None else OwnerStatus(owner.host, owner.pid, owner.at),
         environment=history.environment,
     )
@@ -113,6 +113,10 @@ def _state(history: LogHistory, owner: Claim | None) -> str:
     if history.stopped:
         return "stopped"
     return {Life.RUNNING: "alive", Life.ENDED: "crashed", Life.UNKNOWN: "running or crashed"}[life_of(owner)]
+
+
+def _told(history: LogHistory, recovery: RecoveryPlan) -> list[str]:
+    return [*(part_in_words(history, part) for part in recovery.processors.values()), *recovery.describe_queues()]
 
 
 def _unit(history: LogHistory, recovery: RecoveryPlan, name: str) -> UnitStatus:

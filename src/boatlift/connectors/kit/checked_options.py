@@ -1,0 +1,69 @@
+"""Calls of connectors that lack an argument, or have one that does not exist, are errors with a condition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from difflib import get_close_matches
+from functools import wraps
+from inspect import Parameter, signature
+from typing import ParamSpec, TypeVar
+
+from boatlift.errors import InvalidError
+
+__all__ = ["CallInvalidError", "checked_options"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class CallInvalidError(InvalidError, TypeError):
+    """`[BAD_OPTION]`, and a TypeError, as Python raises it for such a call."""
+
+
+def checked_options(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Return a decorator that refuses a call whose arguments do not fit the function, and says what to write.
+
+    Args:
+        name: The function's name, as users write it: `bl.sqlite`.
+    """
+
+    def decorated(function: Callable[P, R]) -> Callable[P, R]:
+        called = signature(function)
+
+        @wraps(function)
+        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+            try:
+                called.bind(*args, **kwargs)
+            except TypeError as error:
+                flaw = _flaw(list(called.parameters.values()), len(args), kwargs) or f"cannot be called so: {error}"
+                raise CallInvalidError("BAD_OPTION", f"{name} {flaw}") from None
+            return function(*args, **kwargs)
+
+        return checked
+
+    return decorated
+
+
+def _flaw(parameters: list[Parameter], given: int, named: Collection[str]) -> str:
+    """Return what is wrong with a call, and what to write; empty if it is something else."""
+    known = [each.name for each in parameters]
+    unknown = [each for each in named if each not in known]
+    by_place = [each.name for each in parameters if each.kind is Parameter.POSITIONAL_OR_KEYWORD]
+    missing = [
+        each.name
+        for each in parameters
+        if each.default is Parameter.empty and each.name not in {*named, *by_place[:given]}
+    ]
+    if unknown:
+        near = get_close_matches(unknown[0], known)
+        return f"has no option {unknown[0]}: {'write' if near else 'it has'} {_listed(near or known, 'or')}"
+    if given > len(by_place):
+        return f"takes {_listed(by_place, 'and')} alone without a name: write the others as name=value"
+    if missing:
+        return f"lacks {_listed(missing, 'and')}: write {', '.join(f'{each}=…' for each in missing)}"
+    return ""
+
+
+def _listed(names: list[str], word: str) -> str:
+    *others, last = names
+    return f"{', '.join(others)} {word} {last}" if others else last

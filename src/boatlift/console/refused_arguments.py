@@ -1,0 +1,67 @@
+"""Arguments that the command line's parser refuses, as errors of Boatlift."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+
+from cyclopts import (
+    CycloptsError,
+    MissingArgumentError,
+    UnknownCommandError,
+    UnknownOptionError,
+    UnusedCliTokensError,
+)
+
+from boatlift.errors import InvalidError
+
+__all__ = ["refused_arguments"]
+
+
+@contextmanager
+def refused_arguments(commands: Iterable[str]) -> Iterator[None]:
+    """Raise an error with a condition for arguments that the parser refuses.
+
+    Args:
+        commands: The names of all commands.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]`.
+    """
+    try:
+        yield
+    except CycloptsError as error:
+        command = shlex.join(("boatlift", *(error.command_chain or ())))
+        raise InvalidError(
+            "BAD_OPTION", f"{_flaw(error, command, commands)}; {command} --help shows what there is"
+        ) from None
+
+
+def _flaw(error: CycloptsError, command: str, commands: Iterable[str]) -> str:
+    match error:
+        case MissingArgumentError(argument=argument) if argument is not None:
+            by_place = argument.field_info.is_positional
+            name = argument.name.lstrip("-").upper() if by_place else (error.keyword or argument.name)
+            others = [each for each in error.unused_tokens or () if each.startswith("--") and each != argument.name]
+            if misspelt := get_close_matches(argument.name, others, 1):
+                return f"{command} has no option {misspelt[0]}: write {argument.name}"
+            return f"{command} needs a value for {name}"
+        case UnknownOptionError(token=token):
+            given = token.keyword or token.value
+            known = [name for each in error.argument_collection for name in each.names]
+            return f"{command} has no option {given}{_near(given, known)}"
+        case UnknownCommandError(unused_tokens=[given, *_]):
+            return f"there is no command {given}{_near(given, commands)}"
+        case UnusedCliTokensError(unused_tokens=[*more]):
+            return f"{command} has no place for {shlex.join(more)}: leave it out"
+        case _:
+            text = " ".join(str(error).split()).removesuffix(".")
+            return f"{text[:1].lower()}{text[1:]}"
+
+
+def _near(given: str, known: Iterable[str]) -> str:
+    names = {name.lstrip("-"): name for name in known}
+    near = get_close_matches(given.lstrip("-"), names, 1)
+    return f": write {names[near[0]]}" if near else ""

@@ -1,0 +1,74 @@
+"""The arguments of commands: what the parser refuses is told as other errors are."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from boatlift.console.app import app, main
+
+pytestmark = pytest.mark.filterwarnings("ignore:Cyclopts application invoked without tokens")
+
+
+def ends_with(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    """Run a command in this process and return its exit status."""
+    monkeypatch.setattr(sys, "argv", ["boatlift", *arguments])
+    monkeypatch.delenv("BOATLIFT_STORE", raising=False)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ("run", "boatlift run needs a value for FLOW; boatlift run --help"),
+        ("run x:flow", "boatlift run needs a value for --store; boatlift run --help"),
+        ("run x:flow -s", "boatlift run needs a value for -s; boatlift run --help"),
+        ("run x:flow --store s --nope", "boatlift run has no option --nope; boatlift run --help"),
+        ("run --sotre s x:flow", "boatlift run has no option --sotre: write --store; boatlift run --help"),
+        ("run x:flow --sotre s", "boatlift run has no option --sotre: write --store; boatlift run --help"),
+        ("run x:flow --store s --conf", "boatlift run needs a value for --conf; boatlift run --help"),
+        ("status --store s more", "boatlift status has no place for more: leave it out; boatlift status --help"),
+        ("statu --store s", "there is no command statu: write status; boatlift --help"),
+        ("zzz", "there is no command zzz; boatlift --help"),
+        ("simulate --seed x", 'invalid value for --seed: unable to convert "x" into int; boatlift simulate --help'),
+    ],
+)
+def test_arguments_that_cannot_be_read_are_one_line_with_a_condition(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], arguments: str, said: str
+) -> None:
+    assert ends_with(monkeypatch, *arguments.split()) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert told.err.startswith(f"boatlift: [BAD_OPTION] {said}")
+    assert told.err.endswith(" shows what there is\n")
+    assert told.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["", *(name for name in app if not name.startswith("-"))])
+def test_help_shows_only_options_and_defaults_that_mean_something(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    assert ends_with(monkeypatch, *command.split(), "--help") == 0
+    shown = capsys.readouterr().out
+    assert "Usage: boatlift" in shown
+    for nonsense in ("--empty-", "--no-", "default: ()", 'default: ""', "default: None"):
+        assert nonsense not in shown
+
+
+@pytest.mark.parametrize("option", ["skip", "conf"])
+def test_an_option_that_may_be_repeated_cannot_be_emptied(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str
+) -> None:
+    assert ends_with(monkeypatch, "run", "x:flow", "--store", "s", f"--empty-{option}") == 2
+    assert f"[BAD_OPTION] boatlift run has no option --empty-{option}" in capsys.readouterr().err
+
+
+def test_an_option_that_may_be_repeated_takes_one_value_each_time() -> None:
+    _, bound, _ = app.parse_args(["run", "--skip", "a:1", "--skip", "b:2", "--conf", "x=1", "m:flow", "--store", "s"])
+    assert bound.kwargs["skip"] == ("a:1", "b:2")
+    assert bound.kwargs["conf"] == ("x=1",)
+    assert bound.args == ("m:flow",)
