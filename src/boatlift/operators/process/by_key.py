@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql.conversion import ArrowTableToRowsConversion, LocalDataToArrowConversion
-from pyspark.sql.types import Row, StructType
+from pyspark.sql.types import ArrayType, Row, StructType
 
 from boatlift.errors import UserCodeError
 from boatlift.operators.process.batch import KeyedBatch, Processed, Timers
@@ -144,6 +144,9 @@ class _States:
         names = schema.fieldNames()
         self._kind: type[KeyState] = type("State", (KeyState,), {"__slots__": tuple(names)})
         self._before = ArrowTableToRowsConversion.convert(batch.state, schema) if names else []
+        # A list in a state may be changed in its place, and then equals what it was.
+        self._nested = any(isinstance(each.dataType, ArrayType | StructType) for each in schema.fields)
+        self._has_state = batch.has_state.tolist()
         self._states: dict[int, KeyState] = {}
 
     def of(self, number: int) -> KeyState:
@@ -151,12 +154,12 @@ class _States:
         state = self._states.get(number)
         if state is None:
             state = self._states[number] = self._kind()
-            for name, value in zip(self._kind.__slots__, self._row(number), strict=True):
-                setattr(state, name, value)
+            if self._has_state[number]:
+                for name, value in zip(self._kind.__slots__, self._before[number], strict=True):
+                    setattr(state, name, value)
+            else:
+                state.clear()
         return state
-
-    def _row(self, number: int) -> Sequence[Any]:
-        return self._before[number] if self._before else ()
 
     def after(self) -> list[tuple[Any, ...]] | None:
         """Return the states from now on; None if no state has changed."""
@@ -164,7 +167,7 @@ class _States:
         if not names:
             return None
         values = {number: tuple(getattr(state, name) for name in names) for number, state in self._states.items()}
-        if all(tuple(self._before[number]) == row for number, row in values.items()):
+        if not self._nested and all(tuple(self._before[number]) == row for number, row in values.items()):
             return None
         return [values.get(number) or tuple(before) for number, before in enumerate(self._before)]
 
@@ -175,9 +178,11 @@ def _timers(timers: Sequence[tuple[int, int]]) -> Timers:
 
 
 def _moment(milliseconds: int) -> datetime:
-    return datetime.fromtimestamp(milliseconds / 1000)  # noqa: DTZ006 - as PySpark gives timestamps to Python
+    seconds, rest = divmod(milliseconds, 1000)
+    whole = datetime.fromtimestamp(seconds)  # noqa: DTZ006 - as PySpark gives timestamps to Python
+    return whole.replace(microsecond=rest * 1000)
 
 
 def _milliseconds(at: datetime) -> int:
     """Return a time in milliseconds since 1970, rounded up: a timer is never early."""
-    return -int(-at.timestamp() * 1000 // 1)
+    return int(at.replace(microsecond=0).timestamp()) * 1000 - (-at.microsecond // 1000)

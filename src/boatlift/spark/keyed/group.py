@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from boatlift.spark.keyed.column import Column, sort_rows, unequal_rows
 
-__all__ = ["Grouping", "group", "grouped_sum", "ranges", "search_stretches", "sort_hashes"]
+__all__ = ["Grouping", "distinct_sorted", "group", "grouped_sum", "ranges", "search_stretches", "sort_hashes"]
 
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
@@ -111,7 +111,7 @@ def _tell_apart(
     at: Ints,
 ) -> tuple[Ints, npt.NDArray[np.bool_]]:
     """Return the order and the begins with the rows sorted by key whose hash several keys share."""
-    shared = np.unique(in_order[at])
+    shared = distinct_sorted(in_order[at])
     places = ranges(in_order.searchsorted(shared, "left"), in_order.searchsorted(shared, "right"))
     rows = order[places]
     rows = rows[sort_rows(hashes[rows], [column.take(rows) for column in keys])]
@@ -120,6 +120,13 @@ def _tell_apart(
     same_hash = hashes[rows[1:]] == hashes[rows[:-1]]
     begins[places[1:]] = ~same_hash | unequal_rows(keys, rows[1:], keys, rows[:-1])
     return order, begins
+
+
+def distinct_sorted(hashes: Hashes) -> Hashes:
+    """Return ascending hashes, each once."""
+    begins = np.ones(len(hashes), np.bool_)
+    np.not_equal(hashes[1:], hashes[:-1], out=begins[1:])
+    return hashes[begins]
 
 
 def ranges(first: Ints, last: Ints) -> Ints:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from boatlift.spark.keyed.column import Column, unequal_rows
-from boatlift.spark.keyed.group import group, ranges
+from boatlift.spark.keyed.group import distinct_sorted, group, ranges
 from boatlift.spark.keyed.merge import filtered, merge_rows
 from boatlift.spark.keyed.newest.codec import NewestCodec, NewestRows
 from boatlift.spark.keyed.opened import OpenRun
@@ -78,7 +78,7 @@ def held_rows(codec: NewestCodec, touched: TouchedKeys, runs: Iterable[OpenRun[N
         touched: The keys.
         runs: The runs of the state.
     """
-    wanted = np.unique(touched.hash)
+    wanted = distinct_sorted(touched.hash)
     pieces = []
     for segment in (segment for run in runs for segment in run.segments):
         places = ranges(segment.hash.searchsorted(wanted, "left"), segment.hash.searchsorted(wanted, "right"))
