@@ -41,6 +41,7 @@ NAMES = (
     "view_latency",
     "view_top",
     "view_growth",
+    "processor",
     "nexmark",
 )
 

@@ -54,6 +54,8 @@ STATE_STORES = {
 class Peer:
     """One streaming query, fed file by file."""
 
+    mode = "update"
+
     def __init__(self) -> None:
         self._visible: list[float] = []
         self._fed = 0
@@ -65,7 +67,6 @@ class Peer:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
         from pyspark.sql import SparkSession
-        from pyspark.sql import functions as F
 
         self._folder = Path(folder)
         builder = SparkSession.builder.master("local[2]").appName(f"peer-{state}")
@@ -80,18 +81,25 @@ class Peer:
             batch.write.mode("overwrite").option("compression", "snappy").parquet(str(output / f"batch={number}"))
             self._visible.append(time.monotonic())
 
-        self._query = (
+        rows = (
             spark.readStream.schema("k BIGINT, v DOUBLE")
             .option("maxFilesPerTrigger", 1)
             .parquet(str(self._folder / "input"))
-            .groupBy("k")
-            .agg(F.count("*").alias("n"), F.sum("v").alias("total"))
-            .writeStream.outputMode("update")
+        )
+        self._query = (
+            self.query(rows)
+            .writeStream.outputMode(self.mode)
             .option("checkpointLocation", str(self._folder / "checkpoint"))
             .foreachBatch(write)
             .start()
         )
         return {"ready": True}
+
+    def query(self, rows: DataFrame) -> DataFrame:
+        """Return the frame that the query writes."""
+        from pyspark.sql import functions as F
+
+        return rows.groupBy("k").agg(F.count("*").alias("n"), F.sum("v").alias("total"))
 
     def run(self, files: list[str]) -> Answer:
         """Feed files and wait for as many batches."""

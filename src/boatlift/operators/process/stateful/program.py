@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,10 +95,10 @@ class StatefulProgram:
         keys = ArrowTableToRowsConversion.convert(touched.keys, self.key)
         now = TimerValues(touched.now if self.timed else -1, -1)
         given: list[Any] = []
-        offsets = touched.offsets.tolist()
+        offsets, rows_of = touched.offsets.tolist(), self._taken(touched.rows)
         for number in np.flatnonzero(np.diff(touched.offsets)).tolist():
             handle.number = number
-            rows = self._rows(touched.rows.slice(offsets[number], offsets[number + 1] - offsets[number]))
+            rows = rows_of(offsets[number], offsets[number + 1])
             given += program.handleInputRows(tuple(keys[number]), rows, now)
         for at, number in [] if timers is None else timers.due():
             assert timers is not None
@@ -112,11 +112,17 @@ class StatefulProgram:
         program.close()
         return self._table(given) if given else None
 
-    def _rows(self, rows: pa.Table) -> Iterator[Any]:
-        """Return the rows of a key as the processor takes them."""
+    def _taken(self, rows: pa.Table) -> Callable[[int, int], Iterator[Any]]:
+        """Return a function of two places that gives the rows between them as the processor takes them."""
         if not self.pandas:
-            return iter(ArrowTableToRowsConversion.convert(rows, self.columns))
-        return (self._frame(rows.slice(start, FRAME_ROWS)) for start in range(0, rows.num_rows, FRAME_ROWS))
+            every = ArrowTableToRowsConversion.convert(rows, self.columns)
+            return lambda begin, end: iter(every[begin:end])
+        if any(column.null_count for column in rows.columns):  # a NULL changes the type of its frame, and of no other
+            return lambda begin, end: (self._frame(rows.slice(at, size)) for at, size in _pieces(begin, end))
+        whole = self._frame(rows)
+        return lambda begin, end: (
+            whole.iloc[at : at + size].reset_index(drop=True) for at, size in _pieces(begin, end)
+        )
 
     def _frame(self, rows: pa.Table) -> Any:
         """Return rows as the pandas frame that PySpark makes of them: NULLs of numbers are NaN there."""
@@ -152,3 +158,8 @@ class StatefulProgram:
 
     def _refused(self, fault: str) -> UserCodeError:
         return UserCodeError("USER_CODE", f"the processor of {self.processor} {fault}", lasting=True)
+
+
+def _pieces(begin: int, end: int) -> Iterator[tuple[int, int]]:
+    """Return begin and size of the frames of some rows."""
+    return ((at, min(FRAME_ROWS, end - at)) for at in range(begin, end, FRAME_ROWS))
