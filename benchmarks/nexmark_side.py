@@ -43,6 +43,19 @@ class Nexmark:
         times = (self._view if self._system == "boatlift" else self._stream)(name)
         return {"seconds": times[-1] - times[0], "steps": len(times)}
 
+    def answer(self, name: str) -> Answer:
+        """Run a query as a batch, in UTC; return the Parquet file of its answer."""
+        folder = self._folder / "answer"
+        for table in COLUMNS:
+            self._spark.read.parquet(str(self._data / table)).createOrReplaceTempView(table)
+        zone = self._spark.conf.get("spark.sql.session.timeZone")
+        self._spark.conf.set("spark.sql.session.timeZone", "UTC")
+        try:
+            self._spark.sql(QUERIES[name]).coalesce(1).write.mode("overwrite").parquet(str(folder))
+        finally:
+            self._spark.conf.set("spark.sql.session.timeZone", zone)
+        return {"file": str(next(folder.glob("*.parquet")))}
+
     def _view(self, name: str) -> list[float]:
         import boatlift as bl
         from boatlift.api.sql_text import is_table_in
@@ -104,7 +117,7 @@ def _session(system: str) -> Any:
 def main() -> None:
     """Serve one session."""
     side = Nexmark()
-    serve({"prepare": side.prepare, "query": side.query})
+    serve({"prepare": side.prepare, "query": side.query, "answer": side.answer})
 
 
 if __name__ == "__main__":

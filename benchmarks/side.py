@@ -27,7 +27,7 @@ from typing import Any, Self
 
 from benchmarks.data import ARTIFACTS
 
-__all__ = ["Side", "SideError", "feed", "serve"]
+__all__ = ["Side", "SideError", "die_with_parent", "feed", "serve"]
 
 Answer = Mapping[str, Any]
 
@@ -136,14 +136,14 @@ class Side:
                     continue  # it has just ended
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """Let the kernel kill this process when its parent dies: no process would wake it up again."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def serve(handlers: Mapping[str, Callable[..., Answer]]) -> None:
     """Answer requests until there are no more. What Spark prints goes to standard error."""
-    _die_with_parent()
+    die_with_parent()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     for line in sys.stdin:
