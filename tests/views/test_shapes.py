@@ -95,6 +95,15 @@ OTHERS = [
     "WITH s AS (SELECT k, count(*) AS c FROM a GROUP BY k) SELECT k, c FROM s WHERE c = (SELECT max(c) FROM s)",
 ]  # fmt: skip
 
+NEVER_NULL = [
+    # Spark merges equal subqueries into one, whose result is a struct with a field that is never NULL.
+    "WITH s AS (SELECT count(v) AS n, max(v) m FROM a) SELECT * FROM s WHERE n > 1 EXCEPT SELECT * FROM s WHERE n > 1",
+    "WITH s AS (SELECT count(DISTINCT v) AS n, max(k) AS m FROM a) SELECT n, m FROM s UNION ALL SELECT n, m FROM s",
+    "WITH s AS (SELECT k, count(*) n FROM a GROUP BY k) SELECT s.k, struct(n) x FROM s JOIN b ON array(n) = array(b.v)",
+    "SELECT k, struct(count(*)) AS n FROM a GROUP BY k EXCEPT SELECT k, struct(count(x)) AS n FROM b GROUP BY k",
+    "SELECT n, max(k) m, percentile(v, 0.5) AS p FROM (SELECT array(count(*)) n, k, v FROM a GROUP BY k, v) GROUP BY n",
+]
+
 
 def tables(steps: int) -> list[Table]:
     chance = random.Random("shapes")
@@ -130,6 +139,8 @@ def tables(steps: int) -> list[Table]:
     return [first, table("b", {"k": "STRING", "v": "BIGINT", "x": "DOUBLE"})]
 
 
-@pytest.mark.parametrize("queries", [JOINS, AGGREGATES, OTHERS], ids=["joins", "aggregates", "others"])
+@pytest.mark.parametrize(
+    "queries", [JOINS, AGGREGATES, OTHERS, NEVER_NULL], ids=["joins", "aggregates", "others", "never null"]
+)
 def test_changes_add_up_to_the_answer_of_spark(spark: SparkSession, tmp_path: Path, queries: list[str]) -> None:
     assert judge(spark, Generated(tables(STEPS), queries), tmp_path / "case") == STEPS * len(queries)
