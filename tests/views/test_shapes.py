@@ -103,6 +103,11 @@ NEVER_NULL = [
     "SELECT k, struct(count(*)) AS n FROM a GROUP BY k EXCEPT SELECT k, struct(count(x)) AS n FROM b GROUP BY k",
     "SELECT n, max(k) m, percentile(v, 0.5) AS p FROM (SELECT array(count(*)) n, k, v FROM a GROUP BY k, v) GROUP BY n",
 ]
+UNIONS = [
+    "SELECT x, max(k) m FROM (SELECT k, array(coalesce(v, 0)) x FROM b UNION ALL SELECT k, array(v) FROM a) GROUP BY x",
+    "SELECT x, max(v) m FROM (SELECT v, struct(ifnull(v, 0)) x FROM b UNION ALL SELECT v, struct(v) FROM a) GROUP BY x",
+    "SELECT k, array(coalesce(v, 0)) AS x FROM b UNION ALL SELECT k, array(v) FROM c",
+]
 
 
 def tables(steps: int) -> list[Table]:
@@ -144,3 +149,11 @@ def tables(steps: int) -> list[Table]:
 )
 def test_changes_add_up_to_the_answer_of_spark(spark: SparkSession, tmp_path: Path, queries: list[str]) -> None:
     assert judge(spark, Generated(tables(STEPS), queries), tmp_path / "case") == STEPS * len(queries)
+
+
+def test_a_union_to_which_one_side_brings_rows(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark's type of a value says whether one inside it may be NULL: of one side it says more than of both."""
+    goes, comes = tables(STEPS)
+    some = slice(STEPS - 1)
+    ends = [replace(goes, steps=goes.steps[some]), replace(comes, name="c", steps=comes.steps[some])]
+    assert judge(spark, Generated([*ends, comes], UNIONS), tmp_path / "case") == STEPS * len(UNIONS)
