@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -43,11 +44,37 @@ def test_whether_columns_are_declared_nullable_makes_no_difference(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
+    ("strict", "loose", "values"),
+    [
+        (pa.list_(pa.field("element", pa.int32(), False)), pa.list_(pa.field("element", pa.int32())), [[1, 2], None]),
+        (pa.struct([pa.field("c", pa.int32(), False)]), pa.struct([pa.field("c", pa.int32())]), [{"c": 1}, None]),
+        (pa.map_(pa.string(), pa.field("value", pa.int8(), False)), pa.map_(pa.string(), pa.int8()), [[("a", 1)], []]),
+        (
+            pa.list_(pa.struct([pa.field("c", pa.list_(pa.field("element", pa.int64(), False)), False)])),
+            pa.list_(pa.struct([pa.field("c", pa.list_(pa.field("element", pa.int64())))])),
+            [[{"c": [1]}], None],
+        ),
+    ],
+    ids=["list", "struct", "map", "nested"],
+)
+def test_nor_does_it_inside_values(tmp_path: Path, strict: pa.DataType, loose: pa.DataType, values: list[Any]) -> None:
+    for given, declared in ((strict, loose), (loose, strict)):
+        rows = pa.record_batch([pa.array(values, given)], ["v"])
+        stager = ArrowStager(pa.schema([("v", declared)]))
+        receipt = stager.stage(str(tmp_path), "a", 0, iter([rows.slice(1), rows]))
+        (piece,) = read_pieces(3, [receipt])
+        assert piece.schema == stager.schema
+        assert piece.column("v").to_pylist() == [values[1], *values]
+
+
+@pytest.mark.parametrize(
     "other",
     [
         pa.record_batch({"k": pa.array([1], pa.int32()), "s": ["x"]}),
         pa.record_batch({"s": ["x"], "k": [1]}),
         pa.record_batch({"k": [1]}),
+        pa.record_batch({"k": [1], "s": ["x"], "t": [1]}),
+        pa.record_batch({"k": [[1]], "s": ["x"]}),
     ],
 )
 def test_other_columns_are_refused(tmp_path: Path, other: pa.RecordBatch) -> None:

@@ -9,14 +9,17 @@ import tempfile
 import time
 from pathlib import Path
 
+from pyspark.sql import SparkSession
+
 import boatlift as bl
 from views.disturbed import DifferentError, judge_disturbed
-from views.judge import QUICK, WrongError, judge, shrunk
+from views.judge import QUICK, CaseError, judge
 from views.random_queries import random_case
+from views.shrinking import shrunk
 
 
 def main() -> int:
-    """Run seeds; return 1 if a view was wrong."""
+    """Run the seeds that the command line asks for."""
     parser = argparse.ArgumentParser(prog="make views", description=__doc__)
     parser.add_argument("--seeds", type=int, default=10, help="how many")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
@@ -26,6 +29,11 @@ def main() -> int:
     parser.add_argument("--compiled", action="store_true", help="let Spark compile each query: three times as slow")
     asked = parser.parse_args()
     spark = bl.session(**({} if asked.compiled else QUICK))
+    return run_seeds(spark, asked)
+
+
+def run_seeds(spark: SparkSession, asked: argparse.Namespace) -> int:
+    """Run seeds, one after the other, whatever comes of each; return 1 if a view was wrong or raised an error."""
     queries = steps = kills = 0
     wrong = []
     root = Path(tempfile.mkdtemp(prefix="boatlift-views-"))
@@ -38,12 +46,10 @@ def main() -> int:
                 steps += asked.queries * asked.steps
             else:
                 steps += judge(spark, case, root / str(seed))
-        except bl.UnavailableError:  # a JVM that died judges no query
-            raise
-        except (DifferentError, bl.BoatliftError) as error:
+        except DifferentError as error:
             wrong.append(seed)
             print(f"seed {seed} is wrong: {error}", flush=True)
-        except WrongError as error:
+        except CaseError as error:
             wrong.append(seed)
             small, least = shrunk(spark, case, error, root / f"{seed}-small")
             print(f"seed {seed} is wrong: {least}", flush=True)

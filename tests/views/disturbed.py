@@ -33,7 +33,7 @@ def judge_disturbed(spark: SparkSession, seed: int, case: Generated, folder: Pat
     """Run a case undisturbed and disturbed, and compare the two step by step; return how often it was killed.
 
     Raises:
-        WrongError: the undisturbed run is wrong already.
+        CaseError: the undisturbed run fails already.
         DifferentError: the disturbed run is another.
     """
     judge(spark, case, folder / "undisturbed")

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +20,8 @@ from views.random_queries import Generated
 __all__ = [
     "INTERPRETED",
     "QUICK",
+    "CaseError",
+    "RaisedError",
     "Rows",
     "WrongError",
     "compare",
@@ -29,7 +29,6 @@ __all__ = [
     "judge",
     "rows_of",
     "run_case",
-    "shrunk",
     "write",
 ]
 
@@ -46,7 +45,24 @@ QUICK = {
 Rows = Counter[tuple[Any, ...]]
 
 
-class WrongError(AssertionError):
+class CaseError(AssertionError):
+    """A case that does not come out as Spark's answers."""
+
+
+class RaisedError(CaseError):
+    """A case that Boatlift refuses, or fails at.
+
+    Attributes:
+        condition: The condition of Boatlift's error.
+    """
+
+    def __init__(self, case: Generated, error: bl.BoatliftError) -> None:
+        queries = "\n".join(f"query {number}: {query}" for number, query in enumerate(case.queries))
+        super().__init__(f"{error}\n{queries}")
+        self.condition = error.condition
+
+
+class WrongError(CaseError):
     """A view whose changes do not add up to Spark's answer.
 
     Attributes:
@@ -66,11 +82,18 @@ def judge(spark: SparkSession, case: Generated, folder: Path) -> int:
     """Run the queries of a case, and compare each step of each view; return how many were compared.
 
     Raises:
+        RaisedError: Boatlift does not run the case.
         WrongError: the changes of some view do not add up to Spark's answer.
+        UnavailableError: `[JVM_DIED]`, which judges no query.
     """
     with _inside(folder):
         write(case)
-        run_case(spark, case)
+        try:
+            run_case(spark, case)
+        except bl.BoatliftError as error:
+            if error.condition == "JVM_DIED":
+                raise
+            raise RaisedError(case, error) from error
         try:
             return compare(spark, case)
         finally:
@@ -136,33 +159,6 @@ def compare(spark: SparkSession, case: Generated) -> int:
             if {row: count for row, count in held[number].items() if count} != expected:
                 raise WrongError(case, number, step, held[number], expected)
     return sum(map(len, paths))
-
-
-def shrunk(spark: SparkSession, case: Generated, found: WrongError, folder: Path) -> tuple[Generated, WrongError]:
-    """Return a smaller case that is wrong too: the query alone, few steps, few rows."""
-    small = replace(case, queries=[case.queries[found.query]], tables=[t.until(found.step) for t in case.tables])
-    error = _wrong(spark, small, folder)
-    if error is None:
-        return case, found
-    case, found = small, error
-    for size in (4, 2, 1):
-        for table in range(len(case.tables)):
-            for step in range(len(case.tables[table].steps)):
-                for begin in range(len(case.tables[table].steps[step]) - size, -1, -size):
-                    smaller = case.without(table, step, begin, begin + size)
-                    error = _wrong(spark, smaller, folder)
-                    if error is not None:
-                        case, found = smaller, error
-    return case, found
-
-
-def _wrong(spark: SparkSession, case: Generated, folder: Path) -> WrongError | None:
-    shutil.rmtree(folder, ignore_errors=True)
-    try:
-        judge(spark, case, folder)
-    except WrongError as error:
-        return error
-    return None
 
 
 def rows_of(path: Path) -> Rows:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from views import __main__ as command
 from views.judge import WrongError, compare, judge
-from views.random_queries import random_case
+from views.random_queries import Generated, Table, random_case
 
 QUERIES, STEPS = 15, 2
 
@@ -26,3 +28,19 @@ def test_a_wrong_row_is_found(interpreting: SparkSession, tmp_path: Path, monkey
     case.queries[0] = "SELECT 'other' AS rows"
     with pytest.raises(WrongError, match="query 0, step"):
         compare(interpreting, case)
+
+
+def test_a_case_that_raises_is_a_failure_like_a_wrong_one(
+    interpreting: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The query that raises is reported with the rows that it needs for that, and the next seed is run."""
+    table = Table("t", {"k": "BIGINT"}, [[{"k": 1}, {"k": 0}, {"k": 2}], [{"k": 3}]])
+    cases = {7: ["SELECT k FROM t", "SELECT 6 DIV k AS q FROM t"], 8: ["SELECT k FROM t", "SELECT k + 1 AS n FROM t"]}
+    monkeypatch.setattr(command, "random_case", lambda seed, **_: Generated([table], cases[seed]))
+    asked = Namespace(seeds=2, first=7, queries=2, steps=2, disturbed=False)
+    assert command.run_seeds(interpreting, asked) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert said[0].startswith("seed 7 is wrong: [USER_CODE] an expression of v0 failed at step 0: [DIVIDE_BY_ZERO]")
+    assert said[1:3] == ["query 0: SELECT 6 DIV k AS q FROM t", "  t (k BIGINT): [[{'k': 0}]]"]
+    assert said[3].startswith("seed 7: 2 queries, 0 steps")
+    assert said[-1] == "4 queries, 4 steps compared, 0 kills, wrong seeds: [7]"

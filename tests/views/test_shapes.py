@@ -95,6 +95,20 @@ OTHERS = [
     "WITH s AS (SELECT k, count(*) AS c FROM a GROUP BY k) SELECT k, c FROM s WHERE c = (SELECT max(c) FROM s)",
 ]  # fmt: skip
 
+NEVER_NULL = [
+    # Spark merges equal subqueries into one, whose result is a struct with a field that is never NULL.
+    "WITH s AS (SELECT count(v) AS n, max(v) m FROM a) SELECT * FROM s WHERE n > 1 EXCEPT SELECT * FROM s WHERE n > 1",
+    "WITH s AS (SELECT count(DISTINCT v) AS n, max(k) AS m FROM a) SELECT n, m FROM s UNION ALL SELECT n, m FROM s",
+    "WITH s AS (SELECT k, count(*) n FROM a GROUP BY k) SELECT s.k, struct(n) x FROM s JOIN b ON array(n) = array(b.v)",
+    "SELECT k, struct(count(*)) AS n FROM a GROUP BY k EXCEPT SELECT k, struct(count(x)) AS n FROM b GROUP BY k",
+    "SELECT n, max(k) m, percentile(v, 0.5) AS p FROM (SELECT array(count(*)) n, k, v FROM a GROUP BY k, v) GROUP BY n",
+]
+UNIONS = [
+    "SELECT x, max(k) m FROM (SELECT k, array(coalesce(v, 0)) x FROM b UNION ALL SELECT k, array(v) FROM a) GROUP BY x",
+    "SELECT x, max(v) m FROM (SELECT v, struct(ifnull(v, 0)) x FROM b UNION ALL SELECT v, struct(v) FROM a) GROUP BY x",
+    "SELECT k, array(coalesce(v, 0)) AS x FROM b UNION ALL SELECT k, array(v) FROM c",
+]
+
 
 def tables(steps: int) -> list[Table]:
     chance = random.Random("shapes")
@@ -130,6 +144,16 @@ def tables(steps: int) -> list[Table]:
     return [first, table("b", {"k": "STRING", "v": "BIGINT", "x": "DOUBLE"})]
 
 
-@pytest.mark.parametrize("queries", [JOINS, AGGREGATES, OTHERS], ids=["joins", "aggregates", "others"])
+@pytest.mark.parametrize(
+    "queries", [JOINS, AGGREGATES, OTHERS, NEVER_NULL], ids=["joins", "aggregates", "others", "never null"]
+)
 def test_changes_add_up_to_the_answer_of_spark(spark: SparkSession, tmp_path: Path, queries: list[str]) -> None:
     assert judge(spark, Generated(tables(STEPS), queries), tmp_path / "case") == STEPS * len(queries)
+
+
+def test_a_union_to_which_one_side_brings_rows(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark's type of a value says whether one inside it may be NULL: of one side it says more than of both."""
+    goes, comes = tables(STEPS)
+    some = slice(STEPS - 1)
+    ends = [replace(goes, steps=goes.steps[some]), replace(comes, name="c", steps=comes.steps[some])]
+    assert judge(spark, Generated([*ends, comes], UNIONS), tmp_path / "case") == STEPS * len(UNIONS)

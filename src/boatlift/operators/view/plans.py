@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import DataType, LongType, StructField, StructType
+from pyspark.sql.types import LongType, StructField, StructType
 
 from boatlift.dataflow.columns import POSITION, WEIGHT, quoted
 from boatlift.spark.compile.keyed import one_frame
@@ -172,7 +172,7 @@ class ViewPlans:
         job: ViewJob,
         streams: Mapping[str, DataFrame],
         there: frozenset[str],
-        channel: Callable[[str, Sequence[DataType]], DataFrame],
+        channel: Callable[[str, StructType], DataFrame],
         *,
         first: bool,
         divided: bool,
@@ -221,16 +221,16 @@ class ViewPlans:
         columns = {str(at): (*given.schema.names, WEIGHT) for at, given in enumerate(job.inputs)}
         return KeyedJob(name, columns, task, InputHashes(_keys(job)))
 
-    def _channel(self, channels: Mapping[str, Sequence[RunRef]], name: str, types: Sequence[DataType]) -> DataFrame:
+    def _channel(self, channels: Mapping[str, Sequence[RunRef]], name: str, columns: StructType) -> DataFrame:
         """Return the rows of a channel."""
         files = self.files(channels[name])
         slots = self._jobs.spark.range(0, len(files), 1, len(files))
-        return slots.mapInArrow(ChannelTask(self._unit.name, name, files), _channel_schema(types))
+        return slots.mapInArrow(ChannelTask(self._unit.name, name, files), _with_weight(columns))
 
-    def _standing_channel(self, name: str, types: Sequence[DataType]) -> DataFrame:
+    def _standing_channel(self, name: str, columns: StructType) -> DataFrame:
         """Return the rows of the channel whose files the job's parameters name."""
         task = ChannelTask(self._unit.name, name, None)
-        return self._nodes.one_row().mapInArrow(task, _channel_schema(types)).coalesce(1)
+        return self._nodes.one_row().mapInArrow(task, _with_weight(columns)).coalesce(1)
 
     def files(self, runs: Iterable[RunRef]) -> tuple[str, ...]:
         """Return the files of a channel."""
@@ -280,7 +280,3 @@ def _named(schema: pa.Schema) -> pa.Schema:
 
 def _with_weight(schema: StructType) -> StructType:
     return StructType([*schema.fields, StructField(WEIGHT, LongType())])
-
-
-def _channel_schema(types: Sequence[DataType]) -> StructType:
-    return _with_weight(StructType([StructField(f"c{place}", kind) for place, kind in enumerate(types)]))

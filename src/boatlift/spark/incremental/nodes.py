@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import DataType, StructType, _parse_datatype_json_string
+from pyspark.sql.types import DataType, StructField, StructType, _parse_datatype_json_string
 
 from boatlift.spark.keyed.arrangement.order import Order
 
@@ -365,6 +365,11 @@ class PlanNodes:
     def type_of(expression: Expression) -> DataType:
         """Return the type of an expression's values."""
         return _parse_datatype_json_string(expression.dataType().json())
+
+    @classmethod
+    def field(cls, name: str, expression: Expression) -> StructField:
+        """Return a field of an expression's type that may be NULL if its values may."""
+        return StructField(name, cls.type_of(expression), bool(expression.nullable()))
 
     @staticmethod
     def name_of(column: Expression) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import DataType, DoubleType, FloatType
+from pyspark.sql.types import DataType, DoubleType, FloatType, StructField, StructType
 
 from boatlift.dataflow.columns import WEIGHT, quoted
 from boatlift.spark.incremental.nodes import Expression, Node, PlanNodes, items
@@ -33,7 +33,7 @@ class StepFrames:
         nodes: Makes nodes.
         streams: Stream to the change of it, with `_weight`; a stream that brings nothing is left out.
         channels: The names of the channels that have rows.
-        channel: Returns the frame of a channel, given the types of its columns: these, and `_weight`.
+        channel: Returns the frame of a channel, given its columns `c0`, `c1`, …: these, and `_weight`.
         first: Whether this is the first step that the view executes: static tables come now.
         divided: Whether rows stand in several partitions.
     """
@@ -43,7 +43,7 @@ class StepFrames:
     nodes: PlanNodes
     streams: Mapping[str, DataFrame]
     channels: frozenset[str]
-    channel: Callable[[str, Sequence[DataType]], DataFrame]
+    channel: Callable[[str, StructType], DataFrame]
     first: bool
     divided: bool = True
 
@@ -65,9 +65,10 @@ class StepFrames:
     def _left(self, given: ChannelInput) -> DataFrame | None:
         if given.name not in self.channels:
             return None
-        types = [field.dataType for field in from_arrow_schema(given.whole).fields]
+        kept = from_arrow_schema(given.whole).fields
+        columns = [StructField(f"c{place}", field.dataType) for place, field in enumerate(kept)]
         chosen = [F.col(f"c{column}").alias(f"c{place}") for place, column in enumerate(given.columns)]
-        return self.channel(given.name, types).select(*chosen, WEIGHT)
+        return self.channel(given.name, StructType(columns)).select(*chosen, WEIGHT)
 
     def _flow(self, flow: Flow) -> WeightedPlan | None:
         match flow:
@@ -184,7 +185,12 @@ class StepFrames:
         return self.nodes.renamed(self._rows_of(name, attributes).select(*columns, times), attributes, [])[0]
 
     def _rows_of(self, name: str, attributes: Sequence[Expression]) -> DataFrame:
-        return self.channel(name, [self.nodes.type_of(attribute) for attribute in attributes])
+        """Return the rows of a channel, in columns that are never NULL where the query's attributes are not.
+
+        The nodes above refer to these attributes. Were a column less certain, then a struct of it would have another
+        type as soon as the optimiser puts the column in the place of its attribute, and casts of it would be invalid.
+        """
+        return self.channel(name, StructType([self.nodes.field(f"c{n}", each) for n, each in enumerate(attributes)]))
 
 
 def _canonical(name: str, kind: DataType) -> str:

@@ -19,6 +19,7 @@ from boatlift.spark.keyed.network.network import Network
 from boatlift.spark.keyed.network.node import ZSet, concat
 from boatlift.spark.keyed.opened import LocatedRun, RunsOnDemand
 from boatlift.spark.keyed.state import Runs
+from boatlift.spark.tasks.declared import as_declared
 from boatlift.spark.tasks.divide import read_pieces
 from boatlift.spark.tasks.inputs import INPUT, by_input, input_column
 from boatlift.spark.tasks.keyed_task import of_share, task_input
@@ -94,7 +95,7 @@ class NetworkTask:
             return Path(self.folder) / files[part]
 
         made = self.network.step(
-            [change_of(inputs[name]) for name in names],
+            [change_of(inputs[name], schema) for name, schema in zip(names, self.network.inputs, strict=True)],
             self._opened(given.runs, share),
             write_to,
             time=parameters.first,
@@ -130,10 +131,13 @@ class NetworkTask:
         return left
 
 
-def change_of(batches: Sequence[pa.RecordBatch]) -> ZSet | None:
-    """Return the rows of an input, whose last column is `_weight`."""
+def change_of(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> ZSet | None:
+    """Return the rows of an input, in columns of the declared types; their last column is `_weight`."""
     changes = [
-        ZSet(tuple(batch.columns[:-1]), batch.column(WEIGHT).to_numpy(zero_copy_only=False).astype(np.int64))
+        ZSet(
+            tuple(map(as_declared, batch.columns[:-1], schema.types)),
+            batch.column(WEIGHT).to_numpy(zero_copy_only=False).astype(np.int64),
+        )
         for batch in batches
     ]
     return concat(changes)

@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from boatlift.dataflow.contracts import Staged
 from boatlift.errors import InternalError, UnavailableError
+from boatlift.spark.tasks.declared import as_declared
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,13 +46,14 @@ class ArrowStager:
         writer: pa.RecordBatchFileWriter | None = None
         try:
             for batch in batches:
-                _check_columns(batch.schema, self.schema)
+                # What is declared nullable may differ between plan and sink; names and types may not.
+                columns = list(map(as_declared, batch.columns, self.schema.types))
+                _check_columns(batch.schema.names, columns, self.schema)
                 if not batch.num_rows:
                     continue
                 if writer is None:
                     writer = pa.ipc.new_file(place, self.schema)
-                # Whether a column is declared nullable may differ between plan and sink; names and types may not.
-                writer.write_batch(pa.RecordBatch.from_arrays(batch.columns, schema=self.schema))
+                writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self.schema))
                 rows += batch.num_rows
             if writer is not None:
                 writer.close()
@@ -96,10 +98,12 @@ def read_pieces(rows: int, staged: Sequence[Staged]) -> list[pa.Table]:
     return pieces
 
 
-def _check_columns(found: pa.Schema, expected: pa.Schema) -> None:
-    if found.names != expected.names or found.types != expected.types:
-        raise InternalError("INTERNAL", f"columns {_show(found)} were staged for a sink opened for {_show(expected)}")
+def _check_columns(names: list[str], columns: Sequence[pa.Array[Any]], expected: pa.Schema) -> None:
+    types = [column.type for column in columns]
+    if names != expected.names or types != expected.types:
+        found, wanted = _show(names, types), _show(expected.names, expected.types)
+        raise InternalError("INTERNAL", f"columns {found} were staged for a sink opened for {wanted}")
 
 
-def _show(schema: pa.Schema) -> str:
-    return "(" + ", ".join(f"{field.name} {field.type}" for field in schema) + ")"
+def _show(names: Sequence[str], types: Sequence[pa.DataType]) -> str:
+    return "(" + ", ".join(f"{name} {kind}" for name, kind in zip(names, types, strict=False)) + ")"
