@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.streaming import StatefulProcessor
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 if TYPE_CHECKING:
     import boatlift as bl
@@ -42,7 +42,7 @@ class Sessions(StatefulProcessor):
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Any]:  # noqa: ARG002, N802, N803
         """Give a session that has ended."""
-        import pandas as pd
+        import pandas as pd  # type: ignore[import-untyped]
 
         n, total, _ = self.session.get()
         self.session.clear()
