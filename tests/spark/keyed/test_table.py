@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from boatlift.errors import UnavailableError
 from boatlift.spark.keyed.table import StateTable
@@ -22,9 +23,11 @@ class Merger:
 
     def __init__(self) -> None:
         self.go_on = threading.Event()
+        self.merged: list[tuple[list[str], bool]] = []
 
-    def __call__(self, runs: Sequence[RunRef]) -> list[RunRef]:
+    def __call__(self, runs: Sequence[RunRef], /, *, oldest: bool) -> list[RunRef]:
         assert self.go_on.wait(10)
+        self.merged.append((sorted(each.name for each in runs), oldest))
         return [run(max(each.last for each in runs), first=min(each.first for each in runs))]
 
 
@@ -87,7 +90,7 @@ def test_what_is_saved_is_not_merged_with_what_is_not() -> None:
 def test_a_merge_that_failed_is_told_before_the_next_step_and_not_within_one() -> None:
     """What a step made is kept by then: an error would let it be made, and kept, once more."""
 
-    def fails(runs: Sequence[RunRef]) -> list[RunRef]:
+    def fails(runs: Sequence[RunRef], /, *, oldest: bool) -> list[RunRef]:
         raise UnavailableError("STORE_FAILED", "the disk is full")
 
     table = StateTable(fails)
@@ -96,3 +99,22 @@ def test_a_merge_that_failed_is_told_before_the_next_step_and_not_within_one() -
     table.grown(STATE)
     with pytest.raises(UnavailableError, match="the disk is full"):
         table.resolve(STATE)
+
+
+def test_a_merge_is_told_whether_an_older_run_may_have_its_keys() -> None:
+    """A merge may leave out what ends older rows only where there are none, whatever tasks wrote them."""
+    for older, expected in (
+        ([], True),
+        ([run(0)], False),
+        ([replace(run(0), modulus=2, residue=1)], False),
+        ([replace(run(0), modulus=2, residue=0)], True),
+    ):
+        merger = Merger()
+        merger.go_on.set()
+        table = StateTable(merger)
+        table.saved([run(0)])
+        shared = [replace(run(time), modulus=4, residue=3) for time in range(1, 7)]
+        table.grown([*older, *shared])
+        table.close()
+        ((names, oldest),) = [each for each in merger.merged if shared[0].name in each[0]]
+        assert oldest is expected, (older, names)
