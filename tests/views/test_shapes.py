@@ -75,6 +75,8 @@ AGGREGATES = [
     "SELECT s, count(*) n, min(v) lo FROM (SELECT CASE WHEN v > 1 THEN struct(k, x) END AS s, v FROM a) GROUP BY s",
     "SELECT s.k, n + 1 n FROM (SELECT s, sum(v) n FROM (SELECT struct(k, x) AS s, v FROM a) GROUP BY s) WHERE n > 1",
     "SELECT session_window AS w, k, count(*) AS n FROM a GROUP BY session_window(t, '30 minutes'), k",
+    "SELECT count(DISTINCT n) AS c FROM (SELECT k, count(v) AS n FROM a GROUP BY k) WHERE n IS NULL",
+    "SELECT count(*) AS n, max(v) AS m FROM a WHERE 1 > 2",
 ]
 OTHERS = [
     "SELECT k, v + 1 AS v, upper(k) AS u FROM a WHERE v IS NOT NULL",

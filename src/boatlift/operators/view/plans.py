@@ -181,11 +181,14 @@ class ViewPlans:
         frames = StepFrames(self._query, self._general, self._nodes, streams, there, channel, first, divided)
         inputs = [frames.of(given) for given in job.inputs]
         schemas = [_with_weight(from_arrow_schema(given.schema)) for given in job.inputs]
+        begins = first and any(each.node.whole for each in job.nodes)
         if all(frame is None for frame in inputs):
-            if not (first and any(each.node.whole for each in job.nodes)):
+            if not begins:
                 return None
             inputs = [self._nodes.empty(schemas[0]), *inputs[1:]]
-        return inputs[0] if len(inputs) == 1 else one_frame(inputs, schemas)
+        frame = inputs[0] if len(inputs) == 1 else one_frame(inputs, schemas)
+        # Rows that Spark knows to be none, as where a condition is never true, have no task to give the first result.
+        return frame.unionAll(self._nodes.empty(frame.schema)) if begins and frame is not None else frame
 
     def _appended(self, job: ViewJob, frame: DataFrame) -> DataFrame:
         """Return the rows of a view that only appends, as it hands them out: nothing in them cancels out."""
