@@ -76,6 +76,7 @@ def rates(name: str, run: Run, answer: Callable[[str], pa.Table], events: int, t
 
 
 def _checked(run: Run, query: str, expected: pa.Table) -> Sequence[float]:
+    ARTIFACTS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=ARTIFACTS, prefix="changes-") as folder:
         times = run(query, Path(folder))
         wrong = difference(read_changes(sorted(Path(folder).glob("*.tsv")), expected.schema), expected)

@@ -71,6 +71,7 @@ def _measured(name: str, missing: str, run: Run, there: Sequence[Path], steps: S
         print(f"{name} is left out: {missing}", file=sys.stderr, flush=True)
         return []
     answer = top_of([*there, *steps])
+    ARTIFACTS.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=ARTIFACTS, prefix="changes-") as folder:
         try:
             times = run(there, steps, Path(folder))

@@ -48,7 +48,7 @@ def explain(
     text = str(error)
     ours = from_text(text)
     if isinstance(ours, UserCodeError):  # a task refused what a function of the user gave
-        refused = UserCodeError(ours.condition, f"at step {time} of {unit}, {ours.message}", lasting=lasting)
+        refused = UserCodeError("USER_CODE", f"at step {time} of {unit}, {ours.message}", lasting=lasting)
         refused.remedy = remedy
         return refused
     if ours is not None:

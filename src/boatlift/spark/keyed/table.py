@@ -27,7 +27,7 @@ SINGLE = 4
 """The number of runs above the last checkpoint that are left alone, so that rollback can choose among single times."""
 
 
-class Merge(Protocol):
+class MergeRuns(Protocol):
     """Merges runs of a state, all of one share of the key groups; `oldest`: no other run is older."""
 
     def __call__(self, runs: Sequence[RunRef], /, *, oldest: bool) -> list[RunRef]:
@@ -49,7 +49,7 @@ class StateTable:
         merge: Merges runs into new ones, each covering a part of the key groups; called on a background thread.
     """
 
-    def __init__(self, merge: Merge) -> None:
+    def __init__(self, merge: MergeRuns) -> None:
         self._merge = merge
         self._lock = threading.Lock()
         self._merged: list[_Merged] = []
