@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from boatlift.runtime.host.event_queue import EventQueue
-from boatlift.runtime.host.timers import Timers, clock_of
+from boatlift.runtime.host.timers import HostTimers, clock_of
 from boatlift.runtime.machine import events, instructions
 
 
@@ -23,7 +23,7 @@ def timer(deadline: int, incarnation: int = 0) -> instructions.SetTimer:
 
 def test_a_timer_fires_once_the_clock_has_reached_its_deadline() -> None:
     queue = EventQueue()
-    timers = Timers(queue, Clock(995, 998, 998, 1000))  # set; the first alarm looks, and waits again; the second
+    timers = HostTimers(queue, Clock(995, 998, 998, 1000))  # set; the first alarm looks, and waits again; the second
     timers.set(timer(1000))
     assert list(queue.next()()) == [], "two milliseconds early"
     assert list(queue.next()()) == [events.TimerFired("fit", 0, 1000)]
@@ -31,7 +31,7 @@ def test_a_timer_fires_once_the_clock_has_reached_its_deadline() -> None:
 
 def test_a_later_timer_replaces_an_earlier_one() -> None:
     queue = EventQueue()
-    timers = Timers(queue, lambda: 2000)
+    timers = HostTimers(queue, lambda: 2000)
     timers.set(timer(1000))
     timers.set(timer(2000, incarnation=1))
     fired = [event for _ in range(2) for event in queue.next()()]
@@ -40,7 +40,7 @@ def test_a_later_timer_replaces_an_earlier_one() -> None:
 
 def test_each_batch_has_a_timer_of_its_own() -> None:
     queue = EventQueue()
-    timers = Timers(queue, lambda: 2000)
+    timers = HostTimers(queue, lambda: 2000)
     timers.set(timer(1000))
     timers.set(instructions.SetTimer("other", 0, 1000))
     assert {event.processor for _ in range(2) for event in queue.next()()} == {"fit", "other"}  # type: ignore[union-attr]

@@ -11,7 +11,7 @@ from boatlift.dataflow.advice import OF_GROUPED, advise, column_advice
 from boatlift.dataflow.policies import Eager, Ephemeral, History, Lazy
 from boatlift.errors import InvalidError
 from boatlift.operators.aggregate.node import Aggregate
-from boatlift.operators.process.node import Form, Process
+from boatlift.operators.process.node import Process, ProcessForm
 from boatlift.operators.reduce.node import Reduce
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Grouped:
         Raises:
             InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
         """
-        return self._process(name, function, (output, state), order_by, policy, timers=timers, form=Form.BY_KEY)
+        return self._process(name, function, (output, state), order_by, policy, timers=timers, form=ProcessForm.BY_KEY)
 
     def process_arrow(
         self,
@@ -118,7 +118,7 @@ class Grouped:
         Raises:
             InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
         """
-        return self._process(name, function, (output, state), order_by, policy, timers=timers, form=Form.ARROW)
+        return self._process(name, function, (output, state), order_by, policy, timers=timers, form=ProcessForm.ARROW)
 
     def transform_with_state(
         self,
@@ -147,7 +147,7 @@ class Grouped:
             InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
         """
         timers = _has_time(name, time_mode)
-        return self._process(name, processor, (output, ""), order_by, policy, timers=timers, form=Form.ROWS)
+        return self._process(name, processor, (output, ""), order_by, policy, timers=timers, form=ProcessForm.ROWS)
 
     def transform_with_state_in_pandas(
         self,
@@ -164,7 +164,7 @@ class Grouped:
         Arguments and errors as for `transform_with_state`.
         """
         timers = _has_time(name, time_mode)
-        return self._process(name, processor, (output, ""), order_by, policy, timers=timers, form=Form.PANDAS)
+        return self._process(name, processor, (output, ""), order_by, policy, timers=timers, form=ProcessForm.PANDAS)
 
     def _process(
         self,
@@ -175,9 +175,9 @@ class Grouped:
         policy: object,
         *,
         timers: bool,
-        form: Form,
+        form: ProcessForm,
     ) -> Stream:
-        if form in (Form.BY_KEY, Form.ARROW) and not callable(function):
+        if form in (ProcessForm.BY_KEY, ProcessForm.ARROW) and not callable(function):
             raise InvalidError("BAD_OPTION", f"{name}: {function!r} is no function")
         flow, (output, state) = self.stream.dataflow, declared
         return flow.add(

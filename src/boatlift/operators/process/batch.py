@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from boatlift.spark.keyed.newest.held import Cells, TouchedKeys
 
-__all__ = ["KeyedBatch", "Made", "Processed", "Program", "Timers", "Touched"]
+__all__ = ["KeyedBatch", "KeyedProgram", "Made", "Processed", "Timers", "Touched"]
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -121,7 +121,7 @@ class Made:
     set_: Mask
 
 
-class Program(Protocol):
+class KeyedProgram(Protocol):
     """The user's part of a processor. Immutable, and pickled into tasks."""
 
     def run(self, touched: Touched) -> Made:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from boatlift.dataflow.columns import HASH
-from boatlift.operators.process.batch import Made, Program, Timers, Touched
+from boatlift.operators.process.batch import KeyedProgram, Made, Timers, Touched
 from boatlift.operators.process.timers import DUE, DueTimers, due_codec, due_timers, timer_rows
 from boatlift.spark.keyed.arrangement.order import Order, order_codes
 from boatlift.spark.keyed.column import Column, fits_codes, is_supported
@@ -52,7 +52,7 @@ class ProcessKernel:
     columns: pa.Schema
     order_by: tuple[str, ...]
     output: pa.Schema
-    program: Program
+    program: KeyedProgram
     codecs: Mapping[str, NewestCodec]
     timed: bool = False
     ticks: tuple[str, ...] | None = None

@@ -16,10 +16,10 @@ from boatlift.errors import InvalidError
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["Form", "Process"]
+__all__ = ["Process", "ProcessForm"]
 
 
-class Form(Enum):
+class ProcessForm(Enum):
     """What the function of a processor is."""
 
     BY_KEY = "by key"
@@ -55,7 +55,7 @@ class Process(Operator):
     state: str | StructType
     output: str | StructType
     order_by: tuple[str, ...]
-    form: Form
+    form: ProcessForm
     timers: bool
     ticks: str | None
     policy: Policy

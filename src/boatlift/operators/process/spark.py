@@ -13,7 +13,7 @@ from boatlift.errors import InvalidError
 from boatlift.operators.process.arrow import ArrowProgram
 from boatlift.operators.process.by_key import ByKey, KeyState
 from boatlift.operators.process.kernel import ProcessKernel
-from boatlift.operators.process.node import Form, Process
+from boatlift.operators.process.node import Process, ProcessForm
 from boatlift.operators.process.stateful.compiled import Shapes, UsersPart, stateful_program
 from boatlift.spark.compile.keyed import CompiledKeyed, KeyedInput
 from boatlift.spark.compile.operator import Columns, Kit, SparkOperator, without_position
@@ -64,7 +64,7 @@ class ProcessOnSpark(SparkOperator[Process]):
                 )
         of_key = StructType([rows.schema[key] for key in operator.keys])
         shapes = Shapes(rows.schema, of_key, keys, output)
-        if operator.form in (Form.BY_KEY, Form.ARROW):
+        if operator.form in (ProcessForm.BY_KEY, ProcessForm.ARROW):
             user = _of_function(operator, state, shapes, kit)
         else:
             user = stateful_program(operator, shapes, kit)
@@ -102,7 +102,7 @@ class ProcessOnSpark(SparkOperator[Process]):
 def _of_function(operator: Process, state: StructType, shapes: Shapes, kit: Kit) -> UsersPart:
     """Return the program of a function, whose keys have one row of state each."""
     name, function = operator.name, operator.function
-    if operator.form is Form.BY_KEY:
+    if operator.form is ProcessForm.BY_KEY:
         function = ByKey(name, function, shapes.rows, shapes.key, state, shapes.output)
     program = ArrowProgram(name, function, kit.arrow_of(state), kit.arrow_of(shapes.output))
     codecs = {STATE: NewestCodec(shapes.keys, kit.arrow_of(state))} if len(state) else {}

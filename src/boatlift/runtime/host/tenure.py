@@ -27,7 +27,7 @@ from boatlift.runtime.host.source_cursors import SourceCursors
 from boatlift.runtime.host.sources import SourcePolls
 from boatlift.runtime.host.steps import StepRuns
 from boatlift.runtime.host.stuck_batches import StuckBatches
-from boatlift.runtime.host.timers import Timers, clock_of
+from boatlift.runtime.host.timers import HostTimers, clock_of
 from boatlift.runtime.host.workers import Workers
 from boatlift.runtime.machine import StateMachine, events, instructions
 from boatlift.storage.group_writer import GroupWriter
@@ -178,7 +178,7 @@ class Tenure:
         )
         sinks = SinkCalls(self._commits, workers, failures, log, watch)
         probes = Probes(self._engine, self._queue, workers, failures)
-        timers = Timers(self._queue, self._clock)
+        timers = HostTimers(self._queue, self._clock)
         handlers: Handlers = {
             instructions.PollSource: sources.poll,
             instructions.Acknowledge: sources.acknowledge,

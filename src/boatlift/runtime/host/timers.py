@@ -1,4 +1,4 @@
-"""Timers: the machine has no clock, so the host waits for its deadlines."""
+"""Timers of the host: the machine has no clock, so the host waits for its deadlines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from boatlift.runtime.machine import events
 from boatlift.runtime.machine.instructions import SetTimer
 from boatlift.storage.records.payloads import payload_of
 
-__all__ = ["Timers", "clock_of"]
+__all__ = ["HostTimers", "clock_of"]
 
 LONGEST_SECONDS = 3600.0
 """A timer looks at the clock at least so often.
@@ -20,7 +20,7 @@ The clock of steps may be set, and the alarm's clock may stand still in a suspen
 """
 
 
-class Timers:
+class HostTimers:
     """The deadline of each batch.
 
     Args:

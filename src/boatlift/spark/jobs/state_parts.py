@@ -25,7 +25,7 @@ MERGE_HERE_ROWS = 100_000
 
 _MERGED = packed_decoder(RunRef | None)
 
-Held = dict[str, list[RunRef]]
+HeldRuns = dict[str, list[RunRef]]
 """Part to its runs."""
 
 
@@ -42,7 +42,7 @@ class StateParts:
         self._name, self._jobs = name, jobs
         self._tables = {part: StateTable(partial(self._merged, codec)) for part, codec in codecs.items()}
 
-    def held(self, state: Any) -> Held:
+    def held(self, state: Any) -> HeldRuns:
         """Return the runs of a state, with merged runs in the place of those that they replace.
 
         Args:
@@ -60,11 +60,11 @@ class StateParts:
             parts = {part: [runs[name] for name in names] for part, (names,) in tables.items()}
         return {part: table.resolve(parts.get(part, ())) for part, table in self._tables.items()}
 
-    def located(self, held: Held) -> dict[str, list[LocatedRun]]:
+    def located(self, held: HeldRuns) -> dict[str, list[LocatedRun]]:
         """Return runs with the places of their files."""
         return {part: [(run, str(self._jobs.inputs.path(run))) for run in runs] for part, runs in held.items()}
 
-    def payload(self, held: Held, clock: int | None = None) -> Any:
+    def payload(self, held: HeldRuns, clock: int | None = None) -> Any:
         """Return the payload of a state.
 
         Args:
@@ -78,7 +78,7 @@ class StateParts:
         tables = {part: (tuple(run.name for run in runs),) for part, runs in held.items()}
         return to_json(RunsPayload(runs, clock=clock, tables=tables))
 
-    def grown(self, held: Held) -> None:
+    def grown(self, held: HeldRuns) -> None:
         """Record the newest state, and begin to merge where that pays."""
         for part, runs in held.items():
             self._jobs.files.made(run.name for run in runs)  # a merged run is the state's once a step takes it up

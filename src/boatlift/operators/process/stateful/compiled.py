@@ -13,8 +13,8 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import StructType, _parse_datatype_string
 
 from boatlift.errors import BoatliftError, InvalidError, UserCodeError
-from boatlift.operators.process.batch import Program
-from boatlift.operators.process.node import Form, Process
+from boatlift.operators.process.batch import KeyedProgram
+from boatlift.operators.process.node import Process, ProcessForm
 from boatlift.operators.process.stateful.program import StatefulProgram
 from boatlift.operators.process.stateful.timers import SET_TIMERS, timers_codec
 from boatlift.operators.process.stateful.variables import StateRecorder, Variable
@@ -51,7 +51,7 @@ class UsersPart:
         described: The declaration of the state, as part of the program's identity.
     """
 
-    program: Program
+    program: KeyedProgram
     codecs: Mapping[str, NewestCodec]
     described: str
 
@@ -78,7 +78,7 @@ def stateful_program(operator: Process, shapes: Shapes, kit: Kit) -> UsersPart:
         key=shapes.key,
         output=shapes.output,
         arrow=kit.arrow_of(shapes.output),
-        pandas=operator.form is Form.PANDAS,
+        pandas=operator.form is ProcessForm.PANDAS,
         timed=operator.timers,
         zone=str(kit.spark.conf.get("spark.sql.session.timeZone")),
     )
