@@ -23,6 +23,7 @@ from boatlift.spark.keyed.newest.held import TouchedKeys, held_rows, written_row
 from boatlift.spark.keyed.row_hash import hash_rows
 from boatlift.spark.keyed.rows import KeyedRows
 from boatlift.spark.keyed.state import StepState
+from boatlift.storage.records.records import RunRef
 
 __all__ = ["ProcessKernel"]
 
@@ -96,7 +97,7 @@ class ProcessKernel:
         if self.timed:
             added[DUE] = timer_rows(touched.numbered, due, made.timers, made.set_, state)
         runs = state.written(self.processor, self.parts, added)
-        return self._output(made, runs)
+        return _output(made, runs)
 
     def _rows(self, batches: Sequence[pa.RecordBatch]) -> tuple[Hashes, pa.Table]:
         """Return the hashes of the keys of rows, and the rows."""
@@ -144,12 +145,13 @@ class ProcessKernel:
         codes = [_codes(rows.column(name)) for name in self.order_by]
         return np.lexsort((content, *reversed(codes), hashes))
 
-    def _output(self, made: Made, runs: Mapping[str, object]) -> StepOutput:
-        rows = made.rows
-        if rows is None or not rows.num_rows:
-            return StepOutput(runs)  # type: ignore[arg-type]
-        batches = tuple(rows.combine_chunks().to_batches())
-        return StepOutput(runs, batches, (), rows.num_rows, sum(map(_digest, batches)) % 2**64)  # type: ignore[arg-type]
+
+def _output(made: Made, runs: Mapping[str, RunRef]) -> StepOutput:
+    rows = made.rows
+    if rows is None or not rows.num_rows:
+        return StepOutput(runs)
+    batches = tuple(rows.combine_chunks().to_batches())
+    return StepOutput(runs, batches, (), rows.num_rows, sum(map(_digest, batches)) % 2**64)
 
 
 def _key_columns(rows: pa.Table, keys: Iterable[tuple[str, pa.DataType]]) -> list[Column]:
