@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -276,7 +277,7 @@ def test_the_same_rows_have_the_same_digest_however_they_are_read(
     (position,), _ = drain(made, made.start())
     found = []
     for number, task_offsets in enumerate([10**9, 1000]):
-        monkeypatch.setitem(source.__globals__, "TASK_OFFSETS", task_offsets)
+        monkeypatch.setitem(inspect.unwrap(source).__globals__, "TASK_OFFSETS", task_offsets)
         folder = tmp_path / str(number)
         assert made.load_digested(spark, [position], [str(folder)], ordinals=False).count() == 200_000
         assert len(list(folder.iterdir())) == number + 1, "so many tasks read it"
