@@ -162,11 +162,11 @@ def test_a_plan_whose_run_has_failed_is_made_anew(
     source(flow).transform("same", lambda df: df).sink("out", bl.parquet("out"))
     run, failed = StepPlan.run, []
 
-    def fails(plan: StepPlan, *held: Any) -> Any:
+    def fails(plan: StepPlan, *held: Any, **options: Any) -> Any:
         if plan.parameters.first == 1 and not failed:
             failed.append(plan)
             raise OSError("no space left")
-        return run(plan, *held)
+        return run(plan, *held, **options)
 
     monkeypatch.setattr(StepPlan, "run", fails)
     with pushed(flow, spark) as push:
@@ -183,8 +183,9 @@ def test_what_tasks_were_not_told_is_no_answer(spark: SparkSession, monkeypatch:
     source(flow).transform("same", lambda df: df).sink("out", bl.parquet("out"))
     run = StepPlan.run
 
-    def crossed(plan: StepPlan, *held: Any) -> Any:
-        return run(replace(plan, parameters=msgspec.structs.replace(plan.parameters, first=7, last=7)), *held)
+    def crossed(plan: StepPlan, *held: Any, **options: Any) -> Any:
+        other = msgspec.structs.replace(plan.parameters, first=7, last=7)
+        return run(replace(plan, parameters=other), *held, **options)
 
     tell = JobParameters.to_tasks
     monkeypatch.setattr(StepPlan, "run", crossed)

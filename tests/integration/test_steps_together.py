@@ -49,9 +49,9 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes: list[int] = []
     job = JobSteps._job
 
-    def counted(steps: JobSteps, takes: Sequence[StepInput], held: Any) -> object:
+    def counted(steps: JobSteps, takes: Sequence[StepInput], *given: Any) -> object:
         sizes.append(len(takes))
-        return job(steps, takes, held)
+        return job(steps, takes, *given)
 
     monkeypatch.setattr(JobSteps, "_job", counted)
     return sizes
@@ -175,8 +175,8 @@ def test_what_fails_together_and_not_again_is_made_once(
     failing = JobSteps._job
     failed: list[int] = []
 
-    def once(steps: JobSteps, takes: Sequence[StepInput], held: Any) -> object:
-        made = failing(steps, takes, held)
+    def once(steps: JobSteps, takes: Sequence[StepInput], *given: Any) -> object:
+        made = failing(steps, takes, *given)
         if len(takes) > 1 and not failed:
             failed.append(takes[0].time)
             raise ConnectionError("the executor is gone")
@@ -232,10 +232,10 @@ def test_a_stop_waits_for_no_more_than_the_step_under_way_where_each_is_a_job(
         hasten(engine)
         asked.set()
 
-    def fails(steps: JobSteps, takes: Sequence[StepInput], held: Any) -> object:
+    def fails(steps: JobSteps, takes: Sequence[StepInput], *given: Any) -> object:
         if len(takes) > 1:
             raise ConnectionError("the executor is gone")
-        made = failing(steps, takes, held)
+        made = failing(steps, takes, *given)
         if len(jobs) == 2:  # the first of those that were to run together
             threading.Thread(target=running.stop).start()
             assert asked.wait(60)
