@@ -111,7 +111,7 @@ class Grouped:
 
         Args:
             name: The processor's name.
-            function: Takes a `bl.KeyedBatch` and returns a `bl.Processed`. What it makes of a key must depend on that
+            function: Takes a `bl.KeyedBatch` and returns a `bl.Processed`. The result for a key must depend on that
                 key's rows, state and timers alone.
             output, state, order_by, timers, policy: As for `process`.
 
