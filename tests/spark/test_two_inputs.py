@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -28,8 +28,7 @@ from boatlift.spark.jobs import planner
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.keyed_steps import KeyedSteps
 from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
-from boatlift.spark.keyed.key_groups import Share
-from boatlift.spark.keyed.opened import OpenRun
+from boatlift.spark.keyed.state import StepState
 from boatlift.storage.local import LocalStore
 
 COUNT = AggregateColumn("count_all", None, "n", None, pa.int64())
@@ -73,11 +72,8 @@ class BalanceKernel(AggregateKernel):
     def step(
         self,
         inputs: Mapping[str, Sequence[pa.RecordBatch]],
-        runs: Iterable[OpenRun[Any]],
-        write_to: str | Path,
+        state: StepState,
         *,
-        time: int,
-        share: Share,
         upserts: bool = False,
     ) -> StepOutput:
         assert all(set(batch["text"].to_pylist()) <= {"t"} for batch in inputs["right"])
@@ -88,7 +84,7 @@ class BalanceKernel(AggregateKernel):
             for name, weight in (("left", 1), ("right", -1))
             for batch in inputs[name]
         ]
-        return AggregateKernel.step(self, {ROWS_INPUT: rows}, runs, write_to, time=time, share=share, upserts=upserts)
+        return AggregateKernel.step(self, {ROWS_INPUT: rows}, state, upserts=upserts)
 
 
 class BalanceOnSpark(SparkOperator[Balance]):
