@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from boatlift.api.streams import Stream
     from boatlift.connectors import files, generator, kafka, parquet, push, sqlite
     from boatlift.operators.process.batch import KeyedBatch, Processed, Timers
+    from boatlift.operators.window.node import window
     from boatlift.runtime.host.progress import Progress
     from boatlift.spark.plans.step_functions import call, now, rand, uuid
     from boatlift.spark.session.session import session
@@ -76,6 +77,7 @@ __all__ = [
     "sqlite",
     "start",
     "uuid",
+    "window",
 ]
 
 # Names whose modules need Spark or Arrow are imported at first use, so that `import boatlift` and the command line are
@@ -97,6 +99,7 @@ _LATER = {
     "KeyedBatch": "boatlift.operators.process.batch",
     "Processed": "boatlift.operators.process.batch",
     "Timers": "boatlift.operators.process.batch",
+    "window": "boatlift.operators.window.node",
     "Running": "boatlift.api.running",
     "run": "boatlift.api.running",
     "start": "boatlift.api.running",

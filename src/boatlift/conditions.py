@@ -57,6 +57,19 @@ CONDITIONS: dict[str, Condition] = {
         "a processor cannot take these rows, or its state or output is not a list of columns",
         "declare columns as in 'count LONG, last TIMESTAMP'; process rows that are new",
     ),
+    "NO_LATENESS": Condition(
+        "InvalidError",
+        "a processor needs event time, and its input does not say how late rows can be",
+        "put .lateness('NAME', 'COLUMN', '10 minutes') behind the source",
+    ),
+    "BAD_LATENESS": Condition(
+        "InvalidError", "a stream cannot have a lateness", "put the lateness behind a source, a transform or a view"
+    ),
+    "BAD_WINDOW": Condition(
+        "InvalidError",
+        "windows of rows that are not all new, or a grouping that windows do not go with",
+        "group the rows of a source, a transform or a lateness by windows, and aggregate them with agg(…)",
+    ),
     "BAD_REDUCTION": Condition(
         "InvalidError", "a reduction of rows that are not all new", "keep the aggregate as state, with agg(…)"
     ),

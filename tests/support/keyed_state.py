@@ -225,6 +225,20 @@ def rows_of(output: StepOutput) -> Counter[Row]:
     return counted((*output.replaced, *output.batches))
 
 
+def batch_maker(
+    columns: pa.Schema, hash_of: Callable[[Fields], int]
+) -> Callable[[str, Sequence[Fields]], pa.RecordBatch]:
+    """Return what makes a batch of rows, with the hash of each row's key."""
+
+    def batch(_: str, rows: Sequence[Fields]) -> pa.RecordBatch:
+        made = {field.name: pa.array([row[field.name] for row in rows], field.type) for field in columns}
+        hashes = [hash_of(row) for row in rows]
+        made["_hash"] = pa.array([h - (1 << 64) if h >> 63 else h for h in hashes], pa.int64())
+        return pa.record_batch(made)
+
+    return batch
+
+
 def counted(batches: Sequence[pa.RecordBatch]) -> Counter[Row]:
     return Counter(tuple(canonical(value) for value in row.values()) for batch in batches for row in batch.to_pylist())
 
@@ -309,7 +323,8 @@ class Execution:
 
     def _clock(self) -> StepTime:
         """Return the clock of the step: a tenth of a second later than the one before."""
-        return StepTime(100 * self.time - 1, 100 * self.time + 99, self.time)
+        now = 100 * self.time + 99
+        return StepTime(now - 100, now, self.time, now)
 
     def _path_of(self, paths: dict[str, Path], part: str) -> Path:
         paths[part] = self.path()

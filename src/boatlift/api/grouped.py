@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 from boatlift.api.options import checked_name, policy_of_state, policy_without_state
 from boatlift.dataflow.advice import OF_GROUPED, advise, column_advice
 from boatlift.dataflow.policies import Eager, Ephemeral, History, Lazy
 from boatlift.errors import InvalidError
 from boatlift.operators.aggregate.node import Aggregate
-from boatlift.operators.process.node import Process, ProcessForm
+from boatlift.operators.process.node import Process, ProcessForm, TimerTime
 from boatlift.operators.reduce.node import Reduce
+from boatlift.operators.window.node import Window, WindowAggregate
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -31,8 +32,15 @@ class Grouped:
 
     stream: Stream
     keys: tuple[str, ...]
+    window: Window | None = None
 
-    def agg(self, name: str, *columns: Column, policy: Lazy | Eager | History | None = None) -> Stream:
+    def agg(
+        self,
+        name: str,
+        *columns: Column,
+        emit: Literal["changes", "final"] = "changes",
+        policy: Lazy | Eager | History | None = None,
+    ) -> Stream:
         """Keep aggregates by key, and give one change for each change of the input.
 
         The stream may itself give changes, as another aggregate does: then a key ends when its last row is taken back,
@@ -41,12 +49,27 @@ class Grouped:
         Args:
             name: The processor's name.
             columns: Spark's `count`, `sum`, `avg`, `min` and `max`, each with an `alias`.
+            emit: `"final"`: of windows (`group_by(bl.window(…))`) each row comes once, when its window has ended by the
+                lateness of the stream (`Stream.lateness`): new rows, for a sink that appends.
             policy: What a crash may cost; `Lazy()` if not given.
 
         Raises:
-            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
+            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`, `[BAD_WINDOW]`.
         """
-        return aggregated(self.stream, self.keys, name, columns, policy)
+        if emit not in ("changes", "final"):
+            raise InvalidError("BAD_OPTION", f"{name}: emit is {emit!r}: choose 'changes' or 'final'")
+        if self.window is None:
+            if emit == "final":
+                raise InvalidError(
+                    "BAD_WINDOW", f"{name}: a row is final when its window has ended: group by bl.window('COLUMN', …)"
+                )
+            return aggregated(self.stream, self.keys, name, columns, policy)
+        _check_aggregates(name, "agg", columns)
+        chosen = policy_of_state(name, policy, "state")
+        made = WindowAggregate(
+            checked_name(name), self.stream.name, self.window, self.keys, columns, emit == "final", chosen
+        )
+        return self.stream.dataflow.add(made)
 
     def reduce(self, name: str, *columns: Column, policy: Ephemeral | Eager | None = None) -> Stream:
         """Aggregate the rows of each step by themselves: new rows, one for each key of the step, and no state.
@@ -59,6 +82,7 @@ class Grouped:
         Raises:
             InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
         """
+        self._without_window(name, "reduce")
         _check_aggregates(name, "reduce", columns)
         chosen = policy_without_state(name, policy, Ephemeral())
         return self.stream.dataflow.add(Reduce(checked_name(name), self.stream.name, self.keys, columns, chosen))
@@ -71,7 +95,7 @@ class Grouped:
         output: str | StructType,
         state: str | StructType = "",
         order_by: Sequence[str] = (),
-        timers: bool = False,
+        timers: bool | Literal["event"] = False,
         policy: Lazy | Eager | History | None = None,
     ) -> Stream:
         """Call a function for each key of a step: with the key's rows, its state and a context.
@@ -88,13 +112,16 @@ class Grouped:
             order_by: The columns by which the rows of a key are sorted. Rows that are equal in them, and all rows if
                 none are named, are ordered by their content.
             timers: Whether the function sets timers. A timer fires at the first step whose time has passed its own,
-                also at a tick, if the dataflow has them (`bl.Dataflow(…, tick="1 second")`).
+                also at a tick, if the dataflow has them (`bl.Dataflow(…, tick="1 second")`). `"event"`: the time is
+                event time; a timer fires once no row before its time can come (`Stream.lateness`), and `context.bound`
+                is that time.
             policy: What a crash may cost; `Lazy()` if not given.
 
         Raises:
             InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
         """
-        return self._process(name, function, (output, state), order_by, policy, timers=timers, form=ProcessForm.BY_KEY)
+        time = _timers(name, timers)
+        return self._process(name, function, (output, state), order_by, policy, timers=time, form=ProcessForm.BY_KEY)
 
     def process_arrow(
         self,
@@ -104,7 +131,7 @@ class Grouped:
         output: str | StructType,
         state: str | StructType = "",
         order_by: Sequence[str] = (),
-        timers: bool = False,
+        timers: bool | Literal["event"] = False,
         policy: Lazy | Eager | History | None = None,
     ) -> Stream:
         """Call a function for all keys of a task's part of a step at once, over Arrow: `process` for many keys.
@@ -118,7 +145,8 @@ class Grouped:
         Raises:
             InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
         """
-        return self._process(name, function, (output, state), order_by, policy, timers=timers, form=ProcessForm.ARROW)
+        time = _timers(name, timers)
+        return self._process(name, function, (output, state), order_by, policy, timers=time, form=ProcessForm.ARROW)
 
     def transform_with_state(
         self,
@@ -139,14 +167,15 @@ class Grouped:
             name: The processor's name.
             processor: An object of a class that derives from `pyspark.sql.streaming.StatefulProcessor`.
             output: The columns of new rows.
-            time_mode: `"None"`; or `"ProcessingTime"`, with timers and times to live by the recorded clock of steps.
+            time_mode: `"None"`; `"ProcessingTime"`, with timers and times to live by the recorded clock of steps; or
+                `"EventTime"`, with timers by the bound of event time (`Stream.lateness`).
             order_by: As for `process`.
             policy: What a crash may cost; `Lazy()` if not given.
 
         Raises:
             InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
         """
-        timers = _has_time(name, time_mode)
+        timers = _time_mode(name, time_mode)
         return self._process(name, processor, (output, ""), order_by, policy, timers=timers, form=ProcessForm.ROWS)
 
     def transform_with_state_in_pandas(
@@ -163,7 +192,7 @@ class Grouped:
 
         Arguments and errors as for `transform_with_state`.
         """
-        timers = _has_time(name, time_mode)
+        timers = _time_mode(name, time_mode)
         return self._process(name, processor, (output, ""), order_by, policy, timers=timers, form=ProcessForm.PANDAS)
 
     def _process(
@@ -174,9 +203,10 @@ class Grouped:
         order_by: Sequence[str],
         policy: object,
         *,
-        timers: bool,
+        timers: TimerTime,
         form: ProcessForm,
     ) -> Stream:
+        self._without_window(name, "process")
         if form in (ProcessForm.BY_KEY, ProcessForm.ARROW) and not callable(function):
             raise InvalidError("BAD_OPTION", f"{name}: {function!r} is no function")
         flow, (output, state) = self.stream.dataflow, declared
@@ -191,27 +221,40 @@ class Grouped:
                 order_by=columns_named(self.stream, "order_by", tuple(order_by)) if order_by else (),
                 form=form,
                 timers=timers,
-                ticks=flow.tick.name if timers and flow.has_ticks else None,
+                ticks=flow.tick.name if timers is not TimerTime.NONE and flow.has_ticks else None,
                 policy=policy_of_state(name, policy, "state"),
             )
         )
 
+    def _without_window(self, name: str, call: str) -> None:
+        if self.window is not None:
+            raise InvalidError(
+                "BAD_WINDOW", f"{name}: windows go with agg(…), not with {call}: group by columns alone for {call}"
+            )
+
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            bare = name in ("stream", "keys")  # not set yet, as in a copy under way
+            bare = name in ("stream", "keys", "window")  # not set yet, as in a copy under way
             advise(self, name, OF_GROUPED, "" if bare else self.stream.name, () if bare else self.keys)
 
 
-def _has_time(name: str, time_mode: str) -> bool:
-    """Return whether a `StatefulProcessor` has timers."""
-    modes = {"none": False, "processingtime": True}
+def _time_mode(name: str, time_mode: str) -> TimerTime:
+    """Return the time by which the timers of a `StatefulProcessor` are due."""
+    modes = {"none": TimerTime.NONE, "processingtime": TimerTime.CLOCK, "eventtime": TimerTime.EVENT}
     if str(time_mode).lower() not in modes:
         raise InvalidError(
-            "BAD_OPTION",
-            f"{name}: time_mode is {time_mode!r}: choose 'None' or 'ProcessingTime'; EventTime is not there",
+            "BAD_OPTION", f"{name}: time_mode is {time_mode!r}: choose 'None', 'ProcessingTime' or 'EventTime'"
         )
     return modes[time_mode.lower()]
+
+
+def _timers(name: str, timers: object) -> TimerTime:
+    """Return the time by which the timers of a function are due."""
+    choices = {False: TimerTime.NONE, True: TimerTime.CLOCK, "event": TimerTime.EVENT}
+    if not isinstance(timers, bool | str) or timers not in choices:
+        raise InvalidError("BAD_OPTION", f"{name}: timers is {timers!r}: choose False, True or 'event'")
+    return choices[timers]
 
 
 def aggregated(

@@ -6,8 +6,12 @@ from boatlift.operators.aggregate.node import Aggregate
 from boatlift.operators.aggregate.spark import AggregateOnSpark
 from boatlift.operators.changes.node import Changes
 from boatlift.operators.changes.spark import ChangesOnSpark
+from boatlift.operators.duplicates.node import Duplicates
+from boatlift.operators.duplicates.spark import DuplicatesOnSpark
 from boatlift.operators.gather.node import Gather
 from boatlift.operators.gather.spark import GatherOnSpark
+from boatlift.operators.lateness.node import Lateness
+from boatlift.operators.lateness.spark import LatenessOnSpark
 from boatlift.operators.lookup.node import Lookup
 from boatlift.operators.lookup.spark import LookupOnSpark
 from boatlift.operators.merge.node import Merge
@@ -24,6 +28,8 @@ from boatlift.operators.union.node import Union
 from boatlift.operators.union.spark import UnionOnSpark
 from boatlift.operators.view.node import View
 from boatlift.operators.view.spark import ViewOnSpark
+from boatlift.operators.window.node import WindowAggregate
+from boatlift.operators.window.spark import WindowsOnSpark
 from boatlift.spark.compile.program import Registry
 
 __all__ = ["ON_SPARK"]
@@ -31,7 +37,9 @@ __all__ = ["ON_SPARK"]
 ON_SPARK: Registry = {
     Aggregate.kind: AggregateOnSpark(),
     Changes.kind: ChangesOnSpark(),
+    Duplicates.kind: DuplicatesOnSpark(),
     Gather.kind: GatherOnSpark(),
+    Lateness.kind: LatenessOnSpark(),
     Lookup.kind: LookupOnSpark(),
     Merge.kind: MergeOnSpark(),
     Process.kind: ProcessOnSpark(),
@@ -40,4 +48,5 @@ ON_SPARK: Registry = {
     Transform.kind: TransformOnSpark(),
     Union.kind: UnionOnSpark(),
     View.kind: ViewOnSpark(),
+    WindowAggregate.kind: WindowsOnSpark(),
 }

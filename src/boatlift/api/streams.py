@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from boatlift.api.grouped import Grouped, aggregated, columns_named
 from boatlift.api.options import checked_name, policy_of_state, policy_without_state
 from boatlift.dataflow.advice import OF_STREAM, advise
 from boatlift.dataflow.contracts import Sink
+from boatlift.dataflow.period import lateness_in
 from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Lazy
 from boatlift.dataflow.processors import SinkProcessor
 from boatlift.errors import InvalidError
 from boatlift.operators.changes.node import Changes
+from boatlift.operators.duplicates.node import Duplicates
 from boatlift.operators.gather.node import Gather
+from boatlift.operators.lateness.node import Lateness
 from boatlift.operators.lookup.node import Lookup, Table
 from boatlift.operators.merge.node import Merge
 from boatlift.operators.recompute.node import Recompute
@@ -22,6 +25,7 @@ from boatlift.operators.transform.node import Transform
 from boatlift.operators.union.node import Union
 from boatlift.operators.view.node import View
 from boatlift.operators.view.upserts import newest_rows
+from boatlift.operators.window.node import Window
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -116,9 +120,80 @@ class Stream:
         chosen = policy_of_state(name, policy, "rows")
         return self.dataflow.add(View(checked_name(name), (self.name,), query, chosen))
 
-    def group_by(self, *keys: str) -> Grouped:
-        """Group by columns, for `agg`. NULL is a key like any other."""
-        return Grouped(self, columns_named(self, "group_by", keys))
+    def lateness(self, name: str, column: str, late_by: str, *, policy: Lazy | Eager | History | None = None) -> Stream:
+        """Say how late rows can be; later ones are dropped and counted, and event time passes for what comes after.
+
+        The bound after a step is the latest time of all rows so far, less the lateness. A row is late if it is before
+        the bound after the step before. Rows without a time are never late. Windows close, timers in event time fire
+        and state expires by that bound.
+
+        Args:
+            name: The processor's name.
+            column: The column with the time of a row, a timestamp.
+            late_by: How late a row can be, as in `"10 minutes"`; `"0 seconds"` if rows come in order.
+            policy: What a crash may cost; `Lazy()` if not given.
+
+        Raises:
+            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`, `[BAD_NAME]`.
+        """
+        columns_named(self, "lateness", (column,))
+        milliseconds = lateness_in(late_by, f"{name}: late_by")
+        chosen = policy_of_state(name, policy, "the bound of event time")
+        made = Lateness(checked_name(name), self.name, column, milliseconds, gives_late=False, policy=chosen)
+        return self.dataflow.add(made)
+
+    def late_rows(self, name: str, *, policy: Lazy | Eager | History | None = None) -> Stream:
+        """Return the rows that a stream with a lateness drops: for a sink that keeps them, or a look at them.
+
+        Args:
+            name: The processor's name.
+            policy: What a crash may cost; `Lazy()` if not given.
+
+        Raises:
+            InvalidError: `[BAD_OPTION]` the stream is not that of `lateness`; `[BAD_POLICY]`, `[BAD_NAME]`.
+        """
+        timely = self.dataflow.processors.get(self.name)
+        if not isinstance(timely, Lateness) or timely.gives_late:
+            raise InvalidError(
+                "BAD_OPTION", f"{name}: {self.name} drops no late rows: call late_rows on what lateness(…) returns"
+            )
+        chosen = policy_of_state(name, policy, "the bound of event time")
+        return self.dataflow.add(replace(timely, name=checked_name(name), gives_late=True, policy=chosen))
+
+    def drop_duplicates(
+        self,
+        name: str,
+        keys: Sequence[str],
+        *,
+        within: str | None = None,
+        policy: Lazy | Eager | History | None = None,
+    ) -> Stream:
+        """Hand on, of rows with equal keys, the first.
+
+        Args:
+            name: The processor's name.
+            keys: The columns in which duplicates are equal. NULL equals NULL.
+            within: For how long after a row others with its key are duplicates, in event time, as in `"10 minutes"`:
+                the stream must say how late rows can be (`lateness`), and state goes as time passes. Without it they
+                are duplicates for ever, and every key is kept.
+            policy: What a crash may cost; `Lazy()` if not given.
+
+        Raises:
+            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`, `[BAD_NAME]`.
+        """
+        columns = columns_named(self, "drop_duplicates", tuple(keys))
+        time = None if within is None else lateness_in(within, f"{name}: within")
+        chosen = policy_of_state(name, policy, "keys")
+        return self.dataflow.add(Duplicates(checked_name(name), self.name, columns, time, chosen))
+
+    def group_by(self, *keys: str | Window) -> Grouped:
+        """Group by columns, and by windows of event time (`bl.window`). NULL is a key like any other."""
+        windows = [key for key in keys if isinstance(key, Window)]
+        if len(windows) > 1:
+            raise InvalidError("BAD_WINDOW", f"{self.name}.group_by: give one window; a second grouping can follow")
+        columns = tuple(key for key in keys if not isinstance(key, Window))
+        named = columns_named(self, "group_by", columns) if columns or not windows else ()
+        return Grouped(self, named, windows[0] if windows else None)
 
     def by(self, *keys: str) -> Keyed:
         """Name the columns by which a lookup finds the rows of this stream: an aggregate's or a recomputation's."""

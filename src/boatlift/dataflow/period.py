@@ -6,11 +6,12 @@ import re
 
 from boatlift.errors import InvalidError
 
-__all__ = ["HOW_TO_WRITE", "microseconds_in", "seconds_in"]
+__all__ = ["HOW_TO_WRITE", "lateness_in", "microseconds_in", "seconds_in"]
 
 _MICROSECONDS = {"second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6, "day": 86400 * 10**6}
 _MICROSECONDS["week"] = 7 * _MICROSECONDS["day"]
 _PERIOD = re.compile(rf"(?P<count>[1-9]\d*) (?P<unit>{'|'.join(_MICROSECONDS)})s?")
+_NONE = re.compile(rf"0 ({'|'.join(_MICROSECONDS)})s?")
 
 HOW_TO_WRITE = f"write a number and a unit of {', '.join(_MICROSECONDS)}, as in '15 minutes'"
 
@@ -35,3 +36,18 @@ def seconds_in(text: object, option: str) -> float:
     if not microseconds:
         raise InvalidError("BAD_OPTION", f"{option}={text!r}: {HOW_TO_WRITE}")
     return microseconds / 10**6
+
+
+def lateness_in(text: object, option: str) -> int:
+    """Return the length of a period that may be empty (`"0 seconds"`), in milliseconds.
+
+    Args:
+        text: The period.
+        option: The option that it is the value of, for the error.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]` the text is no period.
+    """
+    if isinstance(text, str) and _NONE.fullmatch(text.strip().lower()):
+        return 0
+    return round(seconds_in(text, option) * 1000)

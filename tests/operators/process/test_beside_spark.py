@@ -6,6 +6,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,6 +70,34 @@ class InFrames(Basket):
         yield pandas.DataFrame([row.asDict() for row in made], columns=["k", "what", "n", "x"])
 
 
+class Silence(StatefulProcessor):
+    """Alarms by event time: a timer for each row, some of them set into the past, one cleared by a later row."""
+
+    def init(self, handle: Any) -> None:
+        self.handle = handle
+        self.rows = handle.getValueState("rows", "n LONG")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803
+        bound = timerValues.getCurrentWatermarkInMs()
+        assert timerValues.getCurrentProcessingTimeInMs() > 0
+        for row in sorted(rows, key=lambda row: row.v):
+            (n,) = self.rows.get() or (0,)
+            self.rows.update((n + 1,))
+            at = int(row.at.timestamp() * 1000)
+            self.handle.registerTimer(at + 60_000 if row.v % 3 else max(1, bound - 5_000))
+            if row.v == 10:
+                for timer in self.handle.listTimers():
+                    self.handle.deleteTimer(timer)
+        yield Row(k=key[0], what=f"rows {bound}", n=self.rows.get()[0], x=None)
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Iterator[Row]:  # noqa: N802, N803
+        at, bound = expiredTimerInfo.getExpiryTimeInMs(), timerValues.getCurrentWatermarkInMs()
+        assert at <= bound
+        if at % 7 == 0:
+            self.handle.registerTimer(bound + 30_000)
+        yield Row(k=key[0], what=f"timer {at} {bound}", n=self.rows.get()[0], x=None)
+
+
 @pytest.fixture
 def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Write files of rows, and go to their folder."""
@@ -82,20 +111,23 @@ def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def streamed(spark: SparkSession, folder: Path, form: str, processor: StatefulProcessor) -> list[Counter[Any]]:
+def streamed(
+    spark: SparkSession, folder: Path, form: str, processor: StatefulProcessor, *, event_time: bool = False
+) -> list[Counter[Any]]:
     """Return the rows of each batch of Structured Streaming, a file a batch."""
+    mode = "EventTime" if event_time else "None"
     batches: list[Counter[Any]] = []
     spark.conf.set("spark.sql.streaming.stateStore.providerClass", ROCKSDB)
     spark.conf.set("spark.sql.shuffle.partitions", "2")
     try:
-        grouped = (
-            spark.readStream.schema("k STRING, v LONG")
+        frame = (
+            spark.readStream.schema("k STRING, v LONG, at TIMESTAMP" if event_time else "k STRING, v LONG")
             .option("maxFilesPerTrigger", 1)
             .parquet(str(folder / "rows"))
-            .groupBy("k")
         )
+        grouped = (frame.withWatermark("at", "1 minute") if event_time else frame).groupBy("k")
         (
-            getattr(grouped, form)(processor, OUTPUT, "Append", "None")
+            getattr(grouped, form)(processor, OUTPUT, "Append", mode)
             .writeStream.option("checkpointLocation", str(folder / "checkpoint"))
             .foreachBatch(lambda frame, _: batches.append(Counter(map(tuple, frame.collect()))))
             .trigger(availableNow=True)
@@ -132,3 +164,38 @@ def test_it_gives_the_rows_of_structured_streaming(
     for ours_of_step, theirs in zip(steps, expected, strict=True):
         assert ours_of_step - theirs == Counter()
         assert theirs - ours_of_step == Counter()
+
+
+def test_timers_in_event_time_are_those_of_structured_streaming(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without late rows: these are judged there by the bound of two batches before."""
+    monkeypatch.chdir(tmp_path)
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    Path("rows").mkdir()
+    begin = datetime(2026, 3, 1, tzinfo=UTC)
+    for number in range(2 * FILES):
+        made = [
+            {
+                "k": f"key{(number + n * n) % 5}",
+                "v": (n * 7 + number) % 11,
+                "at": begin + timedelta(seconds=45 * number + n),
+            }
+            for n in range(12)
+        ]
+        types = pa.schema([("k", pa.string()), ("v", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
+        pq.write_table(pa.Table.from_pylist(made, types), f"rows/{number}.parquet")
+        os.utime(f"rows/{number}.parquet", (10**9 + number, 10**9 + number))
+    expected = streamed(spark, tmp_path, "transformWithState", Silence(), event_time=True)
+    flow = bl.Dataflow("f")
+    schema = "k STRING, v LONG, at TIMESTAMP"
+    taken = flow.source("rows", bl.files("rows", format="parquet", schema=schema, max_files_per_step=1))
+    timely = taken.lateness("timely", "at", "1 minute")
+    timely.group_by("k").transform_with_state("silence", Silence(), OUTPUT, "EventTime").sink("out", bl.parquet("out"))
+    bl.run(flow, "store", available_now=True, spark=spark)
+    steps = [
+        Counter(tuple(row.values()) for row in pq.read_table(path).to_pylist())
+        for path in sorted(Path("out").glob("*.parquet"))
+    ]
+    assert sum(what.startswith("timer") for step in steps for _, what, *_ in step) > 10
+    assert steps == expected[: 2 * FILES]

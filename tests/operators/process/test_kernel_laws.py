@@ -16,9 +16,9 @@ from boatlift.operators.process.by_key import ByKey
 from boatlift.operators.process.kernel import ProcessKernel
 from boatlift.spark.keyed.kernel import ROWS_INPUT
 from boatlift.spark.keyed.newest.codec import NewestCodec
-from boatlift.spark.keyed.state import STATE
+from boatlift.spark.keyed.state import STATE, KernelTime
 from spark.keyed.kernel_laws import KernelCase, KernelLaws, Step
-from support.keyed_state import Fields, Hash, Row, crowded_hash, same_hash, spread_hash
+from support.keyed_state import Hash, Row, batch_maker, crowded_hash, same_hash, spread_hash
 
 I64, TEXT = pa.int64(), pa.string()
 KEYS = (("a", I64), ("b", TEXT))
@@ -96,16 +96,6 @@ class Remembered:
         return found
 
 
-def batch_of(hash_of: Hash) -> Any:
-    def batch(_: str, rows: Sequence[Fields]) -> pa.RecordBatch:
-        hashes = [hash_of((row["a"], row["b"])) for row in rows]
-        columns = {field.name: pa.array([row[field.name] for row in rows], field.type) for field in ROWS}
-        columns["_hash"] = pa.array([h - (1 << 64) if h >> 63 else h for h in hashes], I64)
-        return pa.record_batch(columns)
-
-    return batch
-
-
 some_row = st.fixed_dictionaries(
     {
         "a": st.one_of(st.none(), st.integers(0, 2)),
@@ -120,13 +110,15 @@ def case(hash_of: Hash) -> KernelCase:
         "p", remember, columns_of(ROWS), columns_of(pa.schema(KEYS)), columns_of(STATE_COLUMNS), columns_of(OUTPUT)
     )
     program = ArrowProgram("p", function, STATE_COLUMNS, OUTPUT)
-    kernel = ProcessKernel("p", KEYS, ROWS, ("v",), OUTPUT, program, {STATE: NewestCodec(KEYS, STATE_COLUMNS)}, True)
+    kernel = ProcessKernel(
+        "p", KEYS, ROWS, ("v",), OUTPUT, program, {STATE: NewestCodec(KEYS, STATE_COLUMNS)}, KernelTime.CLOCK
+    )
     steps = st.lists(st.lists(some_row, max_size=10), min_size=1, max_size=5)
     return KernelCase(
         kernel,
         steps.map(lambda each: [{ROWS_INPUT: rows} for rows in each]),
         Remembered,
-        batch_of(hash_of),
+        batch_maker(ROWS, lambda row: hash_of((row["a"], row["b"]))),
         lambda _, row: hash_of((row["a"], row["b"])),
     )
 

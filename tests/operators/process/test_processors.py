@@ -190,8 +190,18 @@ REFUSED: dict[str, tuple[Callable[[bl.Stream], bl.Stream], str, str]] = {
     ),
     "event time": (
         lambda s: s.group_by("user").transform_with_state("p", NoOutput(print), "n LONG", "EventTime"),
+        "NO_LATENESS",
+        "clicks does not say how late its rows can be",
+    ),
+    "no such time": (
+        lambda s: s.group_by("user").transform_with_state("p", NoOutput(print), "n LONG", "Never"),
         "BAD_OPTION",
-        "choose 'None' or 'ProcessingTime'",
+        "choose 'None', 'ProcessingTime' or 'EventTime'",
+    ),
+    "timers of another time": (
+        lambda s: s.group_by("user").process("p", plain, output="n LONG", timers="bound"),  # type: ignore[arg-type]
+        "BAD_OPTION",
+        "choose False, True or 'event'",
     ),
     "no processor": (
         lambda s: s.group_by("user").transform_with_state("p", plain, "n LONG"),  # type: ignore[arg-type]

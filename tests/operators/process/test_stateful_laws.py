@@ -16,9 +16,10 @@ from boatlift.operators.process.stateful.program import StatefulProgram
 from boatlift.operators.process.stateful.timers import SET_TIMERS, timers_codec
 from boatlift.operators.process.stateful.variables import StateRecorder
 from boatlift.spark.keyed.kernel import ROWS_INPUT
-from operators.process.test_kernel_laws import KEYS, ROWS, batch_of, columns_of, some_row
+from boatlift.spark.keyed.state import KernelTime
+from operators.process.test_kernel_laws import KEYS, ROWS, columns_of, some_row
 from spark.keyed.kernel_laws import KernelCase, KernelLaws, Step
-from support.keyed_state import Hash, crowded_hash, same_hash, spread_hash
+from support.keyed_state import Hash, batch_maker, crowded_hash, same_hash, spread_hash
 from support.keyed_state import Row as Made
 
 OUTPUT = pa.schema([*KEYS, ("what", pa.string()), ("v", pa.int64())])
@@ -164,18 +165,18 @@ def case(hash_of: Hash) -> KernelCase:
         columns_of(OUTPUT),
         OUTPUT,
         pandas=False,
-        timed=True,
+        time=KernelTime.CLOCK,
         zone="UTC",
     )
     codecs = {each.part: each.codec(KEYS, arrow) for each in variables} | {SET_TIMERS: timers_codec(KEYS)}
-    kernel = ProcessKernel("p", KEYS, ROWS, ("v",), OUTPUT, program, codecs, True)
+    kernel = ProcessKernel("p", KEYS, ROWS, ("v",), OUTPUT, program, codecs, KernelTime.CLOCK)
     rows = some_row.map(lambda row: {**row, "v": row["v"] + 1})
     steps = st.lists(st.lists(rows, max_size=10), min_size=1, max_size=5)
     return KernelCase(
         kernel,
         steps.map(lambda each: [{ROWS_INPUT: rows} for rows in each]),
         InPlainPython,
-        batch_of(hash_of),
+        batch_maker(ROWS, lambda row: hash_of((row["a"], row["b"]))),
         lambda _, row: hash_of((row["a"], row["b"])),
     )
 

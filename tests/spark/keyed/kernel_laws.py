@@ -21,7 +21,7 @@ from boatlift.errors import InternalError
 from boatlift.spark.keyed.kernel import KeyedKernel
 from boatlift.spark.keyed.key_groups import Share
 from boatlift.spark.keyed.opened import OpenRun
-from boatlift.spark.keyed.state import StepState
+from boatlift.spark.keyed.state import KernelTime, StepState
 from boatlift.storage.records.records import RunRef
 from support.keyed_state import Execution, Fields, Row, merge_into
 
@@ -176,7 +176,7 @@ class KernelLaws:
         empty = {name: self.case.batch_of(name, []) for name in self.case.kernel.inputs}
         for batches in ([], [0], [0, 0]):
             inputs = {name: [batch for _ in batches] for name, batch in empty.items()}
-            share = Share() if self.case.kernel.timed else None
+            share = None if self.case.kernel.time is KernelTime.NONE else Share()
             made = self.case.kernel.step(inputs, empty_state(self.case.kernel, tmp_path, share))
             assert (dict(made.runs), made.batches, made.replaced, made.rows, made.digest) == ({}, (), (), 0, 0)
         assert not list(tmp_path.iterdir())

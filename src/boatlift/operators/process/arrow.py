@@ -68,6 +68,7 @@ class ArrowProgram:
             has_state,
             touched.due,
             touched.now,
+            touched.passed,
             touched.seed,
         )
 

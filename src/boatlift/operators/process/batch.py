@@ -51,7 +51,8 @@ class KeyedBatch:
         state: A row for each key: its state; NULLs where it has none.
         has_state: Whether each key has a state.
         due: The timers that are due, in order of time, then of key.
-        now: The step's time, in milliseconds since 1970: a replay sees it again.
+        now: The step's recorded clock, in milliseconds since 1970: a replay sees it again.
+        passed: The time up to which timers are due: `now`; or the bound of event time, if timers go by that.
         seed: A number for each key, from which its chance can be drawn: a replay sees it again.
     """
 
@@ -62,6 +63,7 @@ class KeyedBatch:
     has_state: Mask
     due: Timers
     now: int
+    passed: int
     seed: npt.NDArray[np.uint64]
 
 
@@ -90,7 +92,7 @@ class Touched:
 
     Attributes:
         numbered: The keys, with their hashes.
-        keys, rows, offsets, due, now, seed: As in `KeyedBatch`.
+        keys, rows, offsets, due, now, passed, seed: As in `KeyedBatch`.
         held: Returns the rows that a part of the state holds of the keys.
     """
 
@@ -100,6 +102,7 @@ class Touched:
     offsets: Ints
     due: Timers
     now: int
+    passed: int
     seed: npt.NDArray[np.uint64]
     held: Callable[[str], Cells]
 

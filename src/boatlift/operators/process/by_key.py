@@ -16,6 +16,7 @@ from pyspark.sql.types import ArrayType, Row, StructType
 
 from boatlift.errors import UserCodeError
 from boatlift.operators.process.batch import KeyedBatch, Processed, Timers
+from boatlift.spark.keyed.state import NO_BOUND
 
 __all__ = ["ByKey", "Context", "KeyState"]
 
@@ -43,6 +44,7 @@ class Context:
     """
 
     _now: int
+    _bound: int
     _seed: int
     timer: datetime | None = None
     _timers: dict[int, bool] = field(default_factory=dict)
@@ -52,6 +54,11 @@ class Context:
     def now(self) -> datetime:
         """The step's time, as Python has timestamps of Spark's: in the local time zone, without naming it."""
         return _moment(self._now)
+
+    @property
+    def bound(self) -> datetime | None:
+        """The bound of event time: no row to come is earlier. None if no row had a time yet, or timers go by `now`."""
+        return None if self._bound == NO_BOUND else _moment(self._bound)
 
     @property
     def random(self) -> random.Random:
@@ -83,6 +90,7 @@ class ByKey:
         processor: The processor, for errors.
         function: The function.
         columns, key, state, output: Spark's schemas of rows, keys, state and new rows.
+        by_bound: Whether timers go by event time.
     """
 
     processor: str
@@ -91,6 +99,7 @@ class ByKey:
     key: StructType
     state: StructType
     output: StructType
+    by_bound: bool = False
 
     def __call__(self, batch: KeyedBatch) -> Processed:
         """Call the function for each timer, then for each key with rows."""
@@ -98,12 +107,13 @@ class ByKey:
         rows = ArrowTableToRowsConversion.convert(batch.rows, self.columns)
         contexts: dict[int, Context] = {}
         states = _States(batch, self.state)
+        bound = batch.passed if self.by_bound else NO_BOUND
         made: list[Any] = []
 
         def call(number: int, of_key: Sequence[Row], timer: datetime | None) -> None:
             context = contexts.get(number)
             if context is None:
-                context = contexts[number] = Context(batch.now, int(batch.seed[number]))
+                context = contexts[number] = Context(batch.now, bound, int(batch.seed[number]))
             context.timer = timer
             given = self.function(keys[number], of_key, states.of(number), context)
             if given is not None:

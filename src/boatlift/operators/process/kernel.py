@@ -11,19 +11,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from boatlift.dataflow.columns import HASH
-from boatlift.operators.process.batch import KeyedProgram, Made, Timers, Touched
+from boatlift.operators.process.batch import KeyedProgram, Timers, Touched
 from boatlift.operators.process.timers import DUE, DueTimers, due_codec, due_timers, timer_rows
+from boatlift.spark.keyed.appended import output_of
 from boatlift.spark.keyed.arrangement.order import Order, order_codes
-from boatlift.spark.keyed.column import Column, fits_codes, is_supported
-from boatlift.spark.keyed.digest import add_column, digest, finish
+from boatlift.spark.keyed.column import Column, fits_codes
 from boatlift.spark.keyed.group import group
 from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
 from boatlift.spark.keyed.newest.codec import NewestCodec, NewestRows
 from boatlift.spark.keyed.newest.held import TouchedKeys, held_rows, written_rows
 from boatlift.spark.keyed.row_hash import hash_rows
 from boatlift.spark.keyed.rows import KeyedRows
-from boatlift.spark.keyed.state import StepState
-from boatlift.storage.records.records import RunRef
+from boatlift.spark.keyed.state import KernelTime, StepState
 
 __all__ = ["ProcessKernel"]
 
@@ -44,7 +43,7 @@ class ProcessKernel:
         output: The columns of new rows.
         program: The user's part.
         codecs: Part of the state to the form of its rows.
-        timed: Whether keys have timers.
+        time: The time by which timers are due; without any, keys have no timers.
         ticks: The columns of a second input, whose rows say nothing but that time passes; None: there is none.
     """
 
@@ -55,8 +54,13 @@ class ProcessKernel:
     output: pa.Schema
     program: KeyedProgram
     codecs: Mapping[str, NewestCodec]
-    timed: bool = False
+    time: KernelTime = KernelTime.NONE
     ticks: tuple[str, ...] | None = None
+
+    @property
+    def timed(self) -> bool:
+        """Whether keys have timers."""
+        return self.time is not KernelTime.NONE
 
     @property
     def parts(self) -> Mapping[str, NewestCodec]:
@@ -97,7 +101,7 @@ class ProcessKernel:
         if self.timed:
             added[DUE] = timer_rows(touched.numbered, due, made.timers, made.set_, state)
         runs = state.written(self.processor, self.parts, added)
-        return _output(made, runs)
+        return output_of(made.rows, runs)
 
     def _rows(self, batches: Sequence[pa.RecordBatch]) -> tuple[Hashes, pa.Table]:
         """Return the hashes of the keys of rows, and the rows."""
@@ -134,6 +138,7 @@ class ProcessKernel:
             rows.take(pa.array(grouping.order)),
             offsets,
             timers,
+            state.clock.clock,
             state.clock.now,
             numbered.hash ^ np.uint64(state.clock.seed & (1 << 64) - 1),
             lambda part: held_rows(self.codecs[part], numbered, state.runs[part]),
@@ -146,14 +151,6 @@ class ProcessKernel:
         return np.lexsort((content, *reversed(codes), hashes))
 
 
-def _output(made: Made, runs: Mapping[str, RunRef]) -> StepOutput:
-    rows = made.rows
-    if rows is None or not rows.num_rows:
-        return StepOutput(runs)
-    batches = tuple(rows.combine_chunks().to_batches())
-    return StepOutput(runs, batches, (), rows.num_rows, sum(map(_digest, batches)) % 2**64)
-
-
 def _key_columns(rows: pa.Table, keys: Iterable[tuple[str, pa.DataType]]) -> list[Column]:
     return [Column.from_arrow(rows.column(name), kind) for name, kind in keys]
 
@@ -164,14 +161,3 @@ def _codes(column: pa.ChunkedArray) -> Ints:
         return order_codes(column.combine_chunks(), Order())
     ranks = pc.rank(column, sort_keys="ascending", null_placement="at_start", tiebreaker="dense")
     return np.asarray(ranks).astype(np.int64)
-
-
-def _digest(batch: pa.RecordBatch) -> int:
-    """Return the digest of rows; a row with nested columns is digested by its identity."""
-    if all(map(is_supported, batch.schema.types)):
-        return digest(batch)
-    words = np.zeros(batch.num_rows, np.uint64)
-    for place, seed in enumerate((1, 2)):
-        identity = hash_rows(batch.columns, batch.num_rows, seed).view(np.int64)
-        add_column(words, place, Column(pa.int64(), identity))
-    return finish(words)

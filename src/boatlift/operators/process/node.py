@@ -16,7 +16,7 @@ from boatlift.errors import InvalidError
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["Process", "ProcessForm"]
+__all__ = ["Process", "ProcessForm", "TimerTime"]
 
 
 class ProcessForm(Enum):
@@ -32,6 +32,16 @@ class ProcessForm(Enum):
     """A `StatefulProcessor` that takes and gives pandas frames."""
 
 
+class TimerTime(Enum):
+    """The time by which the timers of a processor are due."""
+
+    NONE = "no timers"
+    CLOCK = "clock"
+    """The recorded clock of steps."""
+    EVENT = "event"
+    """The bound of event time after the step before."""
+
+
 @dataclass(frozen=True, slots=True)
 class Process(Operator):
     """A function by key, with state and timers: new rows in, new rows out.
@@ -42,7 +52,7 @@ class Process(Operator):
         state, output: The columns of the state and of new rows.
         order_by: The columns by which the rows of a key are sorted.
         form: What the function is.
-        timers: Whether keys have timers.
+        timers: The time by which timers are due.
         ticks: The stream of ticks, if timers fire by them; None: they fire at steps with rows.
     """
 
@@ -56,7 +66,7 @@ class Process(Operator):
     output: str | StructType
     order_by: tuple[str, ...]
     form: ProcessForm
-    timers: bool
+    timers: TimerTime
     ticks: str | None
     policy: Policy
 
@@ -97,5 +107,5 @@ class Process(Operator):
 
     def describe(self) -> Json:
         """Return keys, order, and whether there are timers."""
-        described: dict[str, Any] = {"keys": list(self.keys), "timers": self.timers, "form": self.form.value}
+        described: dict[str, Any] = {"keys": list(self.keys), "timers": self.timers.value, "form": self.form.value}
         return described | ({"order_by": list(self.order_by)} if self.order_by else {})

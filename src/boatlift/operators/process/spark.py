@@ -8,23 +8,20 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType, _parse_datatype_string
 
-from boatlift.dataflow.columns import quoted
 from boatlift.errors import InvalidError
 from boatlift.operators.process.arrow import ArrowProgram
 from boatlift.operators.process.by_key import ByKey, KeyState
 from boatlift.operators.process.kernel import ProcessKernel
-from boatlift.operators.process.node import Process, ProcessForm
+from boatlift.operators.process.node import Process, ProcessForm, TimerTime
 from boatlift.operators.process.stateful.compiled import Shapes, UsersPart, stateful_program
-from boatlift.spark.compile.keyed import CompiledKeyed, KeyedInput
-from boatlift.spark.compile.operator import Columns, Kit, SparkOperator, without_position
+from boatlift.operators.process.timers import time_of
+from boatlift.spark.compile.keyed import CompiledKeyed, KeyedInput, require_columns, rows_by_key
+from boatlift.spark.compile.operator import Columns, Kit, SparkOperator, no_lateness, without_position
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.keyed_steps import KeyedSteps
-from boatlift.spark.keyed.column import is_supported
 from boatlift.spark.keyed.newest.codec import NewestCodec
 from boatlift.spark.keyed.state import STATE
-from boatlift.spark.plans.canonical_keys import canonical_key
-from boatlift.spark.plans.catalyst import INPUT
 from boatlift.spark.plans.column_rules import refuse_maps
 from boatlift.spark.plans.fingerprint import fingerprint
 from boatlift.spark.plans.function_code import code_hash, libraries_of
@@ -43,27 +40,16 @@ class ProcessOnSpark(SparkOperator[Process]):
         """
         takes = inputs[0]
         name = operator.name
-        _check_columns(name, takes, operator)
+        require_columns(name, operator.order_by, takes)
+        if operator.timers is TimerTime.EVENT and not takes.bounded:
+            raise InvalidError("NO_LATENESS", no_lateness(name, "has timers in event time", takes.origin))
         state = _schema(name, "state", operator.state) if operator.state else StructType()
         output = _schema(name, "output", operator.output)
         for schema in (state, output):
             refuse_maps(schema, name)
-        frame = kit.empty(without_position(takes)).alias(INPUT)
-        others = [column for column in takes.names if column not in operator.keys]
-        selected = (
-            *(canonical_key(frame, key) for key in operator.keys),
-            *(F.col(quoted(column)) for column in others),
-        )
-        rows = frame.select(*selected)
-        arrow = kit.arrow_of(rows.schema)
-        keys = tuple((key, arrow.field(key).type) for key in operator.keys)
-        for key, kind in keys:
-            if not is_supported(kind):
-                raise InvalidError(
-                    "TYPE_REFUSED", f"{name} groups by {key}, a {kind}: group by columns of numbers, text or times"
-                )
-        of_key = StructType([rows.schema[key] for key in operator.keys])
-        shapes = Shapes(rows.schema, of_key, keys, output)
+        rows = rows_by_key(name, operator.keys, takes, kit)
+        of_key = StructType([rows.frame.schema[key] for key in operator.keys])
+        shapes = Shapes(rows.frame.schema, of_key, rows.keys, output)
         if operator.form in (ProcessForm.BY_KEY, ProcessForm.ARROW):
             user = _of_function(operator, state, shapes, kit)
         else:
@@ -71,22 +57,22 @@ class ProcessOnSpark(SparkOperator[Process]):
         ticks = None if operator.ticks is None else ("number",)
         kernel = ProcessKernel(
             processor=name,
-            keys=keys,
-            columns=arrow,
+            keys=rows.keys,
+            columns=rows.arrow,
             order_by=operator.order_by,
             output=kit.arrow_of(output),
             program=user.program,
             codecs=user.codecs,
-            timed=operator.timers,
+            time=time_of(operator.timers),
             ticks=ticks,
         )
-        taken = [KeyedInput(selected, operator.keys, rows.schema)]
+        taken = [rows.taken]
         if ticks is not None:
             number = kit.empty(without_position(inputs[1])).select("number").schema
             taken.append(KeyedInput((F.col("number"),), (), number))
         return CompiledKeyed(
-            columns=Columns(name, output),
-            fingerprint=f"{fingerprint(rows)}{code_hash(operator.function)}{user.described}",
+            columns=Columns(name, output, bounded=takes.bounded),
+            fingerprint=f"{fingerprint(rows.frame)}{code_hash(operator.function)}{user.described}",
             calls_python=True,
             libraries=libraries_of(operator.function),
             kernel=kernel,
@@ -103,19 +89,11 @@ def _of_function(operator: Process, state: StructType, shapes: Shapes, kit: Kit)
     """Return the program of a function, whose keys have one row of state each."""
     name, function = operator.name, operator.function
     if operator.form is ProcessForm.BY_KEY:
-        function = ByKey(name, function, shapes.rows, shapes.key, state, shapes.output)
+        by_bound = operator.timers is TimerTime.EVENT
+        function = ByKey(name, function, shapes.rows, shapes.key, state, shapes.output, by_bound)
     program = ArrowProgram(name, function, kit.arrow_of(state), kit.arrow_of(shapes.output))
     codecs = {STATE: NewestCodec(shapes.keys, kit.arrow_of(state))} if len(state) else {}
     return UsersPart(program, codecs, state.simpleString())
-
-
-def _check_columns(name: str, takes: Columns, operator: Process) -> None:
-    for column in (*operator.keys, *operator.order_by):
-        if column not in takes.names:
-            raise InvalidError(
-                "SCHEMA_MISMATCH",
-                f"{name} asks for {column}, which {takes.origin} does not have: it has {', '.join(takes.names)}",
-            )
 
 
 def _schema(name: str, what: str, declared: str | StructType) -> StructType:

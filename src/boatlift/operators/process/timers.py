@@ -1,7 +1,8 @@
 """Timers in order of time: a part of the state in which those that are due stand together.
 
-A timer's row has the time at which it fires: its own time, or, if that has passed when the timer is set, the next
-moment. So what a step fires lies between the time of the step before and its own, and is read without the rest.
+A timer's row has the time at which it fires: its own, or, if that has passed when the timer is set, the time of the
+step that sets it. So what a step fires lies from the time of the step before up to its own, and is read without the
+rest; timers that have fired lie there too, as tombstones.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from boatlift.operators.process.batch import Timers
+from boatlift.operators.process.node import TimerTime
 from boatlift.spark.keyed.column import Column
 from boatlift.spark.keyed.group import group, ranges, search_stretches
 from boatlift.spark.keyed.merge import filtered, merge_rows
@@ -21,9 +23,9 @@ from boatlift.spark.keyed.newest.codec import NewestCodec, NewestRows
 from boatlift.spark.keyed.newest.held import TouchedKeys
 from boatlift.spark.keyed.opened import Segment
 from boatlift.spark.keyed.rows import KeyedRows
-from boatlift.spark.keyed.state import StepState
+from boatlift.spark.keyed.state import KernelTime, StepState
 
-__all__ = ["DUE", "DueTimers", "due_codec", "due_timers", "timer_rows"]
+__all__ = ["DUE", "DueTimers", "due_codec", "due_timers", "time_of", "timer_rows"]
 
 Hashes = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
@@ -58,6 +60,15 @@ class DueTimers:
         return len(self.hash)
 
 
+def time_of(timers: TimerTime) -> KernelTime:
+    """Return the time that the kernel of a processor with such timers sees."""
+    return {
+        TimerTime.NONE: KernelTime.NONE,
+        TimerTime.CLOCK: KernelTime.CLOCK,
+        TimerTime.EVENT: KernelTime.BOUND_BEFORE,
+    }[timers]
+
+
 def due_codec(keys: Keys) -> NewestCodec:
     """Return the form of the rows: by time, then by key; the key's hash beside."""
     times = (("fires", pa.int64()), ("at", pa.int64()))
@@ -65,10 +76,10 @@ def due_codec(keys: Keys) -> NewestCodec:
 
 
 def due_timers(keys: Keys, state: StepState) -> DueTimers:
-    """Return the timers of a task that fire after the time of the step before, up to that of this one."""
+    """Return the timers of a task that fire from the time of the step before on, up to that of this one."""
     codec = due_codec(keys)
     pieces = [
-        _between(codec, segment, state.clock.before, state.clock.now)
+        _between(codec, segment, state.clock.before - 1, state.clock.now)
         for run in state.runs[DUE]
         for segment in run.segments
     ]
@@ -101,7 +112,7 @@ def timer_rows(
     now = state.clock.now
     hashes = touched.hash[timers.key]
     columns = [column.take(timers.key) for column in touched.columns]
-    fires, at, present = np.where(timers.at > now, timers.at, now + 1), timers.at, set_
+    fires, at, present = np.maximum(timers.at, now), timers.at, set_
     if due is not None and len(due):
         hashes = np.concatenate([hashes, due.hash])
         columns = [Column.concat([a, b]) for a, b in zip(columns, due.keys, strict=True)]
@@ -111,7 +122,8 @@ def timer_rows(
         return None
     of_groups = hashes & _GROUP
     identity = [Column(pa.int64(), fires), Column(pa.int64(), at), *columns]
-    order = group(of_groups, identity).order
+    grouping = group(of_groups, identity)
+    order = grouping.order[grouping.starts]  # a timer that is set again as it fires comes before its own end
     values = NewestRows(np.full(len(order), state.time, np.int64), present[order], (pa.array(hashes[order]),))
     return KeyedRows(of_groups[order], [column.take(order) for column in identity], values, True)
 

@@ -15,7 +15,7 @@ from boatlift.spark.compile.operator import OWN_POSITION, Columns, Compiled, Kit
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.row_steps import RowSteps
-from boatlift.spark.plans.catalyst import INPUT, analysed, analysed_text
+from boatlift.spark.plans.catalyst import INPUT, analysed, analysed_text, passed_on
 from boatlift.spark.plans.column_rules import refuse_reserved
 from boatlift.spark.plans.fingerprint import calls_python, fingerprint, libraries
 from boatlift.spark.plans.function_code import code_hash
@@ -71,6 +71,8 @@ class TransformOnSpark(SparkOperator[Transform]):
                 takes.changes,
                 positioned,
                 takes.of_step or MARK in analysed_text(frame),
+                bounded=takes.bounded,
+                bound_column=None if takes.bound_column is None else passed_on(frame, takes.bound_column),
             ),
             fingerprint=self._fingerprint(operator, takes, plain, kit),
             calls_python=python,

@@ -7,18 +7,23 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, ClassVar
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
-from boatlift.dataflow.columns import HASH
-from boatlift.spark.compile.operator import Compiled
+from boatlift.dataflow.columns import HASH, quoted
+from boatlift.errors import InvalidError
+from boatlift.spark.compile.operator import Columns, Compiled, Kit, without_position
+from boatlift.spark.keyed.column import is_supported
 from boatlift.spark.keyed.kernel import KeyedKernel
 from boatlift.spark.keyed.key_groups import key_hash
+from boatlift.spark.plans.canonical_keys import canonical_key
+from boatlift.spark.plans.catalyst import INPUT as MARKED
 from boatlift.spark.tasks.inputs import INPUT, input_column
 from boatlift.storage.records.payloads import StepClock
 
-__all__ = ["CompiledKeyed", "KeyedInput", "one_frame"]
+__all__ = ["CompiledKeyed", "KeyedInput", "RowsByKey", "one_frame", "require_columns", "rows_by_key"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,64 @@ class KeyedInput:
     selected: tuple[Column, ...]
     keys: tuple[str, ...]
     schema: StructType
+
+
+@dataclass(frozen=True, slots=True)
+class RowsByKey:
+    """Whole rows as the input of a kernel.
+
+    Attributes:
+        taken: The input: the keys first, in canonical form.
+        frame: The rows, on an empty frame.
+        arrow: The columns, as tasks see them.
+        keys: Name and type of each key column in tasks.
+    """
+
+    taken: KeyedInput
+    frame: DataFrame
+    arrow: pa.Schema
+    keys: tuple[tuple[str, pa.DataType], ...]
+
+
+def rows_by_key(name: str, keys: Sequence[str], takes: Columns, kit: Kit) -> RowsByKey:
+    """Return the whole rows of an operator's input, divided by key columns.
+
+    Args:
+        name: The operator.
+        keys: The key columns.
+        takes: The columns of the input, without `_weight`.
+        kit: Makes empty frames.
+
+    Raises:
+        InvalidError: `[SCHEMA_MISMATCH]` there is no such column; `[TYPE_REFUSED]` a column cannot be a key.
+    """
+    require_columns(name, keys, takes)
+    frame = kit.empty(without_position(takes)).alias(MARKED)
+    others = [column for column in takes.names if column not in keys]
+    selected = (*(canonical_key(frame, key) for key in keys), *(F.col(quoted(column)) for column in others))
+    rows = frame.select(*selected)
+    arrow = kit.arrow_of(rows.schema)
+    typed = tuple((key, arrow.field(key).type) for key in keys)
+    for key, kind in typed:
+        if not is_supported(kind):
+            raise InvalidError(
+                "TYPE_REFUSED", f"{name} groups by {key}, a {kind}: group by columns of numbers, text or times"
+            )
+    return RowsByKey(KeyedInput(selected, tuple(keys), rows.schema), rows, arrow, typed)
+
+
+def require_columns(name: str, columns: Sequence[str], takes: Columns) -> None:
+    """Raise unless an operator's input has some columns.
+
+    Raises:
+        InvalidError: `[SCHEMA_MISMATCH]`.
+    """
+    for column in columns:
+        if column not in takes.names:
+            raise InvalidError(
+                "SCHEMA_MISMATCH",
+                f"{name} asks for {column}, which {takes.origin} does not have: it has {', '.join(takes.names)}",
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

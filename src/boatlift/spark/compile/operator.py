@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from boatlift.spark.jobs.jobs import Jobs
     from boatlift.spark.jobs.steps import Steps
 
-__all__ = ["OWN_POSITION", "Columns", "Compiled", "Kit", "SparkOperator", "without_position"]
+__all__ = ["OWN_POSITION", "Columns", "Compiled", "Kit", "SparkOperator", "no_lateness", "without_position"]
 
 O = TypeVar("O", bound=Operator)  # noqa: E741 - an operator
 
@@ -41,6 +41,8 @@ class Columns:
         positioned: True if the rows carry `_position`.
         of_step: True if a value was taken from the clock or the chance of a step, within the same unit.
         keys: Sets of columns, none of which two rows that hold at one time have equal values in, as far as is known.
+        bounded: True if messages carry bounds of event time.
+        bound_column: The column whose values those bounds are about; None if it is none of these.
     """
 
     origin: str
@@ -49,6 +51,8 @@ class Columns:
     positioned: bool = False
     of_step: bool = False
     keys: tuple[frozenset[str], ...] = ()
+    bounded: bool = False
+    bound_column: str | None = None
 
     @property
     def names(self) -> list[str]:
@@ -176,6 +180,21 @@ class SparkOperator(ABC, Generic[O]):
     @abstractmethod
     def steps(self, unit: CompiledUnit, jobs: Jobs) -> Steps:
         """Return what executes the steps of a unit whose `keeper` is such an operator."""
+
+
+def no_lateness(name: str, wish: str, origin: str) -> str:
+    """Return the message of an error about a stream whose messages carry no bounds of event time.
+
+    Args:
+        name: The processor that needs them.
+        wish: What it needs them for.
+        origin: The processor that it reads.
+    """
+    return (
+        f"{name} {wish}, and {origin} does not say how late its rows can be: put "
+        ".lateness('NAME', 'COLUMN', '10 minutes') in between, behind the source; transforms keep what it says, "
+        "unions, merges, lookups and views do not"
+    )
 
 
 def without_position(columns: Columns) -> Columns:

@@ -27,7 +27,7 @@ from boatlift.spark.session.environment import RunningSettings
 from boatlift.spark.tasks.stage import TaskReceipt
 from boatlift.storage.records.payloads import RunsPayload, StepClock, payload_of, runs_of, to_json
 
-__all__ = ["Jobs", "clock_of"]
+__all__ = ["Jobs", "bounds_of", "clock_of"]
 
 Made = TypeVar("Made")
 
@@ -118,7 +118,14 @@ class Jobs:
         return self.result(unit, take, receipts, state, time.perf_counter() - began)
 
     def result(
-        self, unit: CompiledUnit, take: StepInput, receipts: Sequence[TaskReceipt], state: Any, seconds: float
+        self,
+        unit: CompiledUnit,
+        take: StepInput,
+        receipts: Sequence[TaskReceipt],
+        state: Any,
+        seconds: float,
+        *,
+        bounds: tuple[int, int] | None = None,
     ) -> StepResult:
         """Return the result of a step; the files of its messages are kept until it is delivered.
 
@@ -127,17 +134,21 @@ class Jobs:
             receipts: Those of its tasks; none if the step gives no rows.
             state: The payload of the state after the step.
             seconds: The duration of its job.
+            bounds: The bounds of event time before and after the step; None: those that its input carries.
         """
+        if bounds is None and unit.columns.bounded:
+            bounds = bounds_of(take)
         digest = f"{sum(receipt.digest for receipt in receipts) % 2**64:016x}"
         clock = clock_of(take)
 
-        def sent_to(outlet: str) -> dict[str, Any]:
+        def sent_to(outlet: str, bounds: tuple[int, int] | None = None) -> dict[str, Any]:
             runs = tuple(run for receipt in receipts if (run := receipt.staged[outlet]) is not None)
-            return to_json(RunsPayload(runs, sum(run.rows for run in runs), digest, clock.clock, clock.seed))
+            rows = sum(run.rows for run in runs)
+            return to_json(RunsPayload(runs, rows, digest, clock.clock, clock.seed, bounds=bounds))
 
         sent = {edge_name(unit.name, sink.name): sent_to(sink.name) for sink in unit.unit.sinks}
         if unit.unit.materialised:
-            kept = sent_to(EDGE)
+            kept = sent_to(EDGE, bounds)
             readers = [other for other in self.plan.units.values() if unit.name in other.reads]
             sent |= {edge_name(unit.name, reader.name): kept for reader in readers}
         made = StepResult(
@@ -150,6 +161,13 @@ class Jobs:
         )
         self.files.made(run.name for payload in sent.values() for run in runs_of(payload))
         return made
+
+
+def bounds_of(take: StepInput) -> tuple[int, int] | None:
+    """Return the bounds of event time before and after a step; None if no message of its input carries any."""
+    payloads = [None if each.payload is None else payload_of(each.payload) for each in take.inputs]
+    carried = [each.bounds for each in payloads if isinstance(each, RunsPayload) and each.bounds is not None]
+    return (min(before for before, _ in carried), min(after for _, after in carried)) if carried else None
 
 
 def clock_of(take: StepInput) -> StepClock:

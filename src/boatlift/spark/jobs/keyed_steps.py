@@ -13,14 +13,13 @@ from pyspark.sql import DataFrame
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
-from boatlift.spark.jobs.jobs import Jobs, clock_of
+from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.planner import KeyedJob, StepPlan
 from boatlift.spark.jobs.row_steps import JobSteps
-from boatlift.spark.jobs.state_parts import StateParts
+from boatlift.spark.jobs.state_parts import StateParts, drop_expired
+from boatlift.spark.jobs.step_times import times_of
 from boatlift.spark.keyed.kernel import KeyedKernel
-from boatlift.spark.keyed.state import StepTime
 from boatlift.spark.tasks.keyed_task import LocatedRun
-from boatlift.storage.records.payloads import RunsPayload, payload_of
 from boatlift.storage.records.records import RunRef
 
 __all__ = ["KeyedSteps"]
@@ -62,31 +61,22 @@ class KeyedSteps(JobSteps):
             held.update(self._state.held(state))
             return self._state.located(held)
 
-        clocks = self._clocks(takes, state)
-        receipts, seconds = self._job(takes, located, clocks)
+        times = times_of(self._kernel.time, takes, state)
+        receipts, seconds = self._job(takes, located, [each.time for each in times])
         results = []
         for number, (take, made) in enumerate(zip(takes, receipts, strict=True)):
             for receipt in made:
                 for part, run in receipt.runs.items():
                     held[part].append(run)
-            clock = clocks[number].now if clocks else None
-            after = self._state.payload(held, clock) if self._unit.unit.keeps_state else None
+            after = None
+            if self._unit.unit.keeps_state:
+                passed = times[number] if times else None
+                if passed is not None and passed.bounds is not None:
+                    drop_expired(held, passed.time.now)
+                after = self._state.payload(held, passed)
             results.append(self._jobs.result(self._unit, take, made, after, seconds / len(takes)))
         self._state.grown(held)
         return tuple(results)
-
-    def _clocks(self, takes: Sequence[StepInput], state: Any) -> list[StepTime]:
-        """Return the time of each step, later than that of the step before; none if the kernel does not ask for it."""
-        if not self._kernel.timed:
-            return []
-        payload = None if state is None else payload_of(state)
-        before = payload.clock if isinstance(payload, RunsPayload) and payload.clock is not None else -1
-        times: list[StepTime] = []
-        for take in takes:
-            clock, seed = clock_of(take)
-            times.append(StepTime(before, max(clock, before + 1), seed))
-            before = times[-1].now
-        return times
 
     def saved(self, runs: Iterable[RunRef]) -> None:
         """Take note that runs are durable: they may be merged freely."""

@@ -51,6 +51,9 @@ RECEIPTS = StructType([StructField("receipt", BinaryType())])
 """The schema of the rows that a job's tasks return."""
 
 
+ArrowTask = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""What the tasks of a last stage do with their rows."""
+
 _NO_CHANNELS: Mapping[str, Sequence[str]] = MappingProxyType({})
 _NO_RUNS: Mapping[str, Sequence[LocatedRun]] = MappingProxyType({})
 
@@ -130,7 +133,7 @@ class KeyedJob:
 
     name: str
     inputs: Mapping[str, Sequence[str]]
-    task: Callable[[int], Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]]
+    task: Callable[[int], ArrowTask]
     hashes: Callable[[pa.RecordBatch], npt.NDArray[np.uint64]] = hashes_of_column
 
 
@@ -166,13 +169,22 @@ class StepPlanner:
         """Return the plan of a step that stages its rows."""
         return StepPlan(self.staged(unit, frame), self.parameters(number, state=False))
 
-    def staged(self, unit: CompiledUnit, frame: DataFrame) -> DataFrame:
-        """Return the planned frame of a step that stages its rows."""
+    def stage_task(self, unit: CompiledUnit) -> StageTask:
+        """Return the task that stages the rows of a unit."""
+        return StageTask(unit.name, self.token, self.outlets(unit), str(self.scratch))
+
+    def staged(self, unit: CompiledUnit, frame: DataFrame, task: ArrowTask | None = None) -> DataFrame:
+        """Return the planned frame of a step that stages its rows.
+
+        Args:
+            unit: The unit.
+            frame: Its rows.
+            task: What the tasks do with the rows and their hashes, if it is more than to stage them.
+        """
         columns = unit.output.names
         parts = ", ".join(f"isnull({quoted(name)}), {quoted(name)}" for name in columns)
         frame = frame.selectExpr("*", f"xxhash64({parts}) AS {ROW_HASH}")
-        task = StageTask(unit.name, self.token, self.outlets(unit), str(self.scratch))
-        return optimised(map_in_arrow(frame, [*columns, ROW_HASH], task, RECEIPTS))
+        return optimised(map_in_arrow(frame, [*columns, ROW_HASH], task or self.stage_task(unit), RECEIPTS))
 
     def keyed_job(self, unit: CompiledUnit, kernel: KeyedKernel) -> KeyedJob:
         """Return the job of a unit's steps, whose rows go to the unit's sinks and readers."""

@@ -11,6 +11,7 @@ from boatlift.decoders import packed_decoder
 from boatlift.spark.jobs.diagnosis import explain
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.planner import RECEIPTS, power_of_two
+from boatlift.spark.jobs.step_times import TimeOfStep
 from boatlift.spark.keyed.codec import ValueCodec
 from boatlift.spark.keyed.state import STATE
 from boatlift.spark.keyed.table import StateTable
@@ -18,7 +19,7 @@ from boatlift.spark.tasks.keyed_task import LocatedRun, MergeTask
 from boatlift.storage.records.payloads import RunsPayload, payload_of, to_json
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["StateParts"]
+__all__ = ["HeldRuns", "StateParts", "drop_expired"]
 
 MERGE_HERE_ROWS = 100_000
 """Runs with fewer rows than this in all are merged on the driver: a job would cost more than the merge."""
@@ -27,6 +28,15 @@ _MERGED = packed_decoder(RunRef | None)
 
 HeldRuns = dict[str, list[RunRef]]
 """Part to its runs."""
+
+
+def drop_expired(held: HeldRuns, now: int) -> None:
+    """Drop the runs of which no step needs a row any more: nothing is read for it.
+
+    A state of before, to which a rollback may lead, still names them.
+    """
+    for part, runs in held.items():
+        held[part] = [run for run in runs if run.expires is None or run.expires > now]
 
 
 class StateParts:
@@ -64,19 +74,20 @@ class StateParts:
         """Return runs with the places of their files."""
         return {part: [(run, str(self._jobs.inputs.path(run))) for run in runs] for part, runs in held.items()}
 
-    def payload(self, held: HeldRuns, clock: int | None = None) -> Any:
+    def payload(self, held: HeldRuns, passed: TimeOfStep | None = None) -> Any:
         """Return the payload of a state.
 
         Args:
             held: Its runs.
-            clock: The latest clock of the steps that it holds, for a unit that asks for it.
+            passed: The time of its last step; None for a unit that sees no time.
         """
         runs = tuple(run for part in held.values() for run in part)
-        if set(held) <= {STATE} and clock is None:
+        if set(held) <= {STATE} and passed is None:
             return to_json(RunsPayload(runs))
         tables: dict[str, tuple[tuple[str, ...], ...]]
         tables = {part: (tuple(run.name for run in runs),) for part, runs in held.items()}
-        return to_json(RunsPayload(runs, clock=clock, tables=tables))
+        clock, bounds = (None, None) if passed is None else (passed.clock, passed.bounds)
+        return to_json(RunsPayload(runs, clock=clock, tables=tables, bounds=bounds))
 
     def grown(self, held: HeldRuns) -> None:
         """Record the newest state, and begin to merge where that pays."""

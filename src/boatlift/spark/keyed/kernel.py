@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from boatlift.spark.keyed.codec import ValueCodec
-from boatlift.spark.keyed.state import StepState
+from boatlift.spark.keyed.state import KernelTime, StepState
 from boatlift.storage.records.records import RunRef
 
 __all__ = ["ROWS_INPUT", "KeyedKernel", "StepOutput"]
@@ -69,8 +69,8 @@ class KeyedKernel(Protocol):
         """The named parts of its state, each with the form of its rows; the one part of most is `STATE`."""
 
     @property
-    def timed(self) -> bool:
-        """Whether its steps see the recorded clock (`StepState.clock`), by which timers are due."""
+    def time(self) -> KernelTime:
+        """The time that its steps see (`StepState.clock`)."""
 
     @property
     def inputs(self) -> Mapping[str, tuple[str, ...]]:

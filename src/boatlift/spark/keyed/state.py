@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -16,24 +17,43 @@ from boatlift.spark.keyed.rows import KeyedRows
 from boatlift.spark.keyed.run_file import write_run
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["NO_TIME", "STATE", "Runs", "StepState", "StepTime"]
+__all__ = ["NO_BOUND", "NO_TIME", "STATE", "KernelTime", "Runs", "StepState", "StepTime"]
 
 STATE = ""
 """The name of the part of a state that has one."""
 
 
+NO_BOUND = -(1 << 62)
+"""The bound of a stream that has had no row yet: earlier than every time."""
+
+
+class KernelTime(Enum):
+    """The time that passes for a kernel: by it timers are due, windows close and state expires."""
+
+    NONE = "none"
+    """No time passes."""
+    CLOCK = "clock"
+    """The recorded clock of steps: it is later at each step than at the step before."""
+    BOUND_BEFORE = "bound before"
+    """The bound of event time by which the rows of the step were judged: that after the step before."""
+    BOUND = "bound"
+    """The bound of event time that the step's own rows have moved."""
+
+
 class StepTime(msgspec.Struct, frozen=True, array_like=True):
-    """The recorded clock of a step, which a replay sees again.
+    """The time of a step, which a replay sees again. All but `seed` are in milliseconds since 1970.
 
     Attributes:
-        before: The latest clock of the steps before, in milliseconds since 1970; -1 before the first.
-        now: The latest clock of the steps up to this one: it never goes back.
+        before: The time that had passed after the step before; -1 before the first, `NO_BOUND` of event time.
+        now: The time that has passed at this step (`KernelTime`): it never goes back.
         seed: The seed of the step's random numbers.
+        clock: The recorded clock of the step.
     """
 
     before: int
     now: int
     seed: int
+    clock: int = -1
 
 
 NO_TIME = StepTime(-1, -1, 0)
@@ -65,7 +85,11 @@ class StepState:
     clock: StepTime = NO_TIME
 
     def written(
-        self, processor: str, codecs: Mapping[str, ValueCodec[Any, Any]], rows: Mapping[str, KeyedRows[Any] | None]
+        self,
+        processor: str,
+        codecs: Mapping[str, ValueCodec[Any, Any]],
+        rows: Mapping[str, KeyedRows[Any] | None],
+        expires: int | None = None,
     ) -> dict[str, RunRef]:
         """Write the runs of a step; return them by part.
 
@@ -73,12 +97,14 @@ class StepState:
             processor: The processor, as runs name it.
             codecs: Part to the form of its rows.
             rows: Part to the rows that the step adds; a part without rows has no run.
+            expires: The time after which no step needs the rows; None: they may be needed for ever.
         """
         times = (self.time, self.time)
-        return {
+        runs = {
             part: write_run(
                 self.write_to(part), codecs[part], [added], processor=processor, times=times, share=self.share
             )
             for part, added in rows.items()
             if added is not None and len(added)
         }
+        return {part: msgspec.structs.replace(run, expires=expires) for part, run in runs.items()}

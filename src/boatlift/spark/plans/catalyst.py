@@ -34,6 +34,7 @@ __all__ = [
     "java_settings",
     "map_in_arrow",
     "optimised",
+    "passed_on",
     "python_functions",
     "subplan",
     "thread",
@@ -170,6 +171,27 @@ def subplan(frame: DataFrame, path: Sequence[int]) -> DataFrame:
     for index in path:
         plan = plan.children().apply(index)
     return _frame_of(frame.sparkSession, plan)
+
+
+def passed_on(frame: DataFrame, column: str) -> str | None:
+    """Return the name under which a column of the marked input comes out as it is; None if it does not.
+
+    Args:
+        frame: It is built from an input with the mark.
+        column: The column's name in the input.
+    """
+
+    def marked(plan: Any) -> Any:
+        if plan.getClass().getSimpleName() == "SubqueryAlias" and plan.alias() == INPUT:
+            return plan
+        return next((found for child in _items(plan.children()) if (found := marked(child)) is not None), None)
+
+    plan = _plan(frame)
+    source = marked(plan)
+    if source is None:
+        return None
+    wanted = next((each.exprId() for each in _items(source.output()) if each.name() == column), None)
+    return next((str(each.name()) for each in _items(plan.output()) if each.exprId().equals(wanted)), None)
 
 
 def thread(frame: DataFrame, source: DataFrame, column: str) -> DataFrame:

@@ -175,7 +175,11 @@ class MergeTask:
         merged = merge_runs(
             self.codec, opened, Path(self.folder) / name, processor=self.processor, share=share, oldest=self.oldest
         )
-        return None if merged is None else msgspec.structs.replace(merged, name=f"runs/{name}")
+        if merged is None:
+            return None
+        ends = [run.expires for run, _ in self.runs]
+        expires = None if None in ends else max(end for end in ends if end is not None)
+        return msgspec.structs.replace(merged, name=f"runs/{name}", expires=expires)
 
 
 def of_share(runs: Iterable[LocatedRun], share: Share) -> list[LocatedRun]:

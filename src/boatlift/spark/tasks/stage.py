@@ -48,6 +48,8 @@ class TaskReceipt(msgspec.Struct, frozen=True, array_like=True):
         staged: For each output by name its file of rows; None where there are none.
         runs: Part of the state to the run with what the step adds to it, if it adds anything.
         channels: For each channel to later jobs of the step its file of rows; None where there are none.
+        latest: The latest time of its rows, in milliseconds since 1970, of a task that looks for it; None if no row
+            has a time.
     """
 
     partition: int
@@ -57,6 +59,7 @@ class TaskReceipt(msgspec.Struct, frozen=True, array_like=True):
     staged: dict[str, RunRef | None]
     runs: dict[str, RunRef] = {}
     channels: dict[str, RunRef | None] = {}
+    latest: int | None = None
 
 
 class Report(msgspec.Struct, frozen=True, array_like=True):

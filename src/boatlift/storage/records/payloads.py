@@ -77,6 +77,10 @@ class RunsPayload(msgspec.Struct, frozen=True):
         clock, seed: Of a message: those of the step that made it; None for a step of no input. Of a state with timers
             `clock` is the time up to which they have fired.
         tables: Of a state with named parts: part to its messages in order, each the names of its runs. Else None.
+        bounds: Of a message of a stream with LATENESS: the bounds before and after the step, in milliseconds since
+            1970. No row of the step is earlier than the first, no row of a later step earlier than the second. Of a
+            state that goes by such bounds: the bound up to which timers have fired and windows have closed, and the
+            newest that was heard of.
     """
 
     runs: tuple[RunRef, ...]
@@ -85,6 +89,7 @@ class RunsPayload(msgspec.Struct, frozen=True):
     clock: int | None = None
     seed: int | None = None
     tables: dict[str, tuple[tuple[str, ...], ...]] | None = None
+    bounds: tuple[int, int] | None = None
 
     @property
     def step_clock(self) -> StepClock:
@@ -132,6 +137,7 @@ def to_json(payload: Payload) -> dict[str, Any]:
         "clock": payload.clock,
         "seed": payload.seed,
         "tables": None if tables is None else {name: [list(each) for each in part] for name, part in tables.items()},
+        "bounds": None if payload.bounds is None else list(payload.bounds),
     }
     present = {name: value for name, value in fields.items() if value is not None}
     return {"runs": [msgspec.to_builtins(run) for run in payload.runs], **present}

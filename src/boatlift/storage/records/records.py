@@ -42,6 +42,8 @@ class RunRef(Recorded, frozen=True):
         rows: Number of rows.
         size: Bytes.
         digest: xxh3-128 of the file, in hex.
+        expires: The time (milliseconds since 1970, of the bound of event time) after which no step needs its rows;
+            None: they may be needed for ever.
     """
 
     name: str
@@ -52,6 +54,7 @@ class RunRef(Recorded, frozen=True):
     rows: int
     size: int
     digest: str
+    expires: int | None = None
 
 
 class Claim(Recorded, frozen=True, tag="claim"):

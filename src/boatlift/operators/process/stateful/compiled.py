@@ -14,10 +14,11 @@ from pyspark.sql.types import StructType, _parse_datatype_string
 
 from boatlift.errors import BoatliftError, InvalidError, UserCodeError
 from boatlift.operators.process.batch import KeyedProgram
-from boatlift.operators.process.node import Process, ProcessForm
+from boatlift.operators.process.node import Process, ProcessForm, TimerTime
 from boatlift.operators.process.stateful.program import StatefulProgram
 from boatlift.operators.process.stateful.timers import SET_TIMERS, timers_codec
 from boatlift.operators.process.stateful.variables import StateRecorder, Variable
+from boatlift.operators.process.timers import time_of
 from boatlift.spark.compile.operator import Kit
 from boatlift.spark.keyed.column import is_supported
 from boatlift.spark.keyed.newest.codec import NewestCodec
@@ -79,11 +80,11 @@ def stateful_program(operator: Process, shapes: Shapes, kit: Kit) -> UsersPart:
         output=shapes.output,
         arrow=kit.arrow_of(shapes.output),
         pandas=operator.form is ProcessForm.PANDAS,
-        timed=operator.timers,
+        time=time_of(operator.timers),
         zone=str(kit.spark.conf.get("spark.sql.session.timeZone")),
     )
     codecs = {each.part: each.codec(shapes.keys, kit.arrow_of) for each in variables}
-    if operator.timers:
+    if operator.timers is not TimerTime.NONE:
         codecs[SET_TIMERS] = timers_codec(shapes.keys)
     return UsersPart(program, codecs, "; ".join(each.describe() for each in variables))
 
@@ -93,7 +94,9 @@ def _variables(operator: Process) -> tuple[Variable, ...]:
     name = operator.name
     if not isinstance(operator.function, StatefulProcessor):
         _refuse(name, f"is {operator.function!r}: give an object of a class that derives from StatefulProcessor")
-    recorder = StateRecorder(_schema_of(name), lives=operator.timers, refuse=lambda fault: _refuse(name, fault))
+    recorder = StateRecorder(
+        _schema_of(name), lives=operator.timers is TimerTime.CLOCK, refuse=lambda fault: _refuse(name, fault)
+    )
     processor: Any = copy.deepcopy(operator.function)
     try:
         processor.init(recorder)

@@ -27,6 +27,7 @@ from boatlift.operators.process.stateful.handle import Handle
 from boatlift.operators.process.stateful.timers import SET_TIMERS, KeyTimers
 from boatlift.operators.process.stateful.variables import Variable
 from boatlift.spark.keyed.newest.held import Cells
+from boatlift.spark.keyed.state import KernelTime
 from boatlift.spark.tasks.parameters import UserRaised
 
 __all__ = ["StatefulProgram"]
@@ -47,7 +48,7 @@ class StatefulProgram:
         columns, key, output: Spark's schemas of rows, keys and new rows.
         arrow: The Arrow columns of new rows.
         pandas: Whether it takes and gives pandas frames in place of Rows.
-        timed: Whether it has time.
+        time: The time that it has.
         zone: The session's time zone.
     """
 
@@ -60,7 +61,7 @@ class StatefulProgram:
     output: StructType
     arrow: pa.Schema
     pandas: bool
-    timed: bool
+    time: KernelTime
     zone: str
 
     def run(self, touched: Touched) -> Made:
@@ -69,7 +70,7 @@ class StatefulProgram:
             each.name: VariableCells(each, touched, fields)
             for each, fields in zip(self.variables, self.fields, strict=True)
         }
-        timers = KeyTimers(touched) if self.timed else None
+        timers = None if self.time is KernelTime.NONE else KeyTimers(touched)
         try:
             made = self._called(touched, Handle(variables, timers), timers)
         except BoatliftError:
@@ -93,7 +94,7 @@ class StatefulProgram:
         program: Any = copy.deepcopy(self.program)
         program.init(handle)
         keys = ArrowTableToRowsConversion.convert(touched.keys, self.key)
-        now = TimerValues(touched.now if self.timed else -1, -1)
+        now = self._timer_values(touched)
         given: list[Any] = []
         offsets, rows_of = touched.offsets.tolist(), self._taken(touched.rows)
         for number in np.flatnonzero(np.diff(touched.offsets)).tolist():
@@ -111,6 +112,11 @@ class StatefulProgram:
         handle.number = -1
         program.close()
         return self._table(given) if given else None
+
+    def _timer_values(self, touched: Touched) -> TimerValues:
+        if self.time is KernelTime.NONE:
+            return TimerValues(-1, -1)
+        return TimerValues(touched.now, max(0, touched.passed) if self.time is KernelTime.BOUND_BEFORE else -1)
 
     def _taken(self, rows: pa.Table) -> Callable[[int, int], Iterator[Any]]:
         """Return a function of two places that gives the rows between them as the processor takes them."""

@@ -54,7 +54,7 @@ class KeyTimers:
         """Return times and keys of the timers that are due, in that order: those of this step's rows among them."""
         stood = zip(self._touched.due.at.tolist(), self._touched.due.key.tolist(), strict=True)
         due = {(at, number) for at, number in stood if self._changes.get((number, at)) is not False}
-        due |= {(at, number) for (number, at), on in self._changes.items() if on and at <= self._touched.now}
+        due |= {(at, number) for (number, at), on in self._changes.items() if on and at <= self._touched.passed}
         return sorted(due)
 
     def is_set(self, number: int, at: int) -> bool:

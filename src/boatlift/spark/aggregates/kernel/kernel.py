@@ -19,14 +19,14 @@ from boatlift.spark.aggregates.kernel.step_input import aggregate
 from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
 from boatlift.spark.keyed.merge import filtered
 from boatlift.spark.keyed.rows import KeyedRows
-from boatlift.spark.keyed.state import STATE, StepState
+from boatlift.spark.keyed.state import STATE, KernelTime, StepState
 
-__all__ = ["AggregateKernel", "ReduceKernel"]
+__all__ = ["AggregateKernel", "LayoutKernel", "ReduceKernel"]
 
 
 @dataclass(frozen=True, slots=True)
-class _LayoutKernel:
-    """The part that both kernels share of `boatlift.spark.keyed.kernel.KeyedKernel`.
+class LayoutKernel:
+    """The part that all kernels of aggregations share of `boatlift.spark.keyed.kernel.KeyedKernel`.
 
     Attributes:
         layout: The keys and aggregates.
@@ -42,9 +42,9 @@ class _LayoutKernel:
         return self.layout.keys
 
     @property
-    def timed(self) -> bool:
-        """False."""
-        return False
+    def time(self) -> KernelTime:
+        """None."""
+        return KernelTime.NONE
 
     @property
     def inputs(self) -> Mapping[str, tuple[str, ...]]:
@@ -53,7 +53,7 @@ class _LayoutKernel:
 
 
 @dataclass(frozen=True, slots=True)
-class AggregateKernel(_LayoutKernel):
+class AggregateKernel(LayoutKernel):
     """A running aggregation: the state of a key is the sum of what all steps added to it.
 
     A key exists as long as it has rows. Rows of a weighted input may be taken back; a key whose last row is taken back
@@ -63,10 +63,18 @@ class AggregateKernel(_LayoutKernel):
     Attributes:
         key_names: The names of the keys in errors; without it, those of the layout.
         part: The name of its part of the state.
+        window_end: The place of the key with the end of a window, where no row comes for a window that has ended; None:
+            there is no such key.
     """
 
     key_names: tuple[str, ...] | None = None
     part: str = STATE
+    window_end: int | None = None
+
+    @property
+    def time(self) -> KernelTime:
+        """The bound, if there are windows that end by it."""
+        return KernelTime.NONE if self.window_end is None else KernelTime.BOUND
 
     @property
     def parts(self) -> Mapping[str, PartialsCodec]:
@@ -128,7 +136,7 @@ class AggregateKernel(_LayoutKernel):
         )
         parts = (change.replaced, change.ended, change.after)
         return StepOutput(
-            state.written(self.processor, self.parts, {self.part: delta}),
+            state.written(self.processor, self.parts, {self.part: delta}, last_end(delta, self.window_end)),
             (*change.ended.batches, *change.after.batches),
             change.replaced.batches,
             sum(batch.num_rows for part in parts for batch in part.batches),
@@ -136,8 +144,18 @@ class AggregateKernel(_LayoutKernel):
         )
 
 
+def last_end(rows: KeyedRows[PartialAggregates], window_end: int | None) -> int | None:
+    """Return the end of the last window of some rows, in milliseconds since 1970, rounded up; None without windows.
+
+    Args:
+        rows: The rows, at least one.
+        window_end: The place of the key with the end of a window.
+    """
+    return None if window_end is None else -(-int(rows.keys[window_end].values.max()) // 1000)
+
+
 @dataclass(frozen=True, slots=True)
-class ReduceKernel(_LayoutKernel):
+class ReduceKernel(LayoutKernel):
     """The aggregates of each step's rows alone: append-only rows without `_weight`, and no state.
 
     Raises:

@@ -1,0 +1,130 @@
+"""The kernel of duplicates: the keys of a step are looked up once, and what is new is added."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from boatlift.dataflow.columns import HASH
+from boatlift.spark.keyed.appended import output_of
+from boatlift.spark.keyed.column import Column
+from boatlift.spark.keyed.group import group
+from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
+from boatlift.spark.keyed.newest.codec import NewestCodec
+from boatlift.spark.keyed.newest.held import Cells, TouchedKeys, held_rows, written_rows
+from boatlift.spark.keyed.row_hash import hash_rows
+from boatlift.spark.keyed.state import STATE, KernelTime, StepState
+
+__all__ = ["DuplicatesKernel"]
+
+Ints = npt.NDArray[np.int64]
+_AT = pa.schema([pa.field("at", pa.int64())])
+
+
+@dataclass(frozen=True, slots=True)
+class DuplicatesKernel:
+    """New rows without duplicates: see `boatlift.spark.keyed.kernel.KeyedKernel`.
+
+    Attributes:
+        processor: The processor's name.
+        keys: Name and type of each key column.
+        columns: The columns of the rows, the keys among them.
+        column: The column with the time of a row; None: duplicates are so for ever.
+        within: For how long they are, in milliseconds.
+    """
+
+    processor: str
+    keys: tuple[tuple[str, pa.DataType], ...]
+    columns: pa.Schema
+    column: str | None = None
+    within: int = 0
+
+    @property
+    def parts(self) -> Mapping[str, NewestCodec]:
+        """The time of the row of each key, in milliseconds since 1970."""
+        return {STATE: NewestCodec(self.keys, _AT)}
+
+    @property
+    def time(self) -> KernelTime:
+        """The bound after the step before; none, if duplicates are so for ever."""
+        return KernelTime.NONE if self.column is None else KernelTime.BOUND_BEFORE
+
+    @property
+    def inputs(self) -> Mapping[str, tuple[str, ...]]:
+        """The rows."""
+        return {ROWS_INPUT: (*self.columns.names, HASH)}
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        """The columns of the rows."""
+        return self.columns
+
+    def step(
+        self,
+        inputs: Mapping[str, Sequence[pa.RecordBatch]],
+        state: StepState,
+        *,
+        upserts: bool = False,  # noqa: ARG002
+    ) -> StepOutput:
+        """Take a task's part of a step; see `KeyedKernel.step`."""
+        batches = [batch for batch in inputs[ROWS_INPUT] if batch.num_rows]
+        if not batches:
+            return StepOutput()
+        whole = pa.Table.from_batches(batches).combine_chunks()
+        hashes = whole.column(HASH).to_numpy().view(np.uint64)
+        state.share.check(hashes)
+        rows = whole.select(self.columns.names).cast(self.columns)
+        times = self._times(rows, state.clock.now)
+        first, touched = self._first_of_keys(hashes, rows, times)
+        held = held_rows(self.parts[STATE], touched, state.runs[STATE])
+        duplicate = np.zeros(len(touched), np.bool_)
+        duplicate[held.key] = True if self.column is None else self._lasts(held, state.clock.now)
+        new = np.flatnonzero(~duplicate)
+        if not len(new):
+            return StepOutput()
+        at = times[first[new]]
+        cells = Cells(new, (), (pa.array(at),))
+        added = written_rows(touched, cells, np.ones(len(new), np.bool_), state.time)
+        expires = None if self.column is None else int(at.max()) + self.within
+        return output_of(
+            rows.take(pa.array(first[new])), state.written(self.processor, self.parts, {STATE: added}, expires)
+        )
+
+    def _lasts(self, held: Cells, now: int) -> npt.NDArray[np.bool_]:
+        """Return of keys that had a row whether others are still duplicates of it."""
+        (at,) = held.columns
+        return np.asarray(at) + self.within > now
+
+    def _times(self, rows: pa.Table, now: int) -> Ints:
+        """Return the time of each row in milliseconds since 1970."""
+        if self.column is None:
+            return np.zeros(rows.num_rows, np.int64)
+        column = rows.column(self.column)
+        whole = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
+        times: Ints = pc.fill_null(whole, max(now, -(1 << 50)) * 1000).to_numpy() // 1000
+        return times
+
+    def _first_of_keys(self, hashes: npt.NDArray[np.uint64], rows: pa.Table, times: Ints) -> tuple[Ints, TouchedKeys]:
+        """Return the number of each key's earliest row, and the keys; of equal times the content decides."""
+        keys = [Column.from_arrow(rows.column(name), kind) for name, kind in self.keys]
+        grouping = group(hashes, keys)
+        first = grouping.order[grouping.starts].copy()
+        counts = np.diff(np.append(grouping.starts, len(grouping.order)))
+        several = np.flatnonzero(counts > 1)
+        if len(several):
+            of_key = np.repeat(np.arange(len(counts)), counts)
+            places = np.flatnonzero(counts[of_key] > 1)
+            numbers, key = grouping.order[places], of_key[places]
+            content = hash_rows(
+                [column.combine_chunks() for column in rows.take(pa.array(numbers)).columns], len(numbers), 1
+            )
+            order = np.lexsort((content, times[numbers], key))
+            begins = np.ones(len(order), np.bool_)
+            begins[1:] = key[order][1:] != key[order][:-1]
+            first[several] = numbers[order[begins]]
+        return first, TouchedKeys(grouping.hash, [each.take(first) for each in keys])

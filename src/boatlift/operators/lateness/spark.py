@@ -1,0 +1,83 @@
+"""LATENESS on Spark: rows as they are, which the tasks of the last stage judge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import TimestampNTZType, TimestampType
+
+from boatlift.dataflow.columns import WEIGHT, quoted
+from boatlift.errors import InvalidError
+from boatlift.operators.lateness.node import Lateness
+from boatlift.operators.lateness.steps import LatenessSteps
+from boatlift.spark.compile.operator import Columns, Compiled, Kit, SparkOperator
+from boatlift.spark.compile.unit import CompiledUnit
+from boatlift.spark.jobs.jobs import Jobs
+from boatlift.spark.plans.column_rules import refuse_maps
+from boatlift.storage.records.payloads import StepClock
+
+__all__ = ["CompiledLateness", "LatenessOnSpark"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompiledLateness(Compiled):
+    """LATENESS, compiled."""
+
+    selects: ClassVar[bool] = True
+
+    lateness: Lateness
+
+    def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:
+        """Return the rows."""
+        del clock, state
+        (rows,) = inputs
+        assert rows is not None
+        weight = [WEIGHT] if self.columns.changes else []
+        return rows.select(*(quoted(name) for name in (*self.columns.names, *weight)))
+
+
+class LatenessOnSpark(SparkOperator[Lateness]):
+    """Compiles LATENESS."""
+
+    def compile(self, operator: Lateness, inputs: Sequence[Columns], kit: Kit) -> CompiledLateness:
+        """Compile LATENESS.
+
+        Raises:
+            InvalidError: `[SCHEMA_MISMATCH]` there is no such column; `[TYPE_REFUSED]` it is no timestamp, or a column
+                has a type that rows cannot be told apart by.
+        """
+        del kit
+        (takes,) = inputs
+        name, column = operator.name, operator.column
+        if column not in takes.names:
+            raise InvalidError(
+                "SCHEMA_MISMATCH",
+                f"{name} goes by {column}, which {takes.origin} does not have: it has {', '.join(takes.names)}",
+            )
+        kind = takes.schema[column].dataType
+        if not isinstance(kind, TimestampType | TimestampNTZType):
+            raise InvalidError(
+                "TYPE_REFUSED",
+                f"{name} goes by {column}, a {kind.simpleString()}: cast it to a timestamp in a transform before it",
+            )
+        refuse_maps(takes.schema, name)
+        timely = not operator.gives_late
+        return CompiledLateness(
+            columns=Columns(
+                name,
+                takes.schema,
+                takes.changes,
+                keys=takes.keys if timely else (),
+                bounded=timely,
+                bound_column=column if timely else None,
+            ),
+            lateness=operator,
+        )
+
+    def steps(self, unit: CompiledUnit, jobs: Jobs) -> LatenessSteps:
+        """Return steps that judge rows."""
+        assert isinstance(unit.top, CompiledLateness)
+        return LatenessSteps(unit, jobs, unit.top.lateness)

@@ -1,0 +1,59 @@
+"""The steps of LATENESS: one job each, which judges rows by the bound after the step before and moves it."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, ClassVar
+
+from pyspark.sql import DataFrame
+
+from boatlift.operators.lateness.node import Lateness
+from boatlift.operators.lateness.task import LatenessTask
+from boatlift.runtime.engine import StepResult
+from boatlift.runtime.machine.instructions import StepInput
+from boatlift.spark.compile.unit import CompiledUnit
+from boatlift.spark.jobs.jobs import Jobs, clock_of
+from boatlift.spark.jobs.planner import StepPlan
+from boatlift.spark.jobs.row_steps import JobSteps
+from boatlift.spark.keyed.state import NO_BOUND, StepTime
+from boatlift.storage.records.payloads import RunsPayload, payload_of, to_json
+
+__all__ = ["LatenessSteps"]
+
+
+class LatenessSteps(JobSteps):
+    """Steps whose state is the bound of event time.
+
+    Args:
+        unit: The unit.
+        jobs: The dataflow's jobs.
+        lateness: The operator.
+    """
+
+    reads_runs: ClassVar[bool] = True
+
+    def __init__(self, unit: CompiledUnit, jobs: Jobs, lateness: Lateness) -> None:
+        super().__init__(unit, jobs)
+        self._lateness = lateness
+
+    def run(self, take: StepInput, state: Any) -> StepResult:
+        """Execute one step."""
+        recorded = None if state is None else payload_of(state)
+        assert recorded is None or isinstance(recorded, RunsPayload)
+        before = NO_BOUND if recorded is None or recorded.bounds is None else recorded.bounds[1]
+        clock, seed = clock_of(take)
+        times = [StepTime(before, before, seed, clock)]
+        (receipts,), seconds = self._jobs.explained(self._unit, take, partial(self._job, (take,), dict, times))
+        latest = [receipt.latest for receipt in receipts if receipt.latest is not None]
+        after = max(before, max(latest) - self._lateness.lateness) if latest else before
+        kept = to_json(RunsPayload((), bounds=(before, after)))
+        return self._jobs.result(self._unit, take, receipts, kept, seconds, bounds=(before, after))
+
+    def _small(self, frame: DataFrame) -> DataFrame:
+        planner = self._jobs.planner
+        stage = planner.stage_task(self._unit)
+        return planner.staged(self._unit, frame, LatenessTask(stage, self._lateness.column, self._lateness.gives_late))
+
+    def _planned(self, frame: DataFrame, weight: int, number: int) -> StepPlan:
+        del weight
+        return StepPlan(self._small(frame), self._jobs.planner.parameters(number, state=True))

@@ -1,0 +1,109 @@
+"""The kernel of windows that give their rows once: state is only added to, until a window has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from boatlift.spark.aggregates.kernel.codec import PartialsCodec
+from boatlift.spark.aggregates.kernel.kernel import LayoutKernel, last_end
+from boatlift.spark.aggregates.kernel.output import KeyedOutput
+from boatlift.spark.aggregates.kernel.partials import PartialAggregates
+from boatlift.spark.aggregates.kernel.results import results_of
+from boatlift.spark.aggregates.kernel.step_input import aggregate
+from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
+from boatlift.spark.keyed.merge import filtered, merge_rows
+from boatlift.spark.keyed.rows import KeyedRows
+from boatlift.spark.keyed.state import STATE, KernelTime, StepState
+
+__all__ = ["FinalWindowKernel"]
+
+_LATEST = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class FinalWindowKernel(LayoutKernel):
+    """Aggregates by window, each given once: see `boatlift.spark.keyed.kernel.KeyedKernel`.
+
+    A step adds a run and looks nothing up. Only when the bound reaches the end of a window are the runs read, and the
+    partial aggregates of the windows that have ended are merged. What they need no more goes run by run (`expires`).
+
+    Attributes:
+        window_end: The place of the key with the end of a window.
+        slide_us: How long after one window the next ends, in microseconds.
+    """
+
+    window_end: int
+    slide_us: int
+
+    @property
+    def parts(self) -> Mapping[str, PartialsCodec]:
+        """Partial aggregates."""
+        return {STATE: PartialsCodec(self.layout)}
+
+    @property
+    def time(self) -> KernelTime:
+        """The bound of event time, with the step's own rows."""
+        return KernelTime.BOUND
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        """The schema of the rows: keys, results."""
+        return self.layout.result_schema
+
+    def step(
+        self,
+        inputs: Mapping[str, Sequence[pa.RecordBatch]],
+        state: StepState,
+        *,
+        upserts: bool = False,  # noqa: ARG002
+    ) -> StepOutput:
+        """Take a task's part of a step; see `KeyedKernel.step`.
+
+        Raises:
+            DataError: `[OVERFLOW]` a result does not fit its type; a run is missing, damaged or of another program.
+        """
+        codec = self.parts[STATE]
+        before, now = (_microseconds(each) for each in (state.clock.before, state.clock.now))
+        added = aggregate(self.layout, inputs[ROWS_INPUT])
+        pieces: list[KeyedRows[PartialAggregates]] = []
+        if added is not None:
+            state.share.check(added.hash)
+            open_ = self._ends(added) > now
+            pieces.append(filtered(codec, added, ~open_))
+            added = filtered(codec, added, open_)
+        if now // self.slide_us > before // self.slide_us:
+            pieces += self._ended(codec, state, before, now)
+        expires = last_end(added, self.window_end) if added is not None and len(added) else None
+        runs = state.written(self.processor, self.parts, {STATE: added}, expires)
+        pieces = [piece for piece in pieces if len(piece)]
+        if not pieces:
+            return StepOutput(runs)
+        ended = merge_rows(codec, pieces)
+        made = KeyedOutput(self.output_schema, ended.keys, len(ended))
+        rows = made.rows(results_of(self.layout, ended.values), None, weight=None)
+        return StepOutput(runs, rows.batches, (), len(ended), rows.digest)
+
+    def _ended(
+        self, codec: PartialsCodec, state: StepState, before: int, now: int
+    ) -> Iterator[KeyedRows[PartialAggregates]]:
+        """Yield the rows of the state whose windows end after one time, up to another."""
+        for segment in (segment for run in state.runs[STATE] for segment in run.segments):
+            ends = segment.keys[self.window_end].values
+            places = np.flatnonzero((ends > before) & (ends <= now) & state.share.holds(segment.hash))
+            if len(places):
+                keys = [column.take(places) for column in segment.keys]
+                yield KeyedRows(segment.hash[places], keys, codec.read(segment.values, places), segment.collides)
+
+    def _ends(self, rows: KeyedRows[PartialAggregates]) -> npt.NDArray[np.int64]:
+        ends: npt.NDArray[np.int64] = rows.keys[self.window_end].values
+        return ends
+
+
+def _microseconds(milliseconds: int) -> int:
+    """Return a bound in microseconds; one that no time of a row reaches stays out of reach."""
+    return max(-_LATEST, min(_LATEST, milliseconds * 1000))

@@ -1,0 +1,115 @@
+"""Windows on Spark: Spark says in which windows a row is, and a kernel keeps the aggregates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import TimestampNTZType, TimestampType
+
+from boatlift.dataflow.columns import quoted
+from boatlift.errors import InvalidError
+from boatlift.operators.window.kernel import FinalWindowKernel
+from boatlift.operators.window.node import WINDOW_END, WINDOW_START, Window, WindowAggregate
+from boatlift.spark.aggregates.compiled import compile_aggregates
+from boatlift.spark.aggregates.kernel import AggregateKernel
+from boatlift.spark.compile.keyed import CompiledKeyed, require_columns
+from boatlift.spark.compile.operator import Columns, Kit, SparkOperator, no_lateness
+from boatlift.spark.compile.unit import CompiledUnit
+from boatlift.spark.jobs.jobs import Jobs
+from boatlift.spark.jobs.keyed_steps import KeyedSteps
+from boatlift.storage.records.payloads import StepClock
+
+__all__ = ["WindowsOnSpark"]
+
+_END = 1
+"""The place of a window's end among the keys."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompiledWindows(CompiledKeyed):
+    """Windows, compiled."""
+
+    window: Window
+
+    def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:
+        """Return the rows that the kernel takes: each once for each window that it is in."""
+        return super().frame(
+            [None if rows is None else _in_windows(rows, self.window) for rows in inputs], clock, state
+        )
+
+
+class WindowsOnSpark(SparkOperator[WindowAggregate]):
+    """Compiles windows."""
+
+    def compile(self, operator: WindowAggregate, inputs: Sequence[Columns], kit: Kit) -> CompiledWindows:
+        """Compile aggregates by window.
+
+        Raises:
+            InvalidError: `[SCHEMA_MISMATCH]`, `[TYPE_REFUSED]`, `[UNSUPPORTED_AGGREGATE]`, `[NOT_ROW_WISE]`,
+                `[NOT_DETERMINISTIC]`; `[NO_LATENESS]` windows are to end, and nothing says when.
+        """
+        (takes,) = inputs
+        name, each = operator.name, operator.window
+        require_columns(name, (each.column, *operator.keys), takes)
+        _check_window(name, each, takes)
+        ends = takes.bounded and takes.bound_column == each.column
+        if operator.final and not ends:
+            raise InvalidError("NO_LATENESS", _why_no_end(operator, takes))
+        in_windows = replace(takes, schema=_in_windows(kit.empty(replace(takes, positioned=False)), each).schema)
+        if operator.final:
+            kernel: Any = partial(FinalWindowKernel, processor=name, window_end=_END, slide_us=each.slide_us)
+        else:
+            kernel = partial(AggregateKernel, processor=name, window_end=_END if ends else None)
+        keys = (WINDOW_START, WINDOW_END, *operator.keys)
+        made = compile_aggregates(name, keys, operator.columns, in_windows, kit, kernel, changes=not operator.final)
+        columns = replace(
+            made.columns,
+            keys=(frozenset((WINDOW_START, *operator.keys)),),
+            bounded=ends,
+            bound_column=WINDOW_END if ends else None,
+        )
+        known = {field.name: getattr(made, field.name) for field in fields(made)}
+        return CompiledWindows(**{**known, "columns": columns}, window=each)
+
+    def steps(self, unit: CompiledUnit, jobs: Jobs) -> KeyedSteps:
+        """Return steps over keyed state."""
+        assert isinstance(unit.top, CompiledKeyed)
+        return KeyedSteps(unit, jobs, unit.top.kernel)
+
+
+def _in_windows(rows: DataFrame, each: Window) -> DataFrame:
+    """Return rows with the windows that they are in; a row that is in several comes several times."""
+    found = F.window(F.col(quoted(each.column)), each.length, each.slide)
+    return rows.select("*", found["start"].alias(WINDOW_START), found["end"].alias(WINDOW_END))
+
+
+def _check_window(name: str, each: Window, takes: Columns) -> None:
+    kind = takes.schema[each.column].dataType
+    if not isinstance(kind, TimestampType | TimestampNTZType):
+        raise InvalidError(
+            "TYPE_REFUSED",
+            f"{name} has windows of {each.column}, a {kind.simpleString()}: cast it to a timestamp in a transform "
+            "before it",
+        )
+    taken = [column for column in (WINDOW_START, WINDOW_END) if column in takes.names]
+    if taken:
+        raise InvalidError(
+            "SCHEMA_MISMATCH",
+            f"{name} gives a column {taken[0]}, and {takes.origin} has one of this name: rename that in a transform "
+            "before it",
+        )
+
+
+def _why_no_end(operator: WindowAggregate, takes: Columns) -> str:
+    name, column = operator.name, operator.window.column
+    if not takes.bounded:
+        return no_lateness(name, "gives rows when windows have ended", takes.origin)
+    return (
+        f"{name} gives rows when windows of {column} have ended, and {takes.origin} says how late rows can be by "
+        f"{takes.bound_column or 'another column'}: put .lateness('NAME', '{column}', '10 minutes') before it"
+    )

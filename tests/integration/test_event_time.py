@@ -1,0 +1,163 @@
+"""Event time on Spark, step by step beside plain Python: late rows, windows that end, duplicates, timers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+import boatlift as bl
+from boatlift.spark.jobs import planner
+from boatlift.spark.jobs.state_parts import HeldRuns, StateParts
+from support.event_time import SECOND, drawn_steps, first_rows, judged, windows_of
+
+MINUTE = 60 * SECOND
+TYPES = pa.schema([("k", pa.string()), ("v", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
+Fields = dict[str, Any]
+
+
+def write_steps(steps: list[list[Fields]]) -> None:
+    Path("rows").mkdir()
+    for number, rows in enumerate(steps):
+        pq.write_table(pa.Table.from_pylist(rows, TYPES), f"rows/{number:03}.parquet")
+
+
+def rows_of(flow: bl.Dataflow) -> bl.Stream:
+    schema = "k STRING, v LONG, at TIMESTAMP"
+    return flow.source("rows", bl.files("rows", format="parquet", schema=schema, max_files_per_step=1))
+
+
+def steps_of(path: str) -> list[list[Fields]]:
+    """Return the rows of each step of a Parquet sink."""
+    return [pq.read_table(file).to_pylist() for file in sorted(Path(path).glob("*.parquet"))]
+
+
+def run(flow: bl.Dataflow, spark: SparkSession) -> None:
+    bl.run(flow, "store", available_now=True, spark=spark)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(params=[True, False], ids=["one task", "divided"])
+def _tasks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not request.param:
+        monkeypatch.setattr(planner, "ONE_TASK_BYTES", 0)
+
+
+@pytest.mark.usefixtures("_tasks")
+def test_rows_windows_and_duplicates_are_those_of_plain_python(spark: SparkSession) -> None:
+    steps = drawn_steps(7, nulls=True)
+    write_steps(steps)
+    flow = bl.Dataflow("event-time")
+    timely = rows_of(flow).lateness("timely", "at", "1 minute")
+    timely.sink("timely-out", bl.parquet("out/timely"))
+    timely.late_rows("late").sink("late-out", bl.parquet("out/late"))
+    aggregates = F.count("*").alias("n"), F.sum("v").alias("v")
+    for name, window in (
+        ("minutes", bl.window("at", "1 minute")),
+        ("sliding", bl.window("at", "3 minutes", "1 minute")),
+    ):
+        made = timely.group_by(window, "k").agg(name, *aggregates, emit="final")
+        made.sink(f"{name}-out", bl.parquet(f"out/{name}"))
+    timed = timely.transform("timed", lambda df: df.where("at IS NOT NULL"))
+    timed.drop_duplicates("first", ["k"], within="3 minutes").sink("first-out", bl.parquet("out/first"))
+    run(flow, spark)
+
+    expected, late, bounds = judged(steps, MINUTE)
+    assert sum(map(len, late)) > 5, "the steps have late rows"
+
+    def as_counts(rows: list[Fields]) -> Counter[tuple[Any, ...]]:
+        return Counter((row["k"], row["v"], row["at"]) for row in rows)
+
+    assert list(map(as_counts, steps_of("out/timely"))) == list(map(as_counts, expected))
+    assert list(map(as_counts, steps_of("out/late"))) == list(map(as_counts, late))
+    for name, length in (("minutes", MINUTE), ("sliding", 3 * MINUTE)):
+        found = [
+            Counter((row["window_start"], row["k"], row["n"], row["v"]) for row in rows)
+            for rows in steps_of(f"out/{name}")
+        ]
+        ended = windows_of(expected, bounds, length, MINUTE)
+        assert found == ended
+        assert sum(map(len, found)) > 10
+    with_time = [[row for row in rows if row["at"] is not None] for rows in expected]
+    found_first = [Counter((row["k"], row["at"]) for row in rows) for rows in steps_of("out/first")]
+    assert found_first == first_rows(with_time, bounds, 3 * MINUTE)
+    assert sum(map(len, found_first)) > 4
+
+
+def test_timers_in_event_time_fire_when_the_bound_has_passed_them(spark: SparkSession) -> None:
+    steps = drawn_steps(11)
+    write_steps(steps)
+
+    def remind(key: Any, rows: Any, _state: Any, context: Any) -> Iterator[tuple[Any, ...]]:
+        if context.timer is not None:
+            yield key.k, context.timer, context.bound
+        for row in rows:
+            if row.v % 2:
+                context.set_timer(row.at.replace(microsecond=0) + timedelta(seconds=20))
+
+    flow = bl.Dataflow("reminders")
+    timely = rows_of(flow).lateness("timely", "at", "1 minute")
+    made = timely.group_by("k").process(
+        "remind", remind, output="k STRING, timer TIMESTAMP, bound TIMESTAMP", timers="event"
+    )
+    made.sink("out", bl.parquet("out"))
+    run(flow, spark)
+
+    expected, _, bounds = judged(steps, MINUTE)
+    waiting: set[tuple[str, datetime]] = set()
+    fired = []
+    for number, rows in enumerate(expected):
+        bound = bounds.after[number - 1] if number else None
+        due = {each for each in waiting if bound is not None and each[1] <= bound}
+        waiting -= due
+        fired.append(Counter((key, at, bound) for key, at in due))
+        waiting |= {(row["k"], row["at"].replace(microsecond=0) + 20 * SECOND) for row in rows if row["v"] % 2}
+    found = [Counter((row["k"], row["timer"], row["bound"]) for row in rows) for rows in steps_of("out")]
+    assert found == fired
+    assert sum(map(len, found)) > 10
+
+
+def test_state_stays_flat_while_time_passes(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Law: state of windows that have ended, and of duplicates that are over, goes: run by run."""
+    count, rows = 40, 50
+    begin = datetime(2026, 3, 1, tzinfo=UTC)
+    steps = [
+        [
+            {"k": f"k{number}-{step}", "v": 1, "at": begin + timedelta(minutes=step, seconds=number)}
+            for number in range(rows)
+        ]
+        for step in range(count)
+    ]
+    write_steps(steps)
+    flow = bl.Dataflow("flat")
+    timely = rows_of(flow).lateness("timely", "at", "1 minute")
+    counted = F.count("*").alias("n")
+    timely.group_by(bl.window("at", "1 minute"), "k").agg("final", counted, emit="final").sink("a", bl.parquet("a"))
+    timely.group_by(bl.window("at", "1 minute"), "k").agg("changes", counted).sink("b", bl.parquet("b"))
+    timely.drop_duplicates("first", ["k"], within="1 minute").sink("c", bl.parquet("c"))
+    sizes: dict[str, list[int]] = {"final": [], "changes": [], "first": []}
+    grown = StateParts.grown
+
+    def watch(self: StateParts, held: HeldRuns) -> None:
+        sizes[self._name].append(sum(run.rows for runs in held.values() for run in runs))
+        grown(self, held)
+
+    monkeypatch.setattr(StateParts, "grown", watch)
+    run(flow, spark)
+    for name, each in sizes.items():
+        assert len(each) == count, name
+        assert max(each[-10:]) <= max(each[:10]) <= 5 * rows, (name, each)
+    assert sum(map(len, steps_of("a"))) == rows * (count - 2)
+    assert sum(map(len, steps_of("b"))) == sum(map(len, steps_of("c"))) == rows * count

@@ -1,0 +1,111 @@
+"""The kernel of duplicates keeps the laws of kernels: for ever, and within a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from boatlift.operators.duplicates.kernel import DuplicatesKernel
+from boatlift.spark.keyed.kernel import ROWS_INPUT
+from spark.keyed.kernel_laws import KernelCase, KernelLaws, Step
+from support.keyed_state import Hash, Row, batch_maker, crowded_hash, same_hash, spread_hash
+
+KEYS = (("a", pa.int64()), ("b", pa.string()))
+COLUMNS = pa.schema([*KEYS, ("v", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
+WITHIN = 150
+"""In milliseconds; a step of an execution is 100 milliseconds after the one before."""
+
+
+class Earliest:
+    """The same in plain Python: the time of the row of each key."""
+
+    def __init__(self, within: int | None) -> None:
+        self.step, self.within = 0, within
+        self.held: dict[tuple[Any, ...], int] = {}
+
+    def take(self, inputs: Step) -> Counter[Row]:
+        now = 100 * self.step + 99
+        self.step += 1
+        found: Counter[Row] = Counter()
+        by_key: dict[tuple[Any, ...], list[Any]] = {}
+        for row in inputs[ROWS_INPUT]:
+            by_key.setdefault((row["a"], row["b"]), []).append(row)
+        for key, rows in by_key.items():
+            at = [now if row["at"] is None else row["at"] // 1000 for row in rows]
+            if key in self.held and (self.within is None or self.held[key] + self.within > now):
+                continue
+            # Of rows at one time any may be handed on: their values are the same here.
+            earliest = rows[at.index(min(at))] if self.within is not None else rows[0]
+            self.held[key] = min(at)
+            found[(*key, earliest["v"], moment(earliest["at"]))] += 1
+        return found
+
+
+def moment(microseconds: int | None) -> datetime | None:
+    return None if microseconds is None else datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> list[Step]:
+    """Return steps whose rows of one key and time are equal."""
+    made: list[Step] = []
+    for number in range(draw(st.integers(1, 6))):
+        rows = draw(
+            st.lists(
+                st.tuples(
+                    st.one_of(st.none(), st.integers(0, 2)),
+                    st.sampled_from([None, "", "x"]),
+                    st.one_of(st.none(), st.integers(-80, 220)),
+                ),
+                max_size=12,
+            )
+        )
+        at = [None if late is None else (100 * number + late) * 1000 for _, _, late in rows]
+        made.append(
+            {
+                ROWS_INPUT: [
+                    {"a": a, "b": b, "v": time or 7, "at": time} for (a, b, _), time in zip(rows, at, strict=True)
+                ]
+            }
+        )
+    return made
+
+
+def without_times(step: Step) -> Step:
+    """Return a step whose rows of one key are equal."""
+    return {name: [{**row, "v": 1, "at": 0} for row in rows] for name, rows in step.items()}
+
+
+def case(hash_of: Hash, within: int | None = WITHIN) -> KernelCase:
+    kernel = DuplicatesKernel("d", KEYS, COLUMNS, *(() if within is None else ("at", within)))
+    return KernelCase(
+        kernel,
+        steps() if within is not None else steps().map(lambda each: [without_times(step) for step in each]),
+        lambda: Earliest(within),
+        batch_maker(COLUMNS, lambda row: hash_of((row["a"], row["b"]))),
+        lambda _, row: hash_of((row["a"], row["b"])),
+    )
+
+
+class TestSpread(KernelLaws):
+    case = case(spread_hash)
+
+
+class TestCrowded(KernelLaws):
+    case = case(crowded_hash)
+
+
+class TestOneHash(KernelLaws):
+    case = case(same_hash)
+
+
+class TestForEver(KernelLaws):
+    case = case(spread_hash, None)
+
+
+class TestForEverCrowded(KernelLaws):
+    case = case(crowded_hash, None)

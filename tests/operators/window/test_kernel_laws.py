@@ -1,0 +1,109 @@
+"""The kernel of windows that end keeps the laws of kernels: each window comes once, whatever was merged before."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+from hypothesis import strategies as st
+
+from boatlift.operators.window.kernel import FinalWindowKernel
+from boatlift.spark.aggregates.kernel import AggregateColumn, Layout
+from boatlift.spark.keyed.kernel import ROWS_INPUT
+from spark.keyed.kernel_laws import KernelCase, KernelLaws, Step
+from support.keyed_state import Fields, Hash, Row, batch_maker, crowded_hash, same_hash, spread_hash
+
+TIME = pa.timestamp("us", "UTC")
+KEYS = (("window_start", TIME), ("window_end", TIME), ("k", pa.int64()))
+SLIDE, LENGTH = 50, 150
+"""In milliseconds; a step of an execution is 100 milliseconds after the one before."""
+
+LAYOUT = Layout(
+    KEYS,
+    (
+        AggregateColumn("count_all", None, "n", None, pa.int64()),
+        AggregateColumn("sum", "v", "total", pa.int64(), pa.int64()),
+        AggregateColumn("max", "v", "most", pa.int64(), pa.int64()),
+    ),
+)
+
+
+class Windows:
+    """The same in plain Python: the values of each window that has not ended."""
+
+    def __init__(self) -> None:
+        self.step = 0
+        self.held: dict[tuple[Any, ...], list[int]] = {}
+
+    def take(self, inputs: Step) -> Counter[Row]:
+        now = (100 * self.step + 99) * 1000
+        self.step += 1
+        for row in inputs[ROWS_INPUT]:
+            self.held.setdefault((row["window_start"], row["window_end"], row["k"]), []).append(row["v"])
+        ended = [key for key in self.held if key[1] <= now]
+        return Counter(
+            (moment(key[0]), moment(key[1]), key[2], len(values), sum(values), max(values))
+            for key in ended
+            for values in [self.held.pop(key)]
+        )
+
+
+@st.composite
+def steps(draw: st.DrawFn) -> list[Step]:
+    """Return steps of rows of windows that have not ended when their step begins."""
+    made: list[Step] = []
+    for number in range(draw(st.integers(1, 6))):
+        first = 2 * number  # the first window that may not have ended, in slides
+        rows = draw(
+            st.lists(
+                st.tuples(st.integers(0, 6), st.one_of(st.none(), st.integers(0, 2)), st.integers(-9, 9)), max_size=12
+            )
+        )
+        made.append(
+            {
+                ROWS_INPUT: [
+                    {
+                        "window_start": (end - LENGTH) * 1000,
+                        "window_end": end * 1000,
+                        "k": key,
+                        "v": value,
+                    }
+                    for ahead, key, value in rows
+                    for end in [SLIDE * (first + ahead)]
+                ]
+            }
+        )
+    return made
+
+
+def moment(microseconds: int) -> datetime:
+    return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=microseconds)
+
+
+def key_of(row: Fields) -> tuple[Any, ...]:
+    return row["window_start"], row["window_end"], row["k"]
+
+
+def case(hash_of: Hash) -> KernelCase:
+    columns = pa.schema([*KEYS, ("v", pa.int64())])
+    return KernelCase(
+        FinalWindowKernel(LAYOUT, "w", 1, SLIDE * 1000),
+        steps(),
+        Windows,
+        batch_maker(columns, lambda row: hash_of(key_of(row))),
+        lambda _, row: hash_of(key_of(row)),
+    )
+
+
+class TestSpread(KernelLaws):
+    case = case(spread_hash)
+
+
+class TestCrowded(KernelLaws):
+    case = case(crowded_hash)
+
+
+class TestOneHash(KernelLaws):
+    case = case(same_hash)
