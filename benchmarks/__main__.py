@@ -42,6 +42,8 @@ NAMES = (
     "view_top",
     "view_growth",
     "processor",
+    "windows",
+    "dedup",
     "nexmark",
 )
 

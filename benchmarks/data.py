@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = ["ARTIFACTS", "all_keys", "drawn_keys", "half_new", "keys", "score_changes", "scores"]
+__all__ = ["ARTIFACTS", "all_keys", "drawn_keys", "half_new", "keys", "score_changes", "scores", "written"]
 
 Numbers = npt.NDArray[np.uint64]
 
@@ -79,7 +79,7 @@ def scores(rows: int, groups: int, by: int) -> list[Path]:
     """Return files of rows that come: each has a group, drawn uniformly, and a score."""
     files = range(0, rows, by)
     return [
-        _written(
+        written(
             f"scores-{rows}-of-{groups}-by-{by}-{at}", partial(_came, _drawn_scores(rows, groups), slice(at, at + by))
         )
         for at in files
@@ -99,7 +99,7 @@ def score_changes(rows: int, groups: int, changes: int, files: int) -> list[Path
         return pa.table([*columns, np.repeat([-1, 1], half)], schema=_WEIGHTED)
 
     return [
-        _written(f"score-changes-{changes}-{rows}-of-{groups}-{index}", partial(make, index)) for index in range(files)
+        written(f"score-changes-{changes}-{rows}-of-{groups}-{index}", partial(make, index)) for index in range(files)
     ]
 
 
@@ -120,10 +120,11 @@ def _file(name: str, make: Callable[[], Numbers], seed: tuple[int, ...]) -> Path
         values = np.random.default_rng(seed).normal(100.0, 15.0, len(numbers))
         return pa.table([keys(numbers), values], schema=_SCHEMA)
 
-    return _written(name, table)
+    return written(name, table)
 
 
-def _written(name: str, make: Callable[[], pa.Table]) -> Path:
+def written(name: str, make: Callable[[], pa.Table]) -> Path:
+    """Return the file of a table, made once."""
     path = ARTIFACTS / "data" / f"{name}.parquet"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)

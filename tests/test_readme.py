@@ -13,6 +13,7 @@ import sqlite3
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 FIRST, FUNCTIONS, JOINS = "Write one", "Call your own functions", "Joins, batches and merges"
 AGGREGATES, PROCESSORS = "Aggregates", "State and timers of your own"
+EVENT_TIME = "Late rows, windows that end, rows that leave"
 VIEWS = "Views: a query, kept up to date"
 PUSH, OPERATE = "Push rows", "Operate it"
 PYTHON = blocks(language="python")
@@ -57,6 +59,7 @@ RUN_BY = {
     "prices = flow.source": "test_rows_that_go_give_what_is_said",
     "total = clean.agg": "test_aggregates_give_what_is_said",
     "def streaks": "test_the_processor_gives_what_is_said",
+    "timed = flights": "test_windows_that_end_give_what_is_said",
     "live = clean": "test_joins_and_functions_run_and_give_what_is_said",
     "history = spark.read": "test_the_first_example_goes_on_from_python_and_its_history_sums_up_to_its_answers",
     "boatlift run flights:flow": "test_the_commands_for_a_cluster_run_one_after_the_other_on_one_store",
@@ -343,6 +346,24 @@ def test_the_processor_gives_what_is_said(weeks: Path, spark: SparkSession) -> N
     assert len(found) > 10
     assert {plane for plane, _ in found} == {plane for plane, _ in expected}
     assert len(found) == len(expected)
+
+
+def test_windows_that_end_give_what_is_said(weeks: Path, spark: SparkSession) -> None:
+    for week in sorted((weeks / "data" / "flights").iterdir())[3:]:
+        week.unlink()
+    (event_time,) = blocks(EVENT_TIME, "python")
+    bl.run(built(event_time.text)["flow"], "store", available_now=True, spark=spark)
+    flown = spark.read.csv(str(weeks / "data" / "flights"), header=True, nullValue="NA").selectExpr(
+        "origin", "to_timestamp(time_hour) AS at"
+    )
+    last = flown.agg(F.max("at") - F.expr("INTERVAL 2 HOURS")).first()
+    assert last is not None
+    expected = flown.groupBy(F.window("at", "1 hour").alias("w"), "origin").count().where(F.col("w.end") <= last[0])
+    found = spark.read.parquet(str(weeks / "hours")).collect()
+    assert Counter((row["window_start"], row["origin"], row["flights"]) for row in found) == Counter(
+        (row["w"]["start"], row["origin"], row["count"]) for row in expected.collect()
+    )
+    assert len(found) > 100
 
 
 def test_views_give_what_is_said(weeks: Path, spark: SparkSession) -> None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from boatlift.api.running import Running, run, start
     from boatlift.api.streams import Stream
     from boatlift.connectors import files, generator, kafka, parquet, push, sqlite
+    from boatlift.operators.custom.contract import StatefulOperator
     from boatlift.operators.process.batch import KeyedBatch, Processed, Timers
     from boatlift.operators.window.node import window
     from boatlift.runtime.host.progress import Progress
@@ -60,6 +61,7 @@ __all__ = [
     "Progress",
     "Receipt",
     "Running",
+    "StatefulOperator",
     "Stream",
     "Timers",
     "UnavailableError",
@@ -96,6 +98,7 @@ _LATER = {
     "now": "boatlift.spark.plans.step_functions",
     "rand": "boatlift.spark.plans.step_functions",
     "uuid": "boatlift.spark.plans.step_functions",
+    "StatefulOperator": "boatlift.operators.custom.contract",
     "KeyedBatch": "boatlift.operators.process.batch",
     "Processed": "boatlift.operators.process.batch",
     "Timers": "boatlift.operators.process.batch",

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -15,9 +17,12 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import boatlift as bl
+from boatlift.runtime.inspect.opening import log_at
+from boatlift.runtime.inspect.status import status_of
 from boatlift.spark.jobs import planner
 from boatlift.spark.jobs.state_parts import HeldRuns, StateParts
 from support.event_time import SECOND, drawn_steps, first_rows, judged, windows_of
+from support.readme import ROOT
 
 MINUTE = 60 * SECOND
 TYPES = pa.schema([("k", pa.string()), ("v", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
@@ -90,6 +95,12 @@ def test_rows_windows_and_duplicates_are_those_of_plain_python(spark: SparkSessi
         ended = windows_of(expected, bounds, length, MINUTE)
         assert found == ended
         assert sum(map(len, found)) > 10
+    status = status_of(log_at(Path("store")))
+    assert status.event_times.keys() == {"timely", "late"}
+    times = status.event_times["timely"]
+    assert times.late == sum(map(len, late))
+    assert bounds.after[-1] is not None
+    assert times.bound == round(bounds.after[-1].timestamp() * 1000)
     with_time = [[row for row in rows if row["at"] is not None] for rows in expected]
     found_first = [Counter((row["k"], row["at"]) for row in rows) for rows in steps_of("out/first")]
     assert found_first == first_rows(with_time, bounds, 3 * MINUTE)
@@ -161,3 +172,70 @@ def test_state_stays_flat_while_time_passes(spark: SparkSession, monkeypatch: py
         assert max(each[-10:]) <= max(each[:10]) <= 5 * rows, (name, each)
     assert sum(map(len, steps_of("a"))) == rows * (count - 2)
     assert sum(map(len, steps_of("b"))) == sum(map(len, steps_of("c"))) == rows * count
+
+
+def test_recent_rows_leave_when_nothing_comes(spark: SparkSession) -> None:
+    """Law: after a step those rows hold that are later than the recorded clock less the period; ticks bring steps."""
+    now = datetime.now(UTC)
+    ages = {"old": 3600, "aging": -2, "new": -4, "timeless": None}
+    rows = [{"k": k, "v": 1, "at": None if age is None else now - age * SECOND} for k, age in ages.items()]
+    write_steps([[*rows, rows[2]]])
+    flow = bl.Dataflow("recent", tick="1 second")
+    rows_of(flow).recent("recent", "at", "3 seconds").sink("out", bl.parquet("out"))
+    running = bl.start(flow, store="store", spark=spark)
+    end = time.monotonic() + 120
+
+    def held() -> Counter[str]:
+        total: Counter[str] = Counter()
+        for row in (row for step in steps_of("out") for row in step):
+            total[row["k"]] += row["_weight"]
+        return +total
+
+    while time.monotonic() < end and running.is_active and not (steps_of("out") and not held()):
+        time.sleep(0.1)
+    running.stop()
+    steps = steps_of("out")
+    came = Counter(row["k"] for step in steps for row in step if row["_weight"] == 1)
+    assert came == {"aging": 1, "new": 2}
+    assert not held()
+    gone = {row["k"]: number for number, step in enumerate(steps) for row in step if row["_weight"] == -1}
+    assert gone["aging"] < gone["new"], "the row that is older leaves at an earlier step"
+
+
+PAGE = (ROOT / "docs" / "time.md").read_text(encoding="utf-8")
+
+
+def test_the_pages_programs_run_as_printed(spark: SparkSession) -> None:
+    now = datetime.now(UTC).replace(microsecond=0)
+    Path("readings").mkdir()
+
+    def write(number: int, *rows: tuple[str, float, int]) -> None:
+        lines = [f"{sensor},{celsius},{now - minutes * MINUTE:%Y-%m-%dT%H:%M:%SZ}" for sensor, celsius, minutes in rows]
+        Path(f"readings/{number}.csv").write_text("sensor,celsius,at\n" + "".join(f"{line}\n" for line in lines))
+
+    write(0, ("a", 20, 100), ("b", 30, 99), ("a", 22, 100), ("a", 22, 50))
+    names: dict[str, Any] = {"__name__": "sensors"}
+    exec(compile("".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)), "sensors.py", "exec"), names)
+    running = bl.start(names["flow"], store="store", spark=spark)
+
+    def until(there: Callable[[], bool]) -> None:
+        end = time.monotonic() + 120
+        while not there() and time.monotonic() < end and running.is_active:
+            time.sleep(0.1)
+
+    def rows(path: str) -> list[Fields]:
+        return [row for step in steps_of(path) for row in step]
+
+    until(lambda: len(rows("minutes")) == 2)
+    write(1, ("a", 25, 70), ("b", 18, 30), ("b", 18, 30))
+    until(lambda: len(rows("silent")) == 2 and len(rows("late")) == 1)
+    running.stop()
+    minutes = {(row["sensor"], row["n"]): row["celsius"] for row in rows("minutes")}
+    assert minutes.keys() >= {("a", 2), ("b", 1)}
+    assert sorted((row["sensor"], row["celsius"]) for row in rows("late")) == [("a", 25.0)]
+    assert Counter(row["sensor"] for row in rows("first")) == {"a": 2, "b": 2}
+    assert Counter(row["sensor"] for row in rows("silent")) == {"a": 1, "b": 1}
+    warmest: Counter[tuple[str, float]] = Counter()
+    for row in rows("warmest"):
+        warmest[row["sensor"], row["celsius"]] += row["_weight"]
+    assert +warmest == {("a", 22.0): 1, ("b", 18.0): 1}

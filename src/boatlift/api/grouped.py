@@ -11,6 +11,7 @@ from boatlift.dataflow.advice import OF_GROUPED, advise, column_advice
 from boatlift.dataflow.policies import Eager, Ephemeral, History, Lazy
 from boatlift.errors import InvalidError
 from boatlift.operators.aggregate.node import Aggregate
+from boatlift.operators.custom.node import Custom
 from boatlift.operators.process.node import Process, ProcessForm, TimerTime
 from boatlift.operators.reduce.node import Reduce
 from boatlift.operators.window.node import Window, WindowAggregate
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from boatlift.api.streams import Stream
+    from boatlift.operators.custom.contract import StatefulOperator
     from boatlift.operators.process.batch import KeyedBatch, Processed
 
 __all__ = ["Grouped", "aggregated", "columns_named"]
@@ -194,6 +196,34 @@ class Grouped:
         """
         timers = _time_mode(name, time_mode)
         return self._process(name, processor, (output, ""), order_by, policy, timers=timers, form=ProcessForm.PANDAS)
+
+    def custom(
+        self,
+        name: str,
+        operator: StatefulOperator,
+        *,
+        output: str | StructType,
+        order_by: Sequence[str] = (),
+        policy: Lazy | Eager | History | None = None,
+    ) -> Stream:
+        """Run an operator with a data structure of its own: an index, a sketch, a model.
+
+        Args:
+            name: The processor's name.
+            operator: An object of a class that derives from `bl.StatefulOperator`. Each key group begins with a copy of
+                it.
+            output: The columns of new rows.
+            order_by: The columns by which the rows of a key are sorted.
+            policy: What a crash may cost; `Lazy()` if not given.
+
+        Raises:
+            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`, `[BAD_WINDOW]`.
+        """
+        self._without_window(name, "custom")
+        order = columns_named(self.stream, "order_by", tuple(order_by)) if order_by else ()
+        chosen = policy_of_state(name, policy, "state")
+        made = Custom(checked_name(name), self.stream.name, self.keys, operator, output, order, chosen)
+        return self.stream.dataflow.add(made)
 
     def _process(
         self,

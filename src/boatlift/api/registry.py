@@ -6,6 +6,8 @@ from boatlift.operators.aggregate.node import Aggregate
 from boatlift.operators.aggregate.spark import AggregateOnSpark
 from boatlift.operators.changes.node import Changes
 from boatlift.operators.changes.spark import ChangesOnSpark
+from boatlift.operators.custom.node import Custom
+from boatlift.operators.custom.spark import CustomOnSpark
 from boatlift.operators.duplicates.node import Duplicates
 from boatlift.operators.duplicates.spark import DuplicatesOnSpark
 from boatlift.operators.gather.node import Gather
@@ -18,6 +20,8 @@ from boatlift.operators.merge.node import Merge
 from boatlift.operators.merge.spark import MergeOnSpark
 from boatlift.operators.process.node import Process
 from boatlift.operators.process.spark import ProcessOnSpark
+from boatlift.operators.recent.node import Recent
+from boatlift.operators.recent.spark import RecentOnSpark
 from boatlift.operators.recompute.node import Recompute
 from boatlift.operators.recompute.spark import RecomputeOnSpark
 from boatlift.operators.reduce.node import Reduce
@@ -37,12 +41,14 @@ __all__ = ["ON_SPARK"]
 ON_SPARK: Registry = {
     Aggregate.kind: AggregateOnSpark(),
     Changes.kind: ChangesOnSpark(),
+    Custom.kind: CustomOnSpark(),
     Duplicates.kind: DuplicatesOnSpark(),
     Gather.kind: GatherOnSpark(),
     Lateness.kind: LatenessOnSpark(),
     Lookup.kind: LookupOnSpark(),
     Merge.kind: MergeOnSpark(),
     Process.kind: ProcessOnSpark(),
+    Recent.kind: RecentOnSpark(),
     Recompute.kind: RecomputeOnSpark(),
     Reduce.kind: ReduceOnSpark(),
     Transform.kind: TransformOnSpark(),

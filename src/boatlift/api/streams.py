@@ -10,7 +10,7 @@ from boatlift.api.grouped import Grouped, aggregated, columns_named
 from boatlift.api.options import checked_name, policy_of_state, policy_without_state
 from boatlift.dataflow.advice import OF_STREAM, advise
 from boatlift.dataflow.contracts import Sink
-from boatlift.dataflow.period import lateness_in
+from boatlift.dataflow.period import lateness_in, seconds_in
 from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Lazy
 from boatlift.dataflow.processors import SinkProcessor
 from boatlift.errors import InvalidError
@@ -20,6 +20,7 @@ from boatlift.operators.gather.node import Gather
 from boatlift.operators.lateness.node import Lateness
 from boatlift.operators.lookup.node import Lookup, Table
 from boatlift.operators.merge.node import Merge
+from boatlift.operators.recent.node import Recent
 from boatlift.operators.recompute.node import Recompute
 from boatlift.operators.transform.node import Transform
 from boatlift.operators.union.node import Union
@@ -159,6 +160,27 @@ class Stream:
             )
         chosen = policy_of_state(name, policy, "the bound of event time")
         return self.dataflow.add(replace(timely, name=checked_name(name), gives_late=True, policy=chosen))
+
+    def recent(self, name: str, column: str, period: str, *, policy: Lazy | Eager | History | None = None) -> Stream:
+        """Keep rows for as long as their time is less than a period ago: `WHERE column > now() - INTERVAL period`.
+
+        The rows are changes: a row comes with weight 1, and goes with weight −1 as the recorded clock of steps passes.
+        It goes also when nothing comes, if the dataflow has ticks (`bl.Dataflow(…, tick="1 second")`).
+
+        Args:
+            name: The processor's name.
+            column: The column with the time of a row, a timestamp. A row without a time never holds.
+            period: For how long a row is recent, as in `"1 hour"`.
+            policy: What a crash may cost; `Lazy()` if not given.
+
+        Raises:
+            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`, `[BAD_NAME]`.
+        """
+        columns_named(self, "recent", (column,))
+        milliseconds = round(seconds_in(period, f"{name}: period") * 1000)
+        chosen, flow = policy_of_state(name, policy, "rows"), self.dataflow
+        ticks = flow.tick.name if flow.has_ticks else None
+        return flow.add(Recent(checked_name(name), self.name, column, milliseconds, ticks, chosen))
 
     def drop_duplicates(
         self,

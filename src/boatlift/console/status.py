@@ -43,6 +43,13 @@ def show_status(path: Path, *, as_json: bool) -> None:
     for sink, step in status.sinks.items():
         holds = f"holds steps up to {step}" if step >= 0 else "holds nothing"
         print(f"{sink}: {holds}, as far as the log knows")
+    for name, event_time in status.event_times.items():
+        bound = (
+            "no row with a time yet"
+            if event_time.bound is None
+            else f"no row to come is before {moment(event_time.bound)}"
+        )
+        print(f"{name}: {bound}; {event_time.late} rows were late up to step {event_time.step}, its newest checkpoint")
     if status.after_a_failure:
         print("\nIf everything failed now:")
     for line in status.after_a_failure:

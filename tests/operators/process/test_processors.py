@@ -77,6 +77,8 @@ def test_the_pages_programs_run_as_printed(spark: SparkSession) -> None:
     assert {row["user"]: row["pages"] for row in held("visits")} == pages
     assert {row["user"]: row["pages"] for row in held("moved")} == pages
     assert {user: max(r["pages"] for r in held("counts") if r["user"] == user) for user in pages} == pages
+    seen = {"a": 3, "b": 2, "c": 1}
+    assert {user: max(r["pages"] for r in held("pages") if r["user"] == user) for user in seen} == seen
 
 
 def test_a_replay_fires_the_same_timers(spark: SparkSession) -> None:

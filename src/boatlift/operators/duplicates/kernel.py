@@ -18,6 +18,7 @@ from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
 from boatlift.spark.keyed.newest.codec import NewestCodec
 from boatlift.spark.keyed.newest.held import Cells, TouchedKeys, held_rows, written_rows
 from boatlift.spark.keyed.row_hash import hash_rows
+from boatlift.spark.keyed.rows_in_order import rows_and_hashes
 from boatlift.spark.keyed.state import STATE, KernelTime, StepState
 
 __all__ = ["DuplicatesKernel"]
@@ -75,10 +76,8 @@ class DuplicatesKernel:
         batches = [batch for batch in inputs[ROWS_INPUT] if batch.num_rows]
         if not batches:
             return StepOutput()
-        whole = pa.Table.from_batches(batches).combine_chunks()
-        hashes = whole.column(HASH).to_numpy().view(np.uint64)
+        hashes, rows = rows_and_hashes(batches, self.columns)
         state.share.check(hashes)
-        rows = whole.select(self.columns.names).cast(self.columns)
         times = self._times(rows, state.clock.now)
         first, touched = self._first_of_keys(hashes, rows, times)
         held = held_rows(self.parts[STATE], touched, state.runs[STATE])

@@ -46,7 +46,8 @@ class LatenessSteps(JobSteps):
         (receipts,), seconds = self._jobs.explained(self._unit, take, partial(self._job, (take,), dict, times))
         latest = [receipt.latest for receipt in receipts if receipt.latest is not None]
         after = max(before, max(latest) - self._lateness.lateness) if latest else before
-        kept = to_json(RunsPayload((), bounds=(before, after)))
+        late = sum(receipt.late for receipt in receipts) + (0 if recorded is None else recorded.late or 0)
+        kept = to_json(RunsPayload((), bounds=(before, after), late=late))
         return self._jobs.result(self._unit, take, receipts, kept, seconds, bounds=(before, after))
 
     def _small(self, frame: DataFrame) -> DataFrame:

@@ -51,7 +51,7 @@ class LatenessTask:
             batches: Its rows, with `_row_hash`.
             bound: The bound after the step before, in milliseconds since 1970.
         """
-        handed, latest, handed_on = 0, None, []
+        handed, latest, late_rows, handed_on = 0, None, 0, []
         for batch in batches:
             handed += batch.num_rows
             times, known = _times(batch.column(self.column))
@@ -60,10 +60,11 @@ class LatenessTask:
                 latest = newest if latest is None else max(latest, newest)
             # A bound is a whole number of milliseconds, so rounding a row's time down decides as the time itself.
             late = known & (times // MICROSECONDS < bound)
+            late_rows += int(late.sum())
             chosen = late if self.gives_late else ~late
             handed_on.append(batch if chosen.all() else batch.filter(pa.array(chosen)))
         made = self.stage.run(time, number, iter([batch for batch in handed_on if batch.num_rows]))
-        return msgspec.structs.replace(made, rows_in=handed, latest=latest)
+        return msgspec.structs.replace(made, rows_in=handed, latest=latest, late=late_rows)
 
 
 def _times(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:

@@ -8,20 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from boatlift.dataflow.columns import HASH
 from boatlift.operators.process.batch import KeyedProgram, Timers, Touched
 from boatlift.operators.process.timers import DUE, DueTimers, due_codec, due_timers, timer_rows
 from boatlift.spark.keyed.appended import output_of
-from boatlift.spark.keyed.arrangement.order import Order, order_codes
-from boatlift.spark.keyed.column import Column, fits_codes
+from boatlift.spark.keyed.column import Column
 from boatlift.spark.keyed.group import group
 from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
 from boatlift.spark.keyed.newest.codec import NewestCodec, NewestRows
 from boatlift.spark.keyed.newest.held import TouchedKeys, held_rows, written_rows
-from boatlift.spark.keyed.row_hash import hash_rows
 from boatlift.spark.keyed.rows import KeyedRows
+from boatlift.spark.keyed.rows_in_order import rows_and_hashes, rows_in_order
 from boatlift.spark.keyed.state import KernelTime, StepState
 
 __all__ = ["ProcessKernel"]
@@ -87,7 +85,7 @@ class ProcessKernel:
     ) -> StepOutput:
         """Take a task's part of a step; see `KeyedKernel.step`."""
         del upserts
-        hashes, rows = self._rows([batch for batch in inputs[ROWS_INPUT] if batch.num_rows])
+        hashes, rows = rows_and_hashes([batch for batch in inputs[ROWS_INPUT] if batch.num_rows], self.columns)
         state.share.check(hashes)
         due = due_timers(self.keys, state) if self.timed else None
         if not len(hashes) and (due is None or not len(due)):
@@ -103,18 +101,10 @@ class ProcessKernel:
         runs = state.written(self.processor, self.parts, added)
         return output_of(made.rows, runs)
 
-    def _rows(self, batches: Sequence[pa.RecordBatch]) -> tuple[Hashes, pa.Table]:
-        """Return the hashes of the keys of rows, and the rows."""
-        whole = pa.Table.from_batches(batches).combine_chunks() if batches else None
-        if whole is None:
-            return np.zeros(0, np.uint64), self.columns.empty_table()
-        hashes = whole.column(HASH).to_numpy().view(np.uint64)
-        return hashes, whole.select(self.columns.names).cast(self.columns)
-
     def _touched(self, hashes: Hashes, rows: pa.Table, due: DueTimers | None, state: StepState) -> Touched:
         """Return the keys of rows and of due timers, numbered; with their rows in order."""
         keys = _key_columns(rows, self.keys)
-        grouping = group(hashes, keys, self._in_order(hashes, rows))
+        grouping = group(hashes, keys, rows_in_order(hashes, rows, self.order_by))
         firsts = grouping.order[grouping.starts]
         numbered = TouchedKeys(grouping.hash, [key.take(firsts) for key in keys])
         counts = np.diff(np.append(grouping.starts, len(grouping.order)))
@@ -144,20 +134,6 @@ class ProcessKernel:
             lambda part: held_rows(self.codecs[part], numbered, state.runs[part]),
         )
 
-    def _in_order(self, hashes: Hashes, rows: pa.Table) -> Ints:
-        """Return the order of rows by the hash of their key, then by `order_by`, then by content."""
-        content = hash_rows([column.combine_chunks() for column in rows.columns], rows.num_rows, 1)
-        codes = [_codes(rows.column(name)) for name in self.order_by]
-        return np.lexsort((content, *reversed(codes), hashes))
-
 
 def _key_columns(rows: pa.Table, keys: Iterable[tuple[str, pa.DataType]]) -> list[Column]:
     return [Column.from_arrow(rows.column(name), kind) for name, kind in keys]
-
-
-def _codes(column: pa.ChunkedArray) -> Ints:
-    """Return numbers in the order of a column's values: NULL first."""
-    if fits_codes(column.type):
-        return order_codes(column.combine_chunks(), Order())
-    ranks = pc.rank(column, sort_keys="ascending", null_placement="at_start", tiebreaker="dense")
-    return np.asarray(ranks).astype(np.int64)

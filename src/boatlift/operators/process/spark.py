@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType, _parse_datatype_string
+from pyspark.sql.types import StructType
 
 from boatlift.errors import InvalidError
 from boatlift.operators.process.arrow import ArrowProgram
@@ -15,6 +14,7 @@ from boatlift.operators.process.kernel import ProcessKernel
 from boatlift.operators.process.node import Process, ProcessForm, TimerTime
 from boatlift.operators.process.stateful.compiled import Shapes, UsersPart, stateful_program
 from boatlift.operators.process.timers import time_of
+from boatlift.spark.compile.declared import declared_columns
 from boatlift.spark.compile.keyed import CompiledKeyed, KeyedInput, require_columns, rows_by_key
 from boatlift.spark.compile.operator import Columns, Kit, SparkOperator, no_lateness, without_position
 from boatlift.spark.compile.unit import CompiledUnit
@@ -43,8 +43,8 @@ class ProcessOnSpark(SparkOperator[Process]):
         require_columns(name, operator.order_by, takes)
         if operator.timers is TimerTime.EVENT and not takes.bounded:
             raise InvalidError("NO_LATENESS", no_lateness(name, "has timers in event time", takes.origin))
-        state = _schema(name, "state", operator.state) if operator.state else StructType()
-        output = _schema(name, "output", operator.output)
+        state = _state_columns(name, operator.state) if operator.state else StructType()
+        output = declared_columns(name, "output", operator.output)
         for schema in (state, output):
             refuse_maps(schema, name)
         rows = rows_by_key(name, operator.keys, takes, kit)
@@ -96,24 +96,12 @@ def _of_function(operator: Process, state: StructType, shapes: Shapes, kit: Kit)
     return UsersPart(program, codecs, state.simpleString())
 
 
-def _schema(name: str, what: str, declared: str | StructType) -> StructType:
-    """Return the columns that a program declares."""
-    try:
-        schema = _parse_datatype_string(declared) if isinstance(declared, str) else declared
-    except PySparkException as error:
-        first = next(iter(str(error).splitlines()), "")
+def _state_columns(name: str, declared: str | StructType) -> StructType:
+    """Return the columns of a state, each of which is an attribute."""
+    schema = declared_columns(name, "state", declared)
+    taken = [field for field in schema.fieldNames() if not field.isidentifier() or hasattr(KeyState, field)]
+    if taken:
         raise InvalidError(
-            "BAD_PROCESSOR",
-            f"{name}: {what} {declared!r} is no list of columns as in 'count LONG, last TIMESTAMP': {first}",
-        ) from error
-    if not isinstance(schema, StructType) or not len(schema):
-        raise InvalidError(
-            "BAD_PROCESSOR", f"{name}: {what} {declared!r} has no columns: write 'count LONG' or the like"
+            "BAD_PROCESSOR", f"{name}: a state cannot have a column {taken[0]!r}: it is no name of an attribute"
         )
-    if what == "state":
-        taken = [field for field in schema.fieldNames() if not field.isidentifier() or hasattr(KeyState, field)]
-        if taken:
-            raise InvalidError(
-                "BAD_PROCESSOR", f"{name}: a state cannot have a column {taken[0]!r}: it is no name of an attribute"
-            )
     return schema

@@ -9,6 +9,7 @@ import msgspec
 
 from boatlift.recovery import Kind, RecoveryPlan
 from boatlift.runtime.host.processes import Life, life_of
+from boatlift.runtime.inspect.event_time import EventTimeStatus, event_times
 from boatlift.runtime.inspect.outlook import last_held, monitor_from_log, part_in_words, steps_again
 from boatlift.storage.log import Log
 from boatlift.storage.records.facts import last_number
@@ -63,6 +64,7 @@ class DataflowStatus(msgspec.Struct, frozen=True):
         after_a_failure: The recovery plan in words, if everything failed now; empty after a clean stop.
         owner: The process that claimed the store last; None if there was none.
         environment: The settings under which that process runs.
+        event_times: Each unit that judges rows by event time to its bound, at its newest checkpoint.
     """
 
     dataflow: str
@@ -76,6 +78,7 @@ class DataflowStatus(msgspec.Struct, frozen=True):
     after_a_failure: list[str]
     owner: OwnerStatus | None
     environment: Mapping[str, Any]
+    event_times: Mapping[str, EventTimeStatus]
 
 
 def status_of(log: Log) -> DataflowStatus:
@@ -104,6 +107,7 @@ def status_of(log: Log) -> DataflowStatus:
         after_a_failure=[] if history.stopped else _told(history, recovery),
         owner=None if owner is None else OwnerStatus(owner.host, owner.pid, owner.at),
         environment=history.environment,
+        event_times=event_times(history, units),
     )
 
 

@@ -71,7 +71,7 @@ class KeyedSteps(JobSteps):
             after = None
             if self._unit.unit.keeps_state:
                 passed = times[number] if times else None
-                if passed is not None and passed.bounds is not None:
+                if passed is not None:
                     drop_expired(held, passed.time.now)
                 after = self._state.payload(held, passed)
             results.append(self._jobs.result(self._unit, take, made, after, seconds / len(takes)))

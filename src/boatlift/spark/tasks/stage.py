@@ -50,6 +50,7 @@ class TaskReceipt(msgspec.Struct, frozen=True, array_like=True):
         channels: For each channel to later jobs of the step its file of rows; None where there are none.
         latest: The latest time of its rows, in milliseconds since 1970, of a task that looks for it; None if no row
             has a time.
+        late: How many of its rows were late, of a task that judges them.
     """
 
     partition: int
@@ -60,6 +61,7 @@ class TaskReceipt(msgspec.Struct, frozen=True, array_like=True):
     runs: dict[str, RunRef] = {}
     channels: dict[str, RunRef | None] = {}
     latest: int | None = None
+    late: int = 0
 
 
 class Report(msgspec.Struct, frozen=True, array_like=True):

@@ -81,6 +81,7 @@ class RunsPayload(msgspec.Struct, frozen=True):
             1970. No row of the step is earlier than the first, no row of a later step earlier than the second. Of a
             state that goes by such bounds: the bound up to which timers have fired and windows have closed, and the
             newest that was heard of.
+        late: Of the state of a LATENESS: how many rows were late so far.
     """
 
     runs: tuple[RunRef, ...]
@@ -90,6 +91,7 @@ class RunsPayload(msgspec.Struct, frozen=True):
     seed: int | None = None
     tables: dict[str, tuple[tuple[str, ...], ...]] | None = None
     bounds: tuple[int, int] | None = None
+    late: int | None = None
 
     @property
     def step_clock(self) -> StepClock:
@@ -138,6 +140,7 @@ def to_json(payload: Payload) -> dict[str, Any]:
         "seed": payload.seed,
         "tables": None if tables is None else {name: [list(each) for each in part] for name, part in tables.items()},
         "bounds": None if payload.bounds is None else list(payload.bounds),
+        "late": payload.late,
     }
     present = {name: value for name, value in fields.items() if value is not None}
     return {"runs": [msgspec.to_builtins(run) for run in payload.runs], **present}

@@ -42,8 +42,8 @@ class RunRef(Recorded, frozen=True):
         rows: Number of rows.
         size: Bytes.
         digest: xxh3-128 of the file, in hex.
-        expires: The time (milliseconds since 1970, of the bound of event time) after which no step needs its rows;
-            None: they may be needed for ever.
+        expires: The time after which no step needs its rows, in milliseconds since 1970, by the clock or the bound that
+            the processor goes by; None: they may be needed for ever.
     """
 
     name: str

@@ -1,0 +1,1 @@
+"""Operators with a data structure of their own: an index, a sketch, a model."""

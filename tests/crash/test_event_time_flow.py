@@ -1,0 +1,35 @@
+"""The flow of event time is killed: late rows, windows, duplicates and timers are those of an undisturbed run."""
+
+from __future__ import annotations
+
+import pytest
+
+from boatlift.testing.crash import CrashPoint
+from boatlift.testing.warm_jvm import WarmJvm
+from support.crash_event_time import make_events, sees_the_same_steps
+from support.crash_tests import Undisturbed, Victim, die_at_every_point, die_at_every_point_of_a_recovery
+
+pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(3600)]
+
+VICTIM = Victim(
+    flow="support.crash_event_time:flow",
+    judge=sees_the_same_steps,
+    middle=CrashPoint("sink.commit(windows_out)", "after", 5),
+    acts=("step", "sink.commit"),
+    points=20,
+    again=("restore", "step"),
+    outcome="step for step equal",
+    make_input=make_events,
+)
+
+
+def test_every_crash_point_is_survived(
+    undisturbed: Undisturbed, tmp_path_factory: pytest.TempPathFactory, warm_jvm: WarmJvm
+) -> None:
+    die_at_every_point(undisturbed, tmp_path_factory.mktemp, warm_jvm)
+
+
+def test_every_crash_point_of_a_recovery_is_survived(
+    undisturbed: Undisturbed, tmp_path_factory: pytest.TempPathFactory, warm_jvm: WarmJvm
+) -> None:
+    die_at_every_point_of_a_recovery(undisturbed, tmp_path_factory.mktemp, warm_jvm)

@@ -1,0 +1,77 @@
+"""The dataflow of event time that crash tests kill, its input and its judge.
+
+It runs in the current folder, over `data/*.csv`.
+"""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+from pyspark.sql import functions as F
+
+import boatlift as bl
+from support.event_time import drawn_steps
+
+__all__ = ["SINKS", "flow", "make_events", "sees_the_same_steps"]
+
+SINKS = ("late", "windows", "first", "silent", "counts")
+STEPS = 10
+
+
+def silence(key: Any, rows: Any, state: Any, context: Any) -> Iterator[tuple[Any, ...]]:
+    if context.timer is not None:
+        if context.timer == state.due:
+            yield key.k, state.n, context.bound
+            state.clear()
+        return
+    for row in rows:
+        state.n = (state.n or 0) + 1
+        due = row.at.replace(microsecond=0) + timedelta(seconds=20)
+        state.due = due if state.due is None else max(state.due, due)
+    context.set_timer(state.due)
+
+
+flow = bl.Dataflow("crash-event-time")
+events = flow.source("events", bl.files("data/*.csv", schema="k STRING, v LONG, at TIMESTAMP", max_files_per_step=1))
+timely = events.lateness("timely", "at", "1 minute", policy=bl.Lazy(every=3))
+timely.late_rows("late", policy=bl.Lazy(every=4)).sink("late_out", bl.parquet("late"))
+minutes = bl.window("at", "1 minute")
+counted = F.count("*").alias("n"), F.sum("v").alias("v")
+ended = timely.group_by(minutes, "k").agg("ended", *counted, emit="final", policy=bl.Lazy(every=3))
+ended.sink("windows_out", bl.parquet("windows"))
+changing = timely.group_by(minutes).agg("changing", *counted, policy=bl.Lazy(every=2))
+changing.sink("counts_out", bl.parquet("counts"))
+first = timely.drop_duplicates("first", ["k"], within="1 minute", policy=bl.Lazy(every=4))
+first.sink("first_out", bl.parquet("first"))
+silent = timely.group_by("k").process(
+    "silent",
+    silence,
+    state="n LONG, due TIMESTAMP",
+    output="k STRING, n LONG, bound TIMESTAMP",
+    order_by=["at"],
+    timers="event",
+    policy=bl.Lazy(every=3),
+)
+silent.sink("silent_out", bl.parquet("silent"))
+
+
+def make_events(folder: Path) -> None:
+    (folder / "data").mkdir(parents=True)
+    for number, rows in enumerate(drawn_steps(5, steps=STEPS)):
+        lines = [f"{row['k']}{number // 4},{row['v']},{row['at'].isoformat()}\n" for row in rows]
+        (folder / "data" / f"{number:02}.csv").write_text("k,v,at\n" + "".join(lines))
+
+
+def sees_the_same_steps(folder: Path, undisturbed: Path) -> None:
+    """Every step of every sink has the rows that it has in an undisturbed run, in the same order."""
+    for sink in SINKS:
+        expected = _steps(undisturbed / sink)
+        assert len(expected) == STEPS
+        assert sum(map(len, expected.values())) >= 4, f"{sink} has rows"
+        assert _steps(folder / sink) == expected
+
+
+def _steps(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    return {path.name: pq.read_table(path).to_pylist() for path in sorted(folder.glob("*.parquet"))}
