@@ -1,23 +1,15 @@
-"""The dataflow of event time that crash tests kill, its input and its judge.
+"""The dataflow of event time that crash tests kill: late rows, windows that end, duplicates, timers.
 
 It runs in the current folder, over `data/*.csv`.
 """
 
 from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 
 import boatlift as bl
-from support.event_time import drawn_steps
-
-__all__ = ["SINKS", "flow", "make_events", "sees_the_same_steps"]
-
-SINKS = ("late", "windows", "first", "silent", "counts")
-STEPS = 10
 
 
 def silence(key: Any, rows: Any, state: Any, context: Any) -> Iterator[tuple[Any, ...]]:
@@ -55,23 +47,3 @@ silent = timely.group_by("k").process(
     policy=bl.Lazy(every=3),
 )
 silent.sink("silent_out", bl.parquet("silent"))
-
-
-def make_events(folder: Path) -> None:
-    (folder / "data").mkdir(parents=True)
-    for number, rows in enumerate(drawn_steps(5, steps=STEPS)):
-        lines = [f"{row['k']}{number // 4},{row['v']},{row['at'].isoformat()}\n" for row in rows]
-        (folder / "data" / f"{number:02}.csv").write_text("k,v,at\n" + "".join(lines))
-
-
-def sees_the_same_steps(folder: Path, undisturbed: Path) -> None:
-    """Every step of every sink has the rows that it has in an undisturbed run, in the same order."""
-    for sink in SINKS:
-        expected = _steps(undisturbed / sink)
-        assert len(expected) == STEPS
-        assert sum(map(len, expected.values())) >= 4, f"{sink} has rows"
-        assert _steps(folder / sink) == expected
-
-
-def _steps(folder: Path) -> dict[str, list[dict[str, Any]]]:
-    return {path.name: pq.read_table(path).to_pylist() for path in sorted(folder.glob("*.parquet"))}
