@@ -288,6 +288,11 @@ CONDITIONS: dict[str, Condition] = {
         "leaves it out",
         retry=Retry.AGAIN,
     ),
+    "NOT_FINAL": Condition(
+        "DataError",
+        "a row that was given as final changes",
+        "name a column after whose time no late row can change a row, such as the end of a window",
+    ),
     "NEGATIVE_WEIGHT": Condition(
         "DataError",
         "a row is taken back more often than it came",

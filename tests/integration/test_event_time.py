@@ -140,6 +140,40 @@ def test_timers_in_event_time_fire_when_the_bound_has_passed_them(spark: SparkSe
     assert sum(map(len, found)) > 10
 
 
+def test_sessions_of_a_view_come_once_when_they_are_final(spark: SparkSession) -> None:
+    steps = drawn_steps(3, steps=10)
+    write_steps(steps)
+    flow = bl.Dataflow("sessions")
+    rows_of(flow).lateness("timely", "at", "1 minute")
+    sessions = flow.sql(
+        "sessions",
+        "SELECT k, session_window.start AS begins, session_window.end AS ends, count(*) AS n "
+        "FROM timely GROUP BY k, session_window(at, '20 seconds')",
+    )
+    sessions.final("closed", "ends").sink("out", bl.parquet("out"))
+    run(flow, spark)
+
+    expected, _, bounds = judged(steps, MINUTE)
+    gap = 20 * SECOND
+    given: set[tuple[str, datetime]] = set()
+    for number, found in enumerate(steps_of("out")):
+        came = [row for rows in expected[: number + 1] for row in rows]
+        ended: Counter[tuple[Any, ...]] = Counter()
+        for key in sorted({row["k"] for row in came}):
+            times = sorted(row["at"] for row in came if row["k"] == key)
+            begins = [
+                at for before, at in zip([None, *times], times, strict=False) if before is None or at >= before + gap
+            ]
+            for begin, following in zip(begins, [*begins[1:], None], strict=True):
+                inside = [at for at in times if begin <= at and (following is None or at < following)]
+                end, bound = inside[-1] + gap, bounds.after[number]
+                if bound is not None and end <= bound and (key, begin) not in given:
+                    given.add((key, begin))
+                    ended[key, begin, end, len(inside)] += 1
+        assert Counter((row["k"], row["begins"], row["ends"], row["n"]) for row in found) == ended
+    assert len(given) > 15
+
+
 def test_state_stays_flat_while_time_passes(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Law: state of windows that have ended, and of duplicates that are over, goes: run by run."""
     count, rows = 40, 50
@@ -235,6 +269,7 @@ def test_the_pages_programs_run_as_printed(spark: SparkSession) -> None:
     assert sorted((row["sensor"], row["celsius"]) for row in rows("late")) == [("a", 25.0)]
     assert Counter(row["sensor"] for row in rows("first")) == {"a": 2, "b": 2}
     assert Counter(row["sensor"] for row in rows("silent")) == {"a": 1, "b": 1}
+    assert Counter((row["sensor"], row["n"]) for row in rows("closed")) == {("a", 2): 1, ("b", 1): 1, ("a", 1): 1}
     warmest: Counter[tuple[str, float]] = Counter()
     for row in rows("warmest"):
         warmest[row["sensor"], row["celsius"]] += row["_weight"]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 from boatlift.api.options import checked_name, policy_of_state, policy_without_state
 from boatlift.dataflow.advice import OF_GROUPED, advise, column_advice
-from boatlift.dataflow.policies import Eager, Ephemeral, History, Lazy
+from boatlift.dataflow.policies import Eager, Ephemeral, History, Lazy, Policy
 from boatlift.errors import InvalidError
 from boatlift.operators.aggregate.node import Aggregate
 from boatlift.operators.custom.node import Custom
@@ -98,6 +98,7 @@ class Grouped:
         state: str | StructType = "",
         order_by: Sequence[str] = (),
         timers: bool | Literal["event"] = False,
+        deterministic: bool = True,
         policy: Lazy | Eager | History | None = None,
     ) -> Stream:
         """Call a function for each key of a step: with the key's rows, its state and a context.
@@ -117,13 +118,16 @@ class Grouped:
                 also at a tick, if the dataflow has them (`bl.Dataflow(…, tick="1 second")`). `"event"`: the time is
                 event time; a timer fires once no row before its time can come (`Stream.lateness`), and `context.bound`
                 is that time.
+            deterministic: False: the function asks the outside, or draws from its own clock and chance. Its rows are
+                never made again: they become durable together with a checkpoint of the state, and are seen by no sink
+                before. `Eager()` does that at each step.
             policy: What a crash may cost; `Lazy()` if not given.
 
         Raises:
             InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
         """
-        time = _timers(name, timers)
-        return self._process(name, function, (output, state), order_by, policy, timers=time, form=ProcessForm.BY_KEY)
+        kind = _Kind(ProcessForm.BY_KEY, _timers(name, timers), _repeats(name, deterministic))
+        return self._process(name, function, (output, state), order_by, policy, kind)
 
     def process_arrow(
         self,
@@ -134,6 +138,7 @@ class Grouped:
         state: str | StructType = "",
         order_by: Sequence[str] = (),
         timers: bool | Literal["event"] = False,
+        deterministic: bool = True,
         policy: Lazy | Eager | History | None = None,
     ) -> Stream:
         """Call a function for all keys of a task's part of a step at once, over Arrow: `process` for many keys.
@@ -142,13 +147,13 @@ class Grouped:
             name: The processor's name.
             function: Takes a `bl.KeyedBatch` and returns a `bl.Processed`. The result for a key must depend on that
                 key's rows, state and timers alone.
-            output, state, order_by, timers, policy: As for `process`.
+            output, state, order_by, timers, deterministic, policy: As for `process`.
 
         Raises:
             InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
         """
-        time = _timers(name, timers)
-        return self._process(name, function, (output, state), order_by, policy, timers=time, form=ProcessForm.ARROW)
+        kind = _Kind(ProcessForm.ARROW, _timers(name, timers), _repeats(name, deterministic))
+        return self._process(name, function, (output, state), order_by, policy, kind)
 
     def transform_with_state(
         self,
@@ -158,6 +163,7 @@ class Grouped:
         time_mode: str = "None",
         *,
         order_by: Sequence[str] = (),
+        deterministic: bool = True,
         policy: Lazy | Eager | History | None = None,
     ) -> Stream:
         """Run PySpark's `StatefulProcessor` over Rows, as `transformWithState` of Structured Streaming does.
@@ -171,14 +177,14 @@ class Grouped:
             output: The columns of new rows.
             time_mode: `"None"`; `"ProcessingTime"`, with timers and times to live by the recorded clock of steps; or
                 `"EventTime"`, with timers by the bound of event time (`Stream.lateness`).
-            order_by: As for `process`.
+            order_by, deterministic: As for `process`.
             policy: What a crash may cost; `Lazy()` if not given.
 
         Raises:
             InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
         """
-        timers = _time_mode(name, time_mode)
-        return self._process(name, processor, (output, ""), order_by, policy, timers=timers, form=ProcessForm.ROWS)
+        kind = _Kind(ProcessForm.ROWS, _time_mode(name, time_mode), _repeats(name, deterministic))
+        return self._process(name, processor, (output, ""), order_by, policy, kind)
 
     def transform_with_state_in_pandas(
         self,
@@ -188,14 +194,15 @@ class Grouped:
         time_mode: str = "None",
         *,
         order_by: Sequence[str] = (),
+        deterministic: bool = True,
         policy: Lazy | Eager | History | None = None,
     ) -> Stream:
         """Run PySpark's `StatefulProcessor` over pandas frames, as `transformWithStateInPandas` does.
 
         Arguments and errors as for `transform_with_state`.
         """
-        timers = _time_mode(name, time_mode)
-        return self._process(name, processor, (output, ""), order_by, policy, timers=timers, form=ProcessForm.PANDAS)
+        kind = _Kind(ProcessForm.PANDAS, _time_mode(name, time_mode), _repeats(name, deterministic))
+        return self._process(name, processor, (output, ""), order_by, policy, kind)
 
     def custom(
         self,
@@ -232,12 +239,10 @@ class Grouped:
         declared: tuple[str | StructType, str | StructType],
         order_by: Sequence[str],
         policy: object,
-        *,
-        timers: TimerTime,
-        form: ProcessForm,
+        kind: _Kind,
     ) -> Stream:
         self._without_window(name, "process")
-        if form in (ProcessForm.BY_KEY, ProcessForm.ARROW) and not callable(function):
+        if kind.form in (ProcessForm.BY_KEY, ProcessForm.ARROW) and not callable(function):
             raise InvalidError("BAD_OPTION", f"{name}: {function!r} is no function")
         flow, (output, state) = self.stream.dataflow, declared
         return flow.add(
@@ -249,10 +254,11 @@ class Grouped:
                 state=state,
                 output=output,
                 order_by=columns_named(self.stream, "order_by", tuple(order_by)) if order_by else (),
-                form=form,
-                timers=timers,
-                ticks=flow.tick.name if timers is not TimerTime.NONE and flow.has_ticks else None,
-                policy=policy_of_state(name, policy, "state"),
+                form=kind.form,
+                timers=kind.timers,
+                ticks=flow.tick.name if kind.timers is not TimerTime.NONE and flow.has_ticks else None,
+                policy=_policy(name, policy, kind),
+                repeats=kind.repeats,
             )
         )
 
@@ -267,6 +273,30 @@ class Grouped:
         def __getattr__(self, name: str) -> NoReturn:
             bare = name in ("stream", "keys", "window")  # not set yet, as in a copy under way
             advise(self, name, OF_GROUPED, "" if bare else self.stream.name, () if bare else self.keys)
+
+
+class _Kind(NamedTuple):
+    """What a processor is."""
+
+    form: ProcessForm
+    timers: TimerTime
+    repeats: bool
+
+
+def _repeats(name: str, deterministic: object) -> bool:
+    if not isinstance(deterministic, bool):
+        raise InvalidError("BAD_OPTION", f"{name}: deterministic is {deterministic!r}: choose True or False")
+    return deterministic
+
+
+def _policy(name: str, policy: object, kind: _Kind) -> Policy:
+    if not kind.repeats and isinstance(policy, History):
+        raise InvalidError(
+            "BAD_POLICY",
+            f"{name} is not deterministic, so that its inputs would not lead to the same state again: use Lazy(…) or "
+            "Eager()",
+        )
+    return policy_of_state(name, policy, "state")
 
 
 def _time_mode(name: str, time_mode: str) -> TimerTime:

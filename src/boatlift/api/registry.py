@@ -10,6 +10,8 @@ from boatlift.operators.custom.node import Custom
 from boatlift.operators.custom.spark import CustomOnSpark
 from boatlift.operators.duplicates.node import Duplicates
 from boatlift.operators.duplicates.spark import DuplicatesOnSpark
+from boatlift.operators.final.node import Final
+from boatlift.operators.final.spark import FinalOnSpark
 from boatlift.operators.gather.node import Gather
 from boatlift.operators.gather.spark import GatherOnSpark
 from boatlift.operators.lateness.node import Lateness
@@ -43,6 +45,7 @@ ON_SPARK: Registry = {
     Changes.kind: ChangesOnSpark(),
     Custom.kind: CustomOnSpark(),
     Duplicates.kind: DuplicatesOnSpark(),
+    Final.kind: FinalOnSpark(),
     Gather.kind: GatherOnSpark(),
     Lateness.kind: LatenessOnSpark(),
     Lookup.kind: LookupOnSpark(),

@@ -16,6 +16,7 @@ from boatlift.dataflow.processors import SinkProcessor
 from boatlift.errors import InvalidError
 from boatlift.operators.changes.node import Changes
 from boatlift.operators.duplicates.node import Duplicates
+from boatlift.operators.final.node import Final
 from boatlift.operators.gather.node import Gather
 from boatlift.operators.lateness.node import Lateness
 from boatlift.operators.lookup.node import Lookup, Table
@@ -160,6 +161,24 @@ class Stream:
             )
         chosen = policy_of_state(name, policy, "the bound of event time")
         return self.dataflow.add(replace(timely, name=checked_name(name), gives_late=True, policy=chosen))
+
+    def final(self, name: str, at: str, *, policy: Lazy | Eager | History | None = None) -> Stream:
+        """Hand on the rows of changes that can change no more, each once: new rows, for a sink that appends.
+
+        The stream is a view, an aggregate or windows over rows with a lateness. A row is final when the bound of event
+        time has reached its time, as the end of its window or of its session.
+
+        Args:
+            name: The processor's name.
+            at: The column with that time, a timestamp. A row without a time is never final.
+            policy: What a crash may cost; `Lazy()` if not given.
+
+        Raises:
+            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`, `[BAD_NAME]`.
+        """
+        columns_named(self, "final", (at,))
+        chosen = policy_of_state(name, policy, "rows")
+        return self.dataflow.add(Final(checked_name(name), self.name, at, chosen))
 
     def recent(self, name: str, column: str, period: str, *, policy: Lazy | Eager | History | None = None) -> Stream:
         """Keep rows for as long as their time is less than a period ago: `WHERE column > now() - INTERVAL period`.

@@ -44,6 +44,7 @@ def show_plan(flow: Dataflow, *, as_json: bool) -> None:
         _show_units(report)
         _show_queries(report)
         _show_log(report)
+        _show_orders(report)
         _show_costs(report)
         loose = ", ".join(report.at_least_once) or "nothing; every source and sink is exactly-once"
         show(f"\nAt least once: {loose}")
@@ -95,6 +96,19 @@ def _show_log(report: ProgramReport) -> None:
     for name, job in report.jobs.items():
         if job.deterministic:
             show(f"  {name}: the digest of its rows (a sink keeps one of its own, and compares too)")
+
+
+def _show_orders(report: ProgramReport) -> None:
+    """Print what each unit is taken for (Clonos), and what it pays for that."""
+    show("\nWhat a replay has to repeat:")
+    for name, job in report.jobs.items():
+        if not job.deterministic:
+            kept = "a checkpoint" if "every" in job.policy else "each step"
+            repeats = f"nothing; its rows are durable with {kept} before a sink sees them"
+        else:
+            chosen = [_DETERMINANTS[each] for each in report.recorded.get(name, ())]
+            repeats = " and ".join(["the input of its steps", *chosen])
+        show(f"  {name} ({job.order}): {repeats}")
 
 
 def _show_costs(report: ProgramReport) -> None:

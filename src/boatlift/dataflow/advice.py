@@ -38,10 +38,11 @@ _BATCH = (
     "a table of everything, computed anew now and then: "
     '`{here}.recompute("name", lambda df: df.orderBy(F.desc("x")).limit(10), policy=bl.Batch(epochs=10))`'
 )
+_TIMELY = '`{here}.lateness("timely", "t", "10 minutes")`'
 _WINDOW = (
-    "a column with the hour, as a key; rows count whenever they come, so there is no watermark: "
-    '`{here}.transform("timed", lambda df: df.withColumn("hour", F.date_trunc("hour", "t")))'
-    '.group_by("hour").agg("name", F.count("*").alias("n"))`'
+    'windows among the keys: `{here}.group_by(bl.window("t", "1 hour"), "k").agg("hours", F.count("*").alias("n"))`; '
+    'each once: `{here}.lateness("timely", "t", "10 minutes").group_by(bl.window("t", "1 hour"), "k")'
+    '.agg("hours", F.count("*").alias("n"), emit="final")`'
 )
 _WHOLE = '`{here}.agg("name", F.count("*").alias("n"))`'
 _REDUCED = (
@@ -49,7 +50,10 @@ _REDUCED = (
     'of all rows: `{here}.agg("name", F.sum("x").alias("total"))`'
 )
 _DISTINCT = '`{here}.group_by("k", "x").agg("name", F.count("*").alias("n"))`, which has one row for each of them'
-_ONE_A_KEY = '`{here}.group_by("k").agg("name", F.min("x").alias("x"))`, which has one row a key'
+_FIRST = (
+    'the first row of a key: `{here}.drop_duplicates("first", ["k"])`; within a time: '
+    '`{here}.lateness("timely", "t", "10 minutes").drop_duplicates("first", ["k"], within="10 minutes")`'
+)
 _SINK = '`{here}.sink("name", bl.parquet("folder"))`'
 _LOOK = (
     'rows are there once the dataflow has run: `{here}.sink("name", bl.parquet("folder"))`, then '
@@ -91,8 +95,9 @@ OF_STREAM: Mapping[str, str] = {
     **dict.fromkeys(("count", "sum", "avg", "mean", "min", "max"), _WHOLE),
     "reduce": _REDUCED,
     "distinct": _DISTINCT,
-    **dict.fromkeys(("dropDuplicates", "drop_duplicates", "dropDuplicatesWithinWatermark"), _ONE_A_KEY),
-    **dict.fromkeys(("withWatermark", "window"), _WINDOW),
+    **dict.fromkeys(("dropDuplicates", "dropDuplicatesWithinWatermark"), _FIRST),
+    "withWatermark": _TIMELY,
+    "window": _WINDOW,
     **dict.fromkeys(
         ("orderBy", "sort", "limit", "offset", "sortWithinPartitions", "describe", "summary", "pivot"), _BATCH
     ),

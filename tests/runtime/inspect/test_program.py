@@ -62,7 +62,11 @@ def test_each_unit_is_a_job(report: Any) -> None:
         everything=False,
         deterministic=True,
         policy="Lazy(every=20)",
+        order="divergent",
     )
+    orders = {name: job.order for name, job in report.jobs.items()}
+    assert orders["odd"] == "divergent", "it is not deterministic"
+    assert orders["sums"] == "convergent"
     assert report.jobs["odd"].keeps_output
     assert not report.jobs["odd"].deterministic
     assert report.units == {name: job.executes for name, job in report.jobs.items()}

@@ -54,6 +54,7 @@ class Process(Operator):
         form: What the function is.
         timers: The time by which timers are due.
         ticks: The stream of ticks, if timers fire by them; None: they fire at steps with rows.
+        repeats: Whether the function gives the same when it is executed again.
     """
 
     kind: ClassVar[str] = "process"
@@ -69,6 +70,7 @@ class Process(Operator):
     timers: TimerTime
     ticks: str | None
     policy: Policy
+    repeats: bool = True
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -79,6 +81,11 @@ class Process(Operator):
     def keeps_state(self) -> bool:
         """It keeps a state for each key."""
         return True
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether the function gives the same when it is executed again."""
+        return self.repeats
 
     @property
     def functions(self) -> tuple[Callable[..., Any], ...]:

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
-from boatlift.dataflow.columns import WEIGHT, quoted
-from boatlift.errors import InvalidError
-from boatlift.operators.recent.kernel import LEAVES, RecentKernel
+from boatlift.operators.recent.kernel import RecentKernel
 from boatlift.operators.recent.node import Recent
-from boatlift.spark.compile.keyed import CompiledKeyed, KeyedInput, require_columns, rows_by_key
+from boatlift.spark.aggregates.compiled_until import compile_until
+from boatlift.spark.compile.keyed import CompiledKeyed, KeyedInput
 from boatlift.spark.compile.operator import Columns, Kit, SparkOperator, without_position
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs
@@ -20,8 +18,8 @@ from boatlift.spark.plans.fingerprint import fingerprint
 
 __all__ = ["RecentOnSpark"]
 
-NEVER_HELD = 0
-"""The time at which a row without a time leaves: it has left before the first step."""
+LEFT = 0
+"""The time at which a row without a time leaves: before the first step."""
 
 
 class RecentOnSpark(SparkOperator[Recent]):
@@ -31,36 +29,19 @@ class RecentOnSpark(SparkOperator[Recent]):
         """Compile recent rows.
 
         Raises:
-            InvalidError: `[SCHEMA_MISMATCH]` there is no such column; `[TYPE_REFUSED]` it is no timestamp with a time
-                zone, or rows cannot be told apart by a column.
+            InvalidError: `[SCHEMA_MISMATCH]`, `[TYPE_REFUSED]`.
         """
         takes, name = inputs[0], operator.name
-        require_columns(name, (operator.column,), takes)
-        kind = takes.schema[operator.column].dataType
-        if not isinstance(kind, TimestampType):
-            raise InvalidError(
-                "TYPE_REFUSED",
-                f"{name} goes by {operator.column}, a {kind.simpleString()}: cast it to TIMESTAMP in a transform "
-                "before it",
-            )
-        rows = rows_by_key(name, takes.names, takes, kit)
-        # Rounded up: a row holds as long as its time is later than the clock less the period.
-        micros = F.unix_micros(F.col(quoted(operator.column)))
-        leaves = F.coalesce(F.ceil(micros / F.lit(1000)).cast("long") + operator.period, F.lit(NEVER_HELD)).alias(
-            LEAVES
-        )
-        weight = (F.col(WEIGHT),) if takes.changes else ()
-        fields = [StructField(LEAVES, LongType()), *rows.frame.schema.fields]
-        schema = StructType([*fields, *([StructField(WEIGHT, LongType())] if takes.changes else [])])
+        made = compile_until(name, operator.column, takes, kit, later=operator.period, missing=LEFT)
         ticks = None if operator.ticks is None else ("number",)
-        taken = [KeyedInput((leaves, *rows.taken.selected, *weight), (LEAVES, *takes.names), schema)]
+        taken = [made.taken]
         if ticks is not None:
             number = kit.empty(without_position(inputs[1])).select("number").schema
             taken.append(KeyedInput((F.col("number"),), (), number))
         return CompiledKeyed(
-            columns=Columns(name, rows.frame.schema, changes=True, keys=takes.keys),
-            fingerprint=fingerprint(rows.frame),
-            kernel=RecentKernel(name, rows.keys, takes.changes, ticks),
+            columns=Columns(name, made.by_key.frame.schema, changes=True, keys=takes.keys),
+            fingerprint=fingerprint(made.by_key.frame),
+            kernel=RecentKernel(made.rows, ticks),
             inputs=tuple(taken),
         )
 

@@ -97,7 +97,9 @@ class ViewOnSpark(SparkOperator[View]):
         known = {nodes.rdd_of(leaf): columns.keys for leaf, columns in zip(leaves, inputs, strict=True)}
         keys = unique_keys(plan, nodes, known)
         return CompiledView(
-            columns=Columns(operator.name, schema, changes=True, keys=keys),
+            columns=Columns(
+                operator.name, schema, changes=True, keys=keys, bounded=len(inputs) == 1 and inputs[0].bounded
+            ),
             fingerprint=_fingerprint(frame, plan, streams, nodes),
             query=query,
             jobs=jobs,

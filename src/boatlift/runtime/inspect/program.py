@@ -29,6 +29,8 @@ class JobReport(msgspec.Struct, frozen=True):
         everything: True if each step takes all rows since the beginning.
         deterministic: False if a transform is declared not to be; the rows of a batch are logged in any case.
         policy: Its policy, as it is written in Python.
+        order: Its kind by Clonos: `order-insensitive`, a step depends on its own rows alone; `convergent`, any order of
+            a step's rows leads to the same state; `divergent`, another order or execution gives something else.
     """
 
     reads: list[str]
@@ -39,6 +41,7 @@ class JobReport(msgspec.Struct, frozen=True):
     everything: bool
     deterministic: bool
     policy: str
+    order: str
 
 
 class ProgramReport(msgspec.Struct, frozen=True):
@@ -126,7 +129,14 @@ def _job(unit: Unit) -> JobReport:
         everything=unit.rereads_source,
         deterministic=_can_be_made_again(unit),
         policy=describe_policy(unit.policy),
+        order=_order_of(unit),
     )
+
+
+def _order_of(unit: Unit) -> str:
+    if unit.takes_by_choice or not _can_be_made_again(unit):
+        return "divergent"
+    return "convergent" if unit.keeps_state else "order-insensitive"
 
 
 def _can_be_made_again(unit: Unit) -> bool:

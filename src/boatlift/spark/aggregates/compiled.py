@@ -65,7 +65,7 @@ def compile_aggregates(
     results = [StructField(each.output, each.spark_type) for each in parsed.aggregates]
     schema = StructType([*(takes.schema[key] for key in keys), *results])
     return CompiledKeyed(
-        columns=Columns(name, schema, changes, keys=(frozenset(keys),) if changes else ()),
+        columns=Columns(name, schema, changes, keys=(frozenset(keys),) if changes else (), bounded=takes.bounded),
         fingerprint=fingerprint(arguments) + parsed.fingerprint,
         kernel=kernel(layout),
         inputs=(KeyedInput((*selected, *weight), tuple(keys), arguments.schema),),

@@ -192,8 +192,8 @@ def no_lateness(name: str, wish: str, origin: str) -> str:
     """
     return (
         f"{name} {wish}, and {origin} does not say how late its rows can be: put "
-        ".lateness('NAME', 'COLUMN', '10 minutes') in between, behind the source; transforms keep what it says, "
-        "unions, merges, lookups and views do not"
+        ".lateness('NAME', 'COLUMN', '10 minutes') in between, behind the source; what it says does not pass through "
+        "unions, merges, lookups, batches and views of several streams"
     )
 
 

@@ -1,0 +1,113 @@
+"""The kernel of final rows: a row is held until its time, and what is left of it is given then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from boatlift.errors import DataError
+from boatlift.spark.aggregates.kernel.codec import PartialsCodec
+from boatlift.spark.aggregates.rows_until import LeavingRows, RowsUntil
+from boatlift.spark.keyed.digest import digest
+from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
+from boatlift.spark.keyed.merge import merge_rows
+from boatlift.spark.keyed.network.negative import refuse_negative
+from boatlift.spark.keyed.state import STATE, KernelTime, StepState
+
+__all__ = ["NEVER", "FinalKernel"]
+
+NEVER = 1 << 62
+"""The time at which a row without a time is final."""
+
+
+@dataclass(frozen=True, slots=True)
+class FinalKernel:
+    """Final rows: see `boatlift.spark.keyed.kernel.KeyedKernel`.
+
+    Attributes:
+        rows: The rows that may change yet.
+        column: The column with the time after which a row stays, for errors.
+    """
+
+    rows: RowsUntil
+    column: str
+
+    @property
+    def processor(self) -> str:
+        """The processor's name."""
+        return self.rows.processor
+
+    @property
+    def keys(self) -> tuple[tuple[str, pa.DataType], ...]:
+        """The time after which a row stays, and all columns."""
+        return self.rows.keys
+
+    @property
+    def parts(self) -> Mapping[str, PartialsCodec]:
+        """How often each row came."""
+        return self.rows.parts
+
+    @property
+    def time(self) -> KernelTime:
+        """The bound of event time, with the step's own rows."""
+        return KernelTime.BOUND
+
+    @property
+    def inputs(self) -> Mapping[str, tuple[str, ...]]:
+        """The changes."""
+        return {ROWS_INPUT: self.rows.layout.columns}
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        """The columns."""
+        return pa.schema(self.rows.columns)
+
+    def step(
+        self,
+        inputs: Mapping[str, Sequence[pa.RecordBatch]],
+        state: StepState,
+        *,
+        upserts: bool = False,  # noqa: ARG002
+    ) -> StepOutput:
+        """Take a task's part of a step; see `KeyedKernel.step`.
+
+        Raises:
+            DataError: `[NOT_FINAL]` a row changes whose time the bound had reached; `[NEGATIVE_WEIGHT]` a row was taken
+                back more often than it came; a run is missing, damaged or of another program.
+        """
+        came = self.rows.came(inputs[ROWS_INPUT], state)
+        pieces = list(self.rows.leaving(state))
+        later: LeavingRows | None = None
+        if came is not None:
+            final, later = self.rows.split(came, state.clock.now)
+            if len(final):
+                self._refuse_changes(final, state.clock.before)
+                pieces.append(final)
+        batches: list[pa.RecordBatch] = []
+        if pieces:
+            made = merge_rows(self.parts[STATE], pieces)
+            columns = [column.to_arrow() for column in made.keys[1:]]
+            refuse_negative(columns, made.values.rows, self.output_schema, "final rows", self.processor)
+            batches = self.rows.repeated(made, 1, self.output_schema)
+        return StepOutput(
+            self.rows.held(later, state),
+            tuple(batches),
+            (),
+            sum(batch.num_rows for batch in batches),
+            sum(map(digest, batches)) % 2**64,
+        )
+
+    def _refuse_changes(self, rows: LeavingRows, before: int) -> None:
+        """Refuse changes of rows that were final after the step before."""
+        over = np.flatnonzero(rows.keys[0].values <= before)
+        if len(over):
+            columns = zip(self.output_schema.names, rows.keys[1:], strict=True)
+            row = {name: column.take(over[:1]).to_arrow()[0].as_py() for name, column in columns}
+            raise DataError(
+                "NOT_FINAL",
+                f"{self.processor} has given {row} as final, by {self.column}, and now it changes: name a column after "
+                "whose time no late row can change a row, such as the end of a window of the lateness's column",
+            )

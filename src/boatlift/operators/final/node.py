@@ -1,0 +1,68 @@
+"""Final rows: of changes, those that can change no more, each given once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from boatlift.dataflow.contracts import Json
+from boatlift.dataflow.operator import Operator
+from boatlift.dataflow.policies import Policy
+from boatlift.dataflow.rows import RowKind, Rows
+from boatlift.errors import InvalidError
+
+__all__ = ["Final"]
+
+
+@dataclass(frozen=True, slots=True)
+class Final(Operator):
+    """The rows of changes, each once, when the bound of event time has reached the time after which it stays.
+
+    Law: at each step those rows are given that hold after it, whose time is later than the bound after the step before
+    and not later than the bound after this one. So a row is given once, and none that was taken back before. A row
+    without a time is never given.
+
+    Attributes:
+        column: The column with the time after which a row stays, such as the end of a window.
+    """
+
+    kind: ClassVar[str] = "final"
+
+    name: str
+    upstream: str
+    column: str
+    policy: Policy
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The processor whose changes it takes."""
+        return (self.upstream,)
+
+    @property
+    def keeps_state(self) -> bool:
+        """It keeps the rows that may change."""
+        return True
+
+    @property
+    def ends_job(self) -> bool:
+        """Its state is updated by the tasks of the last stage."""
+        return True
+
+    def rows(self, inputs: Sequence[Rows]) -> Rows:
+        """Return new rows.
+
+        Raises:
+            InvalidError: `[BAD_RECOMPUTATION]` of whole tables.
+        """
+        (taken,) = inputs
+        if taken.kind is RowKind.TABLE:
+            raise InvalidError(
+                "BAD_RECOMPUTATION",
+                f"{self.name} takes from {self.upstream}, which gives whole tables: none of their rows is final",
+            )
+        return Rows(self.name, source_times=taken.source_times, unique=taken.unique)
+
+    def describe(self) -> Json:
+        """Return the column."""
+        return {"column": self.column}
