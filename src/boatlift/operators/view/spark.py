@@ -33,6 +33,7 @@ from boatlift.spark.plans.catalyst import python_functions
 from boatlift.spark.plans.fingerprint import calls_python, content_of
 from boatlift.spark.plans.function_code import describe_pickled
 from boatlift.spark.plans.row_wise import apply
+from boatlift.spark.plans.watermarks import refusing_watermarks
 from boatlift.storage.records.payloads import StepClock
 
 __all__ = ["CompiledView", "ViewOnSpark"]
@@ -125,7 +126,8 @@ def _leaf(columns: Columns, nodes: PlanNodes) -> DataFrame:
 def _queried(operator: View, leaves: Sequence[DataFrame], kit: Kit) -> DataFrame:
     if not isinstance(operator.query, str):
         query = operator.query
-        return apply(leaves[0], lambda first: query(first, *leaves[1:]), operator.name)
+        with refusing_watermarks(leaves[0], operator.name):
+            return apply(leaves[0], lambda first: query(first, *leaves[1:]), operator.name)
     with ExitStack() as views:
         for name, leaf in zip(operator.streams, leaves, strict=True):
             if PlanNodes(kit.spark).has_temporary_view(name):

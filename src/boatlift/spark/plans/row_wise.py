@@ -18,6 +18,7 @@ from boatlift.spark.plans.fingerprint import fingerprint
 from boatlift.spark.plans.plan_check import PlanCheck
 from boatlift.spark.plans.step_functions import current_context
 from boatlift.spark.plans.tracebacks import own_frames, place
+from boatlift.spark.plans.watermarks import refusing_watermarks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -92,7 +93,8 @@ def check_row_wise(
     marked = rows.alias(INPUT)
     context = current_context()
     calls = context.calls if context is not None else 0
-    result = apply(marked, function, name)
+    with refusing_watermarks(marked, name):
+        result = apply(marked, function, name)
     plan, own = analysed(result), analysed(marked)
     # A frame from elsewhere, or a union of the input with itself, of which Spark renumbers one.
     if any(node != own for node in _inputs(plan)):
