@@ -63,7 +63,9 @@ CONDITIONS: dict[str, Condition] = {
         "put .lateness('NAME', 'COLUMN', '10 minutes') behind the source",
     ),
     "BAD_LATENESS": Condition(
-        "InvalidError", "a stream cannot have a lateness", "put the lateness behind a source, a transform or a view"
+        "InvalidError",
+        "a stream of changes or whole tables cannot have a lateness",
+        "put the lateness behind a source or a transform, before the aggregate or the view",
     ),
     "BAD_WINDOW": Condition(
         "InvalidError",
@@ -290,7 +292,7 @@ CONDITIONS: dict[str, Condition] = {
     ),
     "NOT_FINAL": Condition(
         "DataError",
-        "a row that was given as final changes",
+        "a row changes, or comes, after it was final",
         "name a column after whose time no late row can change a row, such as the end of a window",
     ),
     "NEGATIVE_WEIGHT": Condition(

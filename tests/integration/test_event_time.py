@@ -20,6 +20,7 @@ import boatlift as bl
 from boatlift.runtime.inspect.opening import log_at
 from boatlift.runtime.inspect.status import status_of
 from boatlift.spark.jobs import planner
+from boatlift.spark.jobs.row_steps import JobSteps
 from boatlift.spark.jobs.state_parts import HeldRuns, StateParts
 from support.event_time import SECOND, drawn_steps, first_rows, judged, windows_of
 from support.readme import ROOT
@@ -172,6 +173,126 @@ def test_sessions_of_a_view_come_once_when_they_are_final(spark: SparkSession) -
                     ended[key, begin, end, len(inside)] += 1
         assert Counter((row["k"], row["begins"], row["ends"], row["n"]) for row in found) == ended
     assert len(given) > 15
+
+
+def test_time_passes_at_a_step_whose_rows_spark_knows_to_be_none(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Law: such a step has no task of its own; windows that its bound ends are given all the same."""
+    steps = drawn_steps(9)
+    write_steps(steps)
+    job, without_task = JobSteps._job, []
+
+    def no_task(self: JobSteps, takes: Any, held: Any, clocks: Any) -> Any:
+        if self._unit.name == "minutes" and takes[0].number == 5:
+            without_task.append(held())
+            return [[] for _ in takes], 0.0
+        return job(self, takes, held, clocks)
+
+    monkeypatch.setattr(JobSteps, "_job", no_task)
+    flow = bl.Dataflow("no-task")
+    timely = rows_of(flow).lateness("timely", "at", "1 minute")
+    made = timely.group_by(bl.window("at", "1 minute"), "k").agg("minutes", F.sum("v").alias("v"), emit="final")
+    made.sink("out", bl.parquet("out"))
+    run(flow, spark)
+    expected, _, bounds = judged(steps, MINUTE)
+    expected[5] = []
+    found = [Counter((row["window_start"], row["k"], row["v"]) for row in rows) for rows in steps_of("out")]
+    assert found[5], "windows end at that step"
+    ended = windows_of(expected, bounds, MINUTE, MINUTE)
+    assert found == [Counter((begin, key, v) for begin, key, _, v in step) for step in ended]
+    assert len(without_task) == 1
+
+
+REFUSED: dict[str, tuple[Callable[[bl.Stream], Any], str, str]] = {
+    "lateness of changes": (
+        lambda rows: rows.group_by("k").agg("n", F.max("at").alias("at")).lateness("x", "at", "1 minute"),
+        "BAD_LATENESS",
+        "gives changes",
+    ),
+    "no such column": (lambda rows: rows.lateness("x", "when", "1 minute"), "SCHEMA_MISMATCH", "goes by when"),
+    "no timestamp": (lambda rows: rows.lateness("x", "v", "1 minute"), "TYPE_REFUSED", "v, a bigint"),
+    "no period": (lambda rows: rows.lateness("x", "at", "a while"), "BAD_OPTION", "write a number and a unit"),
+    "late rows of nothing": (lambda rows: rows.late_rows("x"), "BAD_OPTION", "drops no late rows"),
+    "final without lateness": (
+        lambda rows: rows.group_by(bl.window("at", "1 hour")).agg("x", F.count("*").alias("n"), emit="final"),
+        "NO_LATENESS",
+        r"put \.lateness\('NAME', 'at'",
+    ),
+    "final by another column": (
+        lambda rows: (
+            rows.transform("two", lambda df: df.withColumn("seen", F.col("at")))
+            .lateness("timely", "seen", "1 minute")
+            .group_by(bl.window("at", "1 hour"))
+            .agg("x", F.count("*").alias("n"), emit="final")
+        ),
+        "NO_LATENESS",
+        "timely says by seen how late its rows can be",
+    ),
+    "final without a window": (
+        lambda rows: rows.group_by("k").agg("x", F.count("*").alias("n"), emit="final"),
+        "BAD_WINDOW",
+        "group by bl.window",
+    ),
+    "windows and process": (
+        lambda rows: rows.group_by(bl.window("at", "1 hour")).process("x", print, output="n LONG"),
+        "BAD_WINDOW",
+        "windows go with agg",
+    ),
+    "two windows": (
+        lambda rows: rows.group_by(bl.window("at", "1 hour"), bl.window("at", "2 hours")),
+        "BAD_WINDOW",
+        "give one window",
+    ),
+    "a slide beyond the window": (lambda rows: bl.window("at", "1 hour", "2 hours"), "BAD_OPTION", "in no window"),
+    "final rows of what never is": (lambda rows: rows.final("x", "at"), "NO_LATENESS", "does not say how late"),
+    "duplicates without lateness": (
+        lambda rows: rows.drop_duplicates("x", ["k"], within="1 hour"),
+        "NO_LATENESS",
+        "drops duplicates within a time",
+    ),
+    "recent by a number": (lambda rows: rows.recent("x", "v", "1 hour"), "TYPE_REFUSED", "x goes by v"),
+    "no operator": (lambda rows: rows.group_by("k").custom("x", 5, output="n LONG"), "BAD_PROCESSOR", "is 5: give"),
+    "no checkpoint": (
+        lambda rows: rows.group_by("k").process(
+            "x", print, output="n LONG", deterministic=False, policy=bl.Lazy(every=None)
+        ),
+        "BAD_POLICY",
+        "a checkpoint alone lets its rows be seen",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_is_refused_before_it_runs(spark: SparkSession, name: str) -> None:
+    build, condition, words = REFUSED[name]
+    write_steps(drawn_steps(1))
+    flow = bl.Dataflow("refused")
+
+    def build_and_run() -> None:
+        build(rows_of(flow)).sink("out", bl.parquet("out"))
+        run(flow, spark)
+
+    with pytest.raises(bl.InvalidError, match=words) as refused:
+        build_and_run()
+    assert refused.value.condition == condition
+
+
+def test_a_function_without_timers_has_the_clock_and_the_chance_of_its_step(spark: SparkSession) -> None:
+    write_steps([[{"k": "a", "v": step, "at": None}] for step in range(3)])
+
+    def draw(_key: Any, _rows: Any, _state: Any, context: Any) -> Iterator[tuple[Any, ...]]:
+        yield context.now, context.random.random()
+
+    flow = bl.Dataflow("clock")
+    rows_of(flow).group_by("k").process("drawn", draw, output="now TIMESTAMP, chance DOUBLE").sink(
+        "out", bl.parquet("out")
+    )
+    before = datetime.now(UTC)
+    run(flow, spark)
+    drawn = [row for step in steps_of("out") for row in step]
+    assert all(before - SECOND <= row["now"] <= datetime.now(UTC) for row in drawn)
+    assert len({row["chance"] for row in drawn}) == 3
 
 
 def test_state_stays_flat_while_time_passes(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from boatlift.dataflow.advice import OF_GROUPED, advise, column_advice
 from boatlift.dataflow.policies import Eager, Ephemeral, History, Lazy, Policy
 from boatlift.errors import InvalidError
 from boatlift.operators.aggregate.node import Aggregate
+from boatlift.operators.custom.contract import StatefulOperator
 from boatlift.operators.custom.node import Custom
 from boatlift.operators.process.node import Process, ProcessForm, TimerTime
 from boatlift.operators.reduce.node import Reduce
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from boatlift.api.streams import Stream
-    from boatlift.operators.custom.contract import StatefulOperator
     from boatlift.operators.process.batch import KeyedBatch, Processed
 
 __all__ = ["Grouped", "aggregated", "columns_named"]
@@ -227,6 +227,13 @@ class Grouped:
             InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`, `[BAD_WINDOW]`.
         """
         self._without_window(name, "custom")
+        offered: object = operator
+        if not isinstance(offered, StatefulOperator):
+            raise InvalidError(
+                "BAD_PROCESSOR",
+                f"the operator of {name} is {operator!r}: give an object of a class that derives from "
+                "bl.StatefulOperator",
+            )
         order = columns_named(self.stream, "order_by", tuple(order_by)) if order_by else ()
         chosen = policy_of_state(name, policy, "state")
         made = Custom(checked_name(name), self.stream.name, self.keys, operator, output, order, chosen)
@@ -296,17 +303,25 @@ def _policy(name: str, policy: object, kind: _Kind) -> Policy:
             f"{name} is not deterministic, so that its inputs would not lead to the same state again: use Lazy(…) or "
             "Eager()",
         )
-    return policy_of_state(name, policy, "state")
+    chosen = policy_of_state(name, policy, "state")
+    if not kind.repeats and chosen == Lazy(every=None):
+        raise InvalidError(
+            "BAD_POLICY",
+            f"{name} is not deterministic, so that a checkpoint alone lets its rows be seen, and {chosen} makes none: "
+            "use Lazy(every=20) or Eager()",
+        )
+    return chosen
 
 
-def _time_mode(name: str, time_mode: str) -> TimerTime:
+def _time_mode(name: str, time_mode: object) -> TimerTime:
     """Return the time by which the timers of a `StatefulProcessor` are due."""
     modes = {"none": TimerTime.NONE, "processingtime": TimerTime.CLOCK, "eventtime": TimerTime.EVENT}
-    if str(time_mode).lower() not in modes:
+    chosen = modes.get(time_mode.lower()) if isinstance(time_mode, str) else None
+    if chosen is None:
         raise InvalidError(
             "BAD_OPTION", f"{name}: time_mode is {time_mode!r}: choose 'None', 'ProcessingTime' or 'EventTime'"
         )
-    return modes[time_mode.lower()]
+    return chosen
 
 
 def _timers(name: str, timers: object) -> TimerTime:

@@ -24,7 +24,10 @@ ORDINAL = "_ordinal"
 ARGUMENT = "_argument"
 """How the columns with the arguments of aggregates begin; a number follows."""
 
-_RESERVED = re.compile(rf"{WEIGHT}|{POSITION}|{HASH}|{ROW_HASH}|{ORDINAL}|{ARGUMENT}\d+", re.IGNORECASE)
+LEAVES = "_leaves"
+"""When a row leaves that is held until a time, in milliseconds since 1970."""
+
+_RESERVED = re.compile(rf"{WEIGHT}|{POSITION}|{HASH}|{ROW_HASH}|{ORDINAL}|{ARGUMENT}\d+|{LEAVES}", re.IGNORECASE)
 
 
 def is_reserved(name: str) -> bool:

@@ -123,7 +123,13 @@ def entries_of(count: int) -> list[Entry]:
 def test_a_delta_applied_to_the_wrong_base_is_refused() -> None:
     first, second, third = entries_of(3)
     assert GroupState("c", "i", Sums(), 5, [first, second, third]).operator.get_state() == b'{"[1, \\"x\\"]": [3, 3]}'
-    for wrong in ([first, third], [second, first], [first, second, second], [first, Entry(1, False, b"", b"{}")]):
+    for wrong in (
+        [second],
+        [first, third],
+        [second, first],
+        [first, second, second],
+        [first, Entry(1, False, b"", b"{}")],
+    ):
         with pytest.raises(DataError, match="of key group 5 of c builds on another state") as refused:
             GroupState("c", "i", Sums(), 5, wrong)
         assert refused.value.condition == "CORRUPT"

@@ -48,7 +48,7 @@ def remember(key: Any, rows: Sequence[Any], state: Any, context: Any) -> Iterato
         state.n, state.last = (state.n or 0) + 1, f"{row.v}"
         yield key.a, key.b, state.last, row.v, state.n
         if row.v % 3 == 0:
-            context.set_timer(context.now + timedelta(milliseconds=40 * row.v))
+            context.set_timer(context.now + timedelta(milliseconds=50 * row.v))
         elif row.v % 3 == 1:
             context.clear_timer(context.now + timedelta(milliseconds=20))
         elif row.v == 5:
@@ -84,7 +84,7 @@ class Remembered:
             self.states[key] = (n, f"{v}")
             found[(*key, f"{v}", v, n)] += 1
             if v % 3 == 0:
-                late[key, now + 40 * v] = True
+                late[key, now + 50 * v] = True
             elif v % 3 == 1:
                 late[key, now + 20] = False
             elif v == 5:

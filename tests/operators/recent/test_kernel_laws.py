@@ -62,7 +62,7 @@ def steps(draw: st.DrawFn, *, weighted: bool) -> list[Step]:
         )
         rows: list[Fields] = []
         for ahead, a, b, back in drawn:
-            row = (100 * number + ahead - ahead % 50, a, b)
+            row = (100 * number + ahead - ahead % 50 - 1, a, b)  # steps are at 99, 199, 299
             comes = not (weighted and back and there[row] > 0)
             there[row] += 1 if comes else -1
             weight = {"_weight": 1 if comes else -1} if weighted else {}

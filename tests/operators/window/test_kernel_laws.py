@@ -17,8 +17,8 @@ from support.keyed_state import Fields, Hash, Row, batch_maker, crowded_hash, sa
 
 TIME = pa.timestamp("us", "UTC")
 KEYS = (("window_start", TIME), ("window_end", TIME), ("k", pa.int64()))
-SLIDE, LENGTH = 50, 150
-"""In milliseconds; a step of an execution is 100 milliseconds after the one before."""
+SLIDE, LENGTH = 33, 66
+"""In milliseconds; the steps of an execution are at 99, 199, 299: the first is at the end of a window."""
 
 LAYOUT = Layout(
     KEYS,
@@ -50,32 +50,26 @@ class Windows:
         )
 
 
-@st.composite
-def steps(draw: st.DrawFn) -> list[Step]:
+KEY = st.one_of(st.none(), st.integers(0, 2))
+
+
+def steps(length: int) -> st.SearchStrategy[list[Step]]:
     """Return steps of rows of windows that have not ended when their step begins."""
-    made: list[Step] = []
-    for number in range(draw(st.integers(1, 6))):
-        first = 2 * number  # the first window that may not have ended, in slides
-        rows = draw(
-            st.lists(
-                st.tuples(st.integers(0, 6), st.one_of(st.none(), st.integers(0, 2)), st.integers(-9, 9)), max_size=12
-            )
-        )
-        made.append(
-            {
-                ROWS_INPUT: [
-                    {
-                        "window_start": (end - LENGTH) * 1000,
-                        "window_end": end * 1000,
-                        "k": key,
-                        "v": value,
-                    }
-                    for ahead, key, value in rows
-                    for end in [SLIDE * (first + ahead)]
-                ]
-            }
-        )
-    return made
+
+    @st.composite
+    def drawn(draw: st.DrawFn) -> list[Step]:
+        made: list[Step] = []
+        for number in range(draw(st.integers(1, 6))):
+            first = -(-(100 * number - length) // SLIDE)
+            rows = draw(st.lists(st.tuples(st.integers(0, 9), KEY, st.integers(-9, 9)), max_size=12))
+            made.append({ROWS_INPUT: [row_of(SLIDE * (first + ahead), length, k, v) for ahead, k, v in rows]})
+        return made
+
+    return drawn()
+
+
+def row_of(begin: int, length: int, key: int | None, value: int) -> Fields:
+    return {"window_start": begin * 1000, "window_end": (begin + length) * 1000, "k": key, "v": value}
 
 
 def moment(microseconds: int) -> datetime:
@@ -86,11 +80,11 @@ def key_of(row: Fields) -> tuple[Any, ...]:
     return row["window_start"], row["window_end"], row["k"]
 
 
-def case(hash_of: Hash) -> KernelCase:
+def case(hash_of: Hash, length: int = LENGTH) -> KernelCase:
     columns = pa.schema([*KEYS, ("v", pa.int64())])
     return KernelCase(
-        FinalWindowKernel(LAYOUT, "w", 1, SLIDE * 1000),
-        steps(),
+        FinalWindowKernel(LAYOUT, "w", 1, SLIDE * 1000, length * 1000),
+        steps(length),
         Windows,
         batch_maker(columns, lambda row: hash_of(key_of(row))),
         lambda _, row: hash_of(key_of(row)),
@@ -107,3 +101,7 @@ class TestCrowded(KernelLaws):
 
 class TestOneHash(KernelLaws):
     case = case(same_hash)
+
+
+class TestWindowsThatEndBetweenSlides(KernelLaws):
+    case = case(spread_hash, 50)

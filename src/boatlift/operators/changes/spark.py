@@ -75,7 +75,9 @@ class ChangesOnSpark(SparkOperator[Changes]):
             )
         check_row_wise(kit.empty(bare), lambda rows: rows.select(F.expr(operator.weight)), operator.name, None)
         schema = StructType([field for field in takes.schema.fields if field.name != operator.weight])
-        compiled = CompiledChanges(columns=Columns(operator.name, schema, changes=True), weight=operator.weight)
+        compiled = CompiledChanges(
+            columns=Columns(operator.name, schema, changes=True, bounded=takes.bounded), weight=operator.weight
+        )
         frame = compiled.frame([kit.empty(bare).alias(INPUT)], StepClock(0, 0), None)
         return replace(compiled, fingerprint=fingerprint(frame))
 

@@ -67,8 +67,13 @@ class GroupState:
     ) -> None:
         self._processor, self._identity, self._group = processor, identity, group
         self.entries = list(entries)
-        for before, entry in zip(self.entries, self.entries[1:], strict=False):
-            if entry.base != before.digest or entry.sequence != before.sequence + 1:
+        for number, entry in enumerate(self.entries):
+            if number:
+                before = self.entries[number - 1]
+                fits = entry.base == before.digest and entry.sequence == before.sequence + 1
+            else:
+                fits = entry.snapshot or entry.base == b""
+            if not fits:
                 raise DataError(
                     "CORRUPT",
                     f"delta {entry.sequence} of key group {group} of {processor} builds on another state than that "

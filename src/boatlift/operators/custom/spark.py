@@ -7,8 +7,6 @@ from collections.abc import Sequence
 import xxhash
 from pyspark import cloudpickle
 
-from boatlift.errors import InvalidError
-from boatlift.operators.custom.contract import StatefulOperator
 from boatlift.operators.custom.kernel import CustomKernel
 from boatlift.operators.custom.node import Custom
 from boatlift.spark.compile.declared import declared_columns
@@ -35,11 +33,6 @@ class CustomOnSpark(SparkOperator[Custom]):
         """
         (takes,) = inputs
         name, users = operator.name, operator.operator
-        if not isinstance(users, StatefulOperator):
-            raise InvalidError(
-                "BAD_PROCESSOR",
-                f"the operator of {name} is {users!r}: give an object of a class that derives from bl.StatefulOperator",
-            )
         require_columns(name, operator.order_by, takes)
         output = declared_columns(name, "output", operator.output)
         refuse_maps(output, name)

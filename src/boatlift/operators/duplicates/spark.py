@@ -31,7 +31,7 @@ class DuplicatesOnSpark(SparkOperator[Duplicates]):
         (takes,) = inputs
         name, column = operator.name, None if operator.within is None else takes.bound_column
         if operator.within is not None and column is None:
-            raise InvalidError("NO_LATENESS", no_lateness(name, "drops duplicates within a time", takes.origin))
+            raise InvalidError("NO_LATENESS", no_lateness(name, "drops duplicates within a time", takes))
         refuse_maps(takes.schema, name)
         rows = rows_by_key(name, operator.keys, takes, kit)
         kernel = DuplicatesKernel(name, rows.keys, rows.arrow, column, operator.within or 0)

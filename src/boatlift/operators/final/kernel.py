@@ -75,7 +75,7 @@ class FinalKernel:
         """Take a task's part of a step; see `KeyedKernel.step`.
 
         Raises:
-            DataError: `[NOT_FINAL]` a row changes whose time the bound had reached; `[NEGATIVE_WEIGHT]` a row was taken
+            DataError: `[NOT_FINAL]` a row changes whose time the bound had passed; `[NEGATIVE_WEIGHT]` a row was taken
                 back more often than it came; a run is missing, damaged or of another program.
         """
         came = self.rows.came(inputs[ROWS_INPUT], state)
@@ -101,13 +101,13 @@ class FinalKernel:
         )
 
     def _refuse_changes(self, rows: LeavingRows, before: int) -> None:
-        """Refuse changes of rows that were final after the step before."""
-        over = np.flatnonzero(rows.keys[0].values <= before)
+        """Refuse rows whose time the bound had passed before: at the bound itself, new rows may come."""
+        over = np.flatnonzero(rows.keys[0].values < before)
         if len(over):
             columns = zip(self.output_schema.names, rows.keys[1:], strict=True)
             row = {name: column.take(over[:1]).to_arrow()[0].as_py() for name, column in columns}
             raise DataError(
                 "NOT_FINAL",
-                f"{self.processor} has given {row} as final, by {self.column}, and now it changes: name a column after "
-                "whose time no late row can change a row, such as the end of a window of the lateness's column",
+                f"{row} of {self.processor} changes, or comes, after it was final by {self.column}: name a column "
+                "after whose time no row that is not late changes it, such as the end of a window",
             )

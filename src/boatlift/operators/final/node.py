@@ -19,12 +19,11 @@ __all__ = ["Final"]
 class Final(Operator):
     """The rows of changes, each once, when the bound of event time has reached the time after which it stays.
 
-    Law: at each step those rows are given that hold after it, whose time is later than the bound after the step before
-    and not later than the bound after this one. So a row is given once, and none that was taken back before. A row
-    without a time is never given.
+    Law: a row is given at the first step whose bound has reached its time, if it still holds then. So a row is given
+    once, and a row that was taken back before is not given. A row without a time is never given.
 
     Attributes:
-        column: The column with the time after which a row stays, such as the end of a window.
+        column: The column with the time of a row, after which it stays: the end of a window, for instance.
     """
 
     kind: ClassVar[str] = "final"

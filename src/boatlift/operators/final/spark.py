@@ -30,11 +30,12 @@ class FinalOnSpark(SparkOperator[Final]):
         (takes,) = inputs
         name, column = operator.name, operator.column
         if not takes.bounded:
-            raise InvalidError("NO_LATENESS", no_lateness(name, "gives rows that change no more", takes.origin))
+            raise InvalidError("NO_LATENESS", no_lateness(name, "gives rows that change no more", takes))
         made = compile_until(name, column, takes, kit, later=0, missing=NEVER)
         return CompiledKeyed(
             columns=Columns(name, made.by_key.frame.schema, keys=takes.keys, bounded=True, bound_column=column),
             fingerprint=fingerprint(made.by_key.frame),
+            keys=takes.keys or None,
             kernel=FinalKernel(made.rows, column),
             inputs=(made.taken,),
         )

@@ -9,7 +9,7 @@ from typing import ClassVar
 from boatlift.dataflow.contracts import Json
 from boatlift.dataflow.operator import Operator
 from boatlift.dataflow.policies import Policy
-from boatlift.dataflow.rows import RowKind, Rows
+from boatlift.dataflow.rows import RowKind, Rows, not_all_new
 from boatlift.errors import InvalidError
 
 __all__ = ["Lateness"]
@@ -59,19 +59,18 @@ class Lateness(Operator):
         return True
 
     def rows(self, inputs: Sequence[Rows]) -> Rows:
-        """Return rows of the same kind.
+        """Return new rows.
 
         Raises:
-            InvalidError: `[BAD_LATENESS]` of whole tables.
+            InvalidError: `[BAD_LATENESS]` the rows are not all new: a change that takes a row back would be late too.
         """
         (taken,) = inputs
-        if taken.kind is RowKind.TABLE:
+        if taken.kind is not RowKind.APPEND:
             raise InvalidError(
                 "BAD_LATENESS",
-                f"{self.name} takes from {taken.origin}, which gives whole tables: their rows come again each time, so "
-                "none of them is late; put the lateness before it",
+                not_all_new(self.name, taken, "put the lateness before it, behind a source or a transform"),
             )
-        return Rows(self.name, taken.kind, taken.source_times, unique=None if self.gives_late else taken.unique)
+        return Rows(self.name, source_times=taken.source_times, unique=None if self.gives_late else taken.unique)
 
     def describe(self) -> Json:
         """Return the column, the lateness, and whether it gives the late rows."""

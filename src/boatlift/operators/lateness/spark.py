@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame
-from pyspark.sql.types import TimestampNTZType, TimestampType
+from pyspark.sql.types import TimestampType
 
 from boatlift.dataflow.columns import WEIGHT, quoted
 from boatlift.errors import InvalidError
@@ -46,7 +46,7 @@ class LatenessOnSpark(SparkOperator[Lateness]):
         """Compile LATENESS.
 
         Raises:
-            InvalidError: `[SCHEMA_MISMATCH]` there is no such column; `[TYPE_REFUSED]` it is no timestamp, or a column
+            InvalidError: `[SCHEMA_MISMATCH]` there is no such column; `[TYPE_REFUSED]` it is no TIMESTAMP, or a column
                 has a type that rows cannot be told apart by.
         """
         del kit
@@ -58,10 +58,10 @@ class LatenessOnSpark(SparkOperator[Lateness]):
                 f"{name} goes by {column}, which {takes.origin} does not have: it has {', '.join(takes.names)}",
             )
         kind = takes.schema[column].dataType
-        if not isinstance(kind, TimestampType | TimestampNTZType):
+        if not isinstance(kind, TimestampType):
             raise InvalidError(
                 "TYPE_REFUSED",
-                f"{name} goes by {column}, a {kind.simpleString()}: cast it to a timestamp in a transform before it",
+                f"{name} goes by {column}, a {kind.simpleString()}: cast it to TIMESTAMP in a transform before it",
             )
         refuse_maps(takes.schema, name)
         timely = not operator.gives_late

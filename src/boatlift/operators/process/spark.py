@@ -42,7 +42,7 @@ class ProcessOnSpark(SparkOperator[Process]):
         name = operator.name
         require_columns(name, operator.order_by, takes)
         if operator.timers is TimerTime.EVENT and not takes.bounded:
-            raise InvalidError("NO_LATENESS", no_lateness(name, "has timers in event time", takes.origin))
+            raise InvalidError("NO_LATENESS", no_lateness(name, "has timers in event time", takes))
         state = _state_columns(name, operator.state) if operator.state else StructType()
         output = declared_columns(name, "output", operator.output)
         for schema in (state, output):

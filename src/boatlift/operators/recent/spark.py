@@ -39,8 +39,9 @@ class RecentOnSpark(SparkOperator[Recent]):
             number = kit.empty(without_position(inputs[1])).select("number").schema
             taken.append(KeyedInput((F.col("number"),), (), number))
         return CompiledKeyed(
-            columns=Columns(name, made.by_key.frame.schema, changes=True, keys=takes.keys),
+            columns=Columns(name, made.by_key.frame.schema, changes=True, keys=takes.keys, bounded=takes.bounded),
             fingerprint=fingerprint(made.by_key.frame),
+            keys=takes.keys or None,
             kernel=RecentKernel(made.rows, ticks),
             inputs=tuple(taken),
         )

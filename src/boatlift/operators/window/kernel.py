@@ -35,10 +35,12 @@ class FinalWindowKernel(LayoutKernel):
     Attributes:
         window_end: The place of the key with the end of a window.
         slide_us: How long after one window the next ends, in microseconds.
+        length_us: How long a window is: windows end so long after whole multiples of the slide.
     """
 
     window_end: int
     slide_us: int
+    length_us: int
 
     @property
     def parts(self) -> Mapping[str, PartialsCodec]:
@@ -76,7 +78,7 @@ class FinalWindowKernel(LayoutKernel):
             open_ = self._ends(added) > now
             pieces.append(filtered(codec, added, ~open_))
             added = filtered(codec, added, open_)
-        if now // self.slide_us > before // self.slide_us:
+        if (now - self.length_us) // self.slide_us > (before - self.length_us) // self.slide_us:
             pieces += self._ended(codec, state, before, now)
         expires = last_end(added, self.window_end) if added is not None and len(added) else None
         runs = state.written(self.processor, self.parts, {STATE: added}, expires)

@@ -40,6 +40,11 @@ class Window:
         """The slide in microseconds."""
         return microseconds_in(self.slide)
 
+    @property
+    def length_us(self) -> int:
+        """The length in microseconds."""
+        return microseconds_in(self.length)
+
 
 def window(column: str, length: str, slide: str | None = None) -> Window:
     """Return windows of event time, for `group_by`: they begin at whole multiples of the slide since 1970.

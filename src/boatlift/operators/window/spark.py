@@ -59,10 +59,17 @@ class WindowsOnSpark(SparkOperator[WindowAggregate]):
         _check_window(name, each, takes)
         ends = takes.bounded and takes.bound_column == each.column
         if operator.final and not ends:
-            raise InvalidError("NO_LATENESS", _why_no_end(operator, takes))
+            wish = f"gives rows when windows of {each.column} have ended"
+            raise InvalidError("NO_LATENESS", no_lateness(name, wish, takes, each.column))
         in_windows = replace(takes, schema=_in_windows(kit.empty(replace(takes, positioned=False)), each).schema)
         if operator.final:
-            kernel: Any = partial(FinalWindowKernel, processor=name, window_end=_END, slide_us=each.slide_us)
+            kernel: Any = partial(
+                FinalWindowKernel,
+                processor=name,
+                window_end=_END,
+                slide_us=each.slide_us,
+                length_us=each.length_us,
+            )
         else:
             kernel = partial(AggregateKernel, processor=name, window_end=_END if ends else None)
         keys = (WINDOW_START, WINDOW_END, *operator.keys)
@@ -103,13 +110,3 @@ def _check_window(name: str, each: Window, takes: Columns) -> None:
             f"{name} gives a column {taken[0]}, and {takes.origin} has one of this name: rename that in a transform "
             "before it",
         )
-
-
-def _why_no_end(operator: WindowAggregate, takes: Columns) -> str:
-    name, column = operator.name, operator.window.column
-    if not takes.bounded:
-        return no_lateness(name, "gives rows when windows have ended", takes.origin)
-    return (
-        f"{name} gives rows when windows of {column} have ended, and {takes.origin} says how late rows can be by "
-        f"{takes.bound_column or 'another column'}: put .lateness('NAME', '{column}', '10 minutes') before it"
-    )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StructField, StructType, TimestampNTZType, TimestampType
+from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
-from boatlift.dataflow.columns import WEIGHT, quoted
+from boatlift.dataflow.columns import LEAVES, WEIGHT, quoted
 from boatlift.errors import InvalidError
-from boatlift.spark.aggregates.rows_until import LEAVES, RowsUntil
+from boatlift.spark.aggregates.rows_until import RowsUntil
 from boatlift.spark.compile.keyed import KeyedInput, RowsByKey, require_columns, rows_by_key
 from boatlift.spark.compile.operator import Columns, Kit
 
@@ -48,14 +48,14 @@ def compile_until(name: str, column: str, takes: Columns, kit: Kit, *, later: in
     """
     require_columns(name, (column,), takes)
     kind = takes.schema[column].dataType
-    if not isinstance(kind, TimestampType | TimestampNTZType):
+    if not isinstance(kind, TimestampType):
         raise InvalidError(
             "TYPE_REFUSED",
-            f"{name} goes by {column}, a {kind.simpleString()}: cast it to a timestamp in a transform before it",
+            f"{name} goes by {column}, a {kind.simpleString()}: cast it to TIMESTAMP in a transform before it",
         )
-    by_key = rows_by_key(name, takes.names, takes, kit)
+    by_key = rows_by_key(name, takes.names, takes, kit, does="tells rows apart by")
     # Rounded up, so that a row never leaves before its time.
-    micros = F.unix_micros(F.col(quoted(column)).cast("timestamp"))
+    micros = F.unix_micros(F.col(quoted(column)))
     leaves = F.coalesce(F.ceil(micros / F.lit(1000)).cast("long") + later, F.lit(missing)).alias(LEAVES)
     weight = (F.col(WEIGHT),) if takes.changes else ()
     fields = [StructField(LEAVES, LongType()), *by_key.frame.schema.fields]

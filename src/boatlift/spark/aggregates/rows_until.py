@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from boatlift.dataflow.columns import LEAVES
 from boatlift.spark.aggregates.kernel import AggregateColumn, Layout
 from boatlift.spark.aggregates.kernel.codec import PartialsCodec
 from boatlift.spark.aggregates.kernel.partials import PartialAggregates
@@ -21,10 +22,7 @@ from boatlift.spark.keyed.rows import KeyedRows
 from boatlift.spark.keyed.state import STATE, StepState
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["LEAVES", "LeavingRows", "RowsUntil"]
-
-LEAVES = "_leaves"
-"""The column with the time at which a row leaves, in milliseconds since 1970."""
+__all__ = ["LeavingRows", "RowsUntil"]
 
 LeavingRows = KeyedRows[PartialAggregates]
 """Rows with their times to leave, and how often each counts."""

@@ -46,7 +46,7 @@ class RowsByKey:
     """Whole rows as the input of a kernel.
 
     Attributes:
-        taken: The input: the keys first, in canonical form.
+        taken: The input: the columns in their order, the keys in canonical form.
         frame: The rows, on an empty frame.
         arrow: The columns, as tasks see them.
         keys: Name and type of each key column in tasks.
@@ -58,7 +58,7 @@ class RowsByKey:
     keys: tuple[tuple[str, pa.DataType], ...]
 
 
-def rows_by_key(name: str, keys: Sequence[str], takes: Columns, kit: Kit) -> RowsByKey:
+def rows_by_key(name: str, keys: Sequence[str], takes: Columns, kit: Kit, *, does: str = "groups by") -> RowsByKey:
     """Return the whole rows of an operator's input, divided by key columns.
 
     Args:
@@ -66,21 +66,23 @@ def rows_by_key(name: str, keys: Sequence[str], takes: Columns, kit: Kit) -> Row
         keys: The key columns.
         takes: The columns of the input, without `_weight`.
         kit: Makes empty frames.
+        does: What the operator does with the key columns, for the error.
 
     Raises:
         InvalidError: `[SCHEMA_MISMATCH]` there is no such column; `[TYPE_REFUSED]` a column cannot be a key.
     """
     require_columns(name, keys, takes)
     frame = kit.empty(without_position(takes)).alias(MARKED)
-    others = [column for column in takes.names if column not in keys]
-    selected = (*(canonical_key(frame, key) for key in keys), *(F.col(quoted(column)) for column in others))
+    selected = tuple(canonical_key(frame, each) if each in keys else F.col(quoted(each)) for each in takes.names)
     rows = frame.select(*selected)
     arrow = kit.arrow_of(rows.schema)
     typed = tuple((key, arrow.field(key).type) for key in keys)
     for key, kind in typed:
         if not is_supported(kind):
             raise InvalidError(
-                "TYPE_REFUSED", f"{name} groups by {key}, a {kind}: group by columns of numbers, text or times"
+                "TYPE_REFUSED",
+                f"{name} {does} {key}, a {kind}: it can be a column of numbers, text or times; drop others, or cast "
+                "them, in a transform before it",
             )
     return RowsByKey(KeyedInput(selected, tuple(keys), rows.schema), rows, arrow, typed)
 

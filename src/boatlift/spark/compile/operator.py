@@ -182,17 +182,21 @@ class SparkOperator(ABC, Generic[O]):
         """Return what executes the steps of a unit whose `keeper` is such an operator."""
 
 
-def no_lateness(name: str, wish: str, origin: str) -> str:
-    """Return the message of an error about a stream whose messages carry no bounds of event time.
+def no_lateness(name: str, wish: str, takes: Columns, column: str = "COLUMN") -> str:
+    """Return the message of an error about a stream that does not say how late its rows can be.
 
     Args:
-        name: The processor that needs them.
-        wish: What it needs them for.
-        origin: The processor that it reads.
+        name: The processor that needs it.
+        wish: What it needs it for.
+        takes: The stream.
+        column: The column by which the processor goes.
     """
+    instead = f"put .lateness('NAME', '{column}', '10 minutes') before it, behind a source or a transform"
+    if takes.bounded:
+        by = takes.bound_column or "a column that it has not kept as it was"
+        return f"{name} {wish}, and {takes.origin} says by {by} how late its rows can be: {instead}"
     return (
-        f"{name} {wish}, and {origin} does not say how late its rows can be: put "
-        ".lateness('NAME', 'COLUMN', '10 minutes') in between, behind the source; what it says does not pass through "
+        f"{name} {wish}, and {takes.origin} does not say how late its rows can be: {instead}; it does not pass through "
         "unions, merges, lookups, batches and views of several streams"
     )
 

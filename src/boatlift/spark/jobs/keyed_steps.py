@@ -19,6 +19,7 @@ from boatlift.spark.jobs.row_steps import JobSteps
 from boatlift.spark.jobs.state_parts import StateParts, drop_expired
 from boatlift.spark.jobs.step_times import times_of
 from boatlift.spark.keyed.kernel import KeyedKernel
+from boatlift.spark.keyed.state import KernelTime
 from boatlift.spark.tasks.keyed_task import LocatedRun
 from boatlift.storage.records.records import RunRef
 
@@ -62,7 +63,13 @@ class KeyedSteps(JobSteps):
             return self._state.located(held)
 
         times = times_of(self._kernel.time, takes, state)
-        receipts, seconds = self._job(takes, located, [each.time for each in times])
+        clocks = [each.time for each in times]
+        receipts, seconds = self._job(takes, located, clocks)
+        if self._kernel.time is not KernelTime.NONE and not any(receipts):
+            # Rows that Spark knows to be none have no task, but time passes for the state.
+            receipts = self._jobs.planner.without_rows(self._keyed_job, takes).run(
+                self._state.located(held), clocks=clocks
+            )
         results = []
         for number, (take, made) in enumerate(zip(takes, receipts, strict=True)):
             for receipt in made:
@@ -70,7 +77,7 @@ class KeyedSteps(JobSteps):
                     held[part].append(run)
             after = None
             if self._unit.unit.keeps_state:
-                passed = times[number] if times else None
+                passed = None if self._kernel.time is KernelTime.NONE else times[number]
                 if passed is not None:
                     drop_expired(held, passed.time.now)
                 after = self._state.payload(held, passed)

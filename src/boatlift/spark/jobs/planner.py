@@ -17,12 +17,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from boatlift.dataflow.columns import ORDINAL, ROW_HASH, quoted
 from boatlift.decoders import packed_decoder
 from boatlift.errors import InternalError, UnavailableError
+from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.edges import EDGE
 from boatlift.spark.keyed.kernel import KeyedKernel
@@ -215,6 +216,13 @@ class StepPlanner:
     def keyed(self, job: KeyedJob, frame: DataFrame) -> DataFrame:
         """Return the planned frame of a small step that updates keyed state; arguments as for `updating`."""
         return optimised(map_in_arrow(frame.coalesce(1), columns_of(job.inputs), job.task(1), RECEIPTS))
+
+    def without_rows(self, job: KeyedJob, takes: Sequence[StepInput]) -> StepPlan:
+        """Return the plan of steps that take no rows, in one task."""
+        slots = SparkSession.active().range(0, 1, 1, 1)
+        plan = map_in_arrow(slots, ["id"], job.task(1), RECEIPTS)
+        parameters = JobParameters(takes[0].number, takes[-1].number, self._given())
+        return StepPlan(optimised(plan), parameters, [[]])
 
     def updating_together(self, unit: CompiledUnit, job: KeyedJob, rows: DataFrame, times: range) -> StepPlan:
         """Return the plan of several small steps that update keyed state.

@@ -20,8 +20,8 @@ class TimeOfStep:
 
     Attributes:
         time: The time that the tasks see.
-        clock: The clock that the state records; None for a kernel without it.
-        bounds: The bounds that the state records; None for a kernel without event time.
+        clock: The clock that the state records; None for a kernel that does not go by it.
+        bounds: The bounds that the state records; None for a kernel that does not go by event time.
     """
 
     time: StepTime
@@ -30,7 +30,7 @@ class TimeOfStep:
 
 
 def times_of(which: KernelTime, takes: Sequence[StepInput], state: Any) -> list[TimeOfStep]:
-    """Return the time of each of some steps, which follow one another; none for a kernel that sees no time.
+    """Return the time of each of some steps, which follow one another.
 
     Args:
         which: The time that the kernel sees.
@@ -40,7 +40,7 @@ def times_of(which: KernelTime, takes: Sequence[StepInput], state: Any) -> list[
     recorded = None if state is None else payload_of(state)
     assert recorded is None or isinstance(recorded, RunsPayload)
     if which is KernelTime.NONE:
-        return []
+        return [TimeOfStep(StepTime(-1, -1, seed, clock)) for clock, seed in map(clock_of, takes)]
     if which is KernelTime.CLOCK:
         return _by_clock(takes, -1 if recorded is None or recorded.clock is None else recorded.clock)
     passed, heard = (NO_BOUND, NO_BOUND) if recorded is None or recorded.bounds is None else recorded.bounds

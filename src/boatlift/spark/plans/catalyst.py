@@ -182,8 +182,11 @@ def passed_on(frame: DataFrame, column: str) -> str | None:
     """
 
     def marked(plan: Any) -> Any:
-        if plan.getClass().getSimpleName() == "SubqueryAlias" and plan.alias() == INPUT:
+        kind = plan.getClass().getSimpleName()
+        if kind == "SubqueryAlias" and plan.alias() == INPUT:
             return plan
+        if kind not in _CARRYING and kind != "Project":
+            return None  # a union has the names of its first input for the columns of all
         return next((found for child in _items(plan.children()) if (found := marked(child)) is not None), None)
 
     plan = _plan(frame)
