@@ -214,9 +214,9 @@ class Stream:
         Args:
             name: The processor's name.
             keys: The columns in which duplicates are equal. NULL equals NULL.
-            within: For how long after a row others with its key are duplicates, in event time, as in `"10 minutes"`:
-                the stream must say how late rows can be (`lateness`), and state goes as time passes. Without it they
-                are duplicates for ever, and every key is kept.
+            within: How far the bound of event time must be beyond a row before another of its key is no duplicate, as
+                in `"10 minutes"`: the stream must say how late rows can be (`lateness`), and state goes as time passes.
+                Without it rows are duplicates for ever, and every key is kept.
             policy: What a crash may cost; `Lazy()` if not given.
 
         Raises:

@@ -22,8 +22,8 @@ class Duplicates(Operator):
     Laws:
         * A row is a duplicate if a row of its key was handed on, and the bound of event time after the step before has
           not come to `within` after that row's time. Without `within` it is one for ever.
-        * Of the rows of one key and step, the earliest is judged; of several, one is chosen by its content. The others
-          are duplicates of it, or of what it is a duplicate of.
+        * Of the rows of one key and step, the earliest is judged; of equal times, the content chooses one. The others
+          of the step are duplicates.
         * A row without a time counts as of the bound.
 
     Attributes:

@@ -136,7 +136,8 @@ class StateTable:
 def _oldest(group: Sequence[RunRef], state: Sequence[RunRef]) -> bool:
     """Return whether no other run of a state, with keys that the group may have, is older than the group's last.
 
-    Every state that has the runs of the group has the same runs before them, so it holds for all of these.
+    Every state that has the runs of the group has the same runs before them, so it holds for all of these. Runs that
+    have expired are an exception: an older state has them. So rows that expire have no tombstones.
     """
     last, names = max(run.last for run in group), {run.name for run in group}
     share = Share(group[0].modulus, group[0].residue)
