@@ -15,9 +15,9 @@ VICTIM = Victim(
     flow="support.crash_event_time:flow",
     judge=sees_the_same_steps,
     middle=CrashPoint("sink.commit(windows_out)", "after", 5),
-    acts=("step", "sink.commit(windows_out)", "sink.commit(silent_out)"),
-    points=10,
-    again=("restore",),
+    acts=("step(timely)", "step(ended)", "step(silent)", "sink.commit(windows_out)"),
+    points=5,
+    again=("restore(timely)", "restore(ended)", "restore(silent)"),
     outcome="step for step equal",
     make_input=make_events,
 )
