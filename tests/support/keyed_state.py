@@ -257,6 +257,7 @@ class Execution:
         folder: Where runs go.
         tasks: Number of tasks.
         seed: None: rows as they are, in one batch, and no merging.
+        now: The time that has passed at each step, in milliseconds; it never goes back.
     """
 
     def __init__(
@@ -268,7 +269,9 @@ class Execution:
         *,
         tasks: int = 1,
         seed: int | None = None,
+        now: Callable[[int], int] = lambda step: 100 * step + 99,
     ) -> None:
+        self.now = now
         self.kernel: KeyedKernel = pickle.loads(pickle.dumps(kernel))
         self.batch_of, self.hash_of, self.folder, self.tasks = batch_of, hash_of, folder, tasks
         self.chance = None if seed is None else random.Random(seed)
@@ -322,9 +325,9 @@ class Execution:
                 self.runs[task][part] = [*kept, *(run for run in runs if run not in chosen)]
 
     def _clock(self) -> StepTime:
-        """Return the clock of the step: a tenth of a second later than the one before."""
-        now = 100 * self.time + 99
-        return StepTime(now - 100, now, self.time, now)
+        """Return the clock of the step."""
+        before, now = self.now(self.time - 1), self.now(self.time)
+        return StepTime(before, now, self.time, now)
 
     def _path_of(self, paths: dict[str, Path], part: str) -> Path:
         paths[part] = self.path()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -58,13 +58,13 @@ def remember(key: Any, rows: Sequence[Any], state: Any, context: Any) -> Iterato
 class Remembered:
     """The same in plain Python: states and timers in dictionaries."""
 
-    def __init__(self) -> None:
-        self.step = 0
+    def __init__(self, now: Callable[[int], int]) -> None:
+        self.step, self.now = 0, now
         self.states: dict[Any, tuple[int, str]] = {}
         self.timers: dict[tuple[Any, int], int] = {}
 
     def take(self, inputs: Step) -> Counter[Row]:
-        now = 100 * self.step + 99
+        now = self.now(self.step)
         self.step += 1
         found: Counter[Row] = Counter()
         due = sorted((at, repr(key), key) for (key, at), fires in self.timers.items() if fires <= now)
@@ -92,7 +92,7 @@ class Remembered:
         for (key, at), on in late.items():
             self.timers.pop((key, at), None)
             if on:
-                self.timers[key, at] = max(at, now + 1)
+                self.timers[key, at] = max(at, now)
         return found
 
 
@@ -105,7 +105,12 @@ some_row = st.fixed_dictionaries(
 )
 
 
-def case(hash_of: Hash) -> KernelCase:
+def by_leaps(step: int) -> int:
+    """Stand still, then leap."""
+    return 300 * (step // 3) + 99
+
+
+def case(hash_of: Hash, now: Callable[[int], int] = lambda step: 100 * step + 99) -> KernelCase:
     function = ByKey(
         "p", remember, columns_of(ROWS), columns_of(pa.schema(KEYS)), columns_of(STATE_COLUMNS), columns_of(OUTPUT)
     )
@@ -117,9 +122,10 @@ def case(hash_of: Hash) -> KernelCase:
     return KernelCase(
         kernel,
         steps.map(lambda each: [{ROWS_INPUT: rows} for rows in each]),
-        Remembered,
+        lambda: Remembered(now),
         batch_maker(ROWS, lambda row: hash_of((row["a"], row["b"]))),
         lambda _, row: hash_of((row["a"], row["b"])),
+        now=now,
     )
 
 
@@ -133,3 +139,7 @@ class TestCrowded(KernelLaws):
 
 class TestOneHash(KernelLaws):
     case = case(same_hash)
+
+
+class TestATimeThatStandsAndLeaps(KernelLaws):
+    case = case(spread_hash, by_leaps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -33,12 +34,12 @@ LAYOUT = Layout(
 class Windows:
     """The same in plain Python: the values of each window that has not ended."""
 
-    def __init__(self) -> None:
-        self.step = 0
+    def __init__(self, now: Callable[[int], int]) -> None:
+        self.step, self.now = 0, now
         self.held: dict[tuple[Any, ...], list[int]] = {}
 
     def take(self, inputs: Step) -> Counter[Row]:
-        now = (100 * self.step + 99) * 1000
+        now = self.now(self.step) * 1000
         self.step += 1
         for row in inputs[ROWS_INPUT]:
             self.held.setdefault((row["window_start"], row["window_end"], row["k"]), []).append(row["v"])
@@ -53,14 +54,23 @@ class Windows:
 KEY = st.one_of(st.none(), st.integers(0, 2))
 
 
-def steps(length: int) -> st.SearchStrategy[list[Step]]:
+def steadily(step: int) -> int:
+    return 100 * step + 99
+
+
+def by_leaps(step: int) -> int:
+    """Stand still, then leap."""
+    return 300 * (step // 3) + 99
+
+
+def steps(length: int, now: Callable[[int], int]) -> st.SearchStrategy[list[Step]]:
     """Return steps of rows of windows that have not ended when their step begins."""
 
     @st.composite
     def drawn(draw: st.DrawFn) -> list[Step]:
         made: list[Step] = []
         for number in range(draw(st.integers(1, 6))):
-            first = -(-(100 * number - length) // SLIDE)
+            first = (now(number - 1) - length) // SLIDE + 1
             rows = draw(st.lists(st.tuples(st.integers(0, 9), KEY, st.integers(-9, 9)), max_size=12))
             made.append({ROWS_INPUT: [row_of(SLIDE * (first + ahead), length, k, v) for ahead, k, v in rows]})
         return made
@@ -80,14 +90,15 @@ def key_of(row: Fields) -> tuple[Any, ...]:
     return row["window_start"], row["window_end"], row["k"]
 
 
-def case(hash_of: Hash, length: int = LENGTH) -> KernelCase:
+def case(hash_of: Hash, length: int = LENGTH, now: Callable[[int], int] = steadily) -> KernelCase:
     columns = pa.schema([*KEYS, ("v", pa.int64())])
     return KernelCase(
         FinalWindowKernel(LAYOUT, "w", 1, SLIDE * 1000, length * 1000),
-        steps(length),
-        Windows,
+        steps(length, now),
+        lambda: Windows(now),
         batch_maker(columns, lambda row: hash_of(key_of(row))),
         lambda _, row: hash_of(key_of(row)),
+        now=now,
     )
 
 
@@ -105,3 +116,7 @@ class TestOneHash(KernelLaws):
 
 class TestWindowsThatEndBetweenSlides(KernelLaws):
     case = case(spread_hash, 50)
+
+
+class TestABoundThatStandsAndLeaps(KernelLaws):
+    case = case(spread_hash, 50, by_leaps)

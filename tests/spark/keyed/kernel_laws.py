@@ -48,6 +48,7 @@ class KernelCase:
         hash_of: The hash of the key of an input's row.
         keeps_state: Whether a step that has rows may give a run.
         timed: Whether the rows of a step are of its time, so that two lists of steps make no longer one.
+        now: The time that has passed at each step, in milliseconds.
     """
 
     kernel: KeyedKernel
@@ -57,10 +58,11 @@ class KernelCase:
     hash_of: Callable[[str, Fields], int]
     keeps_state: bool = True
     timed: bool = False
+    now: Callable[[int], int] = lambda step: 100 * step + 99
 
     def run_in(self, folder: Path, *, tasks: int = 1, seed: int | None = None) -> Execution:
         folder.mkdir(exist_ok=True)
-        return Execution(self.kernel, self.batch_of, self.hash_of, folder, tasks=tasks, seed=seed)
+        return Execution(self.kernel, self.batch_of, self.hash_of, folder, tasks=tasks, seed=seed, now=self.now)
 
 
 def of_each_case(examples: int) -> settings:
