@@ -94,7 +94,7 @@ def test_what_is_eager_is_never_executed_again(expected: dict[str, list[str]], s
         bl.run(flow_of(bl.Eager()), "store", available_now=True, spark=spark, on_progress=dies)
     durable = max(fact.frontier[0] for fact in facts() if isinstance(fact, Checkpoint))
     executed = run(flow_of(bl.Eager()), spark)
-    assert min(executed["sums"]) == durable + 1
+    assert executed.get("sums", []) == list(range(durable + 1, ROWS // STEP))
     assert history() == expected
 
 

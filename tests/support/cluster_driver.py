@@ -42,7 +42,8 @@ def between_steps(progress: bl.Progress) -> None:
             time.sleep(0.02)
 
 
-bl.run(make_flow(folder / "history"), folder / "store", available_now=True, spark=spark, on_progress=between_steps)
+flow = make_flow(folder / "history", event_time=folder)
+bl.run(flow, folder / "store", available_now=True, spark=spark, on_progress=between_steps)
 CompiledUnit.frame = build_with_the_sum_of_spark  # type: ignore[method-assign]
 bl.run(make_flow(folder / "control"), folder / "control-store", available_now=True, spark=spark)
 spark.stop()

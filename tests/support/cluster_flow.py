@@ -5,7 +5,10 @@ A UDF in it waits, in the tasks of one step, until the test says that it has kil
 
 import os
 import time
+from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -31,8 +34,34 @@ def held(step: Column, value: Column) -> Column:
     return F.udf(wait, DoubleType())(step, value)
 
 
-def make_flow(history: Path) -> bl.Dataflow:
-    """Gives the dataflow, from `data/` in the folder that the environment names into another folder."""
+def add_event_time(rows: bl.Stream, folder: Path) -> None:
+    """Add windows that end, timers in event time, duplicates and an operator of the test's own, each with a sink."""
+
+    def remind(key: Any, rows: Any, state: Any, context: Any) -> Iterator[tuple[Any, ...]]:
+        if context.timer is not None:
+            yield key.k, context.timer, state.n
+        for row in rows:
+            state.n = (state.n or 0) + 1
+            context.set_timer(row.at.replace(second=0) + timedelta(minutes=1))
+
+    timed = rows.transform(
+        "timed", lambda df: df.selectExpr("k", "v", "timestamp_seconds(60 * step + pmod(hash(v), 90)) AS at")
+    )
+    timely = timed.lateness("timely", "at", "30 seconds", policy=bl.Lazy(every=2))
+    counted = F.sum("v").alias("v"), F.count("*").alias("n")
+    made = {
+        "windows": timely.group_by(bl.window("at", "1 minute"), "k").agg("ended", *counted, emit="final"),
+        "first": timely.drop_duplicates("first-rows", ["k", "at"], within="1 minute"),
+        "reminders": timely.group_by("k").process(
+            "remind", remind, state="n LONG", output="k INT, timer TIMESTAMP, n LONG", order_by=["at"], timers="event"
+        ),
+    }
+    for name, stream in made.items():
+        stream.sink(name, bl.parquet(folder / name))
+
+
+def make_flow(history: Path, event_time: Path | None = None) -> bl.Dataflow:
+    """Gives the dataflow, from `data/` in the folder that the environment names into others."""
     folder = os.environ["BOATLIFT_TEST_FOLDER"]
     flow = bl.Dataflow("cluster")
     rows = flow.source("rows", bl.files(f"{folder}/data/*.csv", schema=SCHEMA))
@@ -41,4 +70,6 @@ def make_flow(history: Path) -> bl.Dataflow:
         "sums", F.sum("v").alias("total"), F.avg("v").alias("mean"), F.count("*").alias("n"), policy=bl.Lazy(every=2)
     )
     sums.sink("history", bl.parquet(history))
+    if event_time is not None:
+        add_event_time(gated, event_time)
     return flow
