@@ -186,8 +186,8 @@ def no_lateness(name: str, wish: str, takes: Columns, column: str = "COLUMN") ->
     """Return the message of an error about a stream that does not say how late its rows can be.
 
     Args:
-        name: The processor that needs it.
-        wish: What it needs it for.
+        name: The processor.
+        wish: What the processor does by event time.
         takes: The stream.
         column: The column by which the processor goes.
     """
