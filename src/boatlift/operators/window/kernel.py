@@ -30,7 +30,8 @@ class FinalWindowKernel(LayoutKernel):
     """Aggregates by window, each given once: see `boatlift.spark.keyed.kernel.KeyedKernel`.
 
     A step adds a run and looks nothing up. Only when the bound reaches the end of a window are the runs read, and the
-    partial aggregates of the windows that have ended are merged. A run goes once all its windows have ended (`RunRef.expires`).
+    partial aggregates of the windows that have ended are merged. A run goes once all its
+    windows have ended (`RunRef.expires`).
 
     Attributes:
         window_end: The place of the key with the end of a window.
