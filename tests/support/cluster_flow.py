@@ -61,7 +61,7 @@ def add_event_time(rows: bl.Stream, folder: Path) -> None:
 
 
 def make_flow(history: Path, event_time: Path | None = None) -> bl.Dataflow:
-    """Gives the dataflow, from `data/` in the folder that the environment names into others."""
+    """Return the dataflow: it reads `data/` in the folder that the environment names."""
     folder = os.environ["BOATLIFT_TEST_FOLDER"]
     flow = bl.Dataflow("cluster")
     rows = flow.source("rows", bl.files(f"{folder}/data/*.csv", schema=SCHEMA))
