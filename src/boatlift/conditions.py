@@ -301,6 +301,13 @@ CONDITIONS: dict[str, Condition] = {
         "correct what deletes the row, or skip the step",
         retry=Retry.STOP,
     ),
+    "LOOP_TOO_LONG": Condition(
+        "DataError",
+        "a loop changes rows in more rounds than it may have",
+        "let it have a fixed point (a bound on what grows, DISTINCT, no cycle under UNION ALL), raise max_rounds, or "
+        "skip the step",
+        retry=Retry.STOP,
+    ),
     "OVERFLOW": Condition("DataError", "a sum does not fit its type", "cast the column to a wider type"),
     "SPARK_NOT_STARTED": Condition(
         "UnavailableError",

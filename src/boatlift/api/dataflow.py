@@ -10,14 +10,15 @@ delays.sink("answers", bl.sqlite("answers.db", table="delays", key=["origin"]))
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from inspect import signature
 from os import PathLike
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 from boatlift.api.captured import refuse_captured_streams
 from boatlift.api.grouped import Grouped
-from boatlift.api.options import checked_name, policy_of_state
+from boatlift.api.options import checked_name, loop_of, policy_of_state
 from boatlift.api.sql_text import is_table_in, views_of
 from boatlift.api.streams import Keyed, Stream
 from boatlift.connectors.ticks import TicksSource
@@ -27,7 +28,8 @@ from boatlift.dataflow.period import seconds_in
 from boatlift.dataflow.policies import Eager, Lazy
 from boatlift.dataflow.processors import Processor, SourceProcessor
 from boatlift.errors import InvalidError
-from boatlift.operators.view.node import View
+from boatlift.operators.view.mutual import mutual_bodies, rows_of
+from boatlift.operators.view.node import LoopRows, View
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -124,7 +126,7 @@ class Dataflow:
             InvalidError: `[BAD_VIEW]` the query reads no stream, `[BAD_NAME]`, `[BAD_POLICY]`, `[DUPLICATE_NAME]`.
         """
         streams = tuple(each for each in self._processors if is_table_in(query, each))
-        return self._view(name, streams, query, policy, deterministic)
+        return self.add_view(name, streams, query, policy, deterministic)
 
     def sql_file(
         self, path: str | PathLike[str], *, policy: Lazy | Eager | None = None, deterministic: bool | None = None
@@ -162,26 +164,101 @@ class Dataflow:
         if name is None:
             return lambda function: self.view(function, policy=policy, deterministic=deterministic)
         if not isinstance(name, str):
-            return self._view(name.__name__, tuple(signature(name).parameters), name, policy, deterministic)
+            return self.add_view(name.__name__, tuple(signature(name).parameters), name, policy, deterministic)
         if query is None:
             raise InvalidError("BAD_VIEW", f"{name} has no query: write flow.view({name!r}, function), or flow.sql")
-        return self._view(name, tuple(signature(query).parameters), query, policy, deterministic)
+        return self.add_view(name, tuple(signature(query).parameters), query, policy, deterministic)
 
-    def _view(
+    @overload
+    def iterate(
+        self,
+        name: str,
+        body: Callable[..., DataFrame],
+        *,
+        output: str,
+        max_rounds: int = ...,
+        policy: Lazy | Eager | None = ...,
+        deterministic: bool | None = ...,
+    ) -> Stream: ...
+
+    @overload
+    def iterate(
+        self,
+        name: str,
+        body: Mapping[str, Callable[..., DataFrame]],
+        *,
+        output: Mapping[str, str],
+        max_rounds: int = ...,
+        policy: Lazy | Eager | None = ...,
+        deterministic: bool | None = ...,
+    ) -> dict[str, Stream]: ...
+
+    def iterate(
+        self,
+        name: str,
+        body: Callable[..., DataFrame] | Mapping[str, Callable[..., DataFrame]],
+        *,
+        output: str | Mapping[str, str],
+        max_rounds: int = 1000,
+        policy: Lazy | Eager | None = None,
+        deterministic: bool | None = None,
+    ) -> Stream | dict[str, Stream]:
+        """Add a loop: the rows that a body makes of themselves, kept up to date; its rows are changes.
+
+        Round 0 has no rows. The rows of each further round are what the body makes of those of the round before. The
+        result is the rows of the round after which no round changes any: the fixed point (`Falkirk Wheel §2.4`).
+
+        Args:
+            name: The name of the loop.
+            body: A function over DataFrames. Its first parameter is the rows of the round before; each further one is
+                the name of a stream. Or several functions, by the names of the streams that they make: then a parameter
+                is the name of one of these streams, or of one outside, in any order.
+            output: The columns of the rows, such as `"a LONG, b LONG"`; of several streams by their names.
+            max_rounds: A step that takes more rounds fails with `[LOOP_TOO_LONG]`.
+            policy: What a crash may cost.
+            deterministic: True: the Python functions that the body calls give the same value for the same arguments.
+
+        Returns:
+            The stream of the rows; of several bodies the streams by name.
+
+        Raises:
+            InvalidError: as `sql`; `[BAD_OPTION]` `max_rounds` is less than 1; `[BAD_VIEW]` bodies and outputs have
+                other names.
+        """
+        loop = loop_of(name, output, max_rounds)
+        if not isinstance(body, Mapping):
+            return self.add_view(name, tuple(signature(body).parameters)[1:], body, policy, deterministic, loop)
+        if not isinstance(output, Mapping) or set(body) != set(output):
+            raise InvalidError(
+                "BAD_VIEW", f"{name} has bodies of {', '.join(body)}: declare an output for each of them"
+            )
+        for each in body:
+            checked_name(each)
+        bodies = mutual_bodies(body)
+        combined = self.add_view(name, bodies.streams, bodies, policy, deterministic, loop)
+        return {each: combined.transform(each, partial(rows_of, stream=each)) for each in body}
+
+    def add_view(
         self,
         name: str,
         streams: tuple[str, ...],
         query: str | Callable[..., DataFrame],
         policy: Lazy | Eager | None,
         deterministic: bool | None,
+        loop: LoopRows | None = None,
     ) -> Stream:
+        """Add a view, and return the stream of its rows; `sql`, `view` and `iterate` call this.
+
+        Raises:
+            InvalidError: as `sql`.
+        """
         missing = [each for each in streams if each not in self._processors]
         if missing or not streams:
             known = ", ".join(self._processors)
             what = f"reads {', '.join(missing)}, which {self.name} does not have" if missing else "reads no stream"
             raise InvalidError("BAD_VIEW", f"{name} {what}: it has {known or 'none yet'}")
         return self.add(
-            View(checked_name(name), streams, query, policy_of_state(name, policy, "arrangements"), deterministic)
+            View(checked_name(name), streams, query, policy_of_state(name, policy, "arrangements"), deterministic, loop)
         )
 
     def push(self, source: str, rows: object, *, key: str | None = None, timeout: float = 30.0) -> Receipt:

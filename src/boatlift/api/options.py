@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from boatlift.dataflow.policies import Eager, Ephemeral, History, Lazy, Policy
 from boatlift.errors import InvalidError
+from boatlift.operators.view.node import LoopRows
 
-__all__ = ["checked_name", "policy_of_state", "policy_without_state"]
+__all__ = ["checked_name", "loop_of", "policy_of_state", "policy_without_state"]
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
@@ -53,3 +55,20 @@ def policy_of_state(name: str, policy: object, kept: str) -> Policy:
             f"{name} keeps {kept}, which {type(policy).__name__} cannot: use Lazy(…), Eager() or History()",
         )
     return policy
+
+
+def loop_of(name: str, output: str | Mapping[str, str], max_rounds: int) -> LoopRows:
+    """Return a loop.
+
+    Args:
+        name: The loop.
+        output: Its columns, or those of each of its streams.
+        max_rounds: More rounds than this are refused.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]` the number of rounds is none.
+    """
+    if max_rounds < 1:
+        raise InvalidError("BAD_OPTION", f"{name} has max_rounds={max_rounds!r}: write a whole number from 1 on")
+    outputs = {"": output} if isinstance(output, str) else output
+    return LoopRows(tuple(outputs.items()), max_rounds)

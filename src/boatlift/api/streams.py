@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from inspect import signature
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from boatlift.api.grouped import Grouped, aggregated, columns_named
-from boatlift.api.options import checked_name, policy_of_state, policy_without_state
+from boatlift.api.options import checked_name, loop_of, policy_of_state, policy_without_state
 from boatlift.dataflow.advice import OF_STREAM, advise
 from boatlift.dataflow.contracts import Sink
 from boatlift.dataflow.period import lateness_in, seconds_in
@@ -270,6 +271,30 @@ class Stream:
         chosen = policy_of_state(name, policy, "tables")
         made = tuple(Table(checked_name(table), keyed.stream.name, keyed.keys) for table, keyed in tables.items())
         return flow.add(Lookup(checked_name(name), self.name, made, chosen))
+
+    def iterate(
+        self,
+        name: str,
+        body: Callable[..., DataFrame],
+        *,
+        output: str,
+        max_rounds: int = 1000,
+        policy: Lazy | Eager | None = None,
+        deterministic: bool | None = None,
+    ) -> Stream:
+        """Add a loop over this stream; see `Dataflow.iterate`.
+
+        Args:
+            name: The name of the loop.
+            body: A function over DataFrames: the rows of the round before, and this stream, whatever the names of
+                these two parameters are. Each further parameter is the name of a stream.
+            output, max_rounds, policy, deterministic: As for `Dataflow.iterate`.
+
+        Raises:
+            InvalidError: as `Dataflow.iterate`.
+        """
+        streams = (self.name, *list(signature(body).parameters)[2:])
+        return self.dataflow.add_view(name, streams, body, policy, deterministic, loop_of(name, output, max_rounds))
 
     def union(self, name: str, *others: Stream, policy: Ephemeral | Eager | None = None) -> Stream:
         """Unite this and other streams of the same columns, step by step.

@@ -11,11 +11,26 @@ from boatlift.dataflow.operator import Operator
 from boatlift.dataflow.policies import Policy
 from boatlift.dataflow.rows import RowKind, Rows
 from boatlift.errors import InvalidError
+from boatlift.operators.view.mutual import MutualBodies
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["View"]
+__all__ = ["LoopRows", "View"]
+
+
+@dataclass(frozen=True, slots=True)
+class LoopRows:
+    """The rows that go round in a view that is a loop.
+
+    Attributes:
+        outputs: Their columns, as Spark writes a schema, such as `a LONG, b LONG`: under the name "", or of each of
+            several streams that depend on each other under its name.
+        most_rounds: More rounds than this are refused.
+    """
+
+    outputs: tuple[tuple[str, str], ...]
+    most_rounds: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +46,9 @@ class View(Operator):
             order, and returns one.
         deterministic_code: True: the Python functions that the query calls give the same value for the same arguments.
             None: that is not known, and such functions are refused.
+        loop: If the view is a loop: the rows that go round. The query is a function that takes a DataFrame of the
+            rows of a round before those of the streams, and returns the rows of the next round. Then the view is the
+            rows of the round after which no round changes any, from no rows on: the least fixed point.
     """
 
     kind: ClassVar[str] = "view"
@@ -40,6 +58,7 @@ class View(Operator):
     query: str | Callable[..., DataFrame]
     policy: Policy
     deterministic_code: bool | None = None
+    loop: LoopRows | None = None
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -53,7 +72,9 @@ class View(Operator):
 
     @property
     def functions(self) -> tuple[Callable[..., Any], ...]:
-        """The user's function, if the query is one."""
+        """The user's functions, if the query is not SQL."""
+        if isinstance(self.query, MutualBodies):
+            return tuple(self.query.bodies.values())
         return () if isinstance(self.query, str) else (self.query,)
 
     @property
@@ -88,5 +109,8 @@ class View(Operator):
         return True
 
     def describe(self) -> Json:
-        """Return whether the query is SQL, or a function: the plan tells what it is."""
-        return {"written": "sql" if isinstance(self.query, str) else "function"}
+        """Return whether the query is SQL, or a function, and whether it is a loop: the plan tells what it is."""
+        written: Json = {"written": "sql" if isinstance(self.query, str) else "function"}
+        if self.loop is None:
+            return written
+        return {**written, "loop": dict(self.loop.outputs), "most_rounds": self.loop.most_rounds}

@@ -32,7 +32,7 @@ from boatlift.spark.tasks.stage import TaskReceipt
 from boatlift.storage.records.payloads import StepClock
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["ViewPlans", "ViewStep"]
+__all__ = ["ViewPlans", "ViewStep", "is_one_task"]
 
 
 @dataclass(slots=True)
@@ -122,7 +122,7 @@ class ViewPlans:
     def of(self, job: ViewJob, step: ViewStep) -> StepPlan | None:
         """Return the plan of a job; None if nothing comes in."""
         planner = self._jobs.planner
-        one_task = planner.fits_one_task(step.weight)
+        one_task = planner.fits_one_task(step.weight) or is_one_task(job)
         if step.first or self._of_step or not one_task:
             streams = self._weighted(step.rows, step.clock)
             # A small step's one task has one partition: many, computed one after the other, hold memory until its end.
@@ -132,7 +132,7 @@ class ViewPlans:
                 return None
             if self._query.only_appends:
                 return planner.staging(self._unit, self._appended(job, frame), step.number)
-            return planner.updating(self._keyed_job(job), frame, step.weight, step.number)
+            return planner.updating(self._keyed_job(job), frame, 0 if one_task else step.weight, step.number)
         small = self._small(job, step)
         if small is None:
             return None
@@ -252,6 +252,11 @@ class ViewPlans:
             weight = F.col(WEIGHT) if columns.changes else F.lit(1).cast("long").alias(WEIGHT)
             streams[name] = frame.select(*(F.col(quoted(column)) for column in columns.names), weight)
         return streams
+
+
+def is_one_task(job: ViewJob) -> bool:
+    """Return whether the rows of a job are one task's, however many they are."""
+    return bool(job.nodes) and all(places == () for places in _keys(job))
 
 
 def _starts(job: ViewJob) -> dict[int, int]:

@@ -13,18 +13,20 @@ import pyarrow as pa
 import xxhash
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from boatlift.dataflow.columns import quoted
 from boatlift.errors import InvalidError
+from boatlift.operators.view.mutual import OF, column_of
 from boatlift.operators.view.node import View
 from boatlift.operators.view.steps import ViewSteps
+from boatlift.spark.compile.declared import declared_columns
 from boatlift.spark.compile.operator import Columns, Compiled, Kit, SparkOperator
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.incremental.deterministic import check_deterministic
 from boatlift.spark.incremental.job_making import jobs_of, layout_of
 from boatlift.spark.incremental.nodes import PlanNodes, items
-from boatlift.spark.incremental.query import Query, query_of
+from boatlift.spark.incremental.query import Query, QueryKit, loop_of, query_of
 from boatlift.spark.incremental.same_ids import same_ids
 from boatlift.spark.incremental.unique_keys import unique_keys
 from boatlift.spark.incremental.view_job import ViewJob, in_words
@@ -81,7 +83,10 @@ class ViewOnSpark(SparkOperator[View]):
     def _compiled(operator: View, inputs: Sequence[Columns], kit: Kit) -> CompiledView:
         nodes = PlanNodes(kit.spark)
         leaves = [_leaf(columns, nodes) for columns in inputs]
-        frame = _queried(operator, leaves, kit)
+        looped = _looped(operator, nodes)
+        frame = _queried(operator, leaves if looped is None else [looped, *leaves], kit)
+        if looped is not None:
+            _check_columns(looped, frame, operator.name)
         check_deterministic(frame, nodes, operator.name, deterministic=operator.deterministic_code)
         names = frame.columns
         if len({name.lower() for name in names}) < len(names):
@@ -89,10 +94,22 @@ class ViewOnSpark(SparkOperator[View]):
         streams = {nodes.rdd_of(leaf): name for leaf, name in zip(leaves, operator.streams, strict=True)}
         plan = nodes.optimised(frame)
         schema_of = partial(_schema, kit)
-        ansi = str(kit.spark.conf.get("spark.sql.ansi.enabled")).lower() == "true"
-        layout = partial(layout_of, schema_of=schema_of, null_on_overflow=not ansi)
         growing = {name for name, columns in zip(operator.streams, inputs, strict=True) if not columns.changes}
-        query = query_of(plan, streams, growing, nodes, operator.name, layout)
+        query_kit = QueryKit(
+            nodes,
+            operator.name,
+            streams,
+            growing,
+            schema_of,
+            partial(layout_of, schema_of=schema_of, null_on_overflow=_conf(kit, "spark.sql.ansi.enabled") != "true"),
+            int(_conf(kit, "spark.sql.cteRecursionLevelLimit")),
+        )
+        reads = dict(streams)
+        if operator.loop is None or looped is None:
+            query = query_of(plan, query_kit)
+        else:
+            query = loop_of(plan, nodes.rdd_of(looped), operator.loop.most_rounds, query_kit)
+            reads[nodes.rdd_of(looped)] = ""
         schema = StructType([StructField(field.name, field.dataType) for field in frame.schema.fields])
         jobs = tuple(jobs_of(query, nodes, operator.name, schema_of))
         known = {nodes.rdd_of(leaf): columns.keys for leaf, columns in zip(leaves, inputs, strict=True)}
@@ -101,7 +118,7 @@ class ViewOnSpark(SparkOperator[View]):
             columns=Columns(
                 operator.name, schema, changes=True, keys=keys, bounded=len(inputs) == 1 and inputs[0].bounded
             ),
-            fingerprint=_fingerprint(frame, plan, streams, nodes),
+            fingerprint=_fingerprint(frame, plan, reads, nodes),
             query=query,
             jobs=jobs,
             nodes=nodes,
@@ -121,6 +138,28 @@ def _leaf(columns: Columns, nodes: PlanNodes) -> DataFrame:
     """Return an empty frame that the optimiser cannot see into."""
     fields = [StructField(field.name, field.dataType) for field in columns.schema.fields]
     return nodes.empty(StructType(fields))
+
+
+def _looped(operator: View, nodes: PlanNodes) -> DataFrame | None:
+    """Return an empty frame that stands for the rows of a loop's round; None if the view is no loop."""
+    if operator.loop is None:
+        return None
+    schemas = {
+        stream: declared_columns(operator.name, f"output {stream}".strip(), output)
+        for stream, output in operator.loop.outputs
+    }
+    if "" in schemas:
+        return nodes.empty(schemas[""])
+    fields = [
+        StructField(column_of(stream, field.name), field.dataType)
+        for stream, schema in schemas.items()
+        for field in schema.fields
+    ]
+    return nodes.empty(StructType([StructField(OF, StringType()), *fields]))
+
+
+def _conf(kit: Kit, name: str) -> str:
+    return str(kit.spark.conf.get(name)).lower()
 
 
 def _queried(operator: View, leaves: Sequence[DataFrame], kit: Kit) -> DataFrame:
@@ -147,6 +186,24 @@ def _queried(operator: View, leaves: Sequence[DataFrame], kit: Kit) -> DataFrame
             raise InvalidError("BAD_VIEW", f"{operator.name}: {_first_lines(error)}{hint}") from error
 
 
+def _check_columns(looped: DataFrame, frame: DataFrame, view: str) -> None:
+    """Hold that the body of a loop gives the columns that go round.
+
+    Raises:
+        InvalidError: `[SCHEMA_MISMATCH]`.
+    """
+    declared, made = (
+        [(field.name.lower(), field.dataType.simpleString()) for field in each.schema.fields]
+        for each in (looped, frame)
+    )
+    if declared != made:
+        raise InvalidError(
+            "SCHEMA_MISMATCH",
+            f"{view} is a loop over {', '.join(map(' '.join, declared))}, and its body gives "
+            f"{', '.join(map(' '.join, made))}: select these columns, with casts, or declare others",
+        )
+
+
 def _first_lines(error: AnalysisException) -> str:
     """Return what Spark says of a query, without the plan."""
     said = str(error).split("\n\nJVM stacktrace")[0].partition(";\n")[0].strip()
@@ -161,11 +218,29 @@ def _schema(kit: Kit, columns: Sequence[Any]) -> pa.Schema:
 
 
 def _fingerprint(frame: DataFrame, plan: Any, streams: dict[int, str], nodes: PlanNodes) -> str:
-    """Return a hash of a query: its optimised plan, the streams and static rows in it, and the code of functions."""
+    """Return a hash of a query: its optimised plan, the streams and static rows in it, and the code of functions.
+
+    Args:
+        frame: The query.
+        plan: Its optimised plan.
+        streams: The number of the RDD of each empty frame, to the stream that it stands for; "" is a loop's rows.
+        nodes: Reads nodes.
+    """
     verbose, suffix, all_fields, operator_id, node_id = True, False, 2**31 - 1, False, False
     text = plan.canonicalized().treeString(verbose, suffix, all_fields, operator_id, node_id)
     leaves = items(plan.collectLeaves())
-    reads = [streams.get(int(leaf.rdd().id())) if nodes.kind(leaf) == "LogicalRDD" else None for leaf in leaves]
+    reads = [_read_by(leaf, streams, nodes) for leaf in leaves]
     tables = [content_of(nodes.frame_of(leaf)) for leaf, read in zip(leaves, reads, strict=True) if read is None]
     code = [describe_pickled(command) for command in python_functions(frame)] if calls_python(frame) else []
     return xxhash.xxh3_128_hexdigest(json.dumps([str(text), reads, tables, code]).encode())
+
+
+def _read_by(leaf: Any, streams: dict[int, str], nodes: PlanNodes) -> str | None:
+    """Return the stream that a leaf reads, "" of the rows of a loop; None of a static table."""
+    match nodes.kind(leaf):
+        case "LogicalRDD":
+            return streams.get(int(leaf.rdd().id()))
+        case "UnionLoopRef":
+            return ""
+        case _:
+            return None

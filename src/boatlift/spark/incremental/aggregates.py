@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from boatlift.spark.aggregates.kernel.layout import Function
+from boatlift.spark.aggregates.kernel.layout import Function, Layout
 from boatlift.spark.incremental.nodes import Expression, Node, PlanNodes, items
 
-__all__ = ["AggregateParts", "KeptFunction", "aggregate_parts"]
+__all__ = ["AggregateParts", "KeptAggregates", "KeptFunction", "LayoutOf", "aggregate_parts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,23 @@ class AggregateParts:
     functions: tuple[KeptFunction, ...]
     output: tuple[Expression, ...]
     results: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptAggregates:
+    """An aggregate, as the kernel keeps it.
+
+    Attributes:
+        layout: Its keys and functions.
+        arguments: The arguments of the functions, each once, in the order of the layout.
+    """
+
+    layout: Layout
+    arguments: tuple[Expression, ...]
+
+
+LayoutOf = Callable[[Sequence[Expression], Sequence[KeptFunction], bool], KeptAggregates | None]
+"""Returns keys and functions as the kernel keeps them; None if it cannot keep one of their values. See `layout_of`."""
 
 
 _FUNCTIONS: Mapping[str, Function] = {

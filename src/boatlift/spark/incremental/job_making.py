@@ -9,19 +9,23 @@ A step with many rows has several tasks, which divide rows by the key of one nod
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 
 from boatlift.errors import InvalidError
 from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateNode, Layout
-from boatlift.spark.incremental.aggregates import KeptFunction
+from boatlift.spark.incremental.aggregates import KeptAggregates, KeptFunction
+from boatlift.spark.incremental.flows import Flow, Linear, SchemaOf, StageResult
+from boatlift.spark.incremental.form import Form
+from boatlift.spark.incremental.joins import JOIN_GIVES, SIDES_ALONE
 from boatlift.spark.incremental.nodes import Expression, PlanNodes
-from boatlift.spark.incremental.query import Flow, Form, KeptAggregates, Linear, Query, Stage, StageResult
+from boatlift.spark.incremental.query import Query, Stage
 from boatlift.spark.incremental.view_job import FrameInput, PlacedNode, ViewJob, all_of
 from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
 from boatlift.spark.keyed.arrangement.join import Side
+from boatlift.spark.keyed.loop.node import LoopNode
 from boatlift.spark.keyed.network.distinct import DistinctNode
 from boatlift.spark.keyed.network.first import FirstNode
 from boatlift.spark.keyed.network.join import JoinNode
@@ -29,23 +33,10 @@ from boatlift.spark.keyed.network.network import Feed
 from boatlift.spark.keyed.network.node import Node
 from boatlift.spark.keyed.network.not_in import NotInNode
 from boatlift.spark.keyed.network.outer import OuterJoinNode
-from boatlift.spark.keyed.network.semi import Gives, SemiJoinNode
+from boatlift.spark.keyed.network.semi import SemiJoinNode
 from boatlift.spark.keyed.network.touched import TouchedNode
 
 __all__ = ["jobs_of", "layout_of"]
-
-_ALONE = {
-    "Inner": (False, False),
-    "LeftOuter": (True, False),
-    "RightOuter": (False, True),
-    "FullOuter": (True, True),
-}
-"""Join type to the sides whose rows come out without a partner too."""
-
-_GIVES: Mapping[str, Gives] = {"LeftSemi": "matched", "LeftAnti": "unmatched", "ExistenceJoin": "both"}
-
-SchemaOf = Callable[[Sequence[Expression]], pa.Schema]
-"""Returns the schema of columns as tasks see them, named by their place."""
 
 
 def layout_of(
@@ -181,9 +172,21 @@ class _JobMaking:
             return self._join(job, stage, columns)
         if stage.form in (Form.SEMI, Form.NOT_IN):
             return self._semi(job, stage, columns)
+        if stage.form is Form.LOOP:
+            place = self._loop(job, stage)
+        else:
+            place = self._simple(job, stage)
         places = {self._nodes.id(attribute): place for place, attribute in enumerate(stage.output)}
         wanted = tuple(places[self._nodes.id(column)] for column in columns)
-        return Feed(self._simple(job, stage), wanted)
+        return Feed(place, wanted)
+
+    def _loop(self, job: _Job, stage: Stage) -> int:
+        """Place the node of a loop; return its place."""
+        body = stage.loop
+        assert body is not None
+        feeds = [self._feed(job, each.flow, each.columns) for each in body.inputs]
+        node = LoopNode(self._view, stage.place, body.circuit, body.result, body.most_rounds)
+        return job.place(stage, node, feeds)
 
     def _simple(self, job: _Job, stage: Stage) -> int:
         """Place the node of a stage with one input; return its place."""
@@ -197,7 +200,7 @@ class _JobMaking:
     def _join(self, job: _Job, stage: Stage, columns: Sequence[Expression]) -> Feed:
         """Place the node of a join that gives columns, each of which one side has."""
         of_left = [self._of_left(stage, column) for column in columns]
-        alone = _ALONE[self._nodes.join_type(stage.nodes[0])]
+        alone = SIDES_ALONE[self._nodes.join_type(stage.nodes[0])]
         sides: list[Side] = []
         feeds: list[Feed] = []
         places: dict[int, int] = {}
@@ -231,7 +234,7 @@ class _JobMaking:
         left = Side(ArrangementCodec(self._named(taken)), keys, tuple(kept))
         feeds = [self._feed(job, stage.inputs[0], taken), self._feed(job, stage.inputs[1], stage.keys[1])]
         partners = self._named(stage.keys[1])
-        gives = _GIVES[self._nodes.join_type(stage.nodes[0])]
+        gives = JOIN_GIVES[self._nodes.join_type(stage.nodes[0])]
         node: Node = SemiJoinNode(self._view, stage.place, left, partners, gives)
         key_places = tuple(kept.index(place) for place in keys) if set(keys) <= set(kept) else None
         if stage.form is Form.NOT_IN:
@@ -261,6 +264,8 @@ class _JobMaking:
             self._join(job, stage, stage.output)
         elif stage.form in (Form.SEMI, Form.NOT_IN):
             self._semi(job, stage, stage.output)
+        elif stage.form is Form.LOOP:
+            self._loop(job, stage)
         else:
             self._simple(job, stage)
         self.jobs.append(job.done(leaves=(stage.number,)))

@@ -7,65 +7,23 @@ its change follows from the rows of the keys that the step touches, as they were
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
 from boatlift.errors import InvalidError
 from boatlift.spark.aggregates.kernel import Layout
-from boatlift.spark.incremental.aggregates import AggregateParts, KeptFunction, aggregate_parts
+from boatlift.spark.incremental.aggregates import AggregateParts, KeptAggregates, LayoutOf, aggregate_parts
+from boatlift.spark.incremental.flows import Flow, Leaf, Linear, SchemaOf, StageResult
+from boatlift.spark.incremental.form import Form
+from boatlift.spark.incremental.joins import collated, join_form, words
+from boatlift.spark.incremental.loop_making import LoopBody, LoopKit, loop_body, recursion_body
 from boatlift.spark.incremental.nodes import Expression, Node, PlanNodes, items
 from boatlift.spark.keyed.arrangement.order import Order
 from boatlift.spark.keyed.arrangement.ordered import FirstRows
 
-__all__ = ["Flow", "Form", "KeptAggregates", "Leaf", "Linear", "Query", "Stage", "StageResult", "query_of"]
-
-
-class Form(Enum):
-    """How a stage is computed: by a kernel, or by Spark from the rows of the touched keys."""
-
-    JOIN = "inner join"
-    OUTER = "outer join"
-    SEMI = "semi, anti or existence join"
-    NOT_IN = "null-aware anti join"
-    DISTINCT = "distinct"
-    AGGREGATE = "linear aggregate"
-    FIRST = "first rows of a key"
-    GENERAL = "general form"
-
-
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """The change of a stream.
-
-    Attributes:
-        read: The stream; of a static table None.
-        node: The leaf in the plan: its attributes, or the static table itself.
-    """
-
-    read: str | None
-    node: Node
-
-
-@dataclass(frozen=True, slots=True)
-class Linear:
-    """A node that is applied to changes: `Project`, `Filter`, `Generate`, `Expand`, `Union`."""
-
-    node: Node
-    inputs: tuple[Flow, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class StageResult:
-    """The change of a stage's result."""
-
-    number: int
-
-
-Flow = Leaf | Linear | StageResult
+__all__ = ["Query", "QueryKit", "Stage", "loop_of", "query_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +57,7 @@ class Stage:
         first: If the result depends on the rows of a key that come first alone: which those are.
         grows: Whether no row of the first input ever goes.
         condition: The condition on the pairs of an inner join, beyond equal keys.
+        loop: The body of a loop.
     """
 
     number: int
@@ -114,6 +73,7 @@ class Stage:
     first: FirstInOrder | None = None
     grows: bool = False
     condition: Expression | None = None
+    loop: LoopBody | None = None
 
     @property
     def children(self) -> list[Node]:
@@ -149,75 +109,79 @@ _PASSED_OVER = frozenset({"WindowGroupLimit", "Sort", "Repartition", "Repartitio
 _MOST_FIRST = 1000
 """A limit of more rows has the general form: reading them costs as much."""
 
-_JOINS = {
-    "Inner": Form.JOIN,
-    "LeftOuter": Form.OUTER,
-    "RightOuter": Form.OUTER,
-    "FullOuter": Form.OUTER,
-    "LeftSemi": Form.SEMI,
-    "LeftAnti": Form.SEMI,
-    "ExistenceJoin": Form.SEMI,
-}
-
 _LINEAR = frozenset({"Project", "Filter", "Generate", "Expand", "Union", "ArrowEvalPython", "BatchEvalPython"})
 _STATIC = frozenset({"LocalRelation", "LogicalRelation", "OneRowRelation", "Range", "InMemoryRelation"})
 
 
 @dataclass(frozen=True, slots=True)
-class KeptAggregates:
-    """An aggregate, as the kernel keeps it.
+class QueryKit:
+    """What the cutting of a query knows of the session and of the streams.
 
     Attributes:
-        layout: Its keys and functions.
-        arguments: The arguments of the functions, each once, in the order of the layout.
-    """
-
-    layout: Layout
-    arguments: tuple[Expression, ...]
-
-
-LayoutOf = Callable[[Sequence[Expression], Sequence[KeptFunction], bool], KeptAggregates | None]
-"""Returns keys and functions as the kernel keeps them; None if it cannot keep one of their values. See `layout_of`."""
-
-
-def query_of(
-    node: Node,
-    streams: Mapping[int, str],
-    growing: AbstractSet[str],
-    nodes: PlanNodes,
-    view: str,
-    layout_of: LayoutOf,
-) -> Query:
-    """Return the stages of an optimised plan.
-
-    Args:
-        node: The plan.
-        streams: The number of the RDD of each empty frame that stands for a stream, to the stream.
-        growing: The streams of new rows: no row of theirs ever goes.
         nodes: Reads nodes.
         view: The view, for errors.
+        streams: The number of the RDD of each empty frame that stands for a stream, to the stream.
+        growing: The streams of new rows: no row of theirs ever goes.
+        schema_of: Returns the schema of columns as tasks see them.
         layout_of: Returns the layout of an aggregate.
+        most_rounds: WITH RECURSIVE is refused to have more rounds.
+    """
+
+    nodes: PlanNodes
+    view: str
+    streams: Mapping[int, str]
+    growing: AbstractSet[str]
+    schema_of: SchemaOf
+    layout_of: LayoutOf
+    most_rounds: int
+
+
+def query_of(node: Node, kit: QueryKit) -> Query:
+    """Return the stages of an optimised plan.
 
     Raises:
         InvalidError: `[NOT_INCREMENTAL]` a part of the query cannot be kept up to date.
     """
-    cutting = _Cutting(streams, growing, nodes, view, layout_of)
+    cutting = _Cutting(kit)
     result = cutting.flow(node)
     return Query(tuple(cutting.stages), result, node, cutting.grows(node))
 
 
+def loop_of(node: Node, loop_rdd: int, most_rounds: int, kit: QueryKit) -> Query:
+    """Return the stages of a loop.
+
+    Args:
+        node: The optimised plan of the rows of the next round.
+        loop_rdd: The number of the RDD of the empty frame that stands for the loop's rows.
+        most_rounds: More rounds than this are refused.
+        kit: The session and the streams.
+
+    Raises:
+        InvalidError: `[NOT_INCREMENTAL]` a part of the loop cannot be kept up to date.
+    """
+    cutting = _Cutting(kit)
+    body = loop_body(node, loop_rdd, most_rounds, cutting.loop_kit)
+    result = cutting.loop(body, node, "a loop")
+    return Query(tuple(cutting.stages), result, node)
+
+
 class _Cutting:
-    def __init__(
-        self,
-        streams: Mapping[int, str],
-        growing: AbstractSet[str],
-        nodes: PlanNodes,
-        view: str,
-        layout_of: LayoutOf,
-    ) -> None:
-        self._streams, self._growing, self._nodes = streams, growing, nodes
-        self._view, self._layout_of = view, layout_of
+    def __init__(self, kit: QueryKit) -> None:
+        self._kit, self._nodes = kit, kit.nodes
+        self._streams, self._growing, self._view, self._layout_of = kit.streams, kit.growing, kit.view, kit.layout_of
         self.stages: list[Stage] = []
+
+    @property
+    def loop_kit(self) -> LoopKit:
+        return LoopKit(self._nodes, self._view, self._kit.schema_of, self._layout_of, self.flow)
+
+    def loop(self, body: LoopBody, node: Node, place: str) -> StageResult:
+        """Return the stage of a loop, which has the columns of a node."""
+        inputs, keys = tuple(each.flow for each in body.inputs), ((),) * len(body.inputs)
+        output = tuple(self._nodes.output(node))
+        stage = Stage(len(self.stages), Form.LOOP, (node,), output, inputs, keys, whole=False, place=place, loop=body)
+        self.stages.append(stage)
+        return StageResult(stage.number)
 
     def flow(self, node: Node) -> Flow:
         kind = self._nodes.kind(node)
@@ -238,7 +202,7 @@ class _Cutting:
                 return self._join(node)
             case "Window":
                 keys = items(node.partitionSpec())
-                place = f"OVER (PARTITION BY {_words(keys) or 'nothing'})"
+                place = f"OVER (PARTITION BY {words(keys) or 'nothing'})"
                 limit = self._nodes.rank_limit(node)
                 if limit is None:
                     return self._stage((node,), (keys,), place)
@@ -246,49 +210,20 @@ class _Cutting:
                 return self._first((node,), keys, place, FirstInOrder(FirstRows(*limit), order))
             case "GlobalLimit" | "Offset":
                 return self._limit(node)
+            case "UnionLoop":
+                body = recursion_body(node, self._kit.most_rounds, self.loop_kit)
+                return self.loop(body, node, "WITH RECURSIVE")
         raise self._refused(f"{kind} ({node.simpleString(100)})", "write the query without it")
 
     def _join(self, node: Node) -> Flow:
-        """Return the stage of a join.
-
-        A condition beyond the equality of keys filters the pairs of an inner join. In other joins it decides whether a
-        row has a partner. If it reads one side alone, a row of that side for which it is not true has a NULL for a key.
-        """
-        values = self._nodes.not_in_values(node)
-        if values is not None:
-            left, right = values
-            place = f"{left.sql()} NOT IN …"
-            return self._stage((node,), ((left,), (right,)), place, form=Form.NOT_IN)
-        left, right = self._nodes.equal_keys(node)
-        kind = self._nodes.join_type(node)
-        place = f"{_join(node)} on {_words(left) or 'nothing'}"
-        form = _JOINS.get(kind, Form.GENERAL) if left else Form.GENERAL
-        condition = self._nodes.other_condition(node)
-        keys: tuple[list[Expression], ...] | None = (left, right)
-        if form in (Form.OUTER, Form.SEMI) and condition is not None:
-            keys = self._conditional_keys(left, right, condition, node)
-        if keys is None:
-            return self._stage((node,), (left, right), place)
-        return self._stage((node,), keys, place, form=form, condition=condition if form is Form.JOIN else None)
-
-    def _conditional_keys(
-        self, left: list[Expression], right: list[Expression], condition: Expression, join: Node
-    ) -> tuple[list[Expression], ...] | None:
-        """Return the keys of a join with its condition in them; None if a part of the condition reads both sides."""
-        keys = [left, right]
-        for part in self._nodes.conjuncts(condition):
-            side = self._nodes.side_of(part, join)
-            if side is None:
-                return None
-            first, *others = keys[side]
-            keys[side] = [self._nodes.only_if(part, first), *others]
-        return keys[0], keys[1]
+        join = join_form(node, self._nodes)
+        return self._stage((node,), join.keys, join.place, form=join.form, condition=join.condition)
 
     def _aggregate(self, node: Node) -> Flow:
         keys = [key for key in items(node.groupingExpressions()) if not _is_session(key)]
-        place = f"GROUP BY {_words(keys) or 'nothing'}"
+        place = f"GROUP BY {words(keys) or 'nothing'}"
         whole = node.groupingExpressions().isEmpty()
-        if len(keys) < node.groupingExpressions().size() or _collated(keys):
+        if len(keys) < node.groupingExpressions().size() or collated(keys):
             return self._stage((node,), (tuple(keys),), place, whole=whole)
         parts = aggregate_parts(node, self._nodes)
         if parts is None or not (parts.functions or keys):
@@ -349,7 +284,7 @@ class _Cutting:
 
     def _first(self, nodes: Sequence[Node], keys: Sequence[Expression], place: str, first: FirstInOrder) -> StageResult:
         """Return a stage that needs the first rows of a key alone, if the kernel knows their order."""
-        if _collated(keys) or not self._nodes.has_place(first.order[0]):
+        if collated(keys) or not self._nodes.has_place(first.order[0]):
             return self._stage(nodes, (keys,), place)
         return self._stage(nodes, (keys,), place, form=Form.FIRST, first=first)
 
@@ -367,7 +302,7 @@ class _Cutting:
         first: FirstInOrder | None = None,
         condition: Expression | None = None,
     ) -> StageResult:
-        if any(map(_collated, keys)):  # equal keys may have different bits: all rows are one key
+        if any(map(collated, keys)):  # equal keys may have different bits: all rows are one key
             keys, form, condition = ((),) * len(keys), Form.GENERAL, None
         below = [*self._nodes.children(nodes[-1]), *items(nodes[-1].subqueries())]
         inputs = tuple(map(self.flow, below))
@@ -394,15 +329,3 @@ class _Cutting:
 
 def _is_session(key: Any) -> bool:
     return hasattr(key, "metadata") and "sessionWindow" in str(key.metadata().json())
-
-
-def _collated(keys: Sequence[Expression]) -> bool:
-    return any("collate" in str(key.dataType().catalogString()) for key in keys)
-
-
-def _join(node: Node) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", PlanNodes.join_type(node)).upper().removesuffix(" JOIN") + " JOIN"
-
-
-def _words(keys: Sequence[Any]) -> str:
-    return ", ".join(str(key.sql()).replace("__auto_generated_subquery_name.", "") for key in keys)

@@ -11,8 +11,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType, DoubleType, FloatType, StructField, StructType
 
 from boatlift.dataflow.columns import WEIGHT, quoted
+from boatlift.spark.incremental.flows import Flow, Leaf, Linear, StageResult
 from boatlift.spark.incremental.nodes import Expression, Node, PlanNodes, items
-from boatlift.spark.incremental.query import Flow, Leaf, Linear, Query, Stage, StageResult
+from boatlift.spark.incremental.query import Query, Stage
 from boatlift.spark.incremental.view_job import ChannelInput, FrameInput, channel_name
 
 __all__ = ["StepFrames"]

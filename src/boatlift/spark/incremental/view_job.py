@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from boatlift.spark.incremental.flows import Flow, Leaf, Linear
+from boatlift.spark.incremental.form import Form
 from boatlift.spark.incremental.nodes import Expression
-from boatlift.spark.incremental.query import Flow, Form, Leaf, Linear, Query
+from boatlift.spark.incremental.query import Query
 from boatlift.spark.keyed.network.network import Feed
 from boatlift.spark.keyed.network.node import Node
 
@@ -152,6 +154,7 @@ _KEPT = {
     Form.DISTINCT: "kernel: keeps the rows",
     Form.AGGREGATE: "kernel: keeps exact sums by key",
     Form.FIRST: "kernel: keeps its input in order",
+    Form.LOOP: "all rounds in one task: keeps the rows of its operators by round",
     Form.GENERAL: "general form: keeps its inputs by key",
 }
 

@@ -1,0 +1,74 @@
+"""Loops of several streams that depend on each other, as one loop whose rows say which stream they are of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from inspect import signature
+from typing import TYPE_CHECKING, Any
+
+from boatlift.dataflow.columns import quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+__all__ = ["OF", "MutualBodies", "column_of", "mutual_bodies", "rows_of"]
+
+OF = "_of"
+"""The column of the combined rows that names the stream."""
+
+
+def column_of(stream: str, column: str) -> str:
+    """Return the name that a stream's column has among the columns of all streams."""
+    return f"{stream}.{column}"
+
+
+def rows_of(combined: DataFrame, stream: str) -> DataFrame:
+    """Return the rows of one stream, of the rows of all."""
+    names = [each.partition(".") for each in combined.columns]
+    chosen = [f"{quoted(column_of(of, column))} AS {quoted(column)}" for of, _, column in names if of == stream]
+    return combined.where(f"{OF} = '{stream}'").selectExpr(*chosen)
+
+
+@dataclass(frozen=True)
+class MutualBodies:
+    """The bodies of several streams, as the body of one loop.
+
+    Attributes:
+        bodies: Stream to its body.
+        reads: Stream to the names that its body has for its parameters: of these streams, and of streams outside.
+        streams: The streams outside, in the order of the loop's inputs.
+    """
+
+    bodies: Mapping[str, Callable[..., DataFrame]]
+    reads: Mapping[str, tuple[str, ...]]
+    streams: tuple[str, ...]
+
+    def __call__(self, combined: DataFrame, *outside: DataFrame) -> DataFrame:
+        """Return the rows of the next round of all streams."""
+        frames: dict[str, Any] = dict(zip(self.streams, outside, strict=True))
+        frames |= {name: rows_of(combined, name) for name in self.bodies}
+        made = [
+            self._combined(name, body(*(frames[each] for each in self.reads[name])), combined.schema)
+            for name, body in self.bodies.items()
+        ]
+        return reduce(lambda one, other: one.unionAll(other), made)
+
+    @staticmethod
+    def _combined(stream: str, rows: DataFrame, schema: StructType) -> DataFrame:
+        """Return a stream's rows with the columns of all streams."""
+        own = {column_of(stream, column): column for column in rows.columns}
+        values = [f"'{stream}' AS {OF}"]
+        for field in schema.fields[1:]:
+            value = quoted(own[field.name]) if field.name in own else f"CAST(NULL AS {field.dataType.simpleString()})"
+            values.append(f"{value} AS {quoted(field.name)}")
+        return rows.selectExpr(*values)
+
+
+def mutual_bodies(bodies: Mapping[str, Callable[..., DataFrame]]) -> MutualBodies:
+    """Return the bodies of several streams, by the names of these, as one body."""
+    reads = {name: tuple(signature(body).parameters) for name, body in bodies.items()}
+    outside = {each: None for names in reads.values() for each in names if each not in bodies}
+    return MutualBodies(dict(bodies), reads, tuple(outside))

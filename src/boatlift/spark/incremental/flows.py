@@ -1,0 +1,46 @@
+"""Where the rows of a query come from: a stream, what a plan makes of a change, or the result of a stage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from boatlift.spark.incremental.nodes import Expression, Node
+
+__all__ = ["Flow", "Leaf", "Linear", "SchemaOf", "StageResult"]
+
+SchemaOf = Callable[[Sequence[Expression]], pa.Schema]
+"""Returns the schema of columns as tasks see them, named by their place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """The change of a stream.
+
+    Attributes:
+        read: The stream; of a static table None.
+        node: The leaf in the plan: its attributes, or the static table itself.
+    """
+
+    read: str | None
+    node: Node
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """A node that is applied to changes: `Project`, `Filter`, `Generate`, `Expand`, `Union`."""
+
+    node: Node
+    inputs: tuple[Flow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StageResult:
+    """The change of a stage's result."""
+
+    number: int
+
+
+Flow = Leaf | Linear | StageResult

@@ -1,0 +1,1 @@
+"""Loops: operators on changes within a fixed point, round by round."""

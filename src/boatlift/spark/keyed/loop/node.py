@@ -1,0 +1,153 @@
+"""The node of a loop: a circuit of operators, whose result goes round until nothing changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import pyarrow as pa
+
+from boatlift.errors import DataError
+from boatlift.spark.keyed.codec import ValueCodec
+from boatlift.spark.keyed.loop.changes import consolidated, negated
+from boatlift.spark.keyed.loop.circuit import Circuit, KeyedOperation
+from boatlift.spark.keyed.loop.rounds import Rounds, rounded_parts, rounds_of
+from boatlift.spark.keyed.merge import merge_rows
+from boatlift.spark.keyed.network.node import NodeOutput, ZSet, concat
+from boatlift.spark.keyed.state import StepState
+
+__all__ = ["LoopNode", "Result"]
+
+
+class Result(Enum):
+    """Which rows are the result of a loop, of the rows L(0), L(1), … of its rounds."""
+
+    FIXED_POINT = "fixed point"
+    """Those of the last round, after which no round changes any."""
+    ALL_ROUNDS = "all rounds"
+    """The sum of those of all rounds, after the last of which a round has none: WITH RECURSIVE."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopNode:
+    """A loop: L(0) has no rows, and L(i+1) is what the circuit makes of L(i) and of the inputs.
+
+    Laws, beside those of `Node`:
+        - After each step the state is that of a loop over the sums of the inputs, whatever the steps were: its rows at
+          a round are what the rows of that round differ by from those of the round before.
+        - The cost of a step is that of the rows that it changes, over all rounds, and of the rows of their keys.
+
+    Attributes:
+        processor: The processor, as runs and errors name it.
+        place: The place in the query, for errors.
+        circuit: The operators.
+        result: Which rows are the result.
+        most_rounds: More rounds than this are refused.
+    """
+
+    processor: str
+    place: str
+    circuit: Circuit
+    result: Result
+    most_rounds: int
+
+    @property
+    def inputs(self) -> int:
+        """The inputs of the circuit."""
+        return len(self.circuit.inputs)
+
+    @property
+    def parts(self) -> Mapping[str, ValueCodec[Any, Any]]:
+        """The parts of all operators of the circuit, by round."""
+        return {
+            _part(each, part): codec for each in self.circuit.keyed for part, codec in rounded_parts(each.node).items()
+        }
+
+    @property
+    def schemas(self) -> tuple[pa.Schema, ...]:
+        """The columns of the loop's rows."""
+        return (self.circuit.variable,)
+
+    @property
+    def whole(self) -> bool:
+        """False: no rows in, no rows out."""
+        return False
+
+    def keys(self, number: int) -> tuple[int, ...]:
+        """Return no columns: all rows are one task's, because operators have other keys."""
+        del number
+        return ()
+
+    def step(self, changes: Sequence[ZSet | None], state: StepState) -> NodeOutput:
+        """Take a step: all rounds; see `Node.step`.
+
+        Raises:
+            DataError: `[LOOP_TOO_LONG]`; as the operators of the circuit.
+        """
+        if all(change is None for change in changes):
+            return NodeOutput()
+        rounds = {
+            each.name: rounds_of(each.node, {part: state.runs[_part(each, part)] for part in each.node.parts})
+            for each in self.circuit.keyed
+        }
+        moved = self._rounds(changes, rounds)
+        added = {
+            _part(each, part): merge_rows(codec, rounds[each.name].added[part])
+            for each in self.circuit.keyed
+            for part, codec in rounded_parts(each.node).items()
+            if rounds[each.name].added.get(part)
+        }
+        return NodeOutput((self._result(moved),), state.written(self.processor, self.parts, added))
+
+    def _rounds(self, changes: Sequence[ZSet | None], rounds: Mapping[str, Rounds]) -> list[ZSet | None]:
+        """Return the changes of the loop's rows: of round 0, 1, …."""
+        once = self.circuit.once
+        moved: list[ZSet | None] = [None]
+        while True:
+            number = len(moved) - 1
+            given: list[ZSet | None] = [None] * len(changes)
+            for place, change in enumerate(changes):
+                if change is not None and number == 0:
+                    given[place] = change
+                elif change is not None and number == 1 and place in once:
+                    given[place] = negated(change)
+            made = self.circuit.round(number, given, moved[number], rounds)
+            coming = consolidated(made, self.circuit.variable)
+            pending = max((each.last for each in rounds.values()), default=-1)
+            moved.append(coming)
+            if coming is None and number >= max(pending, 1 if once else 0):
+                return moved
+            if number >= self.most_rounds:
+                raise self._too_long(moved)
+
+    def _result(self, moved: Sequence[ZSet | None]) -> ZSet | None:
+        """Return the change of the result."""
+        if self.result is Result.FIXED_POINT:
+            return consolidated(concat([each for each in moved if each is not None]), self.circuit.variable)
+        left = consolidated(concat([each for each in moved if each is not None]), self.circuit.variable)
+        if left is not None:  # the same rows come at every further round
+            raise self._too_long([left])
+        there = [
+            ZSet(each.columns, each.weights * (len(moved) - number))
+            for number, each in enumerate(moved)
+            if each is not None
+        ]
+        return consolidated(concat(there), self.circuit.variable)
+
+    def _too_long(self, moved: Sequence[ZSet | None]) -> DataError:
+        newest = next((each for each in reversed(moved) if each is not None), None)
+        example = "" if newest is None else f", such as {_first_row(newest, self.circuit.variable)}"
+        return DataError(
+            "LOOP_TOO_LONG",
+            f"{self.place} of {self.processor} still changes rows after {self.most_rounds} rounds{example}",
+        )
+
+
+def _part(operator: KeyedOperation, part: str) -> str:
+    return f"{operator.name}/{part}"
+
+
+def _first_row(change: ZSet, schema: pa.Schema) -> dict[str, Any]:
+    return {field.name: column[0].as_py() for field, column in zip(schema, change.columns, strict=True)}

@@ -1,0 +1,268 @@
+"""The rounds of one operator within a loop: its change at a round, from the changes of its inputs.
+
+A change has a time (step e, round i), and a collection at (e, i) is the sum of all changes at times (e', i') with
+e' ≤ e and i' ≤ i: of both coordinates. So the state has rows by round, each with the sum over all steps so far. The
+result of an operator F at a round is F of the rows up to that round. So its change at (e, i) is
+
+    (F(new up to i) − F(new up to i−1)) − (F(old up to i) − F(old up to i−1))
+
+where old is before the step. It is computed key by key, for the keys that have rows at exactly this round: among the
+changes of the step, or in the state if an earlier round of the step has touched the key. Without the second, rows that
+go come out wrong: the result of the old rows at a later round rests on rows that the step has taken away before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from boatlift.errors import InternalError
+from boatlift.spark.aggregates.kernel.codec import PartialsCodec
+from boatlift.spark.aggregates.kernel.partials import PartialAggregates, settle_sums
+from boatlift.spark.keyed.arrangement.arranged import Arranged, key_hashes
+from boatlift.spark.keyed.arrangement.codec import ArrangedRows, ArrangementCodec
+from boatlift.spark.keyed.arrangement.join import join_change
+from boatlift.spark.keyed.codec import ValueCodec
+from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS
+from boatlift.spark.keyed.loop.changes import ChangesByRound, consolidated, negated
+from boatlift.spark.keyed.loop.rounded import HeldRows, RoundedCodec, as_run, at_round
+from boatlift.spark.keyed.merge import merge_rows
+from boatlift.spark.keyed.network.join import PARTS, JoinNode
+from boatlift.spark.keyed.network.node import Node, ZSet, concat
+from boatlift.spark.keyed.network.sides import arranged_side, by_nullity
+from boatlift.spark.keyed.rows import KeyedRows
+from boatlift.spark.keyed.state import Runs, StepState
+from boatlift.storage.records.records import RunRef
+
+__all__ = ["Rounds", "rounded_parts", "rounds_of"]
+
+Hashes = npt.NDArray[np.uint64]
+
+_NO_HASHES = np.zeros(0, np.uint64)
+
+
+class Rounds(Protocol):
+    """An operator within a step's rounds."""
+
+    @property
+    def last(self) -> int:
+        """The last round at which the state has rows of the keys that the step has touched; -1 if it has none."""
+
+    @property
+    def added(self) -> Mapping[str, Sequence[KeyedRows[Any]]]:
+        """Part to the rows that the step adds to it, by round."""
+
+    def round(self, number: int, changes: Sequence[ZSet | None]) -> ZSet | None:
+        """Return the change of the result at a round; rounds come in order, from 0.
+
+        Args:
+            number: The round.
+            changes: The change of each input at the round.
+        """
+
+
+def rounded_parts(node: Node) -> Mapping[str, RoundedCodec[Any, Any]]:
+    """Return the parts of a node's state within a loop."""
+    return {part: RoundedCodec(codec) for part, codec in node.parts.items()}
+
+
+def rounds_of(node: Node, runs: Mapping[str, Runs]) -> Rounds:
+    """Return the rounds of a node.
+
+    Args:
+        node: The node: its state is a sum over its inputs, and each part of it has the keys of the inputs.
+        runs: Part to its runs before the step.
+    """
+    held = {part: HeldRows(codec, runs[part]) for part, codec in rounded_parts(node).items()}
+    return _JoinRounds(node, held) if isinstance(node, JoinNode) else _KeyedRounds(node, held)
+
+
+@dataclass(frozen=True, slots=True)
+class _Captured(StepState):
+    """A state in memory, which keeps what a node would write."""
+
+    added: dict[str, KeyedRows[Any]] = field(default_factory=dict)
+
+    def written(
+        self,
+        processor: str,
+        codecs: Mapping[str, ValueCodec[Any, Any]],
+        rows: Mapping[str, KeyedRows[Any] | None],
+        expires: int | None = None,
+    ) -> dict[str, RunRef]:
+        del processor, codecs, expires
+        self.added.update({part: added for part, added in rows.items() if added is not None and len(added)})
+        return {}
+
+
+def _in_memory(_part: str) -> Path:
+    raise InternalError("INTERNAL", "an operator within a loop wrote its state by itself: please report it")
+
+
+@dataclass(slots=True)
+class _Touched:
+    """The keys that a step has touched, and the rows of the state that they have.
+
+    Attributes:
+        held: The parts of the state.
+    """
+
+    held: Mapping[str, HeldRows[Any]]
+    _seen: Hashes = field(default_factory=lambda: _NO_HASHES)
+
+    @property
+    def last(self) -> int:
+        return max((each.last for each in self.held.values()), default=-1)
+
+    def add(self, hashes: Sequence[Hashes]) -> Hashes:
+        """Touch keys; return their hashes, ascending, each once."""
+        touched = np.unique(np.concatenate(hashes)) if hashes else _NO_HASHES
+        fresh = np.setdiff1d(touched, self._seen, assume_unique=True)
+        if len(fresh):
+            for part in self.held.values():
+                part.read(fresh)
+            self._seen = np.union1d(self._seen, fresh)
+        return touched
+
+    def at(self, number: int, parts: Sequence[str], touched: Hashes) -> Hashes:
+        """Return the hashes of keys that are touched, or have rows at a round in one of some parts."""
+        again = [hashes for part in parts for hashes in self.held[part].hashes_at(number)]
+        return np.unique(np.concatenate([touched, *again])) if again else touched
+
+
+class _KeyedRounds:
+    """The rounds of a node whose result for a key is a function of the rows of that key."""
+
+    def __init__(self, node: Node, held: Mapping[str, HeldRows[Any]]) -> None:
+        self._node, self._parts = node, tuple(held)
+        (self._schema,) = node.schemas
+        self._touched = _Touched(held)
+        self._changes = [ChangesByRound() for _ in range(node.inputs)]
+        self.added: dict[str, list[KeyedRows[Any]]] = {}
+
+    @property
+    def last(self) -> int:
+        return self._touched.last
+
+    def round(self, number: int, changes: Sequence[ZSet | None]) -> ZSet | None:
+        hashes = []
+        for place, change in enumerate(changes):
+            if change is not None:
+                own = self._hashes(place, change)
+                self._changes[place].add(change, own, number)
+                hashes.append(own)
+        keys = self._touched.at(number, self._parts, self._touched.add(hashes))
+        if not len(keys):
+            return None
+        now, added = self._until(keys, number)
+        before, added_before = self._until(keys, number - 1)
+        for part, codec in self._node.parts.items():
+            rows = _less(codec, added.get(part), added_before.get(part))
+            if rows is not None:
+                self.added.setdefault(part, []).append(at_round(rows, number))
+        pieces = [*([] if now is None else [now]), *([] if before is None else [negated(before)])]
+        return consolidated(concat(pieces), self._schema)
+
+    def _hashes(self, place: int, change: ZSet) -> Hashes:
+        keys = self._node.keys(place)
+        columns = change.columns if keys is None else [change.columns[column] for column in keys]
+        return key_hashes(columns, len(change))
+
+    def _until(self, keys: Hashes, number: int) -> tuple[ZSet | None, Mapping[str, KeyedRows[Any]]]:
+        """Return the change of the result up to a round, for some keys, and what the step adds to the state for it."""
+        changes = [each.until(keys, number) for each in self._changes]
+        if all(change is None for change in changes):
+            return None, {}
+        runs = {}
+        for part, codec in self._node.parts.items():
+            rows = self._touched.held[part].until(keys, number)
+            runs[part] = [] if rows is None else [as_run(codec, rows)]
+        state = _Captured(runs, _in_memory, 0, ALL_KEY_GROUPS)
+        made = self._node.step(changes, state)
+        return (made.changes[0] if made.changes else None), state.added
+
+
+class _JoinRounds:
+    """The rounds of an inner join: bilinear, so that the rows of a round meet the rows up to it on the other side."""
+
+    def __init__(self, node: JoinNode, held: Mapping[str, HeldRows[Any]]) -> None:
+        self._sides, self._schema = (node.left, node.right), node.schemas[0]
+        self._touched = _Touched(held)
+        self._changes = (ChangesByRound(), ChangesByRound())
+        self.added: dict[str, list[KeyedRows[Any]]] = {}
+
+    @property
+    def last(self) -> int:
+        return self._touched.last
+
+    def round(self, number: int, changes: Sequence[ZSet | None]) -> ZSet | None:
+        hashes: list[Hashes] = [_NO_HASHES, _NO_HASHES]
+        for place, (side, change) in enumerate(zip(self._sides, changes, strict=True)):
+            with_key, _ = by_nullity(side, change)
+            if with_key is None:
+                continue
+            hashes[place] = key_hashes([with_key.columns[column] for column in side.keys], len(with_key))
+            self._changes[place].add(with_key, hashes[place], number)
+            rows = arranged_side(side, with_key, ALL_KEY_GROUPS)
+            if rows is not None:
+                self.added.setdefault(PARTS[place], []).append(at_round(rows, number))
+        self._touched.add(hashes)
+        pieces = [*self._meet(number, 0, np.unique(hashes[0]))]
+        if number:
+            pieces += self._meet(number, 1, np.unique(hashes[1]))
+        return consolidated(concat(pieces), self._schema)
+
+    def _meet(self, number: int, place: int, fresh: Hashes) -> list[ZSet]:
+        """Return the pairs of one side's rows at a round with the other side's up to it.
+
+        Pairs of two rows of the round are among those of the left side's rows.
+
+        Args:
+            number: The round.
+            place: The side.
+            fresh: The hashes of the keys that the step changes at the round on this side.
+        """
+        keys = self._touched.at(number, [PARTS[place]], fresh)
+        if not len(keys):
+            return []
+        changes: list[Arranged | None] = [None, None]
+        runs: list[list[Any]] = [[], []]
+        for each, side in enumerate(self._sides):
+            held, own = self._touched.held[PARTS[each]], self._changes[each]
+            until = number if place == 0 else number - 1
+            change = own.exactly(keys, number) if each == place else own.until(keys, until)
+            rows = held.exactly(keys, number) if each == place else held.until(keys, until)
+            changes[each] = arranged_side(side, change, ALL_KEY_GROUPS)
+            runs[each] = [] if rows is None else [as_run(side.codec, rows)]
+        pairs = join_change(*self._sides, (changes[0], changes[1]), (runs[0], runs[1]))
+        return [ZSet(tuple(columns), weights) for columns, weights in pairs]
+
+
+def _less(
+    codec: ValueCodec[Any, Any], rows: KeyedRows[Any] | None, others: KeyedRows[Any] | None
+) -> KeyedRows[Any] | None:
+    """Return rows less others."""
+    pieces = [each for each in (rows, None if others is None else _negated(codec, others)) if each is not None]
+    if not pieces:
+        return None
+    left = merge_rows(codec, pieces)
+    return left if len(left) else None
+
+
+def _negated(codec: ValueCodec[Any, Any], rows: KeyedRows[Any]) -> KeyedRows[Any]:
+    """Return the rows that take rows back: the state of a node is a sum."""
+    values: ArrangedRows | PartialAggregates
+    if isinstance(codec, ArrangementCodec):
+        values = ArrangedRows(-rows.values.weights, rows.values.rows)
+    else:
+        assert isinstance(codec, PartialsCodec)
+        assert not rows.values.extremes, "minima and maxima over changes are kept value by value"
+        addends = {addend: -column for addend, column in rows.values.addends.items()}
+        values = PartialAggregates(rows.values.length, addends, {})
+        settle_sums(codec.layout, values)
+    return KeyedRows(rows.hash, rows.keys, values, rows.collides)
