@@ -1,19 +1,21 @@
-"""The changes of a step within a loop: rows with the round at which they came, found by the hash of their key."""
+"""The changes of a step within a loop, of all rounds so far."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from boatlift.spark.keyed.arrangement.arranged import arranged, key_hashes
+from boatlift.spark.keyed.arrangement.arranged import Arranged, arranged, key_hashes
 from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
 from boatlift.spark.keyed.group import ranges
+from boatlift.spark.keyed.merge import merge_rows
 from boatlift.spark.keyed.network.node import ZSet, concat
 
-__all__ = ["ChangesByRound", "consolidated", "negated"]
+__all__ = ["StepChanges", "consolidated", "negated"]
 
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
@@ -33,63 +35,65 @@ def negated(change: ZSet) -> ZSet:
     return ZSet(change.columns, -change.weights)
 
 
-@dataclass(frozen=True, slots=True)
-class _Chunk:
-    hash: Hashes
-    rounds: Ints
-    rows: ZSet
-
-
 @dataclass(slots=True)
-class ChangesByRound:
-    """The changes of one input of an operator in a step, of all rounds so far."""
+class StepChanges:
+    """The changes of one input of an operator in a step, up to the round that is computed: a sum, found by key.
 
-    _chunks: list[_Chunk] = field(default_factory=list)
+    Rounds are computed in order, so that of earlier rounds the sum of the changes is enough.
+    """
 
-    def add(self, change: ZSet, hashes: Hashes, number: int) -> None:
-        """Add the change of a round.
+    _earlier: list[Arranged] = field(default_factory=list)
+    _newest: Arranged | None = None
+    _codec: ArrangementCodec | None = None
+
+    def begin(self, change: ZSet | None, hashes: Hashes) -> None:
+        """Begin the next round.
 
         Args:
-            change: The change.
+            change: The change of the round.
             hashes: The hash of each row's key.
-            number: The round.
         """
-        chunk = _sorted(_Chunk(hashes, np.full(len(hashes), number, np.int64), change))
-        while self._chunks and len(self._chunks[-1].hash) < 2 * len(chunk.hash):
-            chunk = _merged(self._chunks.pop(), chunk)
-        self._chunks.append(chunk)
+        if self._newest is not None and self._codec is not None:
+            rows, self._newest = self._newest, None
+            while self._earlier and len(rows) and len(self._earlier[-1]) < 2 * len(rows):
+                rows = merge_rows(self._codec, [self._earlier.pop(), rows])
+            if len(rows):
+                self._earlier.append(rows)
+        if change is not None:
+            if self._codec is None:
+                self._codec = ArrangementCodec(
+                    pa.schema([(f"c{n}", each.type) for n, each in enumerate(change.columns)])
+                )
+            rows = arranged(self._codec, change.columns, change.weights, hashes)
+            self._newest = rows if len(rows) else None
 
-    def until(self, keys: Hashes, number: int) -> ZSet | None:
-        """Return the rows of some keys that came up to a round.
+    def changed_before(self, keys: Hashes) -> npt.NDArray[np.bool_]:
+        """Return which of some keys earlier rounds have changed.
 
         Args:
             keys: The hashes of the keys, ascending, each once.
-            number: The round.
         """
-        return self._of(keys, number, exactly=False)
+        found = np.zeros(len(keys), np.bool_)
+        for rows in self._earlier:
+            found |= rows.hash.searchsorted(keys, "left") < rows.hash.searchsorted(keys, "right")
+        return found
 
-    def exactly(self, keys: Hashes, number: int) -> ZSet | None:
-        """Return the rows of some keys that came at one round."""
-        return self._of(keys, number, exactly=True)
+    def before(self, keys: Hashes) -> ZSet | None:
+        """Return the rows of some keys of all earlier rounds."""
+        return self._of(keys, self._earlier)
 
-    def _of(self, keys: Hashes, number: int, *, exactly: bool) -> ZSet | None:
+    def newest(self, keys: Hashes) -> ZSet | None:
+        """Return the rows of some keys of this round."""
+        return self._of(keys, [] if self._newest is None else [self._newest])
+
+    def now(self, keys: Hashes) -> ZSet | None:
+        """Return the rows of some keys of all rounds up to this one."""
+        return self._of(keys, [*self._earlier, *([] if self._newest is None else [self._newest])])
+
+    def _of(self, keys: Hashes, chunks: Sequence[Arranged]) -> ZSet | None:
         found = []
-        for chunk in self._chunks:
-            places = ranges(chunk.hash.searchsorted(keys, "left"), chunk.hash.searchsorted(keys, "right"))
-            rounds = chunk.rounds[places]
-            places = places[rounds == number] if exactly else places[rounds <= number]
+        for rows in chunks:
+            places = ranges(rows.hash.searchsorted(keys, "left"), rows.hash.searchsorted(keys, "right"))
             if len(places):
-                found.append(chunk.rows.take(places))
+                found.append(ZSet(rows.values.rows, rows.values.weights).take(places))
         return concat(found)
-
-
-def _sorted(chunk: _Chunk) -> _Chunk:
-    order = np.argsort(chunk.hash, kind="stable")
-    return _Chunk(chunk.hash[order], chunk.rounds[order], chunk.rows.take(order))
-
-
-def _merged(one: _Chunk, other: _Chunk) -> _Chunk:
-    rows = concat([one.rows, other.rows])
-    assert rows is not None
-    hashes, rounds = np.concatenate([one.hash, other.hash]), np.concatenate([one.rounds, other.rounds])
-    return _sorted(_Chunk(hashes, rounds, rows))

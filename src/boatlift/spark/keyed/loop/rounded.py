@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from boatlift.spark.keyed.codec import ValueCodec
-from boatlift.spark.keyed.column import Column
-from boatlift.spark.keyed.group import group, ranges
+from boatlift.spark.keyed.column import Column, unequal_rows
+from boatlift.spark.keyed.group import distinct_sorted, ranges
 from boatlift.spark.keyed.merge import filtered, merge_rows
 from boatlift.spark.keyed.opened import OpenRun, Segment
 from boatlift.spark.keyed.rows import KeyedRows
@@ -113,7 +113,7 @@ class HeldRows(Generic[V]):
     codec: RoundedCodec[V, Any]
     runs: Iterable[OpenRun[Any]]
     last: int = -1
-    _chunks: list[KeyedRows[V]] = field(default_factory=list)
+    _rows: KeyedRows[V] | None = None
     _hashes: dict[int, list[Hashes]] = field(default_factory=dict)
 
     def read(self, wanted: Hashes) -> None:
@@ -131,11 +131,9 @@ class HeldRows(Generic[V]):
             return
         rounds = _rounds(rows)
         for number in np.unique(rounds).tolist():
-            self._hashes.setdefault(number, []).append(np.unique(rows.hash[rounds == number]))
+            self._hashes.setdefault(number, []).append(distinct_sorted(rows.hash[rounds == number]))
             self.last = max(self.last, number)
-        while self._chunks and len(self._chunks[-1]) < 2 * len(rows):
-            rows = merge_rows(self.codec, [self._chunks.pop(), rows])
-        self._chunks.append(rows)
+        self._rows = rows if self._rows is None else _interleaved(self.codec, self._rows, rows)
 
     def hashes_at(self, number: int) -> list[Hashes]:
         """Return the hashes of the keys that have rows at a round, in arrays without order."""
@@ -143,22 +141,20 @@ class HeldRows(Generic[V]):
 
     def until(self, keys: Hashes, number: int) -> KeyedRows[V] | None:
         """Return the sum of the rows of some keys up to a round, as the part would hold it without rounds."""
-        return self._sum(keys, lambda rounds: rounds <= number)
+        return self._sum(keys, number, exactly=False)
 
     def exactly(self, keys: Hashes, number: int) -> KeyedRows[V] | None:
         """Return the rows of some keys at one round."""
-        return self._sum(keys, lambda rounds: rounds == number)
+        return self._sum(keys, number, exactly=True)
 
-    def _sum(self, keys: Hashes, wanted: Any) -> KeyedRows[V] | None:
-        pieces = []
-        for chunk in self._chunks:
-            rows = _of_keys(self.codec, chunk, keys)
-            rows = filtered(self.codec, rows, wanted(_rounds(rows)))
-            if len(rows):
-                pieces.append(rows)
-        if not pieces:
+    def _sum(self, keys: Hashes, number: int, *, exactly: bool) -> KeyedRows[V] | None:
+        held = self._rows
+        if held is None:
             return None
-        return _without_rounds(self.codec.inner, pieces)
+        places = ranges(held.hash.searchsorted(keys, "left"), held.hash.searchsorted(keys, "right"))
+        rounds = _rounds(held)[places]
+        places = places[rounds == number] if exactly else places[rounds <= number]
+        return _without_rounds(self.codec.inner, _taken(self.codec, held, places)) if len(places) else None
 
     def _of_segment(self, wanted: Hashes, segment: Segment[Any]) -> KeyedRows[V]:
         places = ranges(segment.hash.searchsorted(wanted, "left"), segment.hash.searchsorted(wanted, "right"))
@@ -166,8 +162,7 @@ class HeldRows(Generic[V]):
         return KeyedRows(segment.hash[places], keys, self.codec.read(segment.values, places), segment.collides)
 
 
-def _of_keys(codec: ValueCodec[V, Any], rows: KeyedRows[V], keys: Hashes) -> KeyedRows[V]:
-    places = ranges(rows.hash.searchsorted(keys, "left"), rows.hash.searchsorted(keys, "right"))
+def _taken(codec: ValueCodec[V, Any], rows: KeyedRows[V], places: Ints) -> KeyedRows[V]:
     columns = [column.take(places) for column in rows.keys]
     return KeyedRows(rows.hash[places], columns, codec.take(rows.values, places), rows.collides)
 
@@ -177,14 +172,24 @@ def _rounds(rows: KeyedRows[Any]) -> Ints:
     return rounds
 
 
-def _without_rounds(codec: ValueCodec[V, Any], pieces: Sequence[KeyedRows[V]]) -> KeyedRows[V] | None:
-    """Return the sum of rows over all rounds."""
-    hashes = np.concatenate([piece.hash for piece in pieces])
-    keys = [Column.concat([piece.keys[number] for piece in pieces]) for number in range(len(codec.keys))]
-    grouping = group(hashes, keys, np.argsort(hashes, kind="stable"))
-    values = codec.merge([piece.values for piece in pieces], grouping.order, grouping.starts)
-    firsts = grouping.order[grouping.starts]
-    rows = KeyedRows(grouping.hash, [column.take(firsts) for column in keys], values, grouping.collides)
+def _interleaved(codec: ValueCodec[V, Any], one: KeyedRows[V], other: KeyedRows[V]) -> KeyedRows[V]:
+    """Return the rows of both, which have no hash in common."""
+    hashes = np.concatenate([one.hash, other.hash])
+    order = np.argsort(hashes, kind="stable")
+    keys = [Column.concat([mine, others]).take(order) for mine, others in zip(one.keys, other.keys, strict=True)]
+    values = codec.merge([one.values, other.values], order, np.arange(len(order)))
+    return KeyedRows(hashes[order], keys, values, one.collides or other.collides)
+
+
+def _without_rounds(codec: ValueCodec[V, Any], rows: KeyedRows[V]) -> KeyedRows[V] | None:
+    """Return the sum of rows over all rounds: rows that differ by their round alone are neighbours."""
+    keys = rows.keys[:-1]
+    begins = np.ones(len(rows), np.bool_)
+    at = np.arange(1, len(rows))
+    begins[1:] = (rows.hash[1:] != rows.hash[:-1]) | unequal_rows(keys, at, keys, at - 1)
+    starts = np.flatnonzero(begins)
+    values = codec.merge([rows.values], np.arange(len(rows)), starts)
+    found = KeyedRows(rows.hash[starts], [column.take(starts) for column in keys], values, rows.collides)
     nothing = codec.says_nothing(values)
-    rows = rows if nothing is None else filtered(codec, rows, ~nothing)
-    return rows if len(rows) else None
+    found = found if nothing is None else filtered(codec, found, ~nothing)
+    return found if len(found) else None

@@ -29,7 +29,7 @@ from boatlift.spark.keyed.arrangement.codec import ArrangedRows, ArrangementCode
 from boatlift.spark.keyed.arrangement.join import join_change
 from boatlift.spark.keyed.codec import ValueCodec
 from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS
-from boatlift.spark.keyed.loop.changes import ChangesByRound, consolidated, negated
+from boatlift.spark.keyed.loop.changes import StepChanges, consolidated, negated
 from boatlift.spark.keyed.loop.rounded import HeldRows, RoundedCodec, as_run, at_round
 from boatlift.spark.keyed.merge import merge_rows
 from boatlift.spark.keyed.network.join import PARTS, JoinNode
@@ -121,7 +121,7 @@ class _Touched:
 
     def add(self, hashes: Sequence[Hashes]) -> Hashes:
         """Touch keys; return their hashes, ascending, each once."""
-        touched = np.unique(np.concatenate(hashes)) if hashes else _NO_HASHES
+        touched = np.unique(np.concatenate(hashes))
         fresh = np.setdiff1d(touched, self._seen, assume_unique=True)
         if len(fresh):
             for part in self.held.values():
@@ -142,7 +142,7 @@ class _KeyedRounds:
         self._node, self._parts = node, tuple(held)
         (self._schema,) = node.schemas
         self._touched = _Touched(held)
-        self._changes = [ChangesByRound() for _ in range(node.inputs)]
+        self._changes = [StepChanges() for _ in range(node.inputs)]
         self.added: dict[str, list[KeyedRows[Any]]] = {}
 
     @property
@@ -152,15 +152,15 @@ class _KeyedRounds:
     def round(self, number: int, changes: Sequence[ZSet | None]) -> ZSet | None:
         hashes = []
         for place, change in enumerate(changes):
-            if change is not None:
-                own = self._hashes(place, change)
-                self._changes[place].add(change, own, number)
-                hashes.append(own)
+            own = _NO_HASHES if change is None else self._hashes(place, change)
+            self._changes[place].begin(change, own)
+            hashes.append(own)
         keys = self._touched.at(number, self._parts, self._touched.add(hashes))
         if not len(keys):
             return None
-        now, added = self._until(keys, number)
-        before, added_before = self._until(keys, number - 1)
+        now, added = self._until(keys, number, [each.now(keys) for each in self._changes])
+        earlier = keys[np.logical_or.reduce([each.changed_before(keys) for each in self._changes])]
+        before, added_before = self._until(earlier, number - 1, [each.before(earlier) for each in self._changes])
         for part, codec in self._node.parts.items():
             rows = _less(codec, added.get(part), added_before.get(part))
             if rows is not None:
@@ -173,9 +173,16 @@ class _KeyedRounds:
         columns = change.columns if keys is None else [change.columns[column] for column in keys]
         return key_hashes(columns, len(change))
 
-    def _until(self, keys: Hashes, number: int) -> tuple[ZSet | None, Mapping[str, KeyedRows[Any]]]:
-        """Return the change of the result up to a round, for some keys, and what the step adds to the state for it."""
-        changes = [each.until(keys, number) for each in self._changes]
+    def _until(
+        self, keys: Hashes, number: int, changes: Sequence[ZSet | None]
+    ) -> tuple[ZSet | None, Mapping[str, KeyedRows[Any]]]:
+        """Return the change of the result up to a round, and what the step adds to the state for it.
+
+        Args:
+            keys: The hashes of some keys.
+            number: The round.
+            changes: The changes of the inputs up to the round, for these keys.
+        """
         if all(change is None for change in changes):
             return None, {}
         runs = {}
@@ -193,7 +200,7 @@ class _JoinRounds:
     def __init__(self, node: JoinNode, held: Mapping[str, HeldRows[Any]]) -> None:
         self._sides, self._schema = (node.left, node.right), node.schemas[0]
         self._touched = _Touched(held)
-        self._changes = (ChangesByRound(), ChangesByRound())
+        self._changes = (StepChanges(), StepChanges())
         self.added: dict[str, list[KeyedRows[Any]]] = {}
 
     @property
@@ -204,10 +211,9 @@ class _JoinRounds:
         hashes: list[Hashes] = [_NO_HASHES, _NO_HASHES]
         for place, (side, change) in enumerate(zip(self._sides, changes, strict=True)):
             with_key, _ = by_nullity(side, change)
-            if with_key is None:
-                continue
-            hashes[place] = key_hashes([with_key.columns[column] for column in side.keys], len(with_key))
-            self._changes[place].add(with_key, hashes[place], number)
+            if with_key is not None:
+                hashes[place] = key_hashes([with_key.columns[column] for column in side.keys], len(with_key))
+            self._changes[place].begin(with_key, hashes[place])
             rows = arranged_side(side, with_key, ALL_KEY_GROUPS)
             if rows is not None:
                 self.added.setdefault(PARTS[place], []).append(at_round(rows, number))
@@ -234,9 +240,12 @@ class _JoinRounds:
         runs: list[list[Any]] = [[], []]
         for each, side in enumerate(self._sides):
             held, own = self._touched.held[PARTS[each]], self._changes[each]
-            until = number if place == 0 else number - 1
-            change = own.exactly(keys, number) if each == place else own.until(keys, until)
-            rows = held.exactly(keys, number) if each == place else held.until(keys, until)
+            if each == place:
+                change, rows = own.newest(keys), held.exactly(keys, number)
+            elif place == 0:
+                change, rows = own.now(keys), held.until(keys, number)
+            else:
+                change, rows = own.before(keys), held.until(keys, number - 1)
             changes[each] = arranged_side(side, change, ALL_KEY_GROUPS)
             runs[each] = [] if rows is None else [as_run(side.codec, rows)]
         pairs = join_change(*self._sides, (changes[0], changes[1]), (runs[0], runs[1]))
