@@ -308,6 +308,12 @@ CONDITIONS: dict[str, Condition] = {
         "skip the step",
         retry=Retry.STOP,
     ),
+    "TASK_LOST": Condition(
+        "UnavailableError",
+        "a task that exchanges rows with other tasks has lost one of them",
+        "see the error of the other task; run again",
+        retry=Retry.AGAIN,
+    ),
     "OVERFLOW": Condition("DataError", "a sum does not fit its type", "cast the column to a wider type"),
     "SPARK_NOT_STARTED": Condition(
         "UnavailableError",

@@ -22,10 +22,11 @@ from hypothesis import strategies as st
 from boatlift.spark.keyed.arrangement.arranged import key_hashes
 from boatlift.spark.keyed.key_groups import Share, residues
 from boatlift.spark.keyed.merge import merge_runs
-from boatlift.spark.keyed.network.node import Node, ZSet
+from boatlift.spark.keyed.network.node import Node, NodeOutput, ZSet
 from boatlift.spark.keyed.opened import RunsOnDemand, open_run
 from boatlift.spark.keyed.state import StepState
 from boatlift.storage.records.records import RunRef
+from support.exchanges import exchanges_of, in_threads
 
 __all__ = ["NodeCase", "NodeLaws", "Rows", "changes_of_tables", "rows_of"]
 
@@ -42,14 +43,12 @@ class NodeCase:
         schemas: The columns of each input.
         rows: For each input, rows that may come.
         function: The node's function: from the rows of its inputs to those of its result.
-        one_task: Whether a step is always one task's.
     """
 
     node: Node
     schemas: Sequence[pa.Schema]
     rows: Sequence[st.SearchStrategy[Row]]
     function: Callable[..., Rows]
-    one_task: bool = False
 
 
 @st.composite
@@ -118,22 +117,26 @@ class Tasks:
         total: Rows = Counter()
         changes = [self._change(schema, rows) for schema, rows in zip(self.schemas, step, strict=True)]
         added: dict[str, list[tuple[RunRef, Path]]] = {part: [] for part in self.node.parts}
-        for task in range(self.tasks):
+        exchanges = exchanges_of(self.tasks)
+
+        def run(task: int) -> tuple[NodeOutput, dict[str, Path]]:
             share = Share(self.tasks, task)
             mine = [self._of_share(number, change, share) for number, change in enumerate(changes)]
             written: dict[str, Path] = {}
 
-            def write_to(part: str, written: dict[str, Path] = written) -> Path:
-                self.files += 1
-                written[part] = self.folder / f"{self.tasks}-{self.files}"
+            def write_to(part: str) -> Path:
+                written[part] = self.folder / f"{self.tasks}-{self.time}-{task}-{part.replace('/', '-')}"
                 return written[part]
 
             runs = {part: self._opened(part, share) for part in self.node.parts}
-            made = self.node.step(mine, StepState(runs, write_to, self.time, share, self.time == 0))
+            state = StepState(runs, write_to, self.time, share, self.time == 0, exchange=exchanges[task])
+            return self.node.step(mine, state), written
+
+        for made, written in in_threads(run, self.tasks):
             (change,) = made.changes or (None,)
             assert change is None or len(change)
-            for part, run in made.runs.items():
-                added[part].append((run, written[part]))
+            for part, ref in made.runs.items():
+                added[part].append((ref, written[part]))
             for row, count in rows_of(change).items():
                 total[row] += count
         for part, runs_of_part in added.items():
@@ -190,8 +193,7 @@ class NodeLaws:
         steps = data.draw(changes_of_tables(self.case.rows))
         with tempfile.TemporaryDirectory() as folder:
             plain = Tasks(self.case.node, self.case.schemas, Path(folder) / "plain")
-            tasks = 1 if self.case.one_task else 2**power
-            other = Tasks(self.case.node, self.case.schemas, Path(folder) / "other", tasks=tasks, seed=seed)
+            other = Tasks(self.case.node, self.case.schemas, Path(folder) / "other", tasks=2**power, seed=seed)
             held: list[Rows] = [Counter() for _ in self.case.rows]
             total: Rows = Counter()
             for step in steps:

@@ -23,6 +23,7 @@ from boatlift.spark.incremental.template import Template
 from boatlift.spark.incremental.view_job import ViewJob, channel_name
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.planner import KeyedJob, StepPlan
+from boatlift.spark.keyed.loop.node import LoopNode
 from boatlift.spark.keyed.network.hand_out import HandOut
 from boatlift.spark.keyed.network.network import Feed, Network
 from boatlift.spark.keyed.network.node import Node
@@ -222,7 +223,8 @@ class ViewPlans:
             return NetworkTask(name, network, channels, hand_out, outputs, planner.token, tasks, str(planner.scratch))
 
         columns = {str(at): (*given.schema.names, WEIGHT) for at, given in enumerate(job.inputs)}
-        return KeyedJob(name, columns, task, InputHashes(_keys(job)))
+        exchanges = any(isinstance(each.node, LoopNode) for each in job.nodes)
+        return KeyedJob(name, columns, task, InputHashes(_keys(job)), exchanges)
 
     def _channel(self, channels: Mapping[str, Sequence[RunRef]], name: str, columns: StructType) -> DataFrame:
         """Return the rows of a channel."""

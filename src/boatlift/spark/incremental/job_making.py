@@ -186,7 +186,7 @@ class _JobMaking:
         assert body is not None
         feeds = [self._feed(job, each.flow, each.columns) for each in body.inputs]
         node = LoopNode(self._view, stage.place, body.circuit, body.result, body.most_rounds)
-        return job.place(stage, node, feeds)
+        return job.place(stage, node, feeds, range(len(stage.output)))
 
     def _simple(self, job: _Job, stage: Stage) -> int:
         """Place the node of a stage with one input; return its place."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -26,6 +27,7 @@ from boatlift.errors import InternalError, UnavailableError
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.edges import EDGE
+from boatlift.spark.jobs.gang_hub import driver_host, gang_size, hub
 from boatlift.spark.keyed.kernel import KeyedKernel
 from boatlift.spark.keyed.key_groups import KEY_GROUPS
 from boatlift.spark.keyed.state import StepTime
@@ -67,11 +69,13 @@ class StepPlan:
         frame: The frame whose rows are the receipts of the tasks.
         parameters: The parameters of the job.
         pieces: For each task the places of its rows, if they have been divided already.
+        gang: The number of tasks, if these exchange rows while they run; else 0.
     """
 
     frame: DataFrame
     parameters: JobParameters
     pieces: list[list[DividedBatches]] | None = None
+    gang: int = 0
 
     def run(
         self,
@@ -95,19 +99,20 @@ class StepPlan:
             UnavailableError: `[STORE_FAILED]` scratch cannot be written.
             InternalError: a task read the parameters of another step.
         """
-        if input_file := self.parameters.input_file:
-            runs = {part: list(runs) for part, runs in held.items()}
-            left = {name: list(files) for name, files in channels.items()}
-            task_input = TaskInput(runs, self.pieces, first, left, list(clocks))
-            try:
-                Path(input_file).write_bytes(msgspec.msgpack.encode(task_input))
-            except OSError as error:
-                raise UnavailableError("STORE_FAILED", f"cannot write {input_file}: {error}") from error
-        try:
-            with self.parameters.to_tasks(self.frame.sparkSession.sparkContext):
-                rows = self.frame.collect()
-        finally:
-            self.discard()
+        context = self.frame.sparkSession.sparkContext
+        with ExitStack() as running:
+            gang = running.enter_context(hub(self.gang, driver_host(context))) if self.gang else None
+            if input_file := self.parameters.input_file:
+                runs = {part: list(runs) for part, runs in held.items()}
+                left = {name: list(files) for name, files in channels.items()}
+                task_input = TaskInput(runs, self.pieces, first, left, list(clocks), gang)
+                try:
+                    Path(input_file).write_bytes(msgspec.msgpack.encode(task_input))
+                except OSError as error:
+                    raise UnavailableError("STORE_FAILED", f"cannot write {input_file}: {error}") from error
+            running.callback(self.discard)
+            running.enter_context(self.parameters.to_tasks(context))
+            rows = self.frame.collect()
         reports = [_REPORTS.decode(bytes(row[0])) for row in rows]
         if any(report.parameters != self.parameters for report in reports):
             raise InternalError("INTERNAL", f"tasks of step {self.parameters.first} ran another one: please report it")
@@ -130,12 +135,14 @@ class KeyedJob:
         inputs: For each input of the tasks the columns of its rows.
         task: Returns the task of a job with so many tasks.
         hashes: Returns the hashes of the keys of rows, by which a large step's rows are divided.
+        exchanges: Whether the tasks of a large step exchange rows while they run.
     """
 
     name: str
     inputs: Mapping[str, Sequence[str]]
     task: Callable[[int], ArrowTask]
     hashes: Callable[[pa.RecordBatch], npt.NDArray[np.uint64]] = hashes_of_column
+    exchanges: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,12 +213,14 @@ class StepPlanner:
             number: The step's number.
         """
         parameters, tasks = self.parameters(number, state=True), tasks_for(weight, self.parallelism)
+        if job.exchanges and tasks > 1:
+            tasks = min(power_of_two(self.parallelism), gang_size(frame.sparkSession.sparkContext))
         if tasks == 1:
             return StepPlan(self.keyed(job, frame), parameters)
         pieces = self._divided(job, frame, tasks)
         slots = frame.sparkSession.range(0, tasks, 1, tasks)
-        plan = map_in_arrow(slots, ["id"], job.task(tasks), RECEIPTS)
-        return StepPlan(optimised(plan), parameters, pieces)
+        plan = map_in_arrow(slots, ["id"], job.task(tasks), RECEIPTS, at_once=job.exchanges)
+        return StepPlan(optimised(plan), parameters, pieces, tasks if job.exchanges else 0)
 
     def keyed(self, job: KeyedJob, frame: DataFrame) -> DataFrame:
         """Return the planned frame of a small step that updates keyed state; arguments as for `updating`."""

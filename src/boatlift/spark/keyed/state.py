@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from boatlift.spark.keyed.codec import ValueCodec
+from boatlift.spark.keyed.exchange import ALONE, Exchange
 from boatlift.spark.keyed.key_groups import Share
 from boatlift.spark.keyed.opened import OpenRun, RunsOnDemand
 from boatlift.spark.keyed.rows import KeyedRows
@@ -75,6 +76,7 @@ class StepState:
         share: The key groups of this task.
         first: Whether this is the first step that the processor takes.
         clock: The recorded clock of the step.
+        exchange: The way to the other tasks of the step.
     """
 
     runs: Mapping[str, Runs]
@@ -83,6 +85,7 @@ class StepState:
     share: Share
     first: bool = False
     clock: StepTime = NO_TIME
+    exchange: Exchange = ALONE
 
     def written(
         self,

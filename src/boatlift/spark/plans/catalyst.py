@@ -127,6 +127,8 @@ def map_in_arrow(
     columns: Sequence[str],
     task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     schema: StructType,
+    *,
+    at_once: bool = False,
 ) -> DataFrame:
     """Map the batches of a frame, as `DataFrame.mapInArrow`, but also if a column's name has a dot in it.
 
@@ -135,13 +137,14 @@ def map_in_arrow(
         columns: All columns of the frame, which the frame would have to ask the JVM for.
         task: The function of its batches.
         schema: The schema of the result.
+        at_once: Whether all tasks run at the same time, or none does (Spark's barrier mode).
     """
     from pyspark.sql.pandas.functions import pandas_udf
     from pyspark.util import PythonEvalType
 
     udf: Any = pandas_udf(task, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)  # type: ignore[call-overload]
     column = udf(*[F.col(quoted(name)) for name in columns])
-    return DataFrame(frame._jdf.mapInArrow(column._jc, False, None), frame.sparkSession)
+    return DataFrame(frame._jdf.mapInArrow(column._jc, at_once, None), frame.sparkSession)
 
 
 def optimised(frame: DataFrame) -> DataFrame:

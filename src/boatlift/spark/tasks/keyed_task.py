@@ -18,6 +18,7 @@ from boatlift.spark.keyed.merge import merge_runs
 from boatlift.spark.keyed.opened import LocatedRun, RunsOnDemand
 from boatlift.spark.keyed.state import NO_TIME, StepState, StepTime
 from boatlift.spark.tasks.divide import DividedBatches, read_pieces
+from boatlift.spark.tasks.gang import GangAddress
 from boatlift.spark.tasks.inputs import by_input
 from boatlift.spark.tasks.ordinals import by_ordinal
 from boatlift.spark.tasks.parameters import JobParameters, guarded, job_parameters, partition
@@ -36,6 +37,7 @@ class TaskInput(msgspec.Struct, frozen=True, array_like=True):
         first: Whether this is the first step that the processor takes.
         channels: The files of each channel of rows that an earlier job of the step has left.
         clocks: The recorded clock of each step of the job, for a kernel that asks for it.
+        gang: Where the tasks meet, if they exchange rows while they run.
     """
 
     runs: dict[str, list[LocatedRun]]
@@ -43,6 +45,7 @@ class TaskInput(msgspec.Struct, frozen=True, array_like=True):
     first: bool = False
     channels: dict[str, list[str]] = {}
     clocks: list[StepTime] = []
+    gang: GangAddress | None = None
 
 
 _INPUTS = packed_decoder(TaskInput)

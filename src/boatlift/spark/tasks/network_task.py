@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pyarrow as pa
 
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.spark.keyed.arrangement.arranged import key_hashes
+from boatlift.spark.keyed.exchange import ALONE, Exchange
 from boatlift.spark.keyed.key_groups import Share
 from boatlift.spark.keyed.network.hand_out import HandOut
 from boatlift.spark.keyed.network.network import Network
@@ -21,6 +23,7 @@ from boatlift.spark.keyed.opened import LocatedRun, RunsOnDemand
 from boatlift.spark.keyed.state import Runs
 from boatlift.spark.tasks.declared import as_declared
 from boatlift.spark.tasks.divide import read_pieces
+from boatlift.spark.tasks.gang import GangAddress, joined
 from boatlift.spark.tasks.inputs import INPUT, by_input, input_column
 from boatlift.spark.tasks.keyed_task import of_share, task_input
 from boatlift.spark.tasks.parameters import JobParameters, guarded, job_parameters, partition
@@ -94,14 +97,17 @@ class NetworkTask:
             files[part] = fresh_run(self.token)
             return Path(self.folder) / files[part]
 
-        made = self.network.step(
-            [change_of(inputs[name], schema) for name, schema in zip(names, self.network.inputs, strict=True)],
-            self._opened(given.runs, share),
-            write_to,
-            time=parameters.first,
-            share=share,
-            first=given.first,
-        )
+        changes = [change_of(inputs[name], schema) for name, schema in zip(names, self.network.inputs, strict=True)]
+        with self._exchange(given.gang, share) as exchange:
+            made = self.network.step(
+                changes,
+                self._opened(given.runs, share),
+                write_to,
+                time=parameters.first,
+                share=share,
+                first=given.first,
+                exchange=exchange,
+            )
         runs = {part: msgspec.structs.replace(run, name=f"runs/{files[part]}") for part, run in made.runs.items()}
         staged = self._left(made.changes, parameters.first, number)
         rows_in = sum(batch.num_rows for batch in rows)
@@ -112,6 +118,11 @@ class NetworkTask:
             self.outputs, self.folder, self.token, parameters.first, number, result.rows, result.replaced
         )
         return TaskReceipt(number, rows_in, result.count, result.digest, handed_out, runs, staged)
+
+    def _exchange(self, gang: GangAddress | None, share: Share) -> AbstractContextManager[Exchange]:
+        if gang is None:
+            return nullcontext(ALONE)
+        return joined(gang, share, Path(self.folder), self.token)
 
     def _opened(self, runs: Mapping[str, Sequence[LocatedRun]], share: Share) -> dict[str, Runs]:
         return {

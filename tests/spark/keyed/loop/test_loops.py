@@ -58,7 +58,6 @@ class TestPathsOfAGraph(NodeLaws):
         (PAIRS,),
         (some_edge,),
         lambda edges: fixed_point(lambda have: set(edges) | {(a, d) for a, b in have for c, d in edges if b == c}),
-        one_task=True,
     )
 
 
@@ -74,7 +73,6 @@ class TestPathsByDoubling(NodeLaws):
         (PAIRS,),
         (some_edge,),
         lambda edges: fixed_point(lambda have: set(edges) | {(a, d) for a, b in have for c, d in have if b == c}),
-        one_task=True,
     )
 
 
@@ -110,7 +108,6 @@ class TestComponents(NodeLaws):
         (PAIRS,),
         (some_edge,),
         components,
-        one_task=True,
     )
 
 
@@ -139,7 +136,6 @@ class TestDistances(NodeLaws):
         (PAIRS, PAIRS),
         (some_edge, some_edge),
         distances,
-        one_task=True,
     )
 
 
@@ -171,7 +167,6 @@ class TestPathsAroundWalls(NodeLaws):
         (PAIRS, PAIRS),
         (some_edge, st.tuples(st.integers(4, 8), st.just(0))),
         unblocked,
-        one_task=True,
     )
 
 
@@ -204,7 +199,6 @@ class TestSumsOfParts(NodeLaws):
         (PAIRS,),
         (some_edge,),
         parts_of,
-        one_task=True,
     )
 
 
@@ -249,7 +243,6 @@ class TestWalks(NodeLaws):
         (PAIRS, PAIRS),
         (some_edge, some_edge),
         walks,
-        one_task=True,
     )
 
 

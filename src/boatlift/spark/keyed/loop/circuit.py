@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from boatlift.spark.keyed.exchange import ALONE, Exchange
 from boatlift.spark.keyed.loop.expressions import InTask, true_of
 from boatlift.spark.keyed.loop.rounds import Rounds
 from boatlift.spark.keyed.network.node import Node, ZSet, concat
@@ -92,7 +93,12 @@ class Circuit:
         return tuple(each for each in self.operations if isinstance(each, KeyedOperation))
 
     def round(
-        self, number: int, inputs: Sequence[ZSet | None], looped: ZSet | None, rounds: Mapping[str, Rounds]
+        self,
+        number: int,
+        inputs: Sequence[ZSet | None],
+        looped: ZSet | None,
+        rounds: Mapping[str, Rounds],
+        exchange: Exchange = ALONE,
     ) -> ZSet | None:
         """Return the change that the next round's rows of the loop differ by, at a round.
 
@@ -101,6 +107,7 @@ class Circuit:
             inputs: The change of each input at the round.
             looped: The change of the loop's rows at the round.
             rounds: The operators with state, by name.
+            exchange: The way to the other tasks of the step.
         """
         places: list[ZSet | None] = [*inputs, looped]
         for operation in self.operations:
@@ -110,6 +117,7 @@ class Circuit:
                     places.append(None if change is None else operation.of(change))
                 case Sum(sources):
                     places.append(concat([change for each in sources if (change := places[each]) is not None]))
-                case KeyedOperation(name, _, sources):
-                    places.append(rounds[name].round(number, [places[each] for each in sources]))
+                case KeyedOperation(name, node, sources):
+                    taken = [exchange.divided(places[each], node.keys(place)) for place, each in enumerate(sources)]
+                    places.append(rounds[name].round(number, taken))
         return places[self.result]

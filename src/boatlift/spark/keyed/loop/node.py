@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from boatlift.errors import DataError
 from boatlift.spark.keyed.codec import ValueCodec
+from boatlift.spark.keyed.exchange import Exchange
 from boatlift.spark.keyed.loop.changes import consolidated, negated
 from boatlift.spark.keyed.loop.circuit import Circuit, KeyedOperation
 from boatlift.spark.keyed.loop.rounds import Rounds, rounded_parts, rounds_of
@@ -75,10 +76,9 @@ class LoopNode:
         """False: no rows in, no rows out."""
         return False
 
-    def keys(self, number: int) -> tuple[int, ...]:
-        """Return no columns: all rows are one task's, because operators have other keys."""
+    def keys(self, number: int) -> None:
+        """Return None: rows are divided by all columns, and then among operators by the keys of these."""
         del number
-        return ()
 
     def step(self, changes: Sequence[ZSet | None], state: StepState) -> NodeOutput:
         """Take a step: all rounds; see `Node.step`.
@@ -86,22 +86,25 @@ class LoopNode:
         Raises:
             DataError: `[LOOP_TOO_LONG]`; as the operators of the circuit.
         """
-        if all(change is None for change in changes):
+        (begins,) = state.exchange.greatest([any(change is not None for change in changes)])
+        if not begins:
             return NodeOutput()
         rounds = {
             each.name: rounds_of(each.node, {part: state.runs[_part(each, part)] for part in each.node.parts})
             for each in self.circuit.keyed
         }
-        moved = self._rounds(changes, rounds)
+        moved = self._rounds(changes, rounds, state.exchange)
         added = {
             _part(each, part): merge_rows(codec, rounds[each.name].added[part])
             for each in self.circuit.keyed
             for part, codec in rounded_parts(each.node).items()
             if rounds[each.name].added.get(part)
         }
-        return NodeOutput((self._result(moved),), state.written(self.processor, self.parts, added))
+        return NodeOutput((self._result(moved, state.exchange),), state.written(self.processor, self.parts, added))
 
-    def _rounds(self, changes: Sequence[ZSet | None], rounds: Mapping[str, Rounds]) -> list[ZSet | None]:
+    def _rounds(
+        self, changes: Sequence[ZSet | None], rounds: Mapping[str, Rounds], exchange: Exchange
+    ) -> list[ZSet | None]:
         """Return the changes of the loop's rows: of round 0, 1, …."""
         once = self.circuit.once
         moved: list[ZSet | None] = [None]
@@ -113,22 +116,24 @@ class LoopNode:
                     given[place] = change
                 elif change is not None and number == 1 and place in once:
                     given[place] = negated(change)
-            made = self.circuit.round(number, given, moved[number], rounds)
-            coming = consolidated(made, self.circuit.variable)
-            pending = max((each.last for each in rounds.values()), default=-1)
+            made = self.circuit.round(number, given, moved[number], rounds, exchange)
+            coming = consolidated(exchange.divided(made, None), self.circuit.variable)
+            last = max((each.last for each in rounds.values()), default=-1)
             moved.append(coming)
-            if coming is None and number >= max(pending, 1 if once else 0):
+            comes, last = exchange.greatest([coming is not None, last])
+            if not comes and number >= max(last, 1 if once else 0):
                 return moved
             if number >= self.most_rounds:
                 raise self._too_long(moved)
 
-    def _result(self, moved: Sequence[ZSet | None]) -> ZSet | None:
+    def _result(self, moved: Sequence[ZSet | None], exchange: Exchange) -> ZSet | None:
         """Return the change of the result."""
+        last = consolidated(concat([each for each in moved if each is not None]), self.circuit.variable)
         if self.result is Result.FIXED_POINT:
-            return consolidated(concat([each for each in moved if each is not None]), self.circuit.variable)
-        left = consolidated(concat([each for each in moved if each is not None]), self.circuit.variable)
-        if left is not None:  # the same rows come at every further round
-            raise self._too_long([left])
+            return last
+        (endless,) = exchange.greatest([last is not None])
+        if endless:  # the same rows come at every further round
+            raise self._too_long([last])
         there = [
             ZSet(each.columns, each.weights * (len(moved) - number))
             for number, each in enumerate(moved)

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from boatlift.spark.keyed.codec import ValueCodec
+from boatlift.spark.keyed.exchange import ALONE, Exchange
 from boatlift.spark.keyed.key_groups import Share
 from boatlift.spark.keyed.network.node import Node, ZSet
 from boatlift.spark.keyed.state import Runs, StepState
@@ -85,6 +86,7 @@ class Network:
         time: int,
         share: Share,
         first: bool = False,
+        exchange: Exchange = ALONE,
     ) -> NetworkOutput:
         """Take a task's part of a step: all nodes, one after the other.
 
@@ -95,6 +97,7 @@ class Network:
             time: The time of the step.
             share: The key groups of this task. With more than one node it is all of them: nodes have other keys.
             first: Whether this is the first step that the nodes take.
+            exchange: The way to the other tasks of the step.
 
         Raises:
             DataError: as `Node.step`.
@@ -104,7 +107,8 @@ class Network:
         for name, node, feeds in zip(self.names, self.nodes, self.feeds, strict=True):
             taken = [feed.of(changes[feed.source]) for feed in feeds]
             nothing = [None] * len(node.schemas)
-            if all(change is None for change in taken) and not (first and node.whole):
+            alone = exchange is ALONE  # other tasks may have rows for an operator within the node
+            if alone and all(change is None for change in taken) and not (first and node.whole):
                 changes += nothing
                 continue
             state = StepState(
@@ -113,6 +117,7 @@ class Network:
                 time,
                 share,
                 first,
+                exchange=exchange,
             )
             made = node.step(taken, state)
             changes += made.changes or nothing
