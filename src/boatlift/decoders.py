@@ -11,12 +11,17 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["look_up", "packed_decoder"]
+__all__ = ["json_decoder", "look_up", "packed_decoder"]
 
 
 def packed_decoder(kind: Any) -> msgspec.msgpack.Decoder[Any]:
     """Return a decoder of msgpack for a type, whose fields are looked up now; to be called at import."""
     return msgspec.msgpack.Decoder(kind)
+
+
+def json_decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    """Return a decoder of JSON for a type, whose fields are looked up now; to be called at import."""
+    return msgspec.json.Decoder(kind)
 
 
 def look_up(*kinds: Any) -> None:

@@ -177,6 +177,7 @@ class Dataflow:
         *,
         output: str,
         max_rounds: int = ...,
+        keep_every: str = ...,
         policy: Lazy | Eager | None = ...,
         deterministic: bool | None = ...,
     ) -> Stream: ...
@@ -189,6 +190,7 @@ class Dataflow:
         *,
         output: Mapping[str, str],
         max_rounds: int = ...,
+        keep_every: str = ...,
         policy: Lazy | Eager | None = ...,
         deterministic: bool | None = ...,
     ) -> dict[str, Stream]: ...
@@ -200,6 +202,7 @@ class Dataflow:
         *,
         output: str | Mapping[str, str],
         max_rounds: int = 1000,
+        keep_every: str = "10 seconds",
         policy: Lazy | Eager | None = None,
         deterministic: bool | None = None,
     ) -> Stream | dict[str, Stream]:
@@ -215,6 +218,8 @@ class Dataflow:
                 is the name of one of these streams, or of one outside, in any order.
             output: The columns of the rows, such as `"a LONG, b LONG"`; of several streams by their names.
             max_rounds: A step that takes more rounds fails with `[LOOP_TOO_LONG]`.
+            keep_every: A period: so long after a step began its rounds so far are kept, and then again. A step that is
+                killed after that goes on from there.
             policy: What a crash may cost.
             deterministic: True: the Python functions that the body calls give the same value for the same arguments.
 
@@ -225,7 +230,7 @@ class Dataflow:
             InvalidError: as `sql`; `[BAD_OPTION]` `max_rounds` is less than 1; `[BAD_VIEW]` bodies and outputs have
                 other names.
         """
-        loop = loop_of(name, output, max_rounds)
+        loop = loop_of(name, output, max_rounds, keep_every)
         if not isinstance(body, Mapping):
             return self.add_view(name, tuple(signature(body).parameters)[1:], body, policy, deterministic, loop)
         if not isinstance(output, Mapping) or set(body) != set(output):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from boatlift.dataflow.period import lateness_in
 from boatlift.dataflow.policies import Eager, Ephemeral, History, Lazy, Policy
 from boatlift.errors import InvalidError
 from boatlift.operators.view.node import LoopRows
@@ -57,18 +58,19 @@ def policy_of_state(name: str, policy: object, kept: str) -> Policy:
     return policy
 
 
-def loop_of(name: str, output: str | Mapping[str, str], max_rounds: int) -> LoopRows:
+def loop_of(name: str, output: str | Mapping[str, str], max_rounds: int, keep_every: str) -> LoopRows:
     """Return a loop.
 
     Args:
         name: The loop.
         output: Its columns, or those of each of its streams.
         max_rounds: More rounds than this are refused.
+        keep_every: A period: so long after a step began its rounds are kept.
 
     Raises:
-        InvalidError: `[BAD_OPTION]` the number of rounds is none.
+        InvalidError: `[BAD_OPTION]` the number of rounds is none, or the period is no period.
     """
     if max_rounds < 1:
         raise InvalidError("BAD_OPTION", f"{name} has max_rounds={max_rounds!r}: write a whole number from 1 on")
     outputs = {"": output} if isinstance(output, str) else output
-    return LoopRows(tuple(outputs.items()), max_rounds)
+    return LoopRows(tuple(outputs.items()), max_rounds, lateness_in(keep_every, "keep_every") / 1000)

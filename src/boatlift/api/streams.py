@@ -279,6 +279,7 @@ class Stream:
         *,
         output: str,
         max_rounds: int = 1000,
+        keep_every: str = "10 seconds",
         policy: Lazy | Eager | None = None,
         deterministic: bool | None = None,
     ) -> Stream:
@@ -288,13 +289,15 @@ class Stream:
             name: The name of the loop.
             body: A function over DataFrames: the rows of the round before, and this stream, whatever the names of
                 these two parameters are. Each further parameter is the name of a stream.
-            output, max_rounds, policy, deterministic: As for `Dataflow.iterate`.
+            output, max_rounds, keep_every, policy, deterministic: As for `Dataflow.iterate`.
 
         Raises:
             InvalidError: as `Dataflow.iterate`.
         """
         streams = (self.name, *list(signature(body).parameters)[2:])
-        return self.dataflow.add_view(name, streams, body, policy, deterministic, loop_of(name, output, max_rounds))
+        return self.dataflow.add_view(
+            name, streams, body, policy, deterministic, loop_of(name, output, max_rounds, keep_every)
+        )
 
     def union(self, name: str, *others: Stream, policy: Ephemeral | Eager | None = None) -> Stream:
         """Unite this and other streams of the same columns, step by step.

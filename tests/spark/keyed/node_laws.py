@@ -185,6 +185,7 @@ class NodeLaws:
     """All laws, for the case of a derived class."""
 
     case: ClassVar[NodeCase]
+    most_tasks: ClassVar[int] = 8
 
     @of_each_case(60)
     @given(st.data(), st.integers(0, 2**32), st.integers(0, 3))
@@ -193,7 +194,13 @@ class NodeLaws:
         steps = data.draw(changes_of_tables(self.case.rows))
         with tempfile.TemporaryDirectory() as folder:
             plain = Tasks(self.case.node, self.case.schemas, Path(folder) / "plain")
-            other = Tasks(self.case.node, self.case.schemas, Path(folder) / "other", tasks=2**power, seed=seed)
+            other = Tasks(
+                self.case.node,
+                self.case.schemas,
+                Path(folder) / "other",
+                tasks=min(2**power, self.most_tasks),
+                seed=seed,
+            )
             held: list[Rows] = [Counter() for _ in self.case.rows]
             total: Rows = Counter()
             for step in steps:

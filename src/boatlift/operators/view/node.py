@@ -27,10 +27,13 @@ class LoopRows:
         outputs: Their columns, as Spark writes a schema, such as `a LONG, b LONG`: under the name "", or of each of
             several streams that depend on each other under its name.
         most_rounds: More rounds than this are refused.
+        keep_every: So many seconds after a step began its rounds are kept, and so long after that again: a step that
+            is killed goes on from there.
     """
 
     outputs: tuple[tuple[str, str], ...]
     most_rounds: int
+    keep_every: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,4 +116,4 @@ class View(Operator):
         written: Json = {"written": "sql" if isinstance(self.query, str) else "function"}
         if self.loop is None:
             return written
-        return {**written, "loop": dict(self.loop.outputs), "most_rounds": self.loop.most_rounds}
+        return {**written, "loop": dict(self.loop.outputs)}  # more rounds give the same rows

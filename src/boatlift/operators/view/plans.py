@@ -48,6 +48,8 @@ class ViewStep:
         held: Part to the runs of the state, to which the step's own are added.
         first: Whether it is the first step that the view executes.
         channels: Channel to the files that jobs have left.
+        history: Of a view with loops: what identifies the input up to this step.
+        rounds: The folder in which the rounds of loops are kept.
     """
 
     number: int
@@ -57,6 +59,8 @@ class ViewStep:
     held: dict[str, list[RunRef]]
     first: bool
     channels: dict[str, list[RunRef]] = field(default_factory=dict)
+    history: str | None = None
+    rounds: str = ""
 
     @property
     def there(self) -> frozenset[str]:

@@ -108,7 +108,7 @@ class ViewOnSpark(SparkOperator[View]):
         if operator.loop is None or looped is None:
             query = query_of(plan, query_kit)
         else:
-            query = loop_of(plan, nodes.rdd_of(looped), operator.loop.most_rounds, query_kit)
+            query = loop_of(plan, nodes.rdd_of(looped), operator.loop.most_rounds, operator.loop.keep_every, query_kit)
             reads[nodes.rdd_of(looped)] = ""
         schema = StructType([StructField(field.name, field.dataType) for field in frame.schema.fields])
         jobs = tuple(jobs_of(query, nodes, operator.name, schema_of))

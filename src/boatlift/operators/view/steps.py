@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from boatlift.operators.view.plans import ViewPlans, ViewStep
+from boatlift.operators.view.unfinished import UnfinishedRounds, history_of
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
@@ -21,6 +22,7 @@ from boatlift.spark.incremental.view_job import ViewJob
 from boatlift.spark.jobs.jobs import Jobs, clock_of
 from boatlift.spark.jobs.state_parts import StateParts
 from boatlift.spark.jobs.steps import Steps
+from boatlift.spark.keyed.loop.node import LoopNode
 from boatlift.spark.keyed.network.network import part_name
 from boatlift.spark.tasks.stage import TaskReceipt
 from boatlift.storage.records.records import RunRef
@@ -56,6 +58,8 @@ class ViewSteps(Steps):
         placed = [each for job in view_jobs for each in job.nodes]
         codecs = {part_name(str(each.stage), part): codec for each in placed for part, codec in each.node.parts.items()}
         self._state = StateParts(unit.name, jobs, codecs)
+        self._loops = any(isinstance(each.node, LoopNode) for each in placed)
+        self._unfinished = UnfinishedRounds(jobs.planner.scratch, unit.name)
 
     def run(self, take: StepInput, state: Any) -> StepResult:
         """Execute one step."""
@@ -67,6 +71,9 @@ class ViewSteps(Steps):
         jobs.inputs.verify_recorded((take,))
         frames, weight = jobs.inputs.rows(jobs.spark, unit, take)
         step = ViewStep(take.number, weight, frames, clock_of(take), self._state.held(state), first=state is None)
+        if self._loops:
+            step.history = history_of(take, None if state is None else state.get("history"), frames)
+            step.rounds = str(self._unfinished.of(step.history))
         receipts: list[TaskReceipt] = []
         rows_in = 0
         try:
@@ -81,7 +88,10 @@ class ViewSteps(Steps):
             for runs in step.channels.values():
                 for run in runs:
                     jobs.inputs.path(run).unlink(missing_ok=True)
-        made = jobs.result(unit, take, receipts, self._state.payload(step.held), time.perf_counter() - began)
+        kept = self._state.payload(step.held, history=step.history)
+        made = jobs.result(unit, take, receipts, kept, time.perf_counter() - began)
+        if self._loops:
+            self._unfinished.done()
         self._state.grown(step.held)
         return replace(made, rows_in=rows_in)
 
@@ -93,7 +103,7 @@ class ViewSteps(Steps):
         stages = {str(each.stage) for each in job.nodes}
         held = self._state.located({name: runs for name, runs in step.held.items() if name.partition("/")[0] in stages})
         channels = {name: list(self._plans.files(runs)) for name, runs in step.channels.items()}
-        (receipts,) = plan.run(held, channels, first=step.first)
+        (receipts,) = plan.run(held, channels, first=step.first, rounds=step.rounds)
         step.left(receipts)
         return receipts
 

@@ -185,7 +185,7 @@ class _JobMaking:
         body = stage.loop
         assert body is not None
         feeds = [self._feed(job, each.flow, each.columns) for each in body.inputs]
-        node = LoopNode(self._view, stage.place, body.circuit, body.result, body.most_rounds)
+        node = LoopNode(self._view, stage.place, body.circuit, body.result, body.most_rounds, body.keep_every)
         return job.place(stage, node, feeds, range(len(stage.output)))
 
     def _simple(self, job: _Job, stage: Stage) -> int:

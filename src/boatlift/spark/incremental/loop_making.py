@@ -59,12 +59,14 @@ class LoopBody:
         inputs: The inputs of the circuit.
         result: Which rows are the result.
         most_rounds: More rounds than this are refused.
+        keep_every: The seconds after which the rounds of a step are kept.
     """
 
     circuit: Circuit
     inputs: tuple[LoopInput, ...]
     result: Result
     most_rounds: int
+    keep_every: float = 10.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from boatlift.errors import InvalidError
@@ -147,20 +147,21 @@ def query_of(node: Node, kit: QueryKit) -> Query:
     return Query(tuple(cutting.stages), result, node, cutting.grows(node))
 
 
-def loop_of(node: Node, loop_rdd: int, most_rounds: int, kit: QueryKit) -> Query:
+def loop_of(node: Node, loop_rdd: int, most_rounds: int, keep_every: float, kit: QueryKit) -> Query:
     """Return the stages of a loop.
 
     Args:
         node: The optimised plan of the rows of the next round.
         loop_rdd: The number of the RDD of the empty frame that stands for the loop's rows.
         most_rounds: More rounds than this are refused.
+        keep_every: The seconds after which rounds are kept.
         kit: The session and the streams.
 
     Raises:
         InvalidError: `[NOT_INCREMENTAL]` a part of the loop cannot be kept up to date.
     """
     cutting = _Cutting(kit)
-    body = loop_body(node, loop_rdd, most_rounds, cutting.loop_kit)
+    body = replace(loop_body(node, loop_rdd, most_rounds, cutting.loop_kit), keep_every=keep_every)
     result = cutting.loop(body, node, "a loop")
     return Query(tuple(cutting.stages), result, node)
 

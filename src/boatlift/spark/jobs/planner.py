@@ -84,6 +84,7 @@ class StepPlan:
         *,
         first: bool = False,
         clocks: Sequence[StepTime] = (),
+        rounds: str = "",
     ) -> list[list[TaskReceipt]]:
         """Run the job over a state, and return for each step its receipts, in order of partition.
 
@@ -92,6 +93,7 @@ class StepPlan:
             channels: The files of each channel that the tasks read.
             first: Whether this is the first step that the processor takes.
             clocks: The time of each step, for tasks that ask for it.
+            rounds: The folder in which the rounds of loops are kept.
 
         Rows that Spark knows to be none, as after `where("false")`, have no task and no receipt.
 
@@ -105,7 +107,7 @@ class StepPlan:
             if input_file := self.parameters.input_file:
                 runs = {part: list(runs) for part, runs in held.items()}
                 left = {name: list(files) for name, files in channels.items()}
-                task_input = TaskInput(runs, self.pieces, first, left, list(clocks), gang)
+                task_input = TaskInput(runs, self.pieces, first, left, list(clocks), gang, rounds)
                 try:
                     Path(input_file).write_bytes(msgspec.msgpack.encode(task_input))
                 except OSError as error:

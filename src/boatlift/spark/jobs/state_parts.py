@@ -74,12 +74,13 @@ class StateParts:
         """Return runs with the places of their files."""
         return {part: [(run, str(self._jobs.inputs.path(run))) for run in runs] for part, runs in held.items()}
 
-    def payload(self, held: HeldRuns, passed: TimeOfStep | None = None) -> Any:
+    def payload(self, held: HeldRuns, passed: TimeOfStep | None = None, *, history: str | None = None) -> Any:
         """Return the payload of a state.
 
         Args:
             held: Its runs.
             passed: The time of its last step; None for a unit that sees no time.
+            history: What identifies the input that it follows from; None if nobody asks.
         """
         runs = tuple(run for part in held.values() for run in part)
         if set(held) <= {STATE} and passed is None:
@@ -87,7 +88,7 @@ class StateParts:
         tables: dict[str, tuple[tuple[str, ...], ...]]
         tables = {part: (tuple(run.name for run in runs),) for part, runs in held.items()}
         clock, bounds = (None, None) if passed is None else (passed.clock, passed.bounds)
-        return to_json(RunsPayload(runs, clock=clock, tables=tables, bounds=bounds))
+        return to_json(RunsPayload(runs, clock=clock, tables=tables, bounds=bounds, history=history))
 
     def grown(self, held: HeldRuns) -> None:
         """Record the newest state, and begin to merge where that pays."""

@@ -12,6 +12,7 @@ import msgspec
 
 from boatlift.spark.keyed.codec import ValueCodec
 from boatlift.spark.keyed.exchange import ALONE, Exchange
+from boatlift.spark.keyed.kept_rounds import NOT_KEPT, KeptRounds
 from boatlift.spark.keyed.key_groups import Share
 from boatlift.spark.keyed.opened import OpenRun, RunsOnDemand
 from boatlift.spark.keyed.rows import KeyedRows
@@ -77,6 +78,7 @@ class StepState:
         first: Whether this is the first step that the processor takes.
         clock: The recorded clock of the step.
         exchange: The way to the other tasks of the step.
+        rounds: Where the rounds of a loop are kept while the step runs.
     """
 
     runs: Mapping[str, Runs]
@@ -86,6 +88,7 @@ class StepState:
     first: bool = False
     clock: StepTime = NO_TIME
     exchange: Exchange = ALONE
+    rounds: KeptRounds = NOT_KEPT
 
     def written(
         self,

@@ -38,6 +38,7 @@ class TaskInput(msgspec.Struct, frozen=True, array_like=True):
         channels: The files of each channel of rows that an earlier job of the step has left.
         clocks: The recorded clock of each step of the job, for a kernel that asks for it.
         gang: Where the tasks meet, if they exchange rows while they run.
+        rounds: Where the rounds of loops are kept.
     """
 
     runs: dict[str, list[LocatedRun]]
@@ -46,6 +47,7 @@ class TaskInput(msgspec.Struct, frozen=True, array_like=True):
     channels: dict[str, list[str]] = {}
     clocks: list[StepTime] = []
     gang: GangAddress | None = None
+    rounds: str = ""
 
 
 _INPUTS = packed_decoder(TaskInput)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -15,7 +16,9 @@ import pyarrow as pa
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.spark.keyed.arrangement.arranged import key_hashes
 from boatlift.spark.keyed.exchange import ALONE, Exchange
+from boatlift.spark.keyed.kept_rounds import NOT_KEPT, KeptRounds
 from boatlift.spark.keyed.key_groups import Share
+from boatlift.spark.keyed.loop.node import LoopNode
 from boatlift.spark.keyed.network.hand_out import HandOut
 from boatlift.spark.keyed.network.network import Network
 from boatlift.spark.keyed.network.node import ZSet, concat
@@ -27,6 +30,7 @@ from boatlift.spark.tasks.gang import GangAddress, joined
 from boatlift.spark.tasks.inputs import INPUT, by_input, input_column
 from boatlift.spark.tasks.keyed_task import of_share, task_input
 from boatlift.spark.tasks.parameters import JobParameters, guarded, job_parameters, partition
+from boatlift.spark.tasks.round_files import RoundFiles
 from boatlift.spark.tasks.stage import Output, Report, TaskReceipt, fresh_run, packed, stage_all
 from boatlift.spark.tasks.staging import ArrowStager
 from boatlift.storage.records.records import RunRef
@@ -107,6 +111,7 @@ class NetworkTask:
                 share=share,
                 first=given.first,
                 exchange=exchange,
+                rounds=partial(self._rounds, given.rounds, parameters.first, share),
             )
         runs = {part: msgspec.structs.replace(run, name=f"runs/{files[part]}") for part, run in made.runs.items()}
         staged = self._left(made.changes, parameters.first, number)
@@ -118,6 +123,13 @@ class NetworkTask:
             self.outputs, self.folder, self.token, parameters.first, number, result.rows, result.replaced
         )
         return TaskReceipt(number, rows_in, result.count, result.digest, handed_out, runs, staged)
+
+    def _rounds(self, folder: str, time: int, share: Share, name: str) -> KeptRounds:
+        node = self.network.nodes[self.network.names.index(name)]
+        if not folder or not isinstance(node, LoopNode):
+            return NOT_KEPT
+        place = Path(folder) / name
+        return RoundFiles(place, node.keep_every, self.processor, node.kept_codecs, time, share, self.token)
 
     def _exchange(self, gang: GangAddress | None, share: Share) -> AbstractContextManager[Exchange]:
         if gang is None:

@@ -82,6 +82,7 @@ class RunsPayload(msgspec.Struct, frozen=True):
             state that goes by such bounds: the bound up to which timers have fired and windows have closed, and the
             newest that was heard of.
         late: Of the state of a LATENESS: how many rows were late so far.
+        history: Of the state of a view with loops: identifies all input that it follows from.
     """
 
     runs: tuple[RunRef, ...]
@@ -92,6 +93,7 @@ class RunsPayload(msgspec.Struct, frozen=True):
     tables: dict[str, tuple[tuple[str, ...], ...]] | None = None
     bounds: tuple[int, int] | None = None
     late: int | None = None
+    history: str | None = None
 
     @property
     def step_clock(self) -> StepClock:
@@ -141,6 +143,7 @@ def to_json(payload: Payload) -> dict[str, Any]:
         "tables": None if tables is None else {name: [list(each) for each in part] for name, part in tables.items()},
         "bounds": None if payload.bounds is None else list(payload.bounds),
         "late": payload.late,
+        "history": payload.history,
     }
     present = {name: value for name, value in fields.items() if value is not None}
     return {"runs": [msgspec.to_builtins(run) for run in payload.runs], **present}

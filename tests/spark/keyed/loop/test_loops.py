@@ -46,7 +46,13 @@ def loop(*operations: Any, inputs: int = 1, variable: pa.Schema = PAIRS, most: i
     return LoopNode("p", "a loop", circuit, Result.FIXED_POINT, most)
 
 
-class TestPathsOfAGraph(NodeLaws):
+class LoopLaws(NodeLaws):
+    """The laws of nodes; the tasks of a step run at once, in threads."""
+
+    most_tasks = 2
+
+
+class TestPathsOfAGraph(LoopLaws):
     """Pairs (a, c) such that c can be reached from a: L = distinct(edges + L ⋈ edges)."""
 
     case = NodeCase(
@@ -61,7 +67,7 @@ class TestPathsOfAGraph(NodeLaws):
     )
 
 
-class TestPathsByDoubling(NodeLaws):
+class TestPathsByDoubling(LoopLaws):
     """The same by L ⋈ L, in which both sides of the join go round."""
 
     case = NodeCase(
@@ -94,7 +100,7 @@ def components(edges: Rows) -> Rows:
     return fixed_point(body)
 
 
-class TestComponents(NodeLaws):
+class TestComponents(LoopLaws):
     """Labels of vertices: L = for each vertex the least of itself and what its neighbours have."""
 
     case = NodeCase(
@@ -120,7 +126,7 @@ def distances(starts: Rows, edges: Rows) -> Rows:
     return fixed_point(body)
 
 
-class TestDistances(NodeLaws):
+class TestDistances(LoopLaws):
     """Steps from some vertices, at most five, with a column that is computed at each round."""
 
     case = NodeCase(
@@ -148,7 +154,7 @@ def unblocked(edges: Rows, blocked: Rows) -> Rows:
     )
 
 
-class TestPathsAroundWalls(NodeLaws):
+class TestPathsAroundWalls(LoopLaws):
     """Paths that enter no blocked vertex, by an anti join within the loop."""
 
     case = NodeCase(
@@ -185,7 +191,7 @@ def parts_of(edges: Rows) -> Rows:
     return fixed_point(body)
 
 
-class TestSumsOfParts(NodeLaws):
+class TestSumsOfParts(LoopLaws):
     """A bill of materials: L(a) = the sum over the parts b of a of 1 + L(b). Edges lead upwards, so it ends."""
 
     case = NodeCase(
@@ -218,7 +224,7 @@ def walks(first: Rows, edges: Rows) -> Rows:
     return total
 
 
-class TestWalks(NodeLaws):
+class TestWalks(LoopLaws):
     """The rows of all rounds, each made of those of the last: WITH RECURSIVE."""
 
     case = NodeCase(

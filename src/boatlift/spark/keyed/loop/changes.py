@@ -67,6 +67,19 @@ class StepChanges:
             rows = arranged(self._codec, change.columns, change.weights, hashes)
             self._newest = rows if len(rows) else None
 
+    @property
+    def sum(self) -> tuple[ArrangementCodec, Arranged] | None:
+        """The rows of all rounds so far, with their form; None if there are none."""
+        pieces = [*self._earlier, *([] if self._newest is None else [self._newest])]
+        if self._codec is None or not pieces:
+            return None
+        rows = merge_rows(self._codec, pieces)
+        return (self._codec, rows) if len(rows) else None
+
+    def restore(self, codec: ArrangementCodec, rows: Arranged) -> None:
+        """Take the rows of rounds that were kept."""
+        self._codec, self._earlier = codec, [rows]
+
     def changed_before(self, keys: Hashes) -> npt.NDArray[np.bool_]:
         """Return which of some keys earlier rounds have changed.
 

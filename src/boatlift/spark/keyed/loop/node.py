@@ -7,19 +7,27 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from boatlift.errors import DataError
+from boatlift.spark.keyed.arrangement.arranged import arranged, key_hashes
+from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
 from boatlift.spark.keyed.codec import ValueCodec
 from boatlift.spark.keyed.exchange import Exchange
+from boatlift.spark.keyed.kept_rounds import rows_of_share
 from boatlift.spark.keyed.loop.changes import consolidated, negated
 from boatlift.spark.keyed.loop.circuit import Circuit, KeyedOperation
+from boatlift.spark.keyed.loop.rounded import RoundedCodec, at_round
 from boatlift.spark.keyed.loop.rounds import Rounds, rounded_parts, rounds_of
 from boatlift.spark.keyed.merge import merge_rows
 from boatlift.spark.keyed.network.node import NodeOutput, ZSet, concat
 from boatlift.spark.keyed.state import StepState
 
 __all__ = ["LoopNode", "Result"]
+
+_MOVED = "moved"
+"""The name of the changes of the loop's rows in rounds that are kept."""
 
 
 class Result(Enum):
@@ -46,6 +54,7 @@ class LoopNode:
         circuit: The operators.
         result: Which rows are the result.
         most_rounds: More rounds than this are refused.
+        keep_every: So many seconds after a step began its rounds are kept, and so long after that again.
     """
 
     processor: str
@@ -53,6 +62,7 @@ class LoopNode:
     circuit: Circuit
     result: Result
     most_rounds: int
+    keep_every: float = 10.0
 
     @property
     def inputs(self) -> int:
@@ -93,21 +103,22 @@ class LoopNode:
             each.name: rounds_of(each.node, {part: state.runs[_part(each, part)] for part in each.node.parts})
             for each in self.circuit.keyed
         }
-        moved = self._rounds(changes, rounds, state.exchange)
+        moved = self._rounds(changes, rounds, state)
         added = {
             _part(each, part): merge_rows(codec, rounds[each.name].added[part])
             for each in self.circuit.keyed
             for part, codec in rounded_parts(each.node).items()
             if rounds[each.name].added.get(part)
         }
-        return NodeOutput((self._result(moved, state.exchange),), state.written(self.processor, self.parts, added))
+        result = self._result(moved, state.exchange)
+        return NodeOutput((result,), state.written(self.processor, self.parts, added))
 
     def _rounds(
-        self, changes: Sequence[ZSet | None], rounds: Mapping[str, Rounds], exchange: Exchange
+        self, changes: Sequence[ZSet | None], rounds: Mapping[str, Rounds], state: StepState
     ) -> list[ZSet | None]:
         """Return the changes of the loop's rows: of round 0, 1, …."""
         once = self.circuit.once
-        moved: list[ZSet | None] = [None]
+        moved = self._restored(rounds, state) or [None]
         while True:
             number = len(moved) - 1
             given: list[ZSet | None] = [None] * len(changes)
@@ -116,15 +127,64 @@ class LoopNode:
                     given[place] = change
                 elif change is not None and number == 1 and place in once:
                     given[place] = negated(change)
-            made = self.circuit.round(number, given, moved[number], rounds, exchange)
-            coming = consolidated(exchange.divided(made, None), self.circuit.variable)
+            made = self.circuit.round(number, given, moved[number], rounds, state.exchange)
+            coming = consolidated(state.exchange.divided(made, None), self.circuit.variable)
             last = max((each.last for each in rounds.values()), default=-1)
             moved.append(coming)
-            comes, last = exchange.greatest([coming is not None, last])
+            comes, last, due = state.exchange.greatest([coming is not None, last, state.rounds.due])
             if not comes and number >= max(last, 1 if once else 0):
                 return moved
             if number >= self.most_rounds:
                 raise self._too_long(moved)
+            if due:
+                self._keep(moved, rounds, state)
+
+    @property
+    def kept_codecs(self) -> Mapping[str, ValueCodec[Any, Any]]:
+        """The forms of rows of rounds that are kept, but for the changes of operators' inputs."""
+        moved: ValueCodec[Any, Any] = RoundedCodec(ArrangementCodec(self.circuit.variable))
+        return {_MOVED: moved} | {
+            f"{each.name}/added.{part}": codec
+            for each in self.circuit.keyed
+            for part, codec in rounded_parts(each.node).items()
+        }
+
+    def _keep(self, moved: Sequence[ZSet | None], rounds: Mapping[str, Rounds], state: StepState) -> None:
+        """Keep all rounds so far."""
+        rows = {f"{name}/{part}": kept for name, each in rounds.items() for part, kept in each.kept().items()}
+        codec = ArrangementCodec(self.circuit.variable)
+        pieces = [
+            at_round(arranged(codec, each.columns, each.weights, key_hashes(each.columns, len(each))), number)
+            for number, each in enumerate(moved)
+            if each is not None
+        ]
+        if pieces:
+            by_round = RoundedCodec(codec)
+            rows[_MOVED] = (by_round, merge_rows(by_round, pieces))
+        number = len(moved) - 2
+        state.rounds.write(number, rows)
+        state.exchange.greatest([])  # all tasks have written
+        state.rounds.written(number)
+
+    def _restored(self, rounds: Mapping[str, Rounds], state: StepState) -> list[ZSet | None] | None:
+        """Return the changes of the loop's rows of rounds that were kept; None if the step begins with round 0."""
+        saved = state.rounds.read()
+        number = -1 if saved is None else saved.number
+        greatest, least = state.exchange.greatest([number, -number])
+        if saved is None or greatest != -least:  # a task cannot read them, or has read others
+            return None
+        for name, each in rounds.items():
+            each.restore(saved, name, state.share)
+        moved: list[ZSet | None] = [None] * (number + 2)
+        if _MOVED in saved.runs:
+            codec, runs = saved.runs[_MOVED]
+            rows = rows_of_share(codec, runs, state.share)
+            if rows is not None:
+                at = rows.keys[-1].values
+                change = ZSet(rows.values.rows, rows.values.weights)
+                for each in np.unique(at).tolist():
+                    moved[each] = change.take(np.flatnonzero(at == each))
+        return moved
 
     def _result(self, moved: Sequence[ZSet | None], exchange: Exchange) -> ZSet | None:
         """Return the change of the result."""

@@ -28,7 +28,8 @@ from boatlift.spark.keyed.arrangement.arranged import Arranged, key_hashes
 from boatlift.spark.keyed.arrangement.codec import ArrangedRows, ArrangementCodec
 from boatlift.spark.keyed.arrangement.join import join_change
 from boatlift.spark.keyed.codec import ValueCodec
-from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS
+from boatlift.spark.keyed.kept_rounds import Rows, SavedRounds, rows_of_share
+from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS, Share
 from boatlift.spark.keyed.loop.changes import StepChanges, consolidated, negated
 from boatlift.spark.keyed.loop.rounded import HeldRows, RoundedCodec, as_run, at_round
 from boatlift.spark.keyed.merge import merge_rows
@@ -56,6 +57,18 @@ class Rounds(Protocol):
     @property
     def added(self) -> Mapping[str, Sequence[KeyedRows[Any]]]:
         """Part to the rows that the step adds to it, by round."""
+
+    def kept(self) -> Rows:
+        """Return what a task needs to go on after the last round."""
+
+    def restore(self, saved: SavedRounds, name: str, share: Share) -> None:
+        """Go on after rounds that were kept.
+
+        Args:
+            saved: The rounds.
+            name: The name of the operator in them.
+            share: The key groups of this task.
+        """
 
     def round(self, number: int, changes: Sequence[ZSet | None]) -> ZSet | None:
         """Return the change of the result at a round; rounds come in order, from 0.
@@ -135,11 +148,10 @@ class _Touched:
         return np.unique(np.concatenate([touched, *again])) if again else touched
 
 
-class _KeyedRounds:
-    """The rounds of a node whose result for a key is a function of the rows of that key."""
+class _OperatorRounds:
+    """What the rounds of all operators have: the changes so far, and the rows of the keys that these touch."""
 
     def __init__(self, node: Node, held: Mapping[str, HeldRows[Any]]) -> None:
-        self._node, self._parts = node, tuple(held)
         (self._schema,) = node.schemas
         self._touched = _Touched(held)
         self._changes = [StepChanges() for _ in range(node.inputs)]
@@ -148,6 +160,38 @@ class _KeyedRounds:
     @property
     def last(self) -> int:
         return self._touched.last
+
+    def kept(self) -> Rows:
+        changes = {f"changes.{place}": each.sum for place, each in enumerate(self._changes)}
+        added = {
+            f"added.{part}": (held.codec, merge_rows(held.codec, self.added[part]))
+            for part, held in self._touched.held.items()
+            if self.added.get(part)
+        }
+        return {name: rows for name, rows in changes.items() if rows is not None} | {
+            name: (codec, rows) for name, (codec, rows) in added.items() if len(rows)
+        }
+
+    def restore(self, saved: SavedRounds, name: str, share: Share) -> None:
+        for place, changes in enumerate(self._changes):
+            found = _saved_rows(saved, f"{name}/changes.{place}", share)
+            if found is not None:
+                codec, rows = found
+                assert isinstance(codec, ArrangementCodec)
+                changes.restore(codec, rows)
+                self._touched.add([rows.hash])
+        for part in self._touched.held:
+            found = _saved_rows(saved, f"{name}/added.{part}", share)
+            if found is not None:
+                self.added[part] = [found[1]]
+
+
+class _KeyedRounds(_OperatorRounds):
+    """The rounds of a node whose result for a key is a function of the rows of that key."""
+
+    def __init__(self, node: Node, held: Mapping[str, HeldRows[Any]]) -> None:
+        super().__init__(node, held)
+        self._node, self._parts = node, tuple(held)
 
     def round(self, number: int, changes: Sequence[ZSet | None]) -> ZSet | None:
         hashes = []
@@ -194,18 +238,12 @@ class _KeyedRounds:
         return (made.changes[0] if made.changes else None), state.added
 
 
-class _JoinRounds:
+class _JoinRounds(_OperatorRounds):
     """The rounds of an inner join: bilinear, so that the rows of a round meet the rows up to it on the other side."""
 
     def __init__(self, node: JoinNode, held: Mapping[str, HeldRows[Any]]) -> None:
-        self._sides, self._schema = (node.left, node.right), node.schemas[0]
-        self._touched = _Touched(held)
-        self._changes = (StepChanges(), StepChanges())
-        self.added: dict[str, list[KeyedRows[Any]]] = {}
-
-    @property
-    def last(self) -> int:
-        return self._touched.last
+        super().__init__(node, held)
+        self._sides = (node.left, node.right)
 
     def round(self, number: int, changes: Sequence[ZSet | None]) -> ZSet | None:
         hashes: list[Hashes] = [_NO_HASHES, _NO_HASHES]
@@ -250,6 +288,14 @@ class _JoinRounds:
             runs[each] = [] if rows is None else [as_run(side.codec, rows)]
         pairs = join_change(*self._sides, (changes[0], changes[1]), (runs[0], runs[1]))
         return [ZSet(tuple(columns), weights) for columns, weights in pairs]
+
+
+def _saved_rows(saved: SavedRounds, name: str, share: Share) -> tuple[ValueCodec[Any, Any], KeyedRows[Any]] | None:
+    if name not in saved.runs:
+        return None
+    codec, runs = saved.runs[name]
+    rows = rows_of_share(codec, runs, share)
+    return None if rows is None else (codec, rows)
 
 
 def _less(

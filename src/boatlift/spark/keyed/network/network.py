@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from boatlift.spark.keyed.codec import ValueCodec
 from boatlift.spark.keyed.exchange import ALONE, Exchange
+from boatlift.spark.keyed.kept_rounds import NOT_KEPT, KeptRounds
 from boatlift.spark.keyed.key_groups import Share
 from boatlift.spark.keyed.network.node import Node, ZSet
 from boatlift.spark.keyed.state import Runs, StepState
@@ -87,6 +88,7 @@ class Network:
         share: Share,
         first: bool = False,
         exchange: Exchange = ALONE,
+        rounds: Callable[[str], KeptRounds] = lambda _: NOT_KEPT,
     ) -> NetworkOutput:
         """Take a task's part of a step: all nodes, one after the other.
 
@@ -98,6 +100,7 @@ class Network:
             share: The key groups of this task. With more than one node it is all of them: nodes have other keys.
             first: Whether this is the first step that the nodes take.
             exchange: The way to the other tasks of the step.
+            rounds: Returns where the rounds of a loop are kept, by the name of its node.
 
         Raises:
             DataError: as `Node.step`.
@@ -118,6 +121,7 @@ class Network:
                 share,
                 first,
                 exchange=exchange,
+                rounds=rounds(name),
             )
             made = node.step(taken, state)
             changes += made.changes or nothing
