@@ -44,6 +44,7 @@ NAMES = (
     "processor",
     "windows",
     "dedup",
+    "loop",
     "nexmark",
 )
 

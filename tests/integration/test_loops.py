@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from pyspark.sql import functions as F
 
 import boatlift as bl
 from boatlift.spark.jobs import planner
+from support.readme import ROOT
 
 Edge = tuple[int, int]
 Edges = set[Edge]
@@ -220,3 +222,26 @@ def test_refusals_of_loops(spark: SparkSession) -> None:
         bl.Dataflow("refused").iterate("l", without_end, output="a LONG, b LONG")
     with pytest.raises(bl.BoatliftError, match=r"\[BAD_VIEW\] l has bodies of x: declare an output"):
         bl.Dataflow("refused").iterate("l", {"x": without_end}, output={"y": "a LONG"})
+
+
+PAGE = (ROOT / "docs" / "loops.md").read_text(encoding="utf-8")
+
+
+def test_the_pages_programs_run_as_printed(spark: SparkSession) -> None:
+    Path("links").mkdir()
+    come = [("HOME", "x", 3), ("x", "y", 4), ("HOME", "y", 9), ("y", "z", 1)]
+    steps = [[(*link, 1) for link in come], [("x", "y", 4, -1)]]
+    for number, rows in enumerate(steps):
+        lines = [",".join(map(str, row)) for row in (("a", "b", "km", "_weight"), *rows)]
+        Path(f"links/{number}.csv").write_text("".join(f"{line}\n" for line in lines))
+    names: dict[str, Any] = {"__name__": "network"}
+    exec(compile("".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)), "network.py", "exec"), names)
+    run(names["flow"], spark)
+
+    first, second = tables_of("nearest", 2)
+    assert first["HOME", "z", 8] == second["HOME", "z", 10] == 1
+    assert ("x", "y", 4) in first
+    assert not any(row[:2] == ("x", "y") for row in second)
+    assert tables_of("even", 2) == [Counter([("HOME",), ("y",), ("z",)]), Counter([("HOME",), ("z",)])]
+    assert tables_of("odd", 2) == [Counter([("x",), ("y",), ("z",)]), Counter([("x",), ("y",)])]
+    assert {row[1] for row in tables_of("ways", 2)[1]} == {"HOME-x", "HOME-y", "HOME-y-z"}

@@ -52,6 +52,7 @@ AGGREGATES = [
     "SELECT count(*) AS n, sum(v) AS s, avg(d) AS m FROM a WHERE v > 2",
     "SELECT k, min(x) AS lo, max(v) AS hi, count(DISTINCT v) AS n FROM a GROUP BY k",
     "SELECT x, count(*) AS n FROM a GROUP BY x",
+    "SELECT DISTINCT k, 0 AS zero, v + 1 AS w FROM a",
     "SELECT k, min(x) AS lo, max(x) AS hi, min(d) AS ld, max(t) AS ht, min(k) AS lk FROM a GROUP BY k",
     "SELECT min(v) AS lo, max(k) AS hi FROM a WHERE x > 0",
     "SELECT d, sum(d) AS s, avg(d) AS m FROM a GROUP BY d",

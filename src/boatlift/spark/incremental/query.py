@@ -329,4 +329,6 @@ class _Cutting:
 
 
 def _is_session(key: Any) -> bool:
-    return hasattr(key, "metadata") and "sessionWindow" in str(key.metadata().json())
+    """Return whether a grouping key is a session window, which is a column: constants and others have no metadata."""
+    named = PlanNodes.kind(key) in ("AttributeReference", "Alias")
+    return named and "sessionWindow" in str(key.metadata().json())

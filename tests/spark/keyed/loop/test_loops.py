@@ -252,6 +252,47 @@ class TestWalks(LoopLaws):
     )
 
 
+def doubled(first: Rows) -> Rows:
+    level = Counter({(a, b): count for (a, b), count in first.items() if a < b})
+    total: Rows = Counter()
+    while level:
+        total.update(level)
+        following: Rows = Counter()
+        for (a, b), count in level.items():
+            for (c, d), other in level.items():
+                if b == c:
+                    following[a, d] += count * other
+        level = following
+    return total
+
+
+class TestWalksByDoubling(LoopLaws):
+    """The rows of all rounds, each made of pairs of those of the last: both sides of the join change at once."""
+
+    case = NodeCase(
+        LoopNode(
+            "p",
+            "a loop",
+            Circuit(
+                (PAIRS,),
+                frozenset({0}),
+                PAIRS,
+                (
+                    Apply(0, (Place(0), Place(1)), FunctionCall("<", (Place(0), Place(1)), pa.bool_())),
+                    KeyedOperation("0", join(1, 0, (0,), (1,)), (1, 1)),
+                    Sum((2, 3)),
+                ),
+                4,
+            ),
+            Result.ALL_ROUNDS,
+            50,
+        ),
+        (PAIRS,),
+        (some_edge,),
+        doubled,
+    )
+
+
 def test_a_loop_that_does_not_end_says_what_still_changes(tmp_path: Path) -> None:
     node = loop(
         Apply(1, (Place(0), FunctionCall("+", (Place(1), Constant(1, pa.int64())), pa.int64()))),
