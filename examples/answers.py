@@ -1,8 +1,9 @@
 """Four regimes in one application (Falkirk Wheel, Figure 1), on real flights.
 
-Flights are cleaned (*ephemeral*) and kept as running totals (*lazy*). A *batch* fits the delay to expect on a route,
-anew from all flights, every few weeks. Questions come on a path of their own and are answered from totals and model as
-they are at that moment (*lazy*, in order of arrival). The number of questions about each airline is kept *eagerly*,
+Flights are cleaned (*ephemeral*) and kept as running totals (*lazy*). A *loop* keeps the fewest flights that lead from
+each airport to each other one, round by round (*lazy*). A *batch* fits the delay to expect on a route, anew from all
+flights, every few weeks. Questions come on a path of their own and are answered from totals, connections and model
+as they are at that moment (*lazy*, in order of arrival). The number of questions about each airline is kept *eagerly*,
 beside the answers.
 
 Run it in a folder that has flights and queries (`examples/demo.py` makes them), with this folder on the Python path:
@@ -23,6 +24,14 @@ RESAMPLES = 4
 def arrived(flights: DataFrame) -> DataFrame:
     """Keep the flights that arrived, and the columns that matter here."""
     return flights.where("arr_delay IS NOT NULL").select("month", "carrier", "flight", "origin", "dest", "arr_delay")
+
+
+def connections(have: DataFrame, flown: DataFrame) -> DataFrame:
+    """Make ways that are one flight longer of those that are known, and keep the shortest between each two airports."""
+    legs = flown.select("origin", "dest").union(flown.select("dest", "origin"))
+    further = have.join(legs.toDF("via", "to"), F.col("dest") == F.col("via")).where("origin <> to AND flights < 6")
+    ways = legs.selectExpr("*", "1 AS flights").union(further.selectExpr("origin", "to", "flights + 1"))
+    return ways.groupBy("origin", "dest").agg(F.min("flights").alias("flights"))
 
 
 def expected(flights: DataFrame) -> DataFrame:
@@ -51,6 +60,9 @@ routes = clean.group_by("origin", "dest").agg(
     "routes", F.count("*").alias("flights"), F.avg("arr_delay").alias("delay"), policy=bl.Lazy(every=10)
 )
 routes.sink("network", bl.sqlite("answers.db", table="network", key=["origin", "dest"]))
+flown = flow.sql("flown", "SELECT DISTINCT origin, dest FROM clean", policy=bl.Lazy(every=10))
+hops = flown.iterate("hops", connections, output="origin STRING, dest STRING, flights INT", policy=bl.Lazy(every=10))
+hops.sink("connections", bl.sqlite("answers.db", table="connections", key=["origin", "dest"]))
 fits = clean.recompute("fits", expected, policy=bl.Batch(epochs=4))
 fits.sink("model", bl.sqlite("answers.db", table="model", key=["origin", "dest", "carrier", "month"]))
 
@@ -66,6 +78,7 @@ asked = queries.lookup(
     "asked",
     airport=airports.by("origin"),
     route=routes.by("origin", "dest"),
+    hop=hops.by("origin", "dest"),
     fit=fits.by("origin", "dest", "carrier", "month"),
     policy=bl.Lazy(every=20),
 )

@@ -26,6 +26,10 @@ ATTACKS = (
     ("sink.commit(statistics):before:12", "eager: statistics are durable, and about to be seen"),
     ("store.create(runs):after:12", "lazy: in the middle of a checkpoint; some of its runs are durable, it is not"),
     ("sink.stage(network):before:9", "state of the network: in the middle of a job, from inside a task"),
+    (
+        "sink.stage(connections):before:4",
+        "the loop: its rounds are done, and its rows about to be staged, from inside a task",
+    ),
     ("store.create(log):before:40", "the log: just before it takes in another group of records"),
     ("store.delete(log):after:5", "in the middle of collecting garbage"),
 )
@@ -125,6 +129,7 @@ def verdict(weeks: Sequence[Path], queries: Sequence[Path]) -> None:
     history = History([[arrival for row in rows_in(week) if (arrival := arrived(row))] for week in weeks])
     check_answers(history, queries)
     check_state(history)
+    check_connections(history)
     check_statistics()
     verify(FOLDER)
 
@@ -225,6 +230,26 @@ def check_state(history: History) -> None:
             if count != len(delays) or not same(value, of(delays)):
                 raise WrongError(f"the {what} says {count}, {value} of {key}: it is {len(delays)}, {of(delays)}")
     say(f"the network holds {len(routes)} routes, the model {len(model):,} entries: what plain computations give")
+
+
+def check_connections(history: History) -> None:
+    """Check that the connections in the end are the fewest flights between each two airports."""
+    legs: dict[str, set[str]] = defaultdict(set)
+    for origin, dest in history.keys(2):
+        legs[origin].add(dest)
+        legs[dest].add(origin)
+    found = {row[:2]: row[2] for row in rows_of(FOLDER, "SELECT origin, dest, flights FROM connections")}
+    for start in legs:
+        far, edge, seen = 0, {start}, {start}
+        while edge:
+            far, edge = far + 1, set().union(*(legs[airport] for airport in edge)) - seen
+            seen |= edge
+            for airport in edge:
+                if found.pop((start, airport), None) != far:
+                    raise WrongError(f"the connections do not say {far} flights from {start} to {airport}")
+    if found:
+        raise WrongError(f"there are no such connections: {sorted(found)[:5]}")
+    say(f"the fewest flights between each two of {len(legs)} airports: what a search in breadth gives")
 
 
 def check_statistics() -> None:

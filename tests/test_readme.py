@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 FIRST, FUNCTIONS, JOINS = "Write one", "Call your own functions", "Joins, batches and merges"
 AGGREGATES, PROCESSORS = "Aggregates", "State and timers of your own"
 EVENT_TIME = "Late rows, windows that end, rows that leave"
+LOOPS = "Loops"
 VIEWS = "Views: a query, kept up to date"
 PUSH, OPERATE = "Push rows", "Operate it"
 PYTHON = blocks(language="python")
@@ -60,6 +61,7 @@ RUN_BY = {
     "total = clean.agg": "test_aggregates_give_what_is_said",
     "def streaks": "test_the_processor_gives_what_is_said",
     "timed = flights": "test_windows_that_end_give_what_is_said",
+    "def connections": "test_the_loop_gives_what_is_said",
     "live = clean": "test_joins_and_functions_run_and_give_what_is_said",
     "history = spark.read": "test_the_first_example_goes_on_from_python_and_its_history_sums_up_to_its_answers",
     "boatlift run flights:flow": "test_the_commands_for_a_cluster_run_one_after_the_other_on_one_store",
@@ -366,6 +368,29 @@ def test_windows_that_end_give_what_is_said(weeks: Path, spark: SparkSession) ->
         (row["w"]["start"], row["origin"], row["count"]) for row in expected.collect()
     )
     assert len(found) > 100
+
+
+def test_the_loop_gives_what_is_said(weeks: Path, spark: SparkSession) -> None:
+    """Each pair of airports has the fewest flights that lead from one to the other."""
+    for week in sorted((weeks / "data" / "flights").iterdir())[3:]:
+        week.unlink()
+    (loop,) = blocks(LOOPS, "python")
+    bl.run(built(loop.text)["flow"], "store", available_now=True, spark=spark)
+    with closing(sqlite3.connect("hops.db")) as database:
+        found = {(origin, dest): flights for origin, dest, flights in database.execute("SELECT * FROM hops")}
+    flown = spark.read.csv(str(weeks / "data" / "flights"), header=True, nullValue="NA").where("arr_delay IS NOT NULL")
+    legs = {(row["origin"], row["dest"]) for row in flown.select("origin", "dest").distinct().collect()}
+    legs |= {(dest, origin) for origin, dest in legs}
+    expected = {}
+    for start in {origin for origin, _ in legs}:
+        far, edge, seen = 0, {start}, {start}
+        while edge:
+            far, edge = far + 1, {dest for origin, dest in legs if origin in edge} - seen
+            expected |= {(start, airport): far for airport in edge}
+            seen |= edge
+    assert found == expected
+    assert len(found) > 5000
+    assert max(found.values()) == 4
 
 
 def test_views_give_what_is_said(weeks: Path, spark: SparkSession) -> None:

@@ -90,7 +90,7 @@ def test_bits_are_the_same_though_an_executor_and_a_worker_are_killed(tmp_path: 
     expected = history(alone / "history")
     assert len(expected) == FILES
     assert history(spread / "history") == expected
-    for name in ("windows", "first", "reminders"):
+    for name in ("windows", "first", "reminders", "walks"):
         of_one_machine = history(alone / name)
         assert len(of_one_machine) == FILES
         assert sum(map(len, of_one_machine.values())) > FILES

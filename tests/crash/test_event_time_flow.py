@@ -1,4 +1,4 @@
-"""The flow of event time is killed: late rows, windows, duplicates and timers are those of an undisturbed run."""
+"""The flow of event time and of a loop is killed: every step of it is that of an undisturbed run."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ VICTIM = Victim(
     flow="support.crash_event_time:flow",
     judge=sees_the_same_steps,
     middle=CrashPoint("sink.commit(windows_out)", "after", 5),
-    acts=("step(timely)", "step(ended)", "step(silent)", "sink.commit(windows_out)"),
-    points=5,
-    again=("restore(timely)", "restore(ended)", "restore(silent)"),
+    acts=("step(timely)", "step(ended)", "step(silent)", "step(walking)", "sink.commit(windows_out)"),
+    points=6,
+    again=("restore(timely)", "restore(ended)", "restore(silent)", "restore(walking)"),
     outcome="step for step equal",
     make_input=make_events,
 )

@@ -35,7 +35,11 @@ def held(step: Column, value: Column) -> Column:
 
 
 def add_event_time(rows: bl.Stream, folder: Path) -> None:
-    """Add windows that end, timers in event time, duplicates and an operator of the test's own, each with a sink."""
+    """Add windows that end, timers in event time, duplicates, and a loop, each with a sink."""
+
+    def walk(have: Any, legs: Any) -> Any:
+        further = have.alias("h").join(legs.alias("l"), F.col("h.b") == F.col("l.a")).select("h.a", "l.b")
+        return legs.select("a", "b").union(further).distinct()
 
     def remind(key: Any, rows: Any, state: Any, context: Any) -> Iterator[tuple[Any, ...]]:
         if context.timer is not None:
@@ -56,6 +60,11 @@ def add_event_time(rows: bl.Stream, folder: Path) -> None:
             "remind", remind, state="n LONG", output="k INT, timer TIMESTAMP, n LONG", order_by=["at"], timers="event"
         ),
     }
+    legs = rows.transform(
+        "legs",
+        lambda df: df.where("pmod(hash(v), 400) = 0").selectExpr("pmod(hash(v, 1), 40) a", "pmod(hash(v, 2), 40) b"),
+    )
+    made["walks"] = legs.iterate("walking", walk, output="a INT, b INT", keep_every="0 seconds")
     for name, stream in made.items():
         stream.sink(name, bl.parquet(folder / name))
 

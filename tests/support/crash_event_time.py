@@ -1,4 +1,4 @@
-"""The dataflow of event time that crash tests kill: late rows, windows that end, duplicates, timers.
+"""The dataflow of event time that crash tests kill: late rows, windows that end, duplicates, timers; and a loop.
 
 It runs in the current folder, over `data/*.csv`.
 """
@@ -25,6 +25,12 @@ def silence(key: Any, rows: Any, state: Any, context: Any) -> Iterator[tuple[Any
     context.set_timer(state.due)
 
 
+def walks(have: Any, timely: Any) -> Any:
+    steps = timely.selectExpr("pmod(v, 7) AS a", "pmod(3 * v + length(k), 7) AS b").where("a IS NOT NULL")
+    further = have.alias("h").join(steps.alias("s"), F.col("h.b") == F.col("s.a")).select("h.a", "s.b")
+    return steps.union(further).distinct()
+
+
 flow = bl.Dataflow("crash-event-time")
 events = flow.source("events", bl.files("data/*.csv", schema="k STRING, v LONG, at TIMESTAMP", max_files_per_step=1))
 timely = events.lateness("timely", "at", "1 minute", policy=bl.Lazy(every=3))
@@ -47,3 +53,5 @@ silent = timely.group_by("k").process(
     policy=bl.Lazy(every=3),
 )
 silent.sink("silent_out", bl.parquet("silent"))
+walking = timely.iterate("walking", walks, output="a LONG, b LONG", keep_every="0 seconds", policy=bl.Lazy(every=3))
+walking.sink("walks_out", bl.parquet("walks"))

@@ -25,7 +25,7 @@ __all__ = ["Undisturbed", "Victim", "die_at_every_point", "die_at_every_point_of
 
 TESTS = Path(__file__).parents[1]
 KILLED = -signal.SIGKILL
-SINKS = ("history", "cleaned", "told", "asked", "late", "windows", "first", "silent", "counts")
+SINKS = ("history", "cleaned", "told", "asked", "late", "windows", "first", "silent", "counts", "walks")
 EVERY_POINT = os.environ.get("BOATLIFT_CRASH_POINTS") == "all"
 WHOLE_RUNS = 4
 """So many whole runs may pass a point by: a merge that is late leaves nothing to delete."""
@@ -146,7 +146,7 @@ def _visits(points: list[CrashPoint]) -> dict[tuple[str, str], int]:
 def _chosen(victim: Victim, visits: dict[tuple[str, str], int]) -> list[CrashPoint]:
     """Return the moments of a run to die at: all on `make crash`; else one visit of each act that changes something.
 
-    Before an act on its first visit and after it on a later one; the recovery's test below dies at all other calls too.
+    Before an act on its first visit and after it on a later one.
     """
     if EVERY_POINT:
         return [CrashPoint(call, when, v) for (call, when), n in visits.items() for v in sorted({1, (n + 1) // 2, n})]

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection, Listener
+from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
 
 import msgspec
 from pyspark import SparkContext
@@ -43,10 +43,10 @@ def hub(tasks: int, host: str) -> Iterator[GangAddress]:
         host: The address of this machine, as executors reach it.
     """
     secret = secrets.token_bytes(32)
-    with Listener((host, 0), backlog=2 * tasks, authkey=secret) as listener:
+    with Listener((host, 0), backlog=2 * tasks) as listener:
         _, port = listener.address
         meeting = _Meeting(tasks)
-        accepting = threading.Thread(target=_accept, args=(listener, meeting), name="gang", daemon=True)
+        accepting = threading.Thread(target=_accept, args=(listener, meeting, secret), name="gang", daemon=True)
         accepting.start()
         try:
             yield GangAddress(host, int(port), secret)
@@ -87,14 +87,25 @@ class _Meeting:
         self._there = {}
 
 
-def _accept(listener: Listener, meeting: _Meeting) -> None:
-    while not meeting.ended:
-        try:
-            connection = listener.accept()
-            number = int(connection.recv_bytes())
-        except (OSError, EOFError, AuthenticationError, ValueError):
-            continue  # not a task of this job, or one that has ended already
-        meeting.join(number, connection)
+def _accept(listener: Listener, meeting: _Meeting, secret: bytes) -> None:
+    while True:
+        connection = listener.accept()
+        if meeting.ended:
+            connection.close()
+            return
+        threading.Thread(target=_greet, args=(connection, meeting, secret), name="gang", daemon=True).start()
+
+
+def _greet(connection: Connection, meeting: _Meeting, secret: bytes) -> None:
+    """Let a task join: a connection that does not prove the secret, or says nothing, holds up no other."""
+    try:
+        deliver_challenge(connection, secret)
+        answer_challenge(connection, secret)
+        number = int(connection.recv_bytes())
+    except (OSError, EOFError, AuthenticationError, ValueError):
+        connection.close()  # not a task of this job, or one that has ended already
+        return
+    meeting.join(number, connection)
 
 
 def _relay(gang: Mapping[int, Connection]) -> None:
