@@ -2,8 +2,8 @@
 
 Flights are cleaned (*ephemeral*) and kept as running totals (*lazy*). A *loop* keeps the fewest flights that lead from
 each airport to each other one, round by round (*lazy*). A *batch* fits the delay to expect on a route, anew from all
-flights, every few weeks. Questions come on a path of their own and are answered from totals, connections and model
-as they are at that moment (*lazy*, in order of arrival). The number of questions about each airline is kept *eagerly*,
+flights, every few weeks. Questions come on a path of their own and are answered from totals and model as
+they are at that moment (*lazy*, in order of arrival). The number of questions about each airline is kept *eagerly*,
 beside the answers.
 
 Run it in a folder that has flights and queries (`examples/demo.py` makes them), with this folder on the Python path:
@@ -78,7 +78,6 @@ asked = queries.lookup(
     "asked",
     airport=airports.by("origin"),
     route=routes.by("origin", "dest"),
-    hop=hops.by("origin", "dest"),
     fit=fits.by("origin", "dest", "carrier", "month"),
     policy=bl.Lazy(every=20),
 )

@@ -27,7 +27,7 @@ from boatlift.errors import InternalError, UnavailableError
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.edges import EDGE
-from boatlift.spark.jobs.gang_hub import driver_host, gang_size, hub
+from boatlift.spark.jobs.gang_hub import Gang, gang_size
 from boatlift.spark.keyed.kernel import KeyedKernel
 from boatlift.spark.keyed.key_groups import KEY_GROUPS
 from boatlift.spark.keyed.state import StepTime
@@ -103,7 +103,7 @@ class StepPlan:
         """
         context = self.frame.sparkSession.sparkContext
         with ExitStack() as running:
-            gang = running.enter_context(hub(self.gang, driver_host(context))) if self.gang else None
+            gang = running.enter_context(Gang(self.gang, context).running()) if self.gang else None
             if input_file := self.parameters.input_file:
                 runs = {part: list(runs) for part, runs in held.items()}
                 left = {name: list(files) for name, files in channels.items()}

@@ -16,10 +16,10 @@ from boatlift.spark.keyed.merge import filtered, merge_rows
 from boatlift.spark.keyed.opened import OpenRun
 from boatlift.spark.keyed.rows import KeyedRows
 
-__all__ = ["NOT_KEPT", "KeptRounds", "Rows", "SavedRounds", "rows_of_share"]
+__all__ = ["NOT_KEPT", "KeptRounds", "NamedRows", "SavedRounds", "rows_of_share"]
 
-Rows = Mapping[str, tuple[ValueCodec[Any, Any], KeyedRows[Any]]]
-"""Rows by name, with their form."""
+NamedRows = Mapping[str, tuple[ValueCodec[Any, Any], KeyedRows[Any]]]
+"""NamedRows by name, with their form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class KeptRounds(Protocol):
     def due(self) -> bool:
         """Whether the last rounds were kept so long ago that this one shall be."""
 
-    def write(self, number: int, rows: Rows) -> None:
+    def write(self, number: int, rows: NamedRows) -> None:
         """Write a task's rows of all rounds so far; they count once `written` is called.
 
         Args:
@@ -70,7 +70,7 @@ class _NotKept:
     def due(self) -> bool:
         return False
 
-    def write(self, number: int, rows: Rows) -> None:
+    def write(self, number: int, rows: NamedRows) -> None:
         del number, rows
 
     def written(self, number: int) -> None:

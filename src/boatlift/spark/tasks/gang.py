@@ -50,14 +50,14 @@ class _Parcel(msgspec.Struct, frozen=True, array_like=True):
     file: str = ""
 
 
-class _Message(msgspec.Struct, frozen=True, array_like=True):
+class _Laid(msgspec.Struct, frozen=True, array_like=True):
     """A task's message: a parcel for each task, and numbers."""
 
     parcels: list[_Parcel] = []
     numbers: list[int] = []
 
 
-_MESSAGES = packed_decoder(list[_Message])
+_ALL_LAID = packed_decoder(list[_Laid])
 
 
 @contextmanager
@@ -117,7 +117,7 @@ class GangExchange:
                     mine = rows.take(chosen)
                 else:
                     parcels[number] = self._packed(rows.take(chosen), sent)
-        messages = self._swap(_Message(parcels), sent)
+        messages = self._swap(_Laid(parcels), sent)
         found = [
             mine if number == self.share.residue else _unpacked(message.parcels[self.share.residue])
             for number, message in enumerate(messages)
@@ -126,7 +126,7 @@ class GangExchange:
 
     def greatest(self, numbers: Sequence[int]) -> list[int]:
         """Return for each of some numbers the greatest that any task has; see `Exchange.greatest`."""
-        messages = self._swap(_Message(numbers=[int(each) for each in numbers]), [])
+        messages = self._swap(_Laid(numbers=[int(each) for each in numbers]), [])
         return [max(each) for each in zip(*(message.numbers for message in messages), strict=True)]
 
     def close(self) -> None:
@@ -134,7 +134,7 @@ class GangExchange:
         self.connection.close()
         self._remove()
 
-    def _swap(self, message: _Message, sent: list[Path]) -> list[_Message]:
+    def _swap(self, message: _Laid, sent: list[Path]) -> list[_Laid]:
         try:
             self.connection.send_bytes(msgspec.msgpack.encode(message))
             answer = self.connection.recv_bytes()
@@ -142,7 +142,7 @@ class GangExchange:
             raise _lost(error) from error
         self._remove()  # all tasks have begun this exchange, and so have read what the last one brought
         self._files = sent
-        messages: list[_Message] = _MESSAGES.decode(answer)
+        messages: list[_Laid] = _ALL_LAID.decode(answer)
         return messages
 
     def _packed(self, rows: ZSet, sent: list[Path]) -> _Parcel:

@@ -16,7 +16,7 @@ from boatlift.decoders import json_decoder
 from boatlift.errors import BoatliftError
 from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
 from boatlift.spark.keyed.codec import ValueCodec
-from boatlift.spark.keyed.kept_rounds import Rows, SavedRounds
+from boatlift.spark.keyed.kept_rounds import NamedRows, SavedRounds
 from boatlift.spark.keyed.key_groups import Share
 from boatlift.spark.keyed.opened import open_run
 from boatlift.spark.keyed.run_file import write_run
@@ -28,7 +28,7 @@ MANIFEST = "rounds.json"
 """The file that names the files of the rounds that count."""
 
 
-class _Manifest(msgspec.Struct, frozen=True):
+class _KeptRuns(msgspec.Struct, frozen=True):
     """The rounds that count.
 
     Attributes:
@@ -46,7 +46,7 @@ class _OfTask(msgspec.Struct, frozen=True):
     files: dict[str, RunRef]
 
 
-_MANIFESTS, _OF_TASK = json_decoder(_Manifest), json_decoder(_OfTask)
+_KEPT_RUNS, _OF_TASK = json_decoder(_KeptRuns), json_decoder(_OfTask)
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ class RoundFiles:
     def read(self) -> SavedRounds | None:
         """Return the rounds that were kept last; None if there are none, or one of their files is damaged."""
         try:
-            manifest: _Manifest = _MANIFESTS.decode((self.folder / MANIFEST).read_bytes())
+            manifest: _KeptRuns = _KEPT_RUNS.decode((self.folder / MANIFEST).read_bytes())
             runs = {name: self._opened(name, files) for name, files in manifest.files.items()}
         except (OSError, msgspec.ValidationError, msgspec.DecodeError, pa.ArrowException, BoatliftError):
             return None
@@ -88,7 +88,7 @@ class RoundFiles:
         """Whether the last rounds were kept so long ago that this one shall be."""
         return time.monotonic() - self._last >= self.seconds
 
-    def write(self, number: int, rows: Rows) -> None:
+    def write(self, number: int, rows: NamedRows) -> None:
         """Write a task's rows of all rounds so far; see `KeptRounds.write`."""
         self.folder.mkdir(parents=True, exist_ok=True)
         written = {}
@@ -112,7 +112,7 @@ class RoundFiles:
             own: _OfTask = _OF_TASK.decode((self.folder / f"{self._stem(number, task)}.json").read_bytes())
             for name, run in own.files.items():
                 files.setdefault(name, []).append(run)
-        self._put(MANIFEST, _Manifest(number, self._began, files))
+        self._put(MANIFEST, _KeptRuns(number, self._began, files))
         for file in self.folder.iterdir():
             if file.name != MANIFEST and not file.name.startswith(f"{number}-{self.token}-"):
                 file.unlink(missing_ok=True)

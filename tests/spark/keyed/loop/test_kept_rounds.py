@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from boatlift.spark.keyed.kept_rounds import KeptRounds, Rows, SavedRounds
+from boatlift.spark.keyed.kept_rounds import KeptRounds, NamedRows, SavedRounds
 from boatlift.spark.keyed.key_groups import Share
 from boatlift.spark.keyed.loop.node import LoopNode
 from boatlift.spark.keyed.network.node import NodeOutput, ZSet
@@ -58,7 +58,7 @@ class Dying:
         self.rounds.append(-1 if found is None else found.number)
         return found
 
-    def write(self, number: int, rows: Rows) -> None:
+    def write(self, number: int, rows: NamedRows) -> None:
         self.files.write(number, rows)
 
     def written(self, number: int) -> None:

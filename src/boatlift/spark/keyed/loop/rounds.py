@@ -28,7 +28,7 @@ from boatlift.spark.keyed.arrangement.arranged import Arranged, key_hashes
 from boatlift.spark.keyed.arrangement.codec import ArrangedRows, ArrangementCodec
 from boatlift.spark.keyed.arrangement.join import join_change
 from boatlift.spark.keyed.codec import ValueCodec
-from boatlift.spark.keyed.kept_rounds import Rows, SavedRounds, rows_of_share
+from boatlift.spark.keyed.kept_rounds import NamedRows, SavedRounds, rows_of_share
 from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS, Share
 from boatlift.spark.keyed.loop.changes import StepChanges, consolidated, negated
 from boatlift.spark.keyed.loop.rounded import HeldRows, RoundedCodec, as_run, at_round
@@ -58,7 +58,7 @@ class Rounds(Protocol):
     def added(self) -> Mapping[str, Sequence[KeyedRows[Any]]]:
         """Part to the rows that the step adds to it, by round."""
 
-    def kept(self) -> Rows:
+    def kept(self) -> NamedRows:
         """Return what a task needs to go on after the last round."""
 
     def restore(self, saved: SavedRounds, name: str, share: Share) -> None:
@@ -161,7 +161,7 @@ class _OperatorRounds:
     def last(self) -> int:
         return self._touched.last
 
-    def kept(self) -> Rows:
+    def kept(self) -> NamedRows:
         changes = {f"changes.{place}": each.sum for place, each in enumerate(self._changes)}
         added = {
             f"added.{part}": (held.codec, merge_rows(held.codec, self.added[part]))
