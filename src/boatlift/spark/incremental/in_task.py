@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from boatlift.spark.incremental.joins import collated
 from boatlift.spark.incremental.nodes import Expression, PlanNodes, items
 from boatlift.spark.keyed.loop.expressions import Both, Constant, FirstTrue, FunctionCall, InTask, Place
 
@@ -55,7 +56,7 @@ class InTaskExpressions:
             return self.of(expression.child(), places)
         children = [self.of(each, places) for each in items(expression.children())]
         known = [each for each in children if each is not None]
-        if len(known) < len(children) or not children:
+        if len(known) < len(children) or not children or collated(items(expression.children())):
             return None
         return self._made(kind, expression, known)
 
@@ -77,11 +78,18 @@ class InTaskExpressions:
             call = "cast"
         if call is not None:
             return FunctionCall(call, tuple(children), result)
-        return self._choice(kind, children, result)
+        return self._choice(kind, children, arguments[0], result)
 
     @staticmethod
-    def _choice(kind: str, children: list[InTask], result: pa.DataType) -> InTask | None:
-        """Return an expression that computes a part of itself for some rows alone."""
+    def _choice(kind: str, children: list[InTask], argument: pa.DataType, result: pa.DataType) -> InTask | None:
+        """Return an expression that computes a part of itself for some rows alone.
+
+        Args:
+            kind: The class of the expression.
+            children: The expressions within it.
+            argument: The type of the first of them.
+            result: The type of its values.
+        """
         match kind, children:
             case "And", [first, second]:
                 return Both(first, second)
@@ -95,7 +103,7 @@ class InTaskExpressions:
             case "Coalesce", [*values, last]:
                 there = tuple((FunctionCall("is not null", (value,), pa.bool_()), value) for value in values)
                 return FirstTrue(there, last, result)
-            case "In", [value, *others] if others:
+            case "In", [value, *others] if others and _comparable(argument):
                 equal = [FunctionCall("=", (value, other), pa.bool_()) for other in others]
                 either: InTask = equal[0]
                 for each in equal[1:]:

@@ -212,7 +212,6 @@ FUNCTIONS: Mapping[str, Callable[..., pa.Array]] = {
     "+": pc.add_checked,
     "-": pc.subtract_checked,
     "*": pc.multiply_checked,
-    "negative": pc.negate_checked,
     "wrapping +": pc.add,
     "wrapping -": pc.subtract,
     "wrapping *": pc.multiply,
@@ -229,6 +228,5 @@ FUNCTIONS: Mapping[str, Callable[..., pa.Array]] = {
     "least": lambda *values: pc.min_element_wise(*values, skip_nulls=True),
     "greatest": lambda *values: pc.max_element_wise(*values, skip_nulls=True),
     "concat": lambda *values: pc.binary_join_element_wise(*values, pa.scalar("", values[0].type)),
-    "canonical": lambda values: values,
 }
 """The functions by name; `cast` is one more. Those with `wrapping` do as Spark does without ANSI."""
