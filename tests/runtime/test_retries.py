@@ -62,6 +62,7 @@ def test_every_error_that_may_pass_says_whether_a_step_is_tried_again() -> None:
     assert {name for name, known in CONDITIONS.items() if known.retry is Retry.STOP} == {
         "BAD_ROW",
         "JVM_DIED",
+        "LOOP_TOO_LONG",
         "NEGATIVE_WEIGHT",
         "SINK_LOCKED",
     }
