@@ -311,7 +311,7 @@ CONDITIONS: dict[str, Condition] = {
     "TASK_LOST": Condition(
         "UnavailableError",
         "a task that exchanges rows with other tasks has lost one of them",
-        "see the error of the other task; run again",
+        "it is tried again, with fewer tasks if executors are gone; the error of the other task stands before this one",
         retry=Retry.AGAIN,
     ),
     "OVERFLOW": Condition("DataError", "a sum does not fit its type", "cast the column to a wider type"),

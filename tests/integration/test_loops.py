@@ -210,12 +210,27 @@ def test_refusals_of_loops(spark: SparkSession) -> None:
     def without_end(have: DataFrame, edges: DataFrame) -> DataFrame:
         return edges.select("a", "b").union(have.selectExpr("a", "b + 1"))
 
-    refused("SCHEMA_MISMATCH", "l is a loop over a bigint, b bigint, and its body gives a bigint:", other_columns)
+    refused("SCHEMA_MISMATCH", "l goes round with a bigint, b bigint, and gives a bigint:", other_columns)
     refused("NOT_INCREMENTAL", "Limit .* over the rows of its loop", a_limit)
     refused("NOT_INCREMENTAL", "the expression .*SQRT.*compute it before the loop", an_expression)
     refused("NOT_INCREMENTAL", "INNER JOIN on nothing", no_key)
     refused("LOOP_TOO_LONG", "still changes rows after 1000 rounds, such as {'a': ", without_end)
     refused("BAD_PROCESSOR", "no list of columns", without_end, output="a, b")
+
+    def narrow(edges: DataFrame, x: DataFrame) -> DataFrame:
+        return edges.select(F.col("a").cast("INT")).union(x.select("a")).select(F.col("a").alias("v"))
+
+    flow = bl.Dataflow("refused")
+    edges_of(flow)
+    flow.iterate("l", {"x": narrow}, output={"x": "a LONG"})["x"].sink("out", bl.parquet("out"))
+    with pytest.raises(
+        bl.BoatliftError, match=r"\[SCHEMA_MISMATCH\] the body of x goes round with a bigint, and gives v"
+    ):
+        bl.run(flow, "refused-store", available_now=True, spark=spark)
+    with pytest.raises(bl.BoatliftError, match=r"\[BAD_VIEW\] l has one body"):
+        bl.Dataflow("refused").iterate("l", without_end, output={"y": "a LONG"})  # type: ignore[call-overload]
+    with pytest.raises(bl.BoatliftError, match=r"\[BAD_VIEW\] l has several bodies: write flow.iterate"):
+        edges_of(bl.Dataflow("refused")).iterate("l", {"y": narrow}, output="a LONG")  # type: ignore[arg-type]
     with pytest.raises(bl.BoatliftError, match=r"\[BAD_OPTION\] l has max_rounds=0"):
         bl.Dataflow("refused").iterate("l", without_end, output="a LONG", max_rounds=0)
     with pytest.raises(bl.BoatliftError, match=r"\[BAD_VIEW\] l reads edges, which refused does not have"):

@@ -232,6 +232,8 @@ class Dataflow:
         """
         loop = loop_of(name, output, max_rounds, keep_every)
         if not isinstance(body, Mapping):
+            if not isinstance(output, str):
+                raise InvalidError("BAD_VIEW", f"{name} has one body: declare its output as in output='a LONG, b LONG'")
             return self.add_view(name, tuple(signature(body).parameters)[1:], body, policy, deterministic, loop)
         if not isinstance(output, Mapping) or set(body) != set(output):
             raise InvalidError(

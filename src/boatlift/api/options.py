@@ -58,7 +58,7 @@ def policy_of_state(name: str, policy: object, kept: str) -> Policy:
     return policy
 
 
-def loop_of(name: str, output: str | Mapping[str, str], max_rounds: int, keep_every: str) -> LoopRows:
+def loop_of(name: str, output: str | Mapping[str, str], max_rounds: object, keep_every: str) -> LoopRows:
     """Return a loop.
 
     Args:
@@ -70,7 +70,7 @@ def loop_of(name: str, output: str | Mapping[str, str], max_rounds: int, keep_ev
     Raises:
         InvalidError: `[BAD_OPTION]` the number of rounds is none, or the period is no period.
     """
-    if max_rounds < 1:
+    if not isinstance(max_rounds, int) or max_rounds < 1:
         raise InvalidError("BAD_OPTION", f"{name} has max_rounds={max_rounds!r}: write a whole number from 1 on")
     outputs = {"": output} if isinstance(output, str) else output
     return LoopRows(tuple(outputs.items()), max_rounds, lateness_in(keep_every, "keep_every") / 1000)

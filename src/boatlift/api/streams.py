@@ -294,6 +294,8 @@ class Stream:
         Raises:
             InvalidError: as `Dataflow.iterate`.
         """
+        if not callable(body):
+            raise InvalidError("BAD_VIEW", f"{name} has several bodies: write flow.iterate({name!r}, …)")
         streams = (self.name, *list(signature(body).parameters)[2:])
         return self.dataflow.add_view(
             name, streams, body, policy, deterministic, loop_of(name, output, max_rounds, keep_every)

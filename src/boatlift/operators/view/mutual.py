@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from boatlift.dataflow.columns import quoted
+from boatlift.errors import InvalidError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["OF", "MutualBodies", "column_of", "mutual_bodies", "rows_of"]
+__all__ = ["OF", "MutualBodies", "check_columns", "column_of", "mutual_bodies", "rows_of"]
 
 OF = "_of"
 """The column of the combined rows that names the stream."""
@@ -30,6 +31,26 @@ def rows_of(combined: DataFrame, stream: str) -> DataFrame:
     names = [each.partition(".") for each in combined.columns]
     chosen = [f"{quoted(column_of(of, column))} AS {quoted(column)}" for of, _, column in names if of == stream]
     return combined.where(f"{OF} = '{stream}'").selectExpr(*chosen)
+
+
+def check_columns(what: str, declared: Sequence[tuple[str, str]], made: StructType) -> None:
+    """Hold that the body of a loop gives the columns that go round.
+
+    Args:
+        what: The loop, for the error.
+        declared: The names and types of the columns.
+        made: The schema of the rows that the body gives.
+
+    Raises:
+        InvalidError: `[SCHEMA_MISMATCH]`.
+    """
+    given = [(field.name, field.dataType.simpleString()) for field in made.fields]
+    if [(name.lower(), kind) for name, kind in declared] != [(name.lower(), kind) for name, kind in given]:
+        wanted, found = (", ".join(map(" ".join, columns)) for columns in (declared, given))
+        raise InvalidError(
+            "SCHEMA_MISMATCH",
+            f"{what} goes round with {wanted}, and gives {found}: select these columns, with casts, or declare others",
+        )
 
 
 @dataclass(frozen=True)
@@ -58,8 +79,18 @@ class MutualBodies:
 
     @staticmethod
     def _combined(stream: str, rows: DataFrame, schema: StructType) -> DataFrame:
-        """Return a stream's rows with the columns of all streams."""
-        own = {column_of(stream, column): column for column in rows.columns}
+        """Return a stream's rows with the columns of all streams.
+
+        Raises:
+            InvalidError: `[SCHEMA_MISMATCH]` the rows have other columns than the stream.
+        """
+        declared = [
+            (field.name.partition(".")[2], field.dataType.simpleString())
+            for field in schema.fields
+            if field.name.partition(".")[0] == stream
+        ]
+        check_columns(f"the body of {stream}", declared, rows.schema)
+        own = {column_of(stream, name): column for (name, _), column in zip(declared, rows.columns, strict=True)}
         values = [f"'{stream}' AS {OF}"]
         for field in schema.fields[1:]:
             value = quoted(own[field.name]) if field.name in own else f"CAST(NULL AS {field.dataType.simpleString()})"

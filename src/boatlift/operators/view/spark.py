@@ -17,7 +17,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from boatlift.dataflow.columns import quoted
 from boatlift.errors import InvalidError
-from boatlift.operators.view.mutual import OF, column_of
+from boatlift.operators.view.mutual import OF, check_columns, column_of
 from boatlift.operators.view.node import View
 from boatlift.operators.view.steps import ViewSteps
 from boatlift.spark.compile.declared import declared_columns
@@ -86,7 +86,8 @@ class ViewOnSpark(SparkOperator[View]):
         looped = _looped(operator, nodes)
         frame = _queried(operator, leaves if looped is None else [looped, *leaves], kit)
         if looped is not None:
-            _check_columns(looped, frame, operator.name)
+            declared = [(field.name, field.dataType.simpleString()) for field in looped.schema.fields]
+            check_columns(operator.name, declared, frame.schema)
         check_deterministic(frame, nodes, operator.name, deterministic=operator.deterministic_code)
         names = frame.columns
         if len({name.lower() for name in names}) < len(names):
@@ -148,8 +149,8 @@ def _looped(operator: View, nodes: PlanNodes) -> DataFrame | None:
         stream: declared_columns(operator.name, f"output {stream}".strip(), output)
         for stream, output in operator.loop.outputs
     }
-    if "" in schemas:
-        return nodes.empty(schemas[""])
+    if "" in schemas:  # a row may have a NULL in any column, whatever is declared
+        return nodes.empty(StructType([StructField(each.name, each.dataType) for each in schemas[""].fields]))
     fields = [
         StructField(column_of(stream, field.name), field.dataType)
         for stream, schema in schemas.items()
@@ -184,24 +185,6 @@ def _queried(operator: View, leaves: Sequence[DataFrame], kit: Kit) -> DataFrame
             missing = "TABLE_OR_VIEW_NOT_FOUND" in str(error.getCondition())
             hint = f" (the streams that it was found to read: {', '.join(operator.streams)})" if missing else ""
             raise InvalidError("BAD_VIEW", f"{operator.name}: {_first_lines(error)}{hint}") from error
-
-
-def _check_columns(looped: DataFrame, frame: DataFrame, view: str) -> None:
-    """Hold that the body of a loop gives the columns that go round.
-
-    Raises:
-        InvalidError: `[SCHEMA_MISMATCH]`.
-    """
-    declared, made = (
-        [(field.name.lower(), field.dataType.simpleString()) for field in each.schema.fields]
-        for each in (looped, frame)
-    )
-    if declared != made:
-        raise InvalidError(
-            "SCHEMA_MISMATCH",
-            f"{view} is a loop over {', '.join(map(' '.join, declared))}, and its body gives "
-            f"{', '.join(map(' '.join, made))}: select these columns, with casts, or declare others",
-        )
 
 
 def _first_lines(error: AnalysisException) -> str:

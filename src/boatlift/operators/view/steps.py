@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
+from importlib.metadata import version
 from typing import Any
 
 import pyarrow as pa
@@ -59,6 +61,9 @@ class ViewSteps(Steps):
         codecs = {part_name(str(each.stage), part): codec for each in placed for part, codec in each.node.parts.items()}
         self._state = StateParts(unit.name, jobs, codecs)
         self._loops = any(isinstance(each.node, LoopNode) for each in placed)
+        versions = [version(each) for each in ("boatlift", "pyspark", "pyarrow", "numpy")]
+        fingerprint = None if unit.top is None else unit.top.fingerprint
+        self._program = json.dumps([fingerprint, *versions])
         self._unfinished = UnfinishedRounds(jobs.planner.scratch, unit.name)
 
     def run(self, take: StepInput, state: Any) -> StepResult:
@@ -72,7 +77,7 @@ class ViewSteps(Steps):
         frames, weight = jobs.inputs.rows(jobs.spark, unit, take)
         step = ViewStep(take.number, weight, frames, clock_of(take), self._state.held(state), first=state is None)
         if self._loops:
-            step.history = history_of(take, None if state is None else state.get("history"), frames)
+            step.history = history_of(take, None if state is None else state.get("history"), frames, self._program)
             step.rounds = str(self._unfinished.of(step.history))
         receipts: list[TaskReceipt] = []
         rows_in = 0

@@ -19,15 +19,22 @@ ROUNDS = "rounds"
 """The folder of all units, beside the scratch of owners: a process that comes after reads it."""
 
 
-def history_of(take: StepInput, before: str | None, streams: Iterable[str]) -> str:
-    """Return what identifies a step by all that its state and its rows follow from: all inputs up to this step.
+def history_of(take: StepInput, before: str | None, streams: Iterable[str], program: str) -> str:
+    """Return what identifies a step by all that its state and its rows follow from: program, inputs up to this step.
 
     Args:
         take: The step.
         before: The same of the step before; None before the first.
         streams: The streams that bring rows: a step that is skipped takes none.
+        program: Identifies the view, and what executes it.
     """
-    told = [before, str(take.number), sorted(streams), [[each.edge, _content(each.payload)] for each in take.inputs]]
+    told = [
+        program,
+        before,
+        str(take.number),
+        sorted(streams),
+        [[each.edge, _content(each.payload)] for each in take.inputs],
+    ]
     return xxhash.xxh3_128_hexdigest(json.dumps(told, sort_keys=True).encode())
 
 

@@ -76,6 +76,10 @@ class InTaskExpressions:
             call = "concat"
         elif kind == "Cast" and _castable(arguments[0], result) and str(expression.evalMode().toString()) != "TRY":
             call = "cast"
+        if kind == "InSet":
+            within = [self._of_value(each, arguments[0]) for each in items(expression.hset().toSeq())]
+            found = [each for each in within if each is not None]
+            return self._choice("In", [*children, *found], arguments[0], result) if len(found) == len(within) else None
         if call is not None:
             return FunctionCall(call, tuple(children), result)
         return self._choice(kind, children, arguments[0], result)
@@ -113,12 +117,16 @@ class InTaskExpressions:
                 return None
 
     def _constant(self, literal: Expression) -> Constant | None:
-        kind, value = self.type_of(literal), literal.value()
+        return self._of_value(literal.value(), self.type_of(literal))
+
+    @staticmethod
+    def _of_value(value: Any, kind: pa.DataType) -> Constant | None:
+        """Return a value of Spark's; None if tasks do not know its type."""
         if value is None:
             return Constant(None, kind)
         if _whole(kind) and not pa.types.is_integer(kind):  # times are numbers within Spark
             number = pa.scalar(int(value), pa.int32() if pa.types.is_date32(kind) else pa.int64())
-            return Constant(number.cast(kind).as_py(), kind)
+            return Constant(number.cast(kind), kind)
         if pa.types.is_decimal(kind):
             return Constant(Decimal(str(value.toString())), kind)
         if pa.types.is_string(kind) or pa.types.is_large_string(kind):
@@ -140,7 +148,7 @@ def _whole(kind: pa.DataType) -> bool:
 def _comparable(kind: pa.DataType) -> bool:
     types: Any = pa.types
     text = types.is_string(kind) or types.is_large_string(kind)
-    return bool(_whole(kind) or text or types.is_floating(kind) or types.is_decimal(kind))
+    return bool(_whole(kind) or text or types.is_floating(kind) or types.is_decimal(kind) or types.is_boolean(kind))
 
 
 def _arithmetic(function: str, expression: Expression, result: pa.DataType) -> str | None:

@@ -7,6 +7,7 @@ the expressions that tasks know; the rest is refused with its name.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -128,7 +129,8 @@ def recursion_body(union_loop: Node, most_rounds: int, kit: LoopKit) -> LoopBody
     making = _BodyMaking(kit, is_loop)
     anchor, recursion = making.input(union_loop.anchor(), once=True), making.of(union_loop.recursion())
     own = union_loop.maxDepth()
-    most = int(own.get()) if not own.isEmpty() else most_rounds
+    limit = int(own.get()) if not own.isEmpty() else most_rounds
+    most = sys.maxsize if limit < 0 else limit + 1  # Spark counts no level for the anchor, and one that has no rows
     result = making.added(Sum((anchor.number, recursion.number)), union_loop)
     return making.body(result, kit.nodes.output(union_loop), Result.ALL_ROUNDS, most)
 

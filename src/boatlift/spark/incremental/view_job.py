@@ -154,7 +154,7 @@ _KEPT = {
     Form.DISTINCT: "kernel: keeps the rows",
     Form.AGGREGATE: "kernel: keeps exact sums by key",
     Form.FIRST: "kernel: keeps its input in order",
-    Form.LOOP: "all rounds in one task: keeps the rows of its operators by round",
+    Form.LOOP: "all rounds in one job: keeps the rows of its operators by round",
     Form.GENERAL: "general form: keeps its inputs by key",
 }
 

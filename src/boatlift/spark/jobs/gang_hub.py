@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
@@ -18,7 +19,7 @@ from pyspark import SparkContext
 from boatlift.errors import UnavailableError
 from boatlift.spark.tasks.gang import GangAddress
 
-__all__ = ["Gang", "gang_size"]
+__all__ = ["Gang", "Meeting", "gang_size"]
 
 PATIENCE = 5.0
 """So many seconds a gang may wait for slots that are not there."""
@@ -51,7 +52,7 @@ class Gang:
     def __init__(self, tasks: int, context: SparkContext) -> None:
         self.tasks, self._context = tasks, context
         self._tag = f"gang-{uuid.uuid4().hex}"
-        self._meeting = _Meeting(tasks)
+        self._meeting = Meeting(tasks)
         self._ended = threading.Event()
         self._cancelled = False
 
@@ -65,18 +66,12 @@ class Gang:
         Raises:
             UnavailableError: `[TASK_LOST]` so many tasks cannot run at once any more.
         """
-        host, secret = _driver_host(self._context), secrets.token_bytes(32)
-        with Listener((host, 0), backlog=2 * self.tasks) as listener:
-            _, port = listener.address
-            threads = [
-                threading.Thread(target=_accept, args=(listener, self._meeting, secret), name="gang", daemon=True),
-                threading.Thread(target=self._watch, name="gang", daemon=True),
-            ]
-            for each in threads:
-                each.start()
+        watching = threading.Thread(target=self._watch, name="gang", daemon=True)
+        with self._meeting.answering(_driver_host(self._context)) as address:
+            watching.start()
             self._context.addJobTag(self._tag)
             try:
-                yield GangAddress(host, int(port), secret)
+                yield address
             except Exception as error:
                 if self._cancelled:
                     raise UnavailableError(
@@ -86,11 +81,7 @@ class Gang:
             finally:
                 self._context.removeJobTag(self._tag)
                 self._ended.set()
-                self._meeting.end()
-                with suppress(OSError):  # wakes `accept`, which closing a listener does not
-                    socket.create_connection((host, int(port)), timeout=1).close()
-                for each in threads:
-                    each.join()
+                watching.join()
 
     def _watch(self) -> None:
         while not self._ended.wait(1):
@@ -100,73 +91,107 @@ class Gang:
                 return
 
 
-class _Meeting:
-    """The tasks of a job that are there. A task that comes a second time is of a new attempt, with which all begin."""
+class Meeting:
+    """The tasks of a job that are there.
+
+    A task says its number and its attempt. Spark numbers the attempts of tasks that begin together one after the other,
+    so a task whose attempt is further away is of another attempt of the job.
+
+    Args:
+        tasks: The number of tasks.
+    """
 
     def __init__(self, tasks: int) -> None:
         self._tasks = tasks
         self._lock = threading.Lock()
-        self._there: dict[int, Connection] = {}
+        self._there: dict[int, tuple[int, Connection]] = {}
         self._since: float | None = time.monotonic()
-        self.ended = False
+        self._ended = False
 
     def waits_for(self) -> float:
         """Return for how many seconds not all tasks have been there."""
         with self._lock:
             return 0.0 if self._since is None else time.monotonic() - self._since
 
-    def join(self, number: int, connection: Connection) -> None:
+    @contextmanager
+    def answering(self, host: str) -> Iterator[GangAddress]:
+        """Let tasks join, and hand out their messages, at an address of this machine."""
+        secret = secrets.token_bytes(32)
+        with Listener((host, 0), backlog=2 * self._tasks) as listener:
+            _, port = listener.address
+            accepting = threading.Thread(target=self._accept, args=(listener, secret), name="gang", daemon=True)
+            accepting.start()
+            try:
+                yield GangAddress(host, int(port), secret)
+            finally:
+                with self._lock:
+                    self._ended = True
+                    self._part()
+                with suppress(OSError):  # wakes `accept`, which closing a listener does not
+                    socket.create_connection((host, int(port)), timeout=1).close()
+                accepting.join()
+
+    def _accept(self, listener: Listener, secret: bytes) -> None:
+        while True:
+            connection = listener.accept()
+            if self._ended:
+                connection.close()
+                return
+            threading.Thread(target=self._greet, args=(connection, secret), name="gang", daemon=True).start()
+
+    def _greet(self, connection: Connection, secret: bytes) -> None:
+        """Let a task join; a connection that does not prove the secret, or says nothing, holds up no other."""
+        try:
+            deliver_challenge(connection, secret)
+            answer_challenge(connection, secret)
+            number, attempt = map(int, connection.recv_bytes().split())
+        except (OSError, EOFError, AuthenticationError, ValueError):
+            connection.close()  # not a task of this job, or one that has ended already
+            return
+        self._join(number, attempt, connection)
+
+    def _join(self, number: int, attempt: int, connection: Connection) -> None:
         with self._lock:
-            if number in self._there:
-                self._leave()
-            self._there[number] = connection
+            others = [each for each, _ in self._there.values()]
+            if any(each >= attempt + self._tasks for each in others) or self._ended:
+                connection.close()  # it is of an attempt that was given up
+                return
+            if number in self._there or any(each <= attempt - self._tasks for each in others):
+                self._part()
+            self._there[number] = attempt, connection
             if len(self._there) < self._tasks:
                 return
-            gang = dict(self._there)
             self._since = None
+            gang = [self._there[each][1] for each in range(self._tasks)]
         threading.Thread(target=self._relay, args=(gang,), name="gang", daemon=True).start()
 
-    def end(self) -> None:
-        with self._lock:
-            self.ended = True
-            self._leave()
-
-    def _leave(self) -> None:
-        for each in self._there.values():
-            each.close()
+    def _part(self) -> None:
+        """Let all tasks go that are there: their next exchange fails."""
+        for _, connection in self._there.values():
+            _shut(connection)
+            if self._since is not None:  # else the thread that reads it closes it
+                connection.close()
         self._there = {}
         self._since = time.monotonic()
 
-    def _relay(self, gang: Mapping[int, Connection]) -> None:
-        """Hand out messages until a task leaves; then all others learn it, because their connections close."""
+    def _relay(self, gang: Sequence[Connection]) -> None:
+        """Hand out messages until a task leaves; then all others learn it."""
         try:
             while True:
-                messages = [msgspec.Raw(gang[number].recv_bytes()) for number in range(len(gang))]
+                messages = [msgspec.Raw(each.recv_bytes()) for each in gang]
                 answer = msgspec.msgpack.encode(messages)
-                for connection in gang.values():
-                    connection.send_bytes(answer)
+                for each in gang:
+                    each.send_bytes(answer)
         except (OSError, EOFError):
             with self._lock:
-                if self._there == gang:
-                    self._leave()
+                if any(connection in gang for _, connection in self._there.values()):
+                    self._part()
+        finally:
+            for each in gang:
+                each.close()
 
 
-def _accept(listener: Listener, meeting: _Meeting, secret: bytes) -> None:
-    while True:
-        connection = listener.accept()
-        if meeting.ended:
-            connection.close()
-            return
-        threading.Thread(target=_greet, args=(connection, meeting, secret), name="gang", daemon=True).start()
-
-
-def _greet(connection: Connection, meeting: _Meeting, secret: bytes) -> None:
-    """Let a task join: a connection that does not prove the secret, or says nothing, holds up no other."""
-    try:
-        deliver_challenge(connection, secret)
-        answer_challenge(connection, secret)
-        number = int(connection.recv_bytes())
-    except (OSError, EOFError, AuthenticationError, ValueError):
-        connection.close()  # not a task of this job, or one that has ended already
-        return
-    meeting.join(number, connection)
+def _shut(connection: Connection) -> None:
+    """End a connection on both sides; closing alone would not wake a thread that reads it."""
+    with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as end:
+        end.shutdown(socket.SHUT_RDWR)

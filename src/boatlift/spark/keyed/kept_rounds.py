@@ -19,7 +19,7 @@ from boatlift.spark.keyed.rows import KeyedRows
 __all__ = ["NOT_KEPT", "KeptRounds", "NamedRows", "SavedRounds", "rows_of_share"]
 
 NamedRows = Mapping[str, tuple[ValueCodec[Any, Any], KeyedRows[Any]]]
-"""NamedRows by name, with their form."""
+"""Rows by name, with their form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,7 @@ class KeptRounds(Protocol):
     Laws:
         - Rounds are kept of the step and of the input alone for which they were written.
         - What cannot be read is not there: then the step begins with round 0.
+        - A round that cannot be written is not kept; the step goes on.
     """
 
     def read(self) -> SavedRounds | None:

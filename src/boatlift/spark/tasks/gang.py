@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection
 from pathlib import Path
 
@@ -61,7 +62,7 @@ _ALL_LAID = packed_decoder(list[_Laid])
 
 
 @contextmanager
-def joined(address: GangAddress, share: Share, folder: Path, token: int) -> Iterator[GangExchange]:
+def joined(address: GangAddress, share: Share, folder: Path, token: int, attempt: int) -> Iterator[GangExchange]:
     """Join a gang for as long as a task runs.
 
     Args:
@@ -69,17 +70,18 @@ def joined(address: GangAddress, share: Share, folder: Path, token: int) -> Iter
         share: The key groups of this task, whose residue is its number.
         folder: Where files go.
         token: The owner's.
+        attempt: The attempt of this task, as Spark numbers those of all tasks.
 
     Raises:
         UnavailableError: `[TASK_LOST]` the hub does not answer.
     """
     try:
         connection = Client((address.host, address.port), authkey=address.secret)
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, AuthenticationError) as error:
         raise _lost(error) from error
     exchange = GangExchange(connection, share, folder, token)
     try:
-        connection.send_bytes(str(share.residue).encode())
+        connection.send_bytes(f"{share.residue} {attempt}".encode())
         yield exchange
     finally:
         exchange.close()
@@ -156,7 +158,10 @@ class GangExchange:
             return _Parcel(packed.to_pybytes())
         file = self.folder / fresh_run(self.token)
         sent.append(file)
-        file.write_bytes(packed)
+        try:
+            file.write_bytes(packed)
+        except OSError as error:
+            raise UnavailableError("STORE_FAILED", f"cannot write {file}: {error}") from error
         return _Parcel(file=str(file))
 
     def _remove(self) -> None:
@@ -168,7 +173,10 @@ class GangExchange:
 def _unpacked(parcel: _Parcel) -> ZSet | None:
     if not parcel.rows and not parcel.file:
         return None
-    packed = parcel.rows or Path(parcel.file).read_bytes()
+    try:
+        packed = parcel.rows or Path(parcel.file).read_bytes()
+    except OSError as error:
+        raise UnavailableError("STORE_FAILED", f"cannot read {parcel.file}: {error}") from error
     (batch,) = pa.ipc.open_stream(packed)
     return ZSet(tuple(batch.columns[:-1]), batch.column("weight").to_numpy())
 

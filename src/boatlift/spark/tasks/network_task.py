@@ -29,7 +29,7 @@ from boatlift.spark.tasks.divide import read_pieces
 from boatlift.spark.tasks.gang import GangAddress, joined
 from boatlift.spark.tasks.inputs import INPUT, by_input, input_column
 from boatlift.spark.tasks.keyed_task import of_share, task_input
-from boatlift.spark.tasks.parameters import JobParameters, guarded, job_parameters, partition
+from boatlift.spark.tasks.parameters import JobParameters, attempt, guarded, job_parameters, partition
 from boatlift.spark.tasks.round_files import RoundFiles
 from boatlift.spark.tasks.stage import Output, Report, TaskReceipt, fresh_run, packed, stage_all
 from boatlift.spark.tasks.staging import ArrowStager
@@ -134,7 +134,7 @@ class NetworkTask:
     def _exchange(self, gang: GangAddress | None, share: Share) -> AbstractContextManager[Exchange]:
         if gang is None:
             return nullcontext(ALONE)
-        return joined(gang, share, Path(self.folder), self.token)
+        return joined(gang, share, Path(self.folder), self.token, attempt())
 
     def _opened(self, runs: Mapping[str, Sequence[LocatedRun]], share: Share) -> dict[str, Runs]:
         return {

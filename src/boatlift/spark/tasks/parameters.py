@@ -17,7 +17,7 @@ from pyspark import SparkContext, TaskContext
 from boatlift.decoders import packed_decoder
 from boatlift.errors import BoatliftError, InternalError
 
-__all__ = ["JobParameters", "UserRaised", "guarded", "job_parameters", "partition"]
+__all__ = ["JobParameters", "UserRaised", "attempt", "guarded", "job_parameters", "partition"]
 
 T = TypeVar("T")
 
@@ -70,6 +70,12 @@ def partition() -> int:
     """Return the number of this task's partition; 0 outside a task."""
     context = TaskContext.get()
     return 0 if context is None else context.partitionId()
+
+
+def attempt() -> int:
+    """Return the number of this attempt of a task, among those of all tasks of the application; 0 outside a task."""
+    context = TaskContext.get()
+    return 0 if context is None else int(context.taskAttemptId())
 
 
 class UserRaised(Exception):  # noqa: N818 - it never leaves a task

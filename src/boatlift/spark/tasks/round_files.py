@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,7 @@ class RoundFiles:
     token: int
     _last: float = field(default_factory=time.monotonic)
     _began: int = 0
+    _failed: bool = False
 
     def read(self) -> SavedRounds | None:
         """Return the rounds that were kept last; None if there are none, or one of their files is damaged."""
@@ -86,10 +88,29 @@ class RoundFiles:
     @property
     def due(self) -> bool:
         """Whether the last rounds were kept so long ago that this one shall be."""
-        return time.monotonic() - self._last >= self.seconds
+        return not self._failed and time.monotonic() - self._last >= self.seconds
 
     def write(self, number: int, rows: NamedRows) -> None:
         """Write a task's rows of all rounds so far; see `KeptRounds.write`."""
+        with self._or_not_kept():
+            self._write(number, rows)
+
+    def written(self, number: int) -> None:
+        """Take note that all tasks have written their rows: the first one says that they count."""
+        self._last = time.monotonic()
+        if self.share.residue == 0:
+            with self._or_not_kept():
+                self._count(number)
+
+    @contextmanager
+    def _or_not_kept(self) -> Iterator[None]:
+        """Keep no more rounds if one cannot be kept: a full disk, or an older owner that removes files, costs time."""
+        try:
+            yield
+        except (OSError, BoatliftError, msgspec.MsgspecError):
+            self._failed = True
+
+    def _write(self, number: int, rows: NamedRows) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         written = {}
         for place, (name, (codec, own)) in enumerate(rows.items()):
@@ -102,11 +123,7 @@ class RoundFiles:
             written[name] = run
         self._put(f"{self._stem(number, self.share.residue)}.json", _OfTask(written))
 
-    def written(self, number: int) -> None:
-        """Take note that all tasks have written their rows: the first one says that they count."""
-        self._last = time.monotonic()
-        if self.share.residue:
-            return
+    def _count(self, number: int) -> None:
         files: dict[str, list[RunRef]] = {}
         for task in range(self.share.modulus):
             own: _OfTask = _OF_TASK.decode((self.folder / f"{self._stem(number, task)}.json").read_bytes())

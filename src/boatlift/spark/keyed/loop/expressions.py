@@ -61,7 +61,7 @@ class Constant:
     """A value.
 
     Attributes:
-        value: The value; None is NULL.
+        value: The value, of Python or of Arrow; None is NULL.
         type: Its type.
     """
 
@@ -71,7 +71,8 @@ class Constant:
     def of(self, columns: Columns, rows: int) -> pa.Array:
         """Return the value for each row."""
         del columns
-        return pa.repeat(pa.scalar(self.value, self.type), rows)
+        scalar = self.value if isinstance(self.value, pa.Scalar) else pa.scalar(self.value, self.type)
+        return _canonical(pa.repeat(scalar, rows))
 
 
 @dataclass(frozen=True, slots=True)

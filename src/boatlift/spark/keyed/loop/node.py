@@ -14,7 +14,6 @@ from boatlift.errors import DataError
 from boatlift.spark.keyed.arrangement.arranged import arranged, key_hashes
 from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
 from boatlift.spark.keyed.codec import ValueCodec
-from boatlift.spark.keyed.exchange import Exchange
 from boatlift.spark.keyed.kept_rounds import rows_of_share
 from boatlift.spark.keyed.loop.changes import consolidated, negated
 from boatlift.spark.keyed.loop.circuit import Circuit, KeyedOperation
@@ -110,7 +109,7 @@ class LoopNode:
             for part, codec in rounded_parts(each.node).items()
             if rounds[each.name].added.get(part)
         }
-        result = self._result(moved, state.exchange)
+        result = self._result(moved, state)
         return NodeOutput((result,), state.written(self.processor, self.parts, added))
 
     def _rounds(
@@ -134,8 +133,8 @@ class LoopNode:
             comes, last, due = state.exchange.greatest([coming is not None, last, state.rounds.due])
             if not comes and number >= max(last, 1 if once else 0):
                 return moved
-            if number >= self.most_rounds:
-                raise self._too_long(moved)
+            if comes and number >= self.most_rounds:
+                raise self._too_long(coming, state)
             if due:
                 self._keep(moved, rounds, state)
 
@@ -186,14 +185,14 @@ class LoopNode:
                     moved[each] = change.take(np.flatnonzero(at == each))
         return moved
 
-    def _result(self, moved: Sequence[ZSet | None], exchange: Exchange) -> ZSet | None:
+    def _result(self, moved: Sequence[ZSet | None], state: StepState) -> ZSet | None:
         """Return the change of the result."""
         last = consolidated(concat([each for each in moved if each is not None]), self.circuit.variable)
         if self.result is Result.FIXED_POINT:
             return last
-        (endless,) = exchange.greatest([last is not None])
+        (endless,) = state.exchange.greatest([last is not None])
         if endless:  # the same rows come at every further round
-            raise self._too_long([last])
+            raise self._too_long(last, state)
         there = [
             ZSet(each.columns, each.weights * (len(moved) - number))
             for number, each in enumerate(moved)
@@ -201,9 +200,18 @@ class LoopNode:
         ]
         return consolidated(concat(there), self.circuit.variable)
 
-    def _too_long(self, moved: Sequence[ZSet | None]) -> DataError:
-        newest = next((each for each in reversed(moved) if each is not None), None)
-        example = "" if newest is None else f", such as {_first_row(newest, self.circuit.variable)}"
+    def _too_long(self, coming: ZSet | None, state: StepState) -> DataError:
+        """Return the error of a task; the first task that has an example is the one that fails first.
+
+        Args:
+            coming: The rows of this task that still change.
+            state: The state of the step.
+        """
+        own = state.share.residue
+        first, *_ = state.exchange.greatest([-own if coming is not None else -state.share.modulus])
+        if -first != own:
+            state.exchange.greatest([])  # until that task has left
+        example = "" if coming is None else f", such as {_first_row(coming, self.circuit.variable)}"
         return DataError(
             "LOOP_TOO_LONG",
             f"{self.place} of {self.processor} still changes rows after {self.most_rounds} rounds{example}",
