@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from boatlift.spark.incremental.nodes import Expression, Node
+from boatlift.spark.incremental.nodes import Expression, Node, PlanNodes
 
-__all__ = ["Flow", "Leaf", "Linear", "SchemaOf", "StageResult"]
+__all__ = ["Flow", "Leaf", "Linear", "SchemaOf", "StageResult", "named_schema"]
 
 SchemaOf = Callable[[Sequence[Expression]], pa.Schema]
 """Returns the schema of columns as tasks see them, named by their place."""
@@ -44,3 +44,14 @@ class StageResult:
 
 
 Flow = Leaf | Linear | StageResult
+
+
+def named_schema(columns: Sequence[Expression], schema_of: SchemaOf) -> pa.Schema:
+    """Return the schema of columns under the names that the query has for them.
+
+    Args:
+        columns: The columns.
+        schema_of: Returns their schema, named by their place.
+    """
+    fields = zip(schema_of(columns), columns, strict=True)
+    return pa.schema([field.with_name(PlanNodes.name_of(column)) for field, column in fields])

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-
-import pyarrow as pa
+from functools import partial
 
 from boatlift.errors import InvalidError
 from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateNode, Layout
 from boatlift.spark.incremental.aggregates import KeptAggregates, KeptFunction
-from boatlift.spark.incremental.flows import Flow, Linear, SchemaOf, StageResult
+from boatlift.spark.incremental.flows import Flow, Linear, SchemaOf, StageResult, named_schema
 from boatlift.spark.incremental.form import Form
 from boatlift.spark.incremental.joins import JOIN_GIVES, SIDES_ALONE
 from boatlift.spark.incremental.nodes import Expression, PlanNodes
@@ -113,6 +112,7 @@ class _Job:
 class _JobMaking:
     def __init__(self, query: Query, nodes: PlanNodes, view: str, schema_of: SchemaOf) -> None:
         self._query, self._nodes, self._view, self._schema_of = query, nodes, view, schema_of
+        self._named = partial(named_schema, schema_of=schema_of)
         self.jobs: list[ViewJob] = []
 
     def last(self) -> None:
@@ -287,11 +287,6 @@ class _JobMaking:
         rows = self._named(own)
         node = FirstNode(self._view, stage.place, rows, len(keys), order, stage.first.rows, stage.grows)
         job.place(stage, node, [feed])
-
-    def _named(self, columns: Sequence[Expression]) -> pa.Schema:
-        """Return the schema of columns under the names that the query has for them."""
-        fields = zip(self._schema_of(columns), columns, strict=True)
-        return pa.schema([field.with_name(self._nodes.name_of(column)) for field, column in fields])
 
 
 def _without_doubles(columns: Sequence[Expression]) -> tuple[list[Expression], list[int]]:

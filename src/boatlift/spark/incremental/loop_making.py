@@ -10,13 +10,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-
-import pyarrow as pa
+from functools import partial
 
 from boatlift.errors import InvalidError
 from boatlift.spark.aggregates.kernel import AggregateNode
 from boatlift.spark.incremental.aggregates import LayoutOf, aggregate_parts
-from boatlift.spark.incremental.flows import Flow, SchemaOf
+from boatlift.spark.incremental.flows import Flow, SchemaOf, named_schema
 from boatlift.spark.incremental.form import Form
 from boatlift.spark.incremental.in_task import InTaskExpressions
 from boatlift.spark.incremental.joins import JOIN_GIVES, SIDES_ALONE, JoinForm, collated, join_form
@@ -152,6 +151,7 @@ class _BodyMaking:
     def __init__(self, kit: LoopKit, is_loop: Callable[[Node], bool]) -> None:
         self._kit, self._nodes, self._is_loop = kit, kit.nodes, is_loop
         self._expressions = InTaskExpressions(kit.nodes, lambda each: kit.schema_of([each]).field(0).type)
+        self._named = partial(named_schema, schema_of=kit.schema_of)
         self._inputs: list[LoopInput] = []
         self._once: set[int] = set()
         self._operations: list[Operation] = []
@@ -308,10 +308,6 @@ class _BodyMaking:
         names = tuple(self._named(parts.keys).names)
         keyed = AggregateNode(self._kit.view, kept.layout, names)
         return self._applied(self._keyed(keyed, (feed,), parts.output), parts.results, node)
-
-    def _named(self, columns: Sequence[Expression]) -> pa.Schema:
-        fields = zip(self._kit.schema_of(columns), columns, strict=True)
-        return pa.schema([field.with_name(self._nodes.name_of(column)) for field, column in fields])
 
     def _refused(self, what: str, instead: str) -> InvalidError:
         return InvalidError(

@@ -208,16 +208,19 @@ class TestSumsOfParts(LoopLaws):
     )
 
 
-def walks(first: Rows, edges: Rows) -> Rows:
-    """Return the walks along edges that lead upwards, as WITH RECURSIVE … UNION ALL gives them: a bag."""
-    upwards = Counter({(a, b): count for (a, b), count in edges.items() if a < b})
-    level = Counter({(a, b): count for (a, b), count in first.items() if a < b})
+def upwards(edges: Rows) -> Rows:
+    return Counter({(a, b): count for (a, b), count in edges.items() if a < b})
+
+
+def all_levels(first: Rows, partners: Callable[[Rows], Rows]) -> Rows:
+    """Return the rows of all levels, each the last one joined with its partners, as UNION ALL gives them: a bag."""
     total: Rows = Counter()
+    level = upwards(first)
     while level:
         total.update(level)
         following: Rows = Counter()
         for (a, b), count in level.items():
-            for (c, d), other in upwards.items():
+            for (c, d), other in partners(level).items():
                 if b == c:
                     following[a, d] += count * other
         level = following
@@ -248,22 +251,8 @@ class TestWalks(LoopLaws):
         ),
         (PAIRS, PAIRS),
         (some_edge, some_edge),
-        walks,
+        lambda first, edges: all_levels(first, lambda _: upwards(edges)),
     )
-
-
-def doubled(first: Rows) -> Rows:
-    level = Counter({(a, b): count for (a, b), count in first.items() if a < b})
-    total: Rows = Counter()
-    while level:
-        total.update(level)
-        following: Rows = Counter()
-        for (a, b), count in level.items():
-            for (c, d), other in level.items():
-                if b == c:
-                    following[a, d] += count * other
-        level = following
-    return total
 
 
 class TestWalksByDoubling(LoopLaws):
@@ -289,7 +278,7 @@ class TestWalksByDoubling(LoopLaws):
         ),
         (PAIRS,),
         (some_edge,),
-        doubled,
+        lambda first: all_levels(first, lambda level: level),
     )
 
 
