@@ -195,6 +195,15 @@ def _finish(place: Place, undisturbed: Undisturbed, killed_at: CrashPoint) -> No
         raise
 
 
+def _copied_if_there(source: str, target: str) -> None:
+    """Copy a file; in scratch one may go meanwhile, because a task of the dead process has not ended yet."""
+    try:
+        shutil.copy2(source, target)
+    except FileNotFoundError:
+        if "scratch" not in Path(source).parts:
+            raise
+
+
 def die_at_every_point_of_a_recovery(undisturbed: Undisturbed, folders: Callable[[str], Path], jvm: WarmJvm) -> None:
     """Killed in the middle, then killed again at the first visit of each call that the recovery makes, in chains."""
     victim = undisturbed.victim
@@ -203,7 +212,7 @@ def die_at_every_point_of_a_recovery(undisturbed: Undisturbed, folders: Callable
 
     def again() -> Place:
         folder = folders("recovering") / "copy"
-        shutil.copytree(crashed.folder, folder)
+        shutil.copytree(crashed.folder, folder, copy_function=_copied_if_there)
         return Place(folder, jvm, victim)
 
     recorded = again()
