@@ -64,8 +64,8 @@ CONDITIONS: dict[str, Condition] = {
     ),
     "BAD_LATENESS": Condition(
         "InvalidError",
-        "a stream of changes or whole tables cannot have a lateness",
-        "put the lateness behind a source or a transform, before the aggregate or the view",
+        "a stream of whole tables cannot have a lateness",
+        "put the lateness behind a source or a transform, before the recomputation",
     ),
     "BAD_WINDOW": Condition(
         "InvalidError",

@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -24,30 +22,9 @@ from boatlift.spark.jobs.row_steps import JobSteps
 from boatlift.spark.jobs.state_parts import HeldRuns, StateParts
 from support.event_time import SECOND, drawn_steps, first_rows, judged, windows_of
 from support.readme import ROOT
+from support.stepped_rows import Fields, rows_of, run, steps_of, write_steps
 
 MINUTE = 60 * SECOND
-TYPES = pa.schema([("k", pa.string()), ("v", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
-Fields = dict[str, Any]
-
-
-def write_steps(steps: list[list[Fields]]) -> None:
-    Path("rows").mkdir()
-    for number, rows in enumerate(steps):
-        pq.write_table(pa.Table.from_pylist(rows, TYPES), f"rows/{number:03}.parquet")
-
-
-def rows_of(flow: bl.Dataflow) -> bl.Stream:
-    schema = "k STRING, v LONG, at TIMESTAMP"
-    return flow.source("rows", bl.files("rows", format="parquet", schema=schema, max_files_per_step=1))
-
-
-def steps_of(path: str) -> list[list[Fields]]:
-    """Return the rows of each step of a Parquet sink."""
-    return [pq.read_table(file).to_pylist() for file in sorted(Path(path).glob("*.parquet"))]
-
-
-def run(flow: bl.Dataflow, spark: SparkSession) -> None:
-    bl.run(flow, "store", available_now=True, spark=spark)
 
 
 @pytest.fixture(autouse=True)
@@ -205,10 +182,17 @@ def test_time_passes_at_a_step_whose_rows_spark_knows_to_be_none(
 
 
 REFUSED: dict[str, tuple[Callable[[bl.Stream], Any], str, str]] = {
-    "lateness of changes": (
-        lambda rows: rows.group_by("k").agg("n", F.max("at").alias("at")).lateness("x", "at", "1 minute"),
+    "lateness of tables": (
+        lambda rows: rows.recompute("all", lambda df: df).lateness("x", "at", "1 minute"),
         "BAD_LATENESS",
-        "gives changes",
+        "gives whole tables",
+    ),
+    "lateness of two columns": (
+        lambda rows: rows.dataflow.source(
+            "y", bl.files("y", schema="a DATE", format="csv"), lateness={"a": "1 hour", "b": "1 hour"}
+        ),
+        "BAD_OPTION",
+        "write one column and a period",
     ),
     "no such column": (lambda rows: rows.lateness("x", "when", "1 minute"), "SCHEMA_MISMATCH", "goes by when"),
     "no timestamp": (lambda rows: rows.lateness("x", "v", "1 minute"), "TYPE_REFUSED", "v, a bigint"),
@@ -316,9 +300,9 @@ def test_state_stays_flat_while_time_passes(spark: SparkSession, monkeypatch: py
     sizes: dict[str, list[int]] = {"final": [], "changes": [], "first": []}
     grown = StateParts.grown
 
-    def watch(self: StateParts, held: HeldRuns) -> None:
+    def watch(self: StateParts, held: HeldRuns, step: int, passed: Mapping[str, int]) -> None:
         sizes[self._name].append(sum(run.rows for runs in held.values() for run in runs))
-        grown(self, held)
+        grown(self, held, step, passed)
 
     monkeypatch.setattr(StateParts, "grown", watch)
     run(flow, spark)
@@ -369,6 +353,8 @@ def test_the_pages_programs_run_as_printed(spark: SparkSession) -> None:
         Path(f"readings/{number}.csv").write_text("sensor,celsius,at\n" + "".join(f"{line}\n" for line in lines))
 
     write(0, ("a", 20, 100), ("b", 30, 99), ("a", 22, 100), ("a", 22, 50))
+    Path("alarms").mkdir()
+    Path("alarms/0.csv").write_text(f"sensor,at\na,{now - 99 * MINUTE:%Y-%m-%dT%H:%M:%SZ}\n")
     names: dict[str, Any] = {"__name__": "sensors"}
     exec(compile("".join(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)), "sensors.py", "exec"), names)
     running = bl.start(names["flow"], store="store", spark=spark)
@@ -395,3 +381,4 @@ def test_the_pages_programs_run_as_printed(spark: SparkSession) -> None:
     for row in rows("warmest"):
         warmest[row["sensor"], row["celsius"]] += row["_weight"]
     assert +warmest == {("a", 22.0): 1, ("b", 18.0): 1}
+    assert [(row["sensor"], row["celsius"]) for row in rows("explained")] == [("a", 22.0)]

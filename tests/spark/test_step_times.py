@@ -68,6 +68,6 @@ def test_a_kernel_without_time_has_the_clock_and_the_chance_of_its_steps() -> No
 
 def test_runs_go_once_all_their_rows_have_expired() -> None:
     runs = [RunRef(f"runs/{end}", 0, 0, 1, 0, 5, 9, "", end) for end in (None, 99, 100, 101)]
-    held = {"": list(runs), "other": runs[:1]}
-    drop_expired(held, 100)
-    assert held == {"": [runs[0], runs[3]], "other": runs[:1]}
+    held = {"": list(runs), "other": runs[:2]}
+    drop_expired(held, {"": 100})
+    assert held == {"": [runs[0], runs[3]], "other": runs[:2]}

@@ -93,7 +93,14 @@ class Dataflow:
         """
         refuse_captured_streams(self._processors.values(), _stream_of)
 
-    def source(self, name: str, source: Source, *, patience: str = "1 minute") -> Stream:
+    def source(
+        self,
+        name: str,
+        source: Source,
+        *,
+        patience: str = "1 minute",
+        lateness: Mapping[str, str] | None = None,
+    ) -> Stream:
         """Add a source, whose rows are new rows.
 
         Args:
@@ -101,10 +108,23 @@ class Dataflow:
             source: Where the rows come from.
             patience: A period, such as `"10 minutes"`: so long the source may be unreachable while the dataflow runs.
                 Other sources go on meanwhile. Then the run ends with the cause.
+            lateness: How late rows can be, by the column with their time, as in `{"at": "10 minutes"}`: the stream is
+                then that of `Stream.lateness`, and the source itself has the name with `_source` behind it.
 
         Raises:
-            InvalidError: `[BAD_OPTION]` one `bl.push` stands for two sources, or `patience` is no period.
+            InvalidError: `[BAD_OPTION]` one `bl.push` stands for two sources; `patience` is no period; `lateness` is
+                not one column and a period.
         """
+        if lateness is not None:
+            given: object = lateness
+            if not isinstance(given, Mapping) or len(given) != 1:
+                raise InvalidError(
+                    "BAD_OPTION",
+                    f"{name}: lateness is {lateness!r}: write one column and a period, as in {{'at': '10 minutes'}}",
+                )
+            ((column, late_by),) = lateness.items()
+            own = checked_name(f"{checked_name(name)}_source")
+            return self.source(own, source, patience=patience).lateness(name, column, late_by)
         others = [each for each in self._processors.values() if isinstance(each, SourceProcessor)]
         pushable = source.capabilities.pushable
         if pushable is not None and any(each.source.capabilities.pushable is pushable for each in others):

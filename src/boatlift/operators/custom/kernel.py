@@ -15,6 +15,7 @@ from boatlift.operators.custom.contract import StatefulOperator
 from boatlift.operators.custom.group_state import Entry, GroupState
 from boatlift.spark.keyed.appended import output_of
 from boatlift.spark.keyed.column import Column
+from boatlift.spark.keyed.expiry import ExpiryColumn
 from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
 from boatlift.spark.keyed.newest.codec import NewestCodec, NewestRows
 from boatlift.spark.keyed.newest.held import Cells, TouchedKeys, held_rows, written_rows
@@ -64,6 +65,11 @@ class CustomKernel:
     def time(self) -> KernelTime:
         """None."""
         return KernelTime.NONE
+
+    @property
+    def expiries(self) -> Mapping[str, ExpiryColumn]:
+        """None."""
+        return {}
 
     @property
     def inputs(self) -> Mapping[str, tuple[str, ...]]:

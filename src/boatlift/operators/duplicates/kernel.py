@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from boatlift.dataflow.columns import HASH
 from boatlift.spark.keyed.appended import output_of
 from boatlift.spark.keyed.column import Column
+from boatlift.spark.keyed.expiry import ExpiryColumn
 from boatlift.spark.keyed.group import group
 from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
 from boatlift.spark.keyed.newest.codec import NewestCodec
@@ -56,6 +57,11 @@ class DuplicatesKernel:
         return KernelTime.NONE if self.column is None else KernelTime.BOUND_BEFORE
 
     @property
+    def expiries(self) -> Mapping[str, ExpiryColumn]:
+        """The time of a key's row, if duplicates are over some time after it."""
+        return {} if self.column is None else {STATE: ExpiryColumn("columns", 0, later=self.within)}
+
+    @property
     def inputs(self) -> Mapping[str, tuple[str, ...]]:
         """The rows."""
         return {ROWS_INPUT: (*self.columns.names, HASH)}
@@ -89,10 +95,7 @@ class DuplicatesKernel:
         at = times[first[new]]
         cells = Cells(new, (), (pa.array(at),))
         added = written_rows(touched, cells, np.ones(len(new), np.bool_), state.time)
-        expires = None if self.column is None else int(at.max()) + self.within
-        return output_of(
-            rows.take(pa.array(first[new])), state.written(self.processor, self.parts, {STATE: added}, expires)
-        )
+        return output_of(rows.take(pa.array(first[new])), state.written(self.processor, self.parts, {STATE: added}))
 
     def _lasts(self, held: Cells, now: int) -> npt.NDArray[np.bool_]:
         """Return of keys that had a row whether others are still duplicates of it."""

@@ -12,6 +12,7 @@ from boatlift.errors import DataError
 from boatlift.spark.aggregates.kernel.codec import PartialsCodec
 from boatlift.spark.aggregates.rows_until import LeavingRows, RowsUntil
 from boatlift.spark.keyed.digest import digest
+from boatlift.spark.keyed.expiry import ExpiryColumn
 from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
 from boatlift.spark.keyed.merge import merge_rows
 from boatlift.spark.keyed.network.negative import refuse_negative
@@ -54,6 +55,11 @@ class FinalKernel:
     def time(self) -> KernelTime:
         """The bound of event time, with the step's own rows."""
         return KernelTime.BOUND
+
+    @property
+    def expiries(self) -> Mapping[str, ExpiryColumn]:
+        """The time of a row."""
+        return self.rows.expiries
 
     @property
     def inputs(self) -> Mapping[str, tuple[str, ...]]:

@@ -9,7 +9,7 @@ from typing import ClassVar
 from boatlift.dataflow.contracts import Json
 from boatlift.dataflow.operator import Operator
 from boatlift.dataflow.policies import Policy
-from boatlift.dataflow.rows import RowKind, Rows, not_all_new
+from boatlift.dataflow.rows import RowKind, Rows
 from boatlift.errors import InvalidError
 
 __all__ = ["Lateness"]
@@ -26,6 +26,8 @@ class Lateness(Operator):
           one another, and their order does not matter.
         * No row that is handed on at a step is before the bound that the message of the step before carries.
         * A row without a time (NULL) is never late, and moves no bound.
+        * Of changes it judges each by itself, one that takes a row back as one that brings it. So a row that is before
+          the bound stays as it is for good.
         * With the same division of the input into steps, which is recorded, the same rows are late.
 
     Attributes:
@@ -59,18 +61,20 @@ class Lateness(Operator):
         return True
 
     def rows(self, inputs: Sequence[Rows]) -> Rows:
-        """Return new rows.
+        """Return rows of the kind that it takes.
 
         Raises:
-            InvalidError: `[BAD_LATENESS]` the rows are not all new: a change that takes a row back would be late too.
+            InvalidError: `[BAD_LATENESS]` the input gives whole tables.
         """
         (taken,) = inputs
-        if taken.kind is not RowKind.APPEND:
+        if taken.kind is RowKind.TABLE:
             raise InvalidError(
                 "BAD_LATENESS",
-                not_all_new(self.name, taken, "put the lateness before it, behind a source or a transform"),
+                f"{self.name} takes from {taken.origin}, which gives {taken.kind.value}: a table has no rows that come "
+                "late; put the lateness before it, behind a source or a transform",
             )
-        return Rows(self.name, source_times=taken.source_times, unique=None if self.gives_late else taken.unique)
+        unique = None if self.gives_late else taken.unique
+        return Rows(self.name, taken.kind, taken.source_times, unique=unique)
 
     def describe(self) -> Json:
         """Return the column, the lateness, and whether it gives the late rows."""

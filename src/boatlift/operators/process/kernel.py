@@ -14,6 +14,7 @@ from boatlift.operators.process.batch import KeyedProgram, Timers, Touched
 from boatlift.operators.process.timers import DUE, DueTimers, due_codec, due_timers, timer_rows
 from boatlift.spark.keyed.appended import output_of
 from boatlift.spark.keyed.column import Column
+from boatlift.spark.keyed.expiry import ExpiryColumn
 from boatlift.spark.keyed.group import group
 from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
 from boatlift.spark.keyed.newest.codec import NewestCodec, NewestRows
@@ -59,6 +60,11 @@ class ProcessKernel:
     def timed(self) -> bool:
         """Whether keys have timers."""
         return self.time is not KernelTime.NONE
+
+    @property
+    def expiries(self) -> Mapping[str, ExpiryColumn]:
+        """None."""
+        return {}
 
     @property
     def parts(self) -> Mapping[str, NewestCodec]:

@@ -11,6 +11,7 @@ from boatlift.dataflow.columns import HASH, WEIGHT
 from boatlift.spark.aggregates.kernel.codec import PartialsCodec
 from boatlift.spark.aggregates.rows_until import RowsUntil
 from boatlift.spark.keyed.digest import digest
+from boatlift.spark.keyed.expiry import ExpiryColumn
 from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
 from boatlift.spark.keyed.merge import merge_rows
 from boatlift.spark.keyed.network.negative import refuse_negative
@@ -50,6 +51,11 @@ class RecentKernel:
     def time(self) -> KernelTime:
         """The recorded clock."""
         return KernelTime.CLOCK
+
+    @property
+    def expiries(self) -> Mapping[str, ExpiryColumn]:
+        """The time of a row."""
+        return self.rows.expiries
 
     @property
     def inputs(self) -> Mapping[str, tuple[str, ...]]:

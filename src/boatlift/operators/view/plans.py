@@ -25,7 +25,7 @@ from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.planner import KeyedJob, StepPlan
 from boatlift.spark.keyed.loop.node import LoopNode
 from boatlift.spark.keyed.network.hand_out import HandOut
-from boatlift.spark.keyed.network.network import Feed, Network
+from boatlift.spark.keyed.network.network import Feed, Network, part_name
 from boatlift.spark.keyed.network.node import Node
 from boatlift.spark.plans.catalyst import has_one_stage, optimised
 from boatlift.spark.tasks.network_task import Channel, ChannelTask, InputHashes, NetworkTask
@@ -213,6 +213,11 @@ class ViewPlans:
             tuple(str(each.stage) for each in job.nodes),
             tuple(each.node for each in job.nodes),
             tuple(tuple(map(feed, each.feeds)) for each in job.nodes),
+            {
+                part_name(str(each.stage), part): column
+                for each in job.nodes
+                for part, (column, _) in each.expiries.items()
+            },
         )
         starts = _starts(job)
         channels = tuple(

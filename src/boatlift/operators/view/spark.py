@@ -101,6 +101,7 @@ class ViewOnSpark(SparkOperator[View]):
             operator.name,
             streams,
             growing,
+            _bounded(operator, inputs),
             schema_of,
             partial(layout_of, schema_of=schema_of, null_on_overflow=_conf(kit, "spark.sql.ansi.enabled") != "true"),
             int(_conf(kit, "spark.sql.cteRecursionLevelLimit")),
@@ -117,7 +118,12 @@ class ViewOnSpark(SparkOperator[View]):
         keys = unique_keys(plan, nodes, known)
         return CompiledView(
             columns=Columns(
-                operator.name, schema, changes=True, keys=keys, bounded=len(inputs) == 1 and inputs[0].bounded
+                operator.name,
+                schema,
+                changes=True,
+                keys=keys,
+                bounded=len(inputs) == 1 and inputs[0].bounded,
+                bound_column=None if query.bounded is None else names[query.bounded],
             ),
             fingerprint=_fingerprint(frame, plan, reads, nodes),
             query=query,
@@ -133,6 +139,14 @@ class ViewOnSpark(SparkOperator[View]):
         view = unit.top
         assert isinstance(view, CompiledView)
         return ViewSteps(unit, jobs, view.query, view.jobs, view.nodes, view.result)
+
+
+def _bounded(operator: View, inputs: Sequence[Columns]) -> dict[str, str]:
+    """Return the streams that say how late their changes can be, each with the column of their time."""
+    streams = zip(operator.streams, inputs, strict=True)
+    return {
+        name: columns.bound_column for name, columns in streams if columns.bounded and columns.bound_column is not None
+    }
 
 
 def _leaf(columns: Columns, nodes: PlanNodes) -> DataFrame:

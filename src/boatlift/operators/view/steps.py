@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from boatlift.operators.view.plans import ViewPlans, ViewStep
+from boatlift.operators.view.times import ViewTimes
 from boatlift.operators.view.unfinished import UnfinishedRounds, history_of
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.machine.instructions import StepInput
@@ -22,7 +23,7 @@ from boatlift.spark.incremental.nodes import PlanNodes
 from boatlift.spark.incremental.query import Query
 from boatlift.spark.incremental.view_job import ViewJob
 from boatlift.spark.jobs.jobs import Jobs, clock_of
-from boatlift.spark.jobs.state_parts import StateParts
+from boatlift.spark.jobs.state_parts import StateParts, drop_expired
 from boatlift.spark.jobs.steps import Steps
 from boatlift.spark.keyed.loop.node import LoopNode
 from boatlift.spark.keyed.network.network import part_name
@@ -59,7 +60,8 @@ class ViewSteps(Steps):
         self._apart = [each for job in view_jobs for each in job.apart()]
         placed = [each for job in view_jobs for each in job.nodes]
         codecs = {part_name(str(each.stage), part): codec for each in placed for part, codec in each.node.parts.items()}
-        self._state = StateParts(unit.name, jobs, codecs)
+        self._times = ViewTimes(unit, placed)
+        self._state = StateParts(unit.name, jobs, codecs, self._times.columns)
         self._loops = any(isinstance(each.node, LoopNode) for each in placed)
         versions = [version(each) for each in ("boatlift", "pyspark", "pyarrow", "numpy")]
         fingerprint = None if unit.top is None else unit.top.fingerprint
@@ -93,11 +95,14 @@ class ViewSteps(Steps):
             for runs in step.channels.values():
                 for run in runs:
                     jobs.inputs.path(run).unlink(missing_ok=True)
-        kept = self._state.payload(step.held, history=step.history)
+        heard = self._times.heard(take, state, jobs.inputs)
+        passed = self._times.passed(heard)
+        drop_expired(step.held, passed)
+        kept = self._state.payload(step.held, history=step.history, heard=heard or None)
         made = jobs.result(unit, take, receipts, kept, time.perf_counter() - began)
         if self._loops:
             self._unfinished.done()
-        self._state.grown(step.held)
+        self._state.grown(step.held, take.number, passed)
         return replace(made, rows_in=rows_in)
 
     def _job(self, job: ViewJob, step: ViewStep) -> list[TaskReceipt]:

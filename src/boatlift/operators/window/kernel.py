@@ -10,11 +10,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from boatlift.spark.aggregates.kernel.codec import PartialsCodec
-from boatlift.spark.aggregates.kernel.kernel import LayoutKernel, last_end
+from boatlift.spark.aggregates.kernel.kernel import LayoutKernel
 from boatlift.spark.aggregates.kernel.output import KeyedOutput
 from boatlift.spark.aggregates.kernel.partials import PartialAggregates
 from boatlift.spark.aggregates.kernel.results import results_of
 from boatlift.spark.aggregates.kernel.step_input import aggregate
+from boatlift.spark.keyed.expiry import ExpiryColumn
 from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
 from boatlift.spark.keyed.merge import filtered, merge_rows
 from boatlift.spark.keyed.rows import KeyedRows
@@ -54,6 +55,11 @@ class FinalWindowKernel(LayoutKernel):
         return KernelTime.BOUND
 
     @property
+    def expiries(self) -> Mapping[str, ExpiryColumn]:
+        """The end of a window."""
+        return {STATE: ExpiryColumn("keys", self.window_end)}
+
+    @property
     def output_schema(self) -> pa.Schema:
         """The schema of the rows: keys, results."""
         return self.layout.result_schema
@@ -81,8 +87,7 @@ class FinalWindowKernel(LayoutKernel):
             added = filtered(codec, added, open_)
         if (now - self.length_us) // self.slide_us > (before - self.length_us) // self.slide_us:
             pieces += self._ended(codec, state, before, now)
-        expires = last_end(added, self.window_end) if added is not None and len(added) else None
-        runs = state.written(self.processor, self.parts, {STATE: added}, expires)
+        runs = state.written(self.processor, self.parts, {STATE: added})
         pieces = [piece for piece in pieces if len(piece)]
         if not pieces:
             return StepOutput(runs)

@@ -17,6 +17,7 @@ from boatlift.spark.aggregates.kernel import AggregateColumn, Layout
 from boatlift.spark.aggregates.kernel.codec import PartialsCodec
 from boatlift.spark.aggregates.kernel.partials import PartialAggregates
 from boatlift.spark.aggregates.kernel.step_input import aggregate
+from boatlift.spark.keyed.expiry import ExpiryColumn
 from boatlift.spark.keyed.merge import filtered
 from boatlift.spark.keyed.rows import KeyedRows
 from boatlift.spark.keyed.state import STATE, StepState
@@ -58,6 +59,11 @@ class RowsUntil:
         """How often each row came."""
         return {STATE: PartialsCodec(self.layout)}
 
+    @property
+    def expiries(self) -> Mapping[str, ExpiryColumn]:
+        """The time to leave."""
+        return {STATE: ExpiryColumn("keys", 0)}
+
     def came(self, batches: Sequence[pa.RecordBatch], state: StepState) -> LeavingRows | None:
         """Return the rows that come, each once with its weight; None if there are none."""
         came = aggregate(self.layout, batches)
@@ -86,7 +92,7 @@ class RowsUntil:
         """Write the rows that are held from this step on; return their run."""
         if rows is None or not len(rows):
             return {}
-        return state.written(self.processor, self.parts, {STATE: rows}, int(rows.keys[0].values.max()))
+        return state.written(self.processor, self.parts, {STATE: rows})
 
     def repeated(self, rows: LeavingRows, sign: int, schema: pa.Schema) -> list[pa.RecordBatch]:
         """Return each row as often as its weight says.

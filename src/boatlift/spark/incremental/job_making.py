@@ -9,13 +9,17 @@ A step with many rows has several tasks, which divide rows by the key of one nod
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Literal
 
 from boatlift.errors import InvalidError
 from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateNode, Layout
+from boatlift.spark.aggregates.kernel.distinct_values import distinct_part
+from boatlift.spark.aggregates.kernel.node import PARTIALS
 from boatlift.spark.incremental.aggregates import KeptAggregates, KeptFunction
+from boatlift.spark.incremental.bounds import Bound
 from boatlift.spark.incremental.flows import Flow, Linear, SchemaOf, StageResult, named_schema
 from boatlift.spark.incremental.form import Form
 from boatlift.spark.incremental.joins import JOIN_GIVES, SIDES_ALONE
@@ -24,15 +28,16 @@ from boatlift.spark.incremental.query import Query, Stage
 from boatlift.spark.incremental.view_job import FrameInput, PlacedNode, ViewJob, all_of
 from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
 from boatlift.spark.keyed.arrangement.join import Side
+from boatlift.spark.keyed.expiry import ExpiryColumn
 from boatlift.spark.keyed.loop.node import LoopNode
-from boatlift.spark.keyed.network.distinct import DistinctNode
-from boatlift.spark.keyed.network.first import FirstNode
-from boatlift.spark.keyed.network.join import JoinNode
+from boatlift.spark.keyed.network.distinct import COUNTS, DistinctNode
+from boatlift.spark.keyed.network.first import FIRST_ROWS, FirstNode
+from boatlift.spark.keyed.network.join import JOIN_PARTS, JoinNode
 from boatlift.spark.keyed.network.network import Feed
 from boatlift.spark.keyed.network.node import Node
 from boatlift.spark.keyed.network.not_in import NotInNode
-from boatlift.spark.keyed.network.outer import OuterJoinNode
-from boatlift.spark.keyed.network.semi import SemiJoinNode
+from boatlift.spark.keyed.network.outer import OuterJoinNode, keys_of
+from boatlift.spark.keyed.network.semi import KEYS, ROWS, SemiJoinNode
 from boatlift.spark.keyed.network.touched import TouchedNode
 
 __all__ = ["jobs_of", "layout_of"]
@@ -101,8 +106,17 @@ class _Job:
     inputs: list[FrameInput] = field(default_factory=list)
     nodes: list[PlacedNode] = field(default_factory=list)
 
-    def place(self, stage: Stage, node: Node, feeds: Sequence[Feed], key: Sequence[int] | None = None) -> int:
-        self.nodes.append(PlacedNode(stage.number, node, tuple(feeds), None if key is None else tuple(key)))
+    def place(
+        self,
+        stage: Stage,
+        node: Node,
+        feeds: Sequence[Feed],
+        key: Sequence[int] | None = None,
+        expiries: Mapping[str, tuple[ExpiryColumn, Bound]] | None = None,
+    ) -> int:
+        places = None if key is None else tuple(key)
+        own = {part: each for part, each in (expiries or {}).items() if part in node.parts}
+        self.nodes.append(PlacedNode(stage.number, node, tuple(feeds), places, own))
         return -len(self.nodes)
 
     def done(self, leaves: tuple[int, ...] = (), result: Feed | None = None) -> ViewJob:
@@ -193,9 +207,12 @@ class _JobMaking:
         feed = self._feed(job, stage.inputs[0], [*stage.keys[0], *stage.arguments])
         if stage.layout is not None:
             names = tuple(self._named(stage.keys[0]).names)
-            return job.place(stage, AggregateNode(self._view, stage.layout, names), [feed], range(len(names)))
+            aggregate = AggregateNode(self._view, stage.layout, names)
+            with_keys = dict.fromkeys((*map(distinct_part, stage.layout.distinct), PARTIALS), (0, stage.keys[0]))
+            return job.place(stage, aggregate, [feed], range(len(names)), _expiries(stage, with_keys))
         schema = self._named(stage.keys[0])
-        return job.place(stage, DistinctNode(self._view, stage.place, schema), [feed], range(len(schema)))
+        node = DistinctNode(self._view, stage.place, schema)
+        return job.place(stage, node, [feed], range(len(schema)), _expiries(stage, {COUNTS: (0, stage.keys[0])}))
 
     def _join(self, job: _Job, stage: Stage, columns: Sequence[Expression]) -> Feed:
         """Place the node of a join that gives columns, each of which one side has."""
@@ -205,6 +222,7 @@ class _JobMaking:
         feeds: list[Feed] = []
         places: dict[int, int] = {}
         key: dict[int, int] = {}
+        rows: dict[str, tuple[int, Sequence[Expression]]] = {}
         for number, keys in enumerate(stage.keys):
             mine = [at for at, left in enumerate(of_left) if left == (number == 0)]
             wanted = [columns[at] for at in mine]
@@ -215,6 +233,7 @@ class _JobMaking:
             for at, place in enumerate(found[len(mine) :]):
                 if place in kept and not alone[1 - number]:  # no NULL of a row without a partner
                     key.setdefault(at, first + kept.index(place))
+            rows |= {JOIN_PARTS[number]: (number, taken), keys_of(number): (number, keys)}
             feeds.append(self._feed(job, stage.inputs[number], taken))
             sides.append(Side(ArrangementCodec(self._named(taken)), tuple(found[len(mine) :]), tuple(kept)))
         key_places = tuple(key.values()) if len(key) == len(stage.keys[0]) else None
@@ -222,7 +241,7 @@ class _JobMaking:
         node: Node = JoinNode(self._view, stage.place, left, right)
         if any(alone):
             node = OuterJoinNode(self._view, stage.place, (left, right), alone)
-        place = job.place(stage, node, feeds, key_places)
+        place = job.place(stage, node, feeds, key_places, _expiries(stage, rows))
         return Feed(place, tuple(places[at] for at in range(len(columns))))
 
     def _semi(self, job: _Job, stage: Stage, columns: Sequence[Expression]) -> Feed:
@@ -239,7 +258,8 @@ class _JobMaking:
         key_places = tuple(kept.index(place) for place in keys) if set(keys) <= set(kept) else None
         if stage.form is Form.NOT_IN:
             node, key_places = NotInNode(self._view, stage.place, left, partners), ()
-        place = job.place(stage, node, feeds, key_places)
+        rows = {ROWS: (0, taken), KEYS: (1, stage.keys[1])}
+        place = job.place(stage, node, feeds, key_places, _expiries(stage, rows))
         places = iter(found)
         wanted = [len(kept) if self._is_existence(stage, each) else kept.index(next(places)) for each in columns]
         return Feed(place, tuple(wanted))
@@ -271,12 +291,14 @@ class _JobMaking:
         self.jobs.append(job.done(leaves=(stage.number,)))
 
     def _touched(self, job: _Job, stage: Stage) -> None:
-        rows, feeds = [], []
-        for child, flow, keys in zip(stage.children, stage.inputs, stage.keys, strict=True):
+        rows, feeds, kept = [], [], {}
+        for number, (child, flow, keys) in enumerate(zip(stage.children, stage.inputs, stage.keys, strict=True)):
             own = self._nodes.output(child)
             feeds.append(self._feed(job, flow, [*own, *keys]))
             rows.append(self._named(own))
-        job.place(stage, TouchedNode(self._view, stage.place, tuple(rows), len(stage.keys[0])), feeds)
+            kept[str(number)] = (number, own)
+        node = TouchedNode(self._view, stage.place, tuple(rows), len(stage.keys[0]))
+        job.place(stage, node, feeds, expiries=_expiries(stage, kept))
 
     def _first(self, job: _Job, stage: Stage) -> None:
         (child,), (flow,), (keys,) = stage.children, stage.inputs, stage.keys
@@ -286,7 +308,28 @@ class _JobMaking:
         feed = self._feed(job, flow, [*own, *keys, column])
         rows = self._named(own)
         node = FirstNode(self._view, stage.place, rows, len(keys), order, stage.first.rows, stage.grows)
-        job.place(stage, node, [feed])
+        job.place(stage, node, [feed], expiries=_expiries(stage, {FIRST_ROWS: (0, own)}))
+
+
+def _expiries(
+    stage: Stage, parts: Mapping[str, tuple[int, Sequence[Expression]]]
+) -> dict[str, tuple[ExpiryColumn, Bound]]:
+    """Return by which column the rows of each part expire, and by which bound they have; other parts are left out.
+
+    Args:
+        stage: The stage.
+        parts: Part to the input whose rows it has, and to the columns of these. Those of partial aggregates are keys.
+    """
+    made = {}
+    for part, (number, columns) in parts.items():
+        expires = stage.expires[number]
+        if expires is not None:
+            places = (at for at, each in enumerate(columns) if each.semanticEquals(expires.column))
+            place = next(places, None)
+            if place is not None:
+                of: Literal["keys", "rows"] = "keys" if part == PARTIALS else "rows"
+                made[part] = ExpiryColumn(of, place, later=1, field=expires.field), expires.bound
+    return made
 
 
 def _without_doubles(columns: Sequence[Expression]) -> tuple[list[Expression], list[int]]:

@@ -15,6 +15,7 @@ from typing import Any
 from boatlift.errors import InvalidError
 from boatlift.spark.aggregates.kernel import Layout
 from boatlift.spark.incremental.aggregates import AggregateParts, KeptAggregates, LayoutOf, aggregate_parts
+from boatlift.spark.incremental.bounds import Bounds, Expires
 from boatlift.spark.incremental.flows import Flow, Leaf, Linear, SchemaOf, StageResult
 from boatlift.spark.incremental.form import Form
 from boatlift.spark.incremental.joins import collated, join_form, words
@@ -58,6 +59,7 @@ class Stage:
         grows: Whether no row of the first input ever goes.
         condition: The condition on the pairs of an inner join, beyond equal keys.
         loop: The body of a loop.
+        expires: For each input the column by which its rows expire; None: they are needed for ever.
     """
 
     number: int
@@ -74,6 +76,7 @@ class Stage:
     grows: bool = False
     condition: Expression | None = None
     loop: LoopBody | None = None
+    expires: tuple[Expires | None, ...] = ()
 
     @property
     def children(self) -> list[Node]:
@@ -90,12 +93,14 @@ class Query:
         result: The change of the whole result.
         node: The optimised plan.
         grows: Whether no row of the result ever goes.
+        bounded: The place of a column of the result that is not before the bound of the one stream that is read.
     """
 
     stages: tuple[Stage, ...]
     result: Flow
     node: Node
     grows: bool = False
+    bounded: int | None = None
 
     @property
     def only_appends(self) -> bool:
@@ -122,6 +127,7 @@ class QueryKit:
         view: The view, for errors.
         streams: The number of the RDD of each empty frame that stands for a stream, to the stream.
         growing: The streams of new rows: no row of theirs ever goes.
+        bounded: Stream to its column with the time that its bounds of event time are about.
         schema_of: Returns the schema of columns as tasks see them.
         layout_of: Returns the layout of an aggregate.
         most_rounds: WITH RECURSIVE is refused to have more rounds.
@@ -131,6 +137,7 @@ class QueryKit:
     view: str
     streams: Mapping[int, str]
     growing: AbstractSet[str]
+    bounded: Mapping[str, str]
     schema_of: SchemaOf
     layout_of: LayoutOf
     most_rounds: int
@@ -144,7 +151,8 @@ def query_of(node: Node, kit: QueryKit) -> Query:
     """
     cutting = _Cutting(kit)
     result = cutting.flow(node)
-    return Query(tuple(cutting.stages), result, node, cutting.grows(node))
+    bounded = cutting.bounds.column(node) if len(kit.streams) == 1 else None
+    return Query(tuple(cutting.stages), result, node, cutting.grows(node), bounded)
 
 
 def loop_of(node: Node, loop_rdd: int, most_rounds: int, keep_every: float, kit: QueryKit) -> Query:
@@ -170,6 +178,7 @@ class _Cutting:
     def __init__(self, kit: QueryKit) -> None:
         self._kit, self._nodes = kit, kit.nodes
         self._streams, self._growing, self._view, self._layout_of = kit.streams, kit.growing, kit.view, kit.layout_of
+        self.bounds = Bounds(kit.nodes, kit.streams, kit.bounded)
         self.stages: list[Stage] = []
 
     @property
@@ -308,10 +317,16 @@ class _Cutting:
         below = [*self._nodes.children(nodes[-1]), *items(nodes[-1].subqueries())]
         inputs = tuple(map(self.flow, below))
         given = self._nodes.output(nodes[0]) if output is None else output
+        grows = tuple(map(self.grows, below))
+        expires = self.bounds.by_keys(below, keys)
+        if form is Form.JOIN and not any(expires):
+            expires = self.bounds.by_condition(nodes[0], condition, grows)
+        elif form is Form.NOT_IN:
+            expires = (None,) * len(below)
         stage = Stage(
             len(self.stages), form, tuple(nodes), tuple(given), inputs, tuple(map(tuple, keys)), whole, place,
-            tuple(arguments), layout, first, self.grows(below[0]),
-            condition,
+            tuple(arguments), layout, first, grows[0],
+            condition, expires=expires,
         )  # fmt: skip
         self.stages.append(stage)
         return StageResult(stage.number)

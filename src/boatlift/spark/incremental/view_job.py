@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from boatlift.spark.incremental.bounds import Bound
 from boatlift.spark.incremental.flows import Flow, Leaf, Linear
 from boatlift.spark.incremental.form import Form
-from boatlift.spark.incremental.nodes import Expression
+from boatlift.spark.incremental.nodes import Expression, PlanNodes
 from boatlift.spark.incremental.query import Query
+from boatlift.spark.keyed.expiry import ExpiryColumn
 from boatlift.spark.keyed.network.network import Feed
 from boatlift.spark.keyed.network.node import Node
 
@@ -65,12 +68,14 @@ class PlacedNode:
         node: The node.
         feeds: Where its inputs come from: a source from 0 is an input of the job; −1 is its first node, −2 its second.
         key: The columns of its result that have the key by which several tasks divide its rows; None if not all have.
+        expiries: Part of its state to the column by which its rows expire, and the bound by which they have.
     """
 
     stage: int
     node: Node
     feeds: tuple[Feed, ...]
     key: tuple[int, ...] | None = None
+    expiries: Mapping[str, tuple[ExpiryColumn, Bound]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +145,9 @@ def in_words(job: ViewJob, query: Query) -> str:
     parts = []
     for placed in job.nodes:
         stage = query.stages[placed.stage]
-        parts.append(f"{stage.place} ({_KEPT[stage.form]})")
+        until = {PlanNodes.name_of(each.column) for each in stage.expires if each is not None}
+        ends = f", until the bound of event time passes {', '.join(sorted(until))}" if placed.expiries else ""
+        parts.append(f"{stage.place} ({_KEPT[stage.form]}{ends})")
     if job.result is not None:
         parts.append("hand out the change")
     return ", then ".join(parts)
@@ -161,7 +168,7 @@ _KEPT = {
 
 def _alone(placed: PlacedNode) -> PlacedNode:
     feeds = (Feed(number, tuple(range(len(feed.columns)))) for number, feed in enumerate(placed.feeds))
-    return PlacedNode(placed.stage, placed.node, tuple(feeds), placed.key)
+    return replace(placed, feeds=tuple(feeds))
 
 
 def all_of(source: int, schema: pa.Schema) -> Feed:

@@ -93,7 +93,7 @@ class Inputs:
         """
         sent: dict[str, list[Message]] = {}
         for message in take.inputs:
-            sent.setdefault(self._sender(message), []).append(message)
+            sent.setdefault(self.sender(message), []).append(message)
         found = {name: self._rows(spark, name, messages, reader or unit.name) for name, messages in sent.items()}
         return {name: frame for name, (frame, _) in found.items()}, sum(weight for _, weight in found.values())
 
@@ -203,10 +203,11 @@ class Inputs:
 
     def _from_sources(self, takes: Sequence[StepInput]) -> Iterator[tuple[str, Message]]:
         for message in (message for take in takes for message in take.inputs):
-            if (sender := self._sender(message)) in self._plan.sources:
+            if (sender := self.sender(message)) in self._plan.sources:
                 yield sender, message
 
-    def _sender(self, message: Message) -> str:
+    def sender(self, message: Message) -> str:
+        """Return the source or unit that sent a message."""
         return self._senders[message.edge]
 
 

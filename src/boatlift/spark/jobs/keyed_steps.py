@@ -40,7 +40,7 @@ class KeyedSteps(JobSteps):
     def __init__(self, unit: CompiledUnit, jobs: Jobs, kernel: KeyedKernel) -> None:
         super().__init__(unit, jobs)
         self._kernel = kernel
-        self._state = StateParts(unit.name, jobs, kernel.parts)
+        self._state = StateParts(unit.name, jobs, kernel.parts, kernel.expiries)
 
     def together(self, takes: Sequence[StepInput]) -> int:
         """Return how many steps are small enough for one task in all."""
@@ -71,6 +71,7 @@ class KeyedSteps(JobSteps):
                 self._state.located(held), clocks=clocks
             )
         results = []
+        now: dict[str, int] = {}
         for number, (take, made) in enumerate(zip(takes, receipts, strict=True)):
             for receipt in made:
                 for part, run in receipt.runs.items():
@@ -79,10 +80,11 @@ class KeyedSteps(JobSteps):
             if self._unit.unit.keeps_state:
                 passed = None if self._kernel.time is KernelTime.NONE else times[number]
                 if passed is not None:
-                    drop_expired(held, passed.time.now)
+                    now = dict.fromkeys(self._kernel.expiries, passed.time.now)
+                    drop_expired(held, now)
                 after = self._state.payload(held, passed)
             results.append(self._jobs.result(self._unit, take, made, after, seconds / len(takes)))
-        self._state.grown(held)
+        self._state.grown(held, takes[-1].number, now)
         return tuple(results)
 
     def saved(self, runs: Iterable[RunRef]) -> None:

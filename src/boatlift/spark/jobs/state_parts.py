@@ -10,9 +10,11 @@ from typing import Any
 from boatlift.decoders import packed_decoder
 from boatlift.spark.jobs.diagnosis import explain
 from boatlift.spark.jobs.jobs import Jobs
+from boatlift.spark.jobs.passed_times import PassedTimes
 from boatlift.spark.jobs.planner import RECEIPTS, power_of_two
 from boatlift.spark.jobs.step_times import TimeOfStep
 from boatlift.spark.keyed.codec import ValueCodec
+from boatlift.spark.keyed.expiry import ExpiryColumn
 from boatlift.spark.keyed.state import STATE
 from boatlift.spark.keyed.table import StateTable
 from boatlift.spark.tasks.keyed_task import LocatedRun, MergeTask
@@ -30,13 +32,17 @@ HeldRuns = dict[str, list[RunRef]]
 """Part to its runs."""
 
 
-def drop_expired(held: HeldRuns, now: int) -> None:
+def drop_expired(held: HeldRuns, passed: Mapping[str, int]) -> None:
     """Drop the runs of which no step needs a row any more: nothing is read for it.
 
     A state of before, to which a rollback may lead, still names them.
+
+    Args:
+        held: The runs.
+        passed: Part to the time that has passed for it, if its rows expire.
     """
-    for part, runs in held.items():
-        held[part] = [run for run in runs if run.expires is None or run.expires > now]
+    for part, now in passed.items():
+        held[part] = [run for run in held[part] if run.expires is None or run.expires > now]
 
 
 class StateParts:
@@ -46,11 +52,19 @@ class StateParts:
         name: The unit.
         jobs: The dataflow's jobs.
         codecs: Part to the form of its rows.
+        expiries: Part to the column by which its rows expire.
     """
 
-    def __init__(self, name: str, jobs: Jobs, codecs: Mapping[str, ValueCodec[Any, Any]]) -> None:
-        self._name, self._jobs = name, jobs
-        self._tables = {part: StateTable(partial(self._merged, codec)) for part, codec in codecs.items()}
+    def __init__(
+        self,
+        name: str,
+        jobs: Jobs,
+        codecs: Mapping[str, ValueCodec[Any, Any]],
+        expiries: Mapping[str, ExpiryColumn],
+    ) -> None:
+        self._name, self._jobs, self._expiries = name, jobs, expiries
+        self._passed = PassedTimes()
+        self._tables = {part: StateTable(partial(self._merged, part, codec)) for part, codec in codecs.items()}
 
     def held(self, state: Any) -> HeldRuns:
         """Return the runs of a state, with merged runs in the place of those that they replace.
@@ -74,13 +88,21 @@ class StateParts:
         """Return runs with the places of their files."""
         return {part: [(run, str(self._jobs.inputs.path(run))) for run in runs] for part, runs in held.items()}
 
-    def payload(self, held: HeldRuns, passed: TimeOfStep | None = None, *, history: str | None = None) -> Any:
+    def payload(
+        self,
+        held: HeldRuns,
+        passed: TimeOfStep | None = None,
+        *,
+        history: str | None = None,
+        heard: dict[str, int] | None = None,
+    ) -> Any:
         """Return the payload of a state.
 
         Args:
             held: Its runs.
             passed: The time of its last step; None for a unit that sees no time.
             history: What identifies the input that it follows from; None if nobody asks.
+            heard: The newest bound of event time of each unit; None if no row expires by it.
         """
         runs = tuple(run for part in held.values() for run in part)
         if set(held) <= {STATE} and passed is None:
@@ -88,10 +110,18 @@ class StateParts:
         tables: dict[str, tuple[tuple[str, ...], ...]]
         tables = {part: (tuple(run.name for run in runs),) for part, runs in held.items()}
         clock, bounds = (None, None) if passed is None else (passed.clock, passed.bounds)
-        return to_json(RunsPayload(runs, clock=clock, tables=tables, bounds=bounds, history=history))
+        return to_json(RunsPayload(runs, clock=clock, tables=tables, bounds=bounds, history=history, heard=heard))
 
-    def grown(self, held: HeldRuns) -> None:
-        """Record the newest state, and begin to merge where that pays."""
+    def grown(self, held: HeldRuns, step: int, passed: Mapping[str, int]) -> None:
+        """Record the newest state, and begin to merge where that pays.
+
+        Args:
+            held: The runs of the state.
+            step: The last step.
+            passed: Part to the time that has passed for it after that step, if its rows expire.
+        """
+        if passed:
+            self._passed.record(step, passed)
         for part, runs in held.items():
             self._jobs.files.made(run.name for run in runs)  # a merged run is the state's once a step takes it up
             self._tables[part].grown(runs)
@@ -116,10 +146,11 @@ class StateParts:
         for table in self._tables.values():
             table.close()
 
-    def _merged(self, codec: ValueCodec[Any, Any], runs: Sequence[RunRef], *, oldest: bool) -> list[RunRef]:
+    def _merged(self, part: str, codec: ValueCodec[Any, Any], runs: Sequence[RunRef], *, oldest: bool) -> list[RunRef]:
         """Merge runs of one part: few rows here, many in tasks.
 
         Args:
+            part: The part.
             codec: The form of the part's rows.
             runs: The runs.
             oldest: Whether no other run of the part is older.
@@ -131,7 +162,10 @@ class StateParts:
         here = sum(run.rows for run in runs) <= MERGE_HERE_ROWS
         tasks = 1 if here else power_of_two(jobs.spark.sparkContext.defaultParallelism)
         held = tuple((run, str(jobs.inputs.path(run))) for run in runs)
-        task = MergeTask(name, codec, jobs.planner.token, tasks, held, str(jobs.planner.scratch), oldest)
+        expiry, last = self._expiries.get(part), max(run.last for run in runs)
+        now = None if expiry is None else self._passed.after(last, part)
+        scratch = str(jobs.planner.scratch)
+        task = MergeTask(name, codec, jobs.planner.token, tasks, held, scratch, oldest, expiry, now)
         if tasks == 1:
             made = [task.run(0)]
         else:
@@ -139,6 +173,6 @@ class StateParts:
             try:
                 rows = jobs.spark.range(0, tasks, 1, tasks).mapInArrow(task, RECEIPTS).collect()
             except Exception as error:
-                raise explain(error, name, max(run.last for run in runs)) from error
+                raise explain(error, name, last) from error
             made = [_MERGED.decode(bytes(row[0])) for row in rows]
         return [run for run in made if run is not None]

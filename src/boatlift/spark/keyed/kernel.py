@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from boatlift.spark.keyed.codec import ValueCodec
+from boatlift.spark.keyed.expiry import ExpiryColumn
 from boatlift.spark.keyed.state import KernelTime, StepState
 from boatlift.storage.records.records import RunRef
 
@@ -71,6 +72,10 @@ class KeyedKernel(Protocol):
     @property
     def time(self) -> KernelTime:
         """The time that its steps see (`StepState.clock`)."""
+
+    @property
+    def expiries(self) -> Mapping[str, ExpiryColumn]:
+        """Part to the column by which its rows expire as that time passes; rows of other parts never do."""
 
     @property
     def inputs(self) -> Mapping[str, tuple[str, ...]]:

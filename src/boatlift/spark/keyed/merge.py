@@ -7,12 +7,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from boatlift.spark.keyed.codec import ValueCodec
 from boatlift.spark.keyed.column import Column
+from boatlift.spark.keyed.expiry import ExpiryColumn
 from boatlift.spark.keyed.group import group
 from boatlift.spark.keyed.key_groups import Share
 from boatlift.spark.keyed.opened import OpenRun, Segment
@@ -37,6 +39,8 @@ def merge_runs(
     processor: str,
     share: Share,
     oldest: bool = False,
+    expiry: ExpiryColumn | None = None,
+    now: int | None = None,
     slice_rows: int = SLICE_ROWS,
 ) -> RunRef | None:
     """Merge runs of any times into one that holds a share of the key groups.
@@ -48,6 +52,9 @@ def merge_runs(
         processor: The processor whose state it is.
         share: The key groups of the new run.
         oldest: Whether no other run of the state is older, for any of the key groups.
+        expiry: The column by which rows expire; None: they never do.
+        now: The time that has passed after the last step of the runs, in milliseconds since 1970, or an earlier one;
+            rows that have expired by then are left out. None: no time is known.
         slice_rows: Rows merged at a time.
 
     Returns:
@@ -56,10 +63,13 @@ def merge_runs(
     segments = [segment for run in runs for segment in run.segments if len(segment.hash)]
     total = sum(len(segment.hash) for segment in segments)
     pieces = _merged_slices(codec, segments, total, share, slice_rows, oldest=oldest)
+    latest: list[int | None] = []
+    if expiry is not None:
+        pieces = _unexpired(codec, pieces, expiry, now, latest)
     head = next(pieces, None)
     if head is None:
         return None
-    return write_run(
+    merged = write_run(
         write_to,
         codec,
         chain([head], pieces),
@@ -68,6 +78,8 @@ def merge_runs(
         share=share,
         fields=None if total <= slice_rows else _widest(codec, runs),
     )
+    ends = [each for each in latest if each is not None]
+    return msgspec.structs.replace(merged, expires=max(ends)) if ends and len(ends) == len(latest) else merged
 
 
 def merge_rows(codec: ValueCodec[V, Any], pieces: Sequence[KeyedRows[V]], *, oldest: bool = False) -> KeyedRows[V]:
@@ -115,6 +127,21 @@ def _merged_slices(
             merged = merge_rows(codec, parts, oldest=oldest)
             if len(merged):
                 yield merged
+
+
+def _unexpired(
+    codec: ValueCodec[V, Any],
+    pieces: Iterator[KeyedRows[V]],
+    expiry: ExpiryColumn,
+    now: int | None,
+    latest: list[int | None],
+) -> Iterator[KeyedRows[V]]:
+    """Yield rows that have not expired; append to `latest` when the last of each piece does (`ExpiryColumn.latest`)."""
+    for piece in pieces:
+        rows = piece if now is None else filtered(codec, piece, expiry.alive(piece, now))
+        if len(rows):
+            latest.append(expiry.latest(rows))
+            yield rows
 
 
 def _range(codec: ValueCodec[V, S], segment: Segment[S], start: int, stop: int) -> KeyedRows[V]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import msgspec
 
 from boatlift.spark.keyed.codec import ValueCodec
 from boatlift.spark.keyed.exchange import ALONE, Exchange
+from boatlift.spark.keyed.expiry import ExpiryColumn
 from boatlift.spark.keyed.kept_rounds import NOT_KEPT, KeptRounds
 from boatlift.spark.keyed.key_groups import Share
 from boatlift.spark.keyed.opened import OpenRun, RunsOnDemand
@@ -79,6 +80,7 @@ class StepState:
         clock: The recorded clock of the step.
         exchange: The way to the other tasks of the step.
         rounds: Where the rounds of a loop are kept while the step runs.
+        expiries: Part to the column by which its rows expire; rows of other parts never do.
     """
 
     runs: Mapping[str, Runs]
@@ -89,13 +91,13 @@ class StepState:
     clock: StepTime = NO_TIME
     exchange: Exchange = ALONE
     rounds: KeptRounds = NOT_KEPT
+    expiries: Mapping[str, ExpiryColumn] = field(default_factory=dict)
 
     def written(
         self,
         processor: str,
         codecs: Mapping[str, ValueCodec[Any, Any]],
         rows: Mapping[str, KeyedRows[Any] | None],
-        expires: int | None = None,
     ) -> dict[str, RunRef]:
         """Write the runs of a step; return them by part.
 
@@ -103,14 +105,14 @@ class StepState:
             processor: The processor, as runs name it.
             codecs: Part to the form of its rows.
             rows: Part to the rows that the step adds; a part without rows has no run.
-            expires: The time after which no step needs the rows; None: they may be needed for ever.
         """
-        times = (self.time, self.time)
-        runs = {
-            part: write_run(
+        runs = {}
+        for part, added in rows.items():
+            if added is None or not len(added):
+                continue
+            times, expiry = (self.time, self.time), self.expiries.get(part)
+            run = write_run(
                 self.write_to(part), codecs[part], [added], processor=processor, times=times, share=self.share
             )
-            for part, added in rows.items()
-            if added is not None and len(added)
-        }
-        return {part: msgspec.structs.replace(run, expires=expires) for part, run in runs.items()}
+            runs[part] = run if expiry is None else msgspec.structs.replace(run, expires=expiry.latest(added))
+        return runs

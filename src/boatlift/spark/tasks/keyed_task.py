@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from boatlift.decoders import packed_decoder
 from boatlift.spark.keyed.codec import ValueCodec
+from boatlift.spark.keyed.expiry import ExpiryColumn
 from boatlift.spark.keyed.kernel import KeyedKernel
 from boatlift.spark.keyed.key_groups import Share
 from boatlift.spark.keyed.merge import merge_runs
@@ -132,7 +133,7 @@ class KeyedTask:
             return Path(self.folder) / files[part]
 
         opened = {part: RunsOnDemand(runs[part], codec) for part, codec in self.kernel.parts.items()}
-        state = StepState(opened, write_to, time, share, clock=clock)
+        state = StepState(opened, write_to, time, share, clock=clock, expiries=self.kernel.expiries)
         made = self.kernel.step(inputs, state, upserts=all(output.upserts for output in self.outputs))
         batches = [_declared(batch, self.output) for batch in made.batches]
         replaced = [_declared(batch, self.output) for batch in made.replaced]
@@ -154,6 +155,7 @@ class MergeTask:
         runs: What is merged.
         folder: Where new files go.
         oldest: Whether no other run of the part is older.
+        expiry, now: The column by which rows of the part expire, and the time by which they have; see `merge_runs`.
     """
 
     processor: str
@@ -163,6 +165,8 @@ class MergeTask:
     runs: tuple[LocatedRun, ...]
     folder: str
     oldest: bool = False
+    expiry: ExpiryColumn | None = None
+    now: int | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Merge this partition's share; the row that the partition is handed means nothing."""
@@ -178,13 +182,16 @@ class MergeTask:
         runs = of_share(self.runs, share)
         opened = list(RunsOnDemand(runs, self.codec))
         merged = merge_runs(
-            self.codec, opened, Path(self.folder) / name, processor=self.processor, share=share, oldest=self.oldest
+            self.codec,
+            opened,
+            Path(self.folder) / name,
+            processor=self.processor,
+            share=share,
+            oldest=self.oldest,
+            expiry=self.expiry,
+            now=self.now,
         )
-        if merged is None:
-            return None
-        ends = [run.expires for run, _ in self.runs]
-        expires = None if None in ends else max(end for end in ends if end is not None)
-        return msgspec.structs.replace(merged, name=f"runs/{name}", expires=expires)
+        return None if merged is None else msgspec.structs.replace(merged, name=f"runs/{name}")
 
 
 def of_share(runs: Iterable[LocatedRun], share: Share) -> list[LocatedRun]:

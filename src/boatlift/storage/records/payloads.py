@@ -83,6 +83,8 @@ class RunsPayload(msgspec.Struct, frozen=True):
             newest that was heard of.
         late: Of the state of a LATENESS: how many rows were late so far.
         history: Of the state of a view with loops: identifies all input that it follows from.
+        heard: Of the state of a view whose rows expire: each unit that it reads to the newest bound of event time that
+            was heard of.
     """
 
     runs: tuple[RunRef, ...]
@@ -94,6 +96,7 @@ class RunsPayload(msgspec.Struct, frozen=True):
     bounds: tuple[int, int] | None = None
     late: int | None = None
     history: str | None = None
+    heard: dict[str, int] | None = None
 
     @property
     def step_clock(self) -> StepClock:

@@ -16,6 +16,7 @@ from boatlift.spark.aggregates.kernel.partials import PartialAggregates
 from boatlift.spark.aggregates.kernel.previous import previous_of
 from boatlift.spark.aggregates.kernel.results import results_of
 from boatlift.spark.aggregates.kernel.step_input import aggregate
+from boatlift.spark.keyed.expiry import ExpiryColumn
 from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
 from boatlift.spark.keyed.merge import filtered
 from boatlift.spark.keyed.rows import KeyedRows
@@ -47,6 +48,11 @@ class LayoutKernel:
         return KernelTime.NONE
 
     @property
+    def expiries(self) -> Mapping[str, ExpiryColumn]:
+        """None."""
+        return {}
+
+    @property
     def inputs(self) -> Mapping[str, tuple[str, ...]]:
         """The one input: keys, arguments, `_weight` if it is changes, `_hash`."""
         return {ROWS_INPUT: self.layout.columns}
@@ -75,6 +81,11 @@ class AggregateKernel(LayoutKernel):
     def time(self) -> KernelTime:
         """The bound, if there are windows that end by it."""
         return KernelTime.NONE if self.window_end is None else KernelTime.BOUND
+
+    @property
+    def expiries(self) -> Mapping[str, ExpiryColumn]:
+        """The end of a window, if windows end."""
+        return {} if self.window_end is None else {self.part: ExpiryColumn("keys", self.window_end)}
 
     @property
     def parts(self) -> Mapping[str, PartialsCodec]:
@@ -136,22 +147,12 @@ class AggregateKernel(LayoutKernel):
         )
         parts = (change.replaced, change.ended, change.after)
         return StepOutput(
-            state.written(self.processor, self.parts, {self.part: delta}, last_end(delta, self.window_end)),
+            state.written(self.processor, self.parts, {self.part: delta}),
             (*change.ended.batches, *change.after.batches),
             change.replaced.batches,
             sum(batch.num_rows for part in parts for batch in part.batches),
             sum(part.digest for part in parts) & ((1 << 64) - 1),
         )
-
-
-def last_end(rows: KeyedRows[PartialAggregates], window_end: int | None) -> int | None:
-    """Return the end of the last window of some rows, in milliseconds since 1970, rounded up; None without windows.
-
-    Args:
-        rows: The rows, at least one.
-        window_end: The place of the key with the end of a window.
-    """
-    return None if window_end is None else -(-int(rows.keys[window_end].values.max()) // 1000)
 
 
 @dataclass(frozen=True, slots=True)

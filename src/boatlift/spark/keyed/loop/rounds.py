@@ -33,7 +33,7 @@ from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS, Share
 from boatlift.spark.keyed.loop.changes import StepChanges, consolidated, negated
 from boatlift.spark.keyed.loop.rounded import HeldRows, RoundedCodec, as_run, at_round
 from boatlift.spark.keyed.merge import merge_rows
-from boatlift.spark.keyed.network.join import PARTS, JoinNode
+from boatlift.spark.keyed.network.join import JOIN_PARTS, JoinNode
 from boatlift.spark.keyed.network.node import Node, ZSet, concat
 from boatlift.spark.keyed.network.sides import arranged_side, by_nullity
 from boatlift.spark.keyed.rows import KeyedRows
@@ -106,9 +106,8 @@ class _Captured(StepState):
         processor: str,
         codecs: Mapping[str, ValueCodec[Any, Any]],
         rows: Mapping[str, KeyedRows[Any] | None],
-        expires: int | None = None,
     ) -> dict[str, RunRef]:
-        del processor, codecs, expires
+        del processor, codecs
         self.added.update({part: added for part, added in rows.items() if added is not None and len(added)})
         return {}
 
@@ -254,7 +253,7 @@ class _JoinRounds(_OperatorRounds):
             self._changes[place].begin(with_key, hashes[place])
             rows = arranged_side(side, with_key, ALL_KEY_GROUPS)
             if rows is not None:
-                self.added.setdefault(PARTS[place], []).append(at_round(rows, number))
+                self.added.setdefault(JOIN_PARTS[place], []).append(at_round(rows, number))
         self._touched.add(hashes)
         pieces = [*self._meet(number, 0, np.unique(hashes[0]))]
         if number:
@@ -271,13 +270,13 @@ class _JoinRounds(_OperatorRounds):
             place: The side.
             fresh: The hashes of the keys that the step changes at the round on this side.
         """
-        keys = self._touched.at(number, [PARTS[place]], fresh)
+        keys = self._touched.at(number, [JOIN_PARTS[place]], fresh)
         if not len(keys):
             return []
         changes: list[Arranged | None] = [None, None]
         runs: list[list[Any]] = [[], []]
         for each, side in enumerate(self._sides):
-            held, own = self._touched.held[PARTS[each]], self._changes[each]
+            held, own = self._touched.held[JOIN_PARTS[each]], self._changes[each]
             if each == place:
                 change, rows = own.newest(keys), held.exactly(keys, number)
             elif place == 0:

@@ -15,7 +15,7 @@ from boatlift.spark.keyed.network.node import NodeOutput, ZSet
 from boatlift.spark.keyed.probe import matching_rows
 from boatlift.spark.keyed.state import StepState
 
-__all__ = ["DistinctNode"]
+__all__ = ["COUNTS", "DistinctNode"]
 
 COUNTS = "counts"
 

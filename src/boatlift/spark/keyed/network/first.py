@@ -21,9 +21,9 @@ from boatlift.spark.keyed.network.negative import refuse_negative
 from boatlift.spark.keyed.network.node import NodeOutput, ZSet, concat
 from boatlift.spark.keyed.state import StepState
 
-__all__ = ["FirstNode"]
+__all__ = ["FIRST_ROWS", "FirstNode"]
 
-ROWS = "rows"
+FIRST_ROWS = "rows"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class FirstNode:
     @property
     def parts(self) -> Mapping[str, ArrangementCodec]:
         """The arrangement of the input."""
-        return {ROWS: self._codec}
+        return {FIRST_ROWS: self._codec}
 
     @property
     def schemas(self) -> tuple[pa.Schema, ...]:
@@ -96,7 +96,7 @@ class FirstNode:
         sides = self._around(moved, state)
         differ = merge_rows(self._codec, [*map(_taken_back, sides[0]), *sides[1]])
         kept = differ if self.grows else moved
-        runs = state.written(self.processor, self.parts, {ROWS: kept})
+        runs = state.written(self.processor, self.parts, {FIRST_ROWS: kept})
         return NodeOutput(self._of_changed_keys(KeyWords.of(moved), sides, differ), runs)
 
     @property
@@ -106,7 +106,7 @@ class FirstNode:
     def _around(self, moved: Arranged, state: StepState) -> tuple[list[Arranged], list[Arranged]]:
         """Return the first rows of the touched keys, before the step and after it."""
         codec = self._codec
-        segments = [segment for run in state.runs[ROWS] for segment in run.segments if len(segment.hash)]
+        segments = [segment for run in state.runs[FIRST_ROWS] for segment in run.segments if len(segment.hash)]
         taken_back = filtered(codec, moved, moved.values.weights < 0)
         if len(taken_back):
             left = weights_held(codec, taken_back, segments) + taken_back.values.weights

@@ -13,9 +13,9 @@ from boatlift.spark.keyed.network.node import NodeOutput, ZSet, concat
 from boatlift.spark.keyed.network.sides import arranged_side, by_nullity, held_rows
 from boatlift.spark.keyed.state import StepState
 
-__all__ = ["JoinNode"]
+__all__ = ["JOIN_PARTS", "JoinNode"]
 
-PARTS = ("left", "right")
+JOIN_PARTS = ("left", "right")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +71,10 @@ class JoinNode:
             return NodeOutput()
         runs = [
             held_rows(side, change, state.runs[part], self.place, self.processor)
-            for part, side, change in zip(PARTS, sides, (left, right), strict=True)
+            for part, side, change in zip(JOIN_PARTS, sides, (left, right), strict=True)
         ]
         pieces = [
             ZSet(tuple(columns), weights) for columns, weights in join_change(*sides, (left, right), (runs[0], runs[1]))
         ]
-        written = state.written(self.processor, self.parts, dict(zip(PARTS, (left, right), strict=True)))
+        written = state.written(self.processor, self.parts, dict(zip(JOIN_PARTS, (left, right), strict=True)))
         return NodeOutput((concat(pieces),), written)

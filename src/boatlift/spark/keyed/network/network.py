@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from boatlift.spark.keyed.codec import ValueCodec
 from boatlift.spark.keyed.exchange import ALONE, Exchange
+from boatlift.spark.keyed.expiry import ExpiryColumn
 from boatlift.spark.keyed.kept_rounds import NOT_KEPT, KeptRounds
 from boatlift.spark.keyed.key_groups import Share
 from boatlift.spark.keyed.network.node import Node, ZSet
@@ -62,12 +63,14 @@ class Network:
         names: The names of the nodes, which the parts of their states are named by.
         nodes: The nodes.
         feeds: For each node the feeds into it, one for each of its inputs.
+        expiries: Part of the state to the column by which its rows expire.
     """
 
     inputs: tuple[pa.Schema, ...]
     names: tuple[str, ...]
     nodes: tuple[Node, ...]
     feeds: tuple[tuple[Feed, ...], ...]
+    expiries: Mapping[str, ExpiryColumn] = field(default_factory=dict)
 
     @property
     def parts(self) -> Mapping[str, ValueCodec[Any, Any]]:
@@ -122,6 +125,11 @@ class Network:
                 first,
                 exchange=exchange,
                 rounds=rounds(name),
+                expiries={
+                    part: self.expiries[part_name(name, part)]
+                    for part in node.parts
+                    if part_name(name, part) in self.expiries
+                },
             )
             made = node.step(taken, state)
             changes += made.changes or nothing

@@ -10,14 +10,13 @@ import pyarrow as pa
 from boatlift.spark.keyed.arrangement.arranged import Arranged
 from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
 from boatlift.spark.keyed.arrangement.join import Side, join_change
+from boatlift.spark.keyed.network.join import JOIN_PARTS
 from boatlift.spark.keyed.network.node import NodeOutput, ZSet, concat
 from boatlift.spark.keyed.network.presence import Presence
 from boatlift.spark.keyed.network.sides import arranged_side, by_nullity, by_partner, held_rows
 from boatlift.spark.keyed.state import StepState
 
-__all__ = ["OuterJoinNode"]
-
-PARTS = ("left", "right")
+__all__ = ["OuterJoinNode", "keys_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +46,8 @@ class OuterJoinNode:
     @property
     def parts(self) -> Mapping[str, ArrangementCodec]:
         """The rows of each side by key; and the counts of the keys of a side whose partners may come out alone."""
-        rows = {part: side.codec for part, side in zip(PARTS, self.sides, strict=True)}
-        counts = {_keys_of(number): self._key_codec(number) for number in (0, 1) if self.alone[1 - number]}
+        rows = {part: side.codec for part, side in zip(JOIN_PARTS, self.sides, strict=True)}
+        counts = {keys_of(number): self._key_codec(number) for number in (0, 1) if self.alone[1 - number]}
         return rows | counts
 
     @property
@@ -83,18 +82,18 @@ class OuterJoinNode:
             return NodeOutput((concat(pieces),))
         held = [
             held_rows(side, change, state.runs[part], self.place, self.processor)
-            for part, side, change in zip(PARTS, self.sides, moved, strict=True)
+            for part, side, change in zip(JOIN_PARTS, self.sides, moved, strict=True)
         ]
         pairs = join_change(*self.sides, (moved[0], moved[1]), (held[0], held[1]))
         pieces += [ZSet(tuple(columns), weights) for columns, weights in pairs]
-        added: dict[str, Arranged | None] = dict(zip(PARTS, moved, strict=True))
+        added: dict[str, Arranged | None] = dict(zip(JOIN_PARTS, moved, strict=True))
         for number, side in enumerate(self.sides):
             if self.alone[number]:
                 other = 1 - number
                 partners = self._presence(other, moved[other], state)
                 _, unmatched = by_partner(side, moved[number], partners, held[number])
                 pieces += [self._padded(number, rows) for rows in unmatched]
-                added[_keys_of(other)] = partners.change
+                added[keys_of(other)] = partners.change
         return NodeOutput((concat(pieces),), state.written(self.processor, self.parts, added))
 
     def _presence(self, number: int, moved: Arranged | None, state: StepState) -> Presence:
@@ -103,7 +102,7 @@ class OuterJoinNode:
         if moved is not None:
             columns = tuple(moved.values.rows[place] for place in self.sides[number].keys)
             keys = ZSet(columns, moved.values.weights)
-        return Presence.of(self._key_codec(number), state.runs[_keys_of(number)], keys)
+        return Presence.of(self._key_codec(number), state.runs[keys_of(number)], keys)
 
     def _key_codec(self, number: int) -> ArrangementCodec:
         side = self.sides[number]
@@ -115,5 +114,6 @@ class OuterJoinNode:
         return ZSet((*nulls, *rows.columns) if number else (*rows.columns, *nulls), rows.weights)
 
 
-def _keys_of(number: int) -> str:
-    return f"{PARTS[number]}_keys"
+def keys_of(number: int) -> str:
+    """Return the name of the part with the counts of the keys of a side."""
+    return f"{JOIN_PARTS[number]}_keys"

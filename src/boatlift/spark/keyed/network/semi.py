@@ -18,7 +18,7 @@ from boatlift.spark.keyed.network.sides import arranged_side, by_nullity, by_par
 from boatlift.spark.keyed.state import StepState
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["Gives", "SemiJoinNode"]
+__all__ = ["KEYS", "ROWS", "Gives", "SemiJoinNode"]
 
 Gives = Literal["matched", "unmatched", "both"]
 """Which rows a node gives."""

@@ -1,0 +1,393 @@
+"""Which columns of a query are bounded: their values in all changes to come follow the bounds of event time of streams.
+
+A stream with LATENESS has a bound after each step, and no change of a later step has an earlier time. So have columns
+that are made of that time by functions that keep its order. By such a column rows of a state expire: no change to come
+meets them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from boatlift.spark.incremental.nodes import Expression, Node, PlanNodes, items
+
+__all__ = ["Bound", "Bounds", "Expires"]
+
+_SECOND, _DAY = 10**6, 86_400 * 10**6
+_COARSEST = {
+    "SECOND": _SECOND,
+    "MINUTE": 60 * _SECOND,
+    "HOUR": 7200 * _SECOND,
+    "DAY": 2 * _DAY,
+    "DD": 2 * _DAY,
+    "WEEK": 9 * _DAY,
+    "MONTH": 33 * _DAY,
+    "MON": 33 * _DAY,
+    "MM": 33 * _DAY,
+    "QUARTER": 94 * _DAY,
+    "YEAR": 368 * _DAY,
+    "YYYY": 368 * _DAY,
+    "YY": 368 * _DAY,
+}
+"""The unit of `date_trunc` to no less microseconds than a time can lose, time zones with their shifts included."""
+
+_PASSING = frozenset({
+    "ArrowEvalPython", "BatchEvalPython", "Filter", "Generate", "RebalancePartitions", "Repartition",
+    "RepartitionByExpression", "Sort", "WindowGroupLimit",
+})  # fmt: skip
+"""Nodes that pass on the columns that they take."""
+
+_AS_IT_IS = frozenset({"Alias", "KnownNullable", "KnownNotNull", "PreciseTimestampConversion"})
+_COMPARISONS = {
+    "GreaterThanOrEqual": True,
+    "GreaterThan": True,
+    "LessThanOrEqual": False,
+    "LessThan": False,
+}
+"""A comparison to whether its first side is the later one."""
+
+ColumnPlace = tuple[int, int | None]
+"""A column: the id of its attribute; of a field of a struct also its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A bound that follows those of streams: the least of their bounds, each with some microseconds added.
+
+    Attributes:
+        terms: The streams, and what is added to the bound of each.
+    """
+
+    terms: frozenset[tuple[str, int]]
+
+    def plus(self, microseconds: int) -> Bound:
+        """Return the bound, later by some microseconds."""
+        return Bound(frozenset((stream, added + microseconds) for stream, added in self.terms))
+
+    def at(self, bounds: Mapping[str, int]) -> int | None:
+        """Return the bound in milliseconds since 1970, rounded down; None if a stream has none yet.
+
+        Args:
+            bounds: The bound of each stream, in milliseconds since 1970.
+        """
+        if not all(stream in bounds for stream, _ in self.terms):
+            return None
+        return min((bounds[stream] * 1000 + added) // 1000 for stream, added in self.terms)
+
+
+def _least(bounds: Iterable[Bound | None]) -> Bound | None:
+    """Return the least of bounds; None if one is not known."""
+    terms: frozenset[tuple[str, int]] = frozenset()
+    for each in bounds:
+        if each is None:
+            return None
+        terms |= each.terms
+    return Bound(terms)
+
+
+@dataclass(frozen=True, slots=True)
+class Expires:
+    """The column by which the rows of an input of a stage expire.
+
+    Attributes:
+        column: The column, over the rows of the input.
+        field: If it is a struct, the place of the field that says it.
+        bound: A row has expired when its value is before this bound.
+    """
+
+    column: Expression
+    field: int | None
+    bound: Bound
+
+
+@dataclass(frozen=True, slots=True)
+class _Shifted:
+    """The value of a column and some microseconds, or not much less."""
+
+    column: ColumnPlace
+    microseconds: int
+    exact: bool = True
+
+
+_BoundedColumns = Mapping[ColumnPlace, Bound]
+
+
+class Bounds:
+    """The bounded columns of the nodes of a plan.
+
+    Args:
+        nodes: Reads nodes.
+        streams: The number of the RDD of each empty frame that stands for a stream, to the stream.
+        columns: Stream to its column with the time that its bound is about.
+    """
+
+    def __init__(self, nodes: PlanNodes, streams: Mapping[int, str], columns: Mapping[str, str]) -> None:
+        self._nodes, self._streams, self._columns = nodes, streams, columns
+
+    def of(self, node: Node) -> dict[ColumnPlace, Bound]:
+        """Return the bounded columns of a node: all changes of later steps have values there that are not before.
+
+        A NULL is before nothing.
+        """
+        if not self._columns or not node.subqueries().isEmpty():
+            return {}
+        children = self._nodes.children(node)
+        match self._nodes.kind(node):
+            case "LogicalRDD":
+                return self._of_stream(node)
+            case "Project":
+                return self._of_columns(items(node.projectList()), self.of(children[0]))
+            case kind if kind in _PASSING:
+                return self.of(children[0])
+            case "Aggregate" if not node.groupingExpressions().isEmpty():
+                return self._of_columns(items(node.aggregateExpressions()), self.of(children[0]))
+            case "Window":
+                known = self.of(children[0])
+                places = {place for key in items(node.partitionSpec()) for place in self._column(key, known)[0]}
+                return {place: bound for place, bound in known.items() if place in places}
+            case "Expand":
+                return self._of_expand(node, self.of(children[0]))
+            case "Union":
+                return self._of_union(node, children)
+            case "Join":
+                return self._of_join(node, children)
+            case _:
+                return {}
+
+    def column(self, node: Node) -> int | None:
+        """Return the place of a column whose values are not before the bound of the one stream; None if there is none.
+
+        Args:
+            node: A node over one stream.
+        """
+        known = self.of(node)
+        for place, attribute in enumerate(self._nodes.output(node)):
+            bound = known.get((self._nodes.id(attribute), None))
+            is_time = str(attribute.dataType().catalogString()) == "timestamp"
+            if bound is not None and is_time and all(added >= 0 for _, added in bound.terms):
+                return place
+        return None
+
+    def by_keys(self, inputs: Sequence[Node], keys: Sequence[Sequence[Expression]]) -> tuple[Expires | None, ...]:
+        """Return the columns by which the rows of a stage expire whose nodes meet rows of equal keys alone.
+
+        One column of the key is enough, if it is bounded in every input: no change to come has the key of a row that is
+        before the least of the bounds.
+
+        Args:
+            inputs: The nodes whose rows it takes.
+            keys: For each input the key, over its columns.
+        """
+        known = [self.of(node) for node in inputs] if self._columns and keys and keys[0] else []
+        if not all(known):
+            return (None,) * len(inputs)
+        for column in zip(*keys, strict=True) if known else ():
+            found = [self._column(key, each)[1] for key, each in zip(column, known, strict=True)]
+            for field in (1, 0, None):  # of a window its end
+                bound = _least(each.get(field) for each in found)
+                if bound is not None:
+                    return tuple(Expires(key, field, bound) for key in column)
+        return (None,) * len(inputs)
+
+    def by_condition(
+        self, join: Node, condition: Expression | None, grows: Sequence[bool]
+    ) -> tuple[Expires | None, ...]:
+        """Return the columns by which the rows of an inner join expire whose condition compares times of both sides.
+
+        Args:
+            join: The join.
+            condition: Its condition, beyond equal keys.
+            grows: For each side whether no row of it ever goes.
+        """
+        if condition is None or not self._columns:
+            return (None, None)
+        children = self._nodes.children(join)
+        known = [self.of(child) for child in children]
+        found: list[Expires | None] = [None, None]
+        for early, late, added in self._comparisons(condition):
+            # `late` is not before `early` and some time: a row has no partner to come once all to come are later.
+            partner, side = self._side_of(early, children), self._side_of(late, children)
+            if side is None or partner is None or side == partner or found[side] is not None:
+                continue
+            bound, own = known[partner].get(early), known[side].get(late)
+            if bound is None or (own is None and not grows[side]):
+                continue
+            bound = bound.plus(added)
+            least = bound if grows[side] else _least((bound, own))
+            attribute = next(each for each in self._nodes.output(children[side]) if self._nodes.id(each) == late[0])
+            assert least is not None
+            found[side] = Expires(attribute, late[1], least)
+        return tuple(found)
+
+    def _of_stream(self, node: Node) -> dict[ColumnPlace, Bound]:
+        stream = self._streams.get(int(node.rdd().id()))
+        if stream is None or stream not in self._columns:
+            return {}
+        bound = Bound(frozenset({(stream, 0)}))
+        named = (each for each in self._nodes.output(node) if str(each.name()) == self._columns[stream])
+        return {(self._nodes.id(each), None): bound for each in named}
+
+    def _of_columns(self, columns: Sequence[Expression], known: _BoundedColumns) -> dict[ColumnPlace, Bound]:
+        made: dict[ColumnPlace, Bound] = {}
+        for column in columns:
+            own = self._nodes.id(column.toAttribute())
+            made |= {(own, field): bound for field, bound in self._column(column, known)[1].items()}
+        return made
+
+    def _of_expand(self, node: Node, known: _BoundedColumns) -> dict[ColumnPlace, Bound]:
+        rows = [items(projection) for projection in items(node.projections())]
+        made: dict[ColumnPlace, Bound] = {}
+        for attribute, *values in zip(self._nodes.output(node), *rows, strict=True):
+            found = [self._column(value, known)[1] for value in values]
+            for field in found[0]:
+                bound = _least(each.get(field) for each in found)
+                if bound is not None:
+                    made[self._nodes.id(attribute), field] = bound
+        return made
+
+    def _of_union(self, node: Node, children: Sequence[Node]) -> dict[ColumnPlace, Bound]:
+        known = [self.of(child) for child in children]
+        columns = zip(self._nodes.output(node), *map(self._nodes.output, children), strict=True)
+        made = {}
+        for attribute, *own in columns:
+            for field in (None, 0, 1):
+                places = [(self._nodes.id(each), field) for each in own]
+                bound = _least(each.get(place) for each, place in zip(known, places, strict=True))
+                if bound is not None:
+                    made[self._nodes.id(attribute), field] = bound
+        return made
+
+    def _of_join(self, node: Node, children: Sequence[Node]) -> dict[ColumnPlace, Bound]:
+        """Return the bounded columns of a join: a change of one side brings rows of the other that came long ago."""
+        known = [self.of(child) for child in children]
+        for number in (0, 1):
+            if not self._reads_streams(children[1 - number]):
+                return known[number]
+        made: dict[ColumnPlace, Bound] = {}
+        keys = zip(*self._nodes.equal_keys(node), strict=True)
+        for pair in keys:
+            shifted = [self._shifted(key) for key in pair]
+            bound = _least(None if each is None else known[n].get(each.column) for n, each in enumerate(shifted))
+            if bound is not None and all(each is not None and not each.microseconds for each in shifted):
+                made |= {each.column: bound for each in shifted if each is not None}
+        for early, late, added in self._comparisons(self._nodes.other_condition(node)):
+            sides = self._side_of(early, children), self._side_of(late, children)
+            partner, side = sides
+            if partner is None or side is None or side == partner or self._nodes.join_type(node) != "Inner":
+                continue
+            of_partner = known[partner].get(early)
+            bound = _least((known[side].get(late), None if of_partner is None else of_partner.plus(added)))
+            if bound is not None:
+                made.setdefault(late, bound)
+        return made
+
+    def _reads_streams(self, node: Node) -> bool:
+        leaves = items(node.collectLeaves())
+        static = {"LocalRelation", "LogicalRelation", "OneRowRelation", "Range", "InMemoryRelation"}
+        return any(self._nodes.kind(leaf) not in static and self._is_stream(leaf) for leaf in leaves)
+
+    def _is_stream(self, leaf: Node) -> bool:
+        return self._nodes.kind(leaf) != "LogicalRDD" or int(leaf.rdd().id()) in self._streams
+
+    def _side_of(self, place: ColumnPlace, children: Sequence[Node]) -> int | None:
+        for side, child in enumerate(children):
+            if place[0] in set(map(self._nodes.id, self._nodes.output(child))):
+                return side
+        return None
+
+    def _comparisons(self, condition: Expression | None) -> Iterable[tuple[ColumnPlace, ColumnPlace, int]]:
+        """Yield from a condition that holds: two columns, and how much the second is not before the first."""
+        for part in [] if condition is None else self._nodes.conjuncts(condition):
+            kind = self._nodes.kind(part)
+            if kind not in _COMPARISONS:
+                continue
+            first, second = map(self._shifted, items(part.children()))
+            if first is None or second is None:
+                continue
+            late, early = (first, second) if _COMPARISONS[kind] else (second, first)
+            if late.exact:
+                yield early.column, late.column, early.microseconds - late.microseconds
+
+    def _column(
+        self, expression: Expression, known: _BoundedColumns
+    ) -> tuple[list[ColumnPlace], dict[int | None, Bound]]:
+        """Return the columns that an expression is made of, and the bounds of its values or of its fields."""
+        expression = self._nodes.unnamed(expression)
+        if self._nodes.kind(expression) == "CreateNamedStruct":
+            bounds: dict[int | None, Bound] = {}
+            places = []
+            for number, value in enumerate(items(expression.valExprs())):
+                of, found = self._column(value, known)
+                places += of
+                if None in found:
+                    bounds[number] = found[None]
+            return places, bounds
+        if self._nodes.kind(expression) == "AttributeReference":
+            own = self._nodes.id(expression)
+            fields = {place[1]: bound for place, bound in known.items() if place[0] == own}
+            return [(own, field) for field in fields], fields
+        shifted = self._shifted(expression)
+        if shifted is None or shifted.column not in known:
+            return [], {}
+        return [shifted.column], {None: known[shifted.column].plus(shifted.microseconds)}
+
+    def _shifted(self, expression: Expression) -> _Shifted | None:
+        """Return an expression as a column and some microseconds; None if it keeps not the order of any column."""
+        kind = self._nodes.kind(expression)
+        children = items(expression.children())
+        match kind:
+            case "AttributeReference":
+                return _Shifted((self._nodes.id(expression), None), 0)
+            case "GetStructField" if self._nodes.kind(children[0]) == "AttributeReference":
+                return _Shifted((self._nodes.id(children[0]), int(expression.ordinal())), 0)
+            case "Cast" if str(expression.dataType().catalogString()) == "date":
+                return self._less(children[0], 2 * _DAY)
+            case "TruncTimestamp":
+                unit = _literal(children[0])
+                return self._less(children[1], _COARSEST[unit]) if unit in _COARSEST else None
+            case "TimestampAddInterval":
+                added = _literal(children[1])
+                return None if not isinstance(added, int) else self._less(children[0], -added, exact=True)
+            case "Add" | "Subtract":
+                return self._sum(kind, *children)
+            case _ if kind in _AS_IT_IS:
+                return self._shifted(children[0])
+            case _:
+                return None
+
+    def _sum(self, kind: str, first: Expression, second: Expression) -> _Shifted | None:
+        """Return a sum within a window: Spark computes the begin of a window as a time less a remainder."""
+        if str(first.dataType().catalogString()) != "bigint":
+            return None
+        if self._nodes.kind(second) == "CaseWhen" and kind == "Subtract":
+            remainder = _first(second, "Remainder")
+            length = None if remainder is None else _literal(remainder.right())
+            return self._less(first, length) if isinstance(length, int) else None
+        value = _literal(second)
+        if not isinstance(value, int):
+            return None
+        return self._less(first, value if kind == "Subtract" else -value, exact=True)
+
+    def _less(self, expression: Expression, microseconds: int, *, exact: bool = False) -> _Shifted | None:
+        found = self._shifted(expression)
+        if found is None:
+            return None
+        return _Shifted(found.column, found.microseconds - microseconds, found.exact and exact)
+
+
+def _literal(expression: Expression) -> Any:
+    """Return the value of a literal, a text in capitals; None of another expression, and of NULL."""
+    if PlanNodes.kind(expression) != "Literal":
+        return None
+    value = expression.value()
+    return value if isinstance(value, int) or value is None else str(value.toString()).upper()
+
+
+def _first(expression: Expression, kind: str) -> Expression | None:
+    """Return the first expression of a kind within one."""
+    if PlanNodes.kind(expression) == kind:
+        return expression
+    found = (_first(child, kind) for child in items(expression.children()))
+    return next((each for each in found if each is not None), None)

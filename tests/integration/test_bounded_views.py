@@ -1,0 +1,170 @@
+"""Views over streams with a lateness: their results are Spark's, and state goes that no change to come can meet."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F
+
+import boatlift as bl
+from boatlift.spark.jobs import planner
+from boatlift.spark.jobs.state_parts import HeldRuns, StateParts
+from boatlift.spark.keyed import table
+from support.event_time import BEGIN, SECOND, judged
+from support.stepped_rows import SCHEMA, Fields, rows_of, run, steps_of, write_steps
+
+MINUTE = 60 * SECOND
+OFTEN = bl.Lazy(every=3)
+STEPS = 36
+
+QUERIES = {
+    "windows": "SELECT k, window.start AS s, window.end AS e, count(*) AS n, sum(v) AS v, count(DISTINCT v) AS d "
+    "FROM timely GROUP BY k, window(at, '2 minutes')",
+    "sliding": "SELECT window.end AS e, min(v) AS v, collect_set(k) AS ks FROM timely "
+    "GROUP BY window(at, '3 minutes', '1 minute')",
+    "distinct": "SELECT DISTINCT k, at FROM timely",
+    "truncated": "SELECT date_trunc('minute', at) AS m, sort_array(collect_list(v)) AS v FROM timely "
+    "GROUP BY date_trunc('minute', at)",
+    "band": "SELECT l.k, l.at, l.v, r.at AS r_at, r.v AS w FROM timely l JOIN timely r ON l.k = r.k "
+    "AND r.at BETWEEN l.at - INTERVAL 90 SECONDS AND l.at + INTERVAL 30 SECONDS WHERE l.v < 5",
+    "two bands": "SELECT l.k, l.at, r.at AS r_at FROM timely l JOIN others r ON l.k = r.k "
+    "AND r.at > l.at - INTERVAL 1 MINUTE AND r.at <= l.at + INTERVAL 1 MINUTE",
+    "best": "SELECT * FROM (SELECT k, at, v, row_number() OVER (PARTITION BY window(at, '2 minutes') "
+    "ORDER BY v DESC, at, k) AS rank FROM timely) WHERE rank <= 3",
+    "outer": "SELECT l.k, l.at, l.v, r.v AS w FROM timely l LEFT JOIN (SELECT * FROM others WHERE v % 2 = 0) r "
+    "ON l.at = r.at AND l.k = r.k",
+    "semi": "SELECT k, at, v FROM timely WHERE (k, at) IN (SELECT k, at FROM others)",
+    "of a view": "SELECT window.end AS e, count(*) AS n FROM distinct GROUP BY window(at, '2 minutes')",
+    "union": "SELECT DISTINCT k, at FROM (SELECT k, at FROM timely UNION ALL "
+    "SELECT k, at - INTERVAL 1 MINUTE FROM others)",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def _drawn(seed: int, spread: timedelta) -> list[list[Fields]]:
+    """Return the rows of steps of a minute each, many of them late by up to `spread`, some by more."""
+    chance = random.Random(seed)
+
+    def row(step: int) -> Fields:
+        late = spread * (chance.random() if chance.random() < 0.97 else 2)
+        # Times of whole ten seconds, so that keys with a time have several rows.
+        seconds = (chance.randrange(60) - late.total_seconds()) // 10 * 10
+        at = None if chance.random() < 0.02 else BEGIN + step * MINUTE + seconds * SECOND
+        return {"k": chance.choice("abc"), "v": chance.randrange(20), "at": at}
+
+    return [[row(step) for _ in range(chance.randrange(4, 12))] for step in range(STEPS)]
+
+
+def _sum(steps: Sequence[Sequence[Fields]]) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for row in (dict(row) for rows in steps for row in rows):
+        weight = row.pop("_weight")
+        total[repr(row)] += weight
+    return Counter({row: weight for row, weight in total.items() if weight})
+
+
+@pytest.mark.parametrize("divided", [False, True], ids=["one task", "divided"])
+def test_views_whose_state_goes_have_the_rows_of_spark(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, divided: bool
+) -> None:
+    """Law: a view over rows that are not late is Spark's answer over them, and its state does not grow with time."""
+    if divided:
+        monkeypatch.setattr(planner, "ONE_TASK_BYTES", 0)
+    monkeypatch.setattr(table, "SINGLE", 1)  # merges as often as may be
+    streams = {"timely": (_drawn(5, 2 * MINUTE), 2 * MINUTE), "others": (_drawn(6, MINUTE), MINUTE)}
+    flow = bl.Dataflow("bounded")
+    for name, (steps, late_by) in streams.items():
+        write_steps(steps, f"{name}_rows")
+        rows_of(flow, f"{name}_rows").lateness(name, "at", f"{late_by.seconds // 60} minutes", policy=OFTEN)
+    queries = {name: text for name, text in QUERIES.items() if not divided or name in ("windows", "band", "outer")}
+    for name, text in queries.items():
+        own = name.replace(" ", "_")
+        flow.sql(own, text, policy=OFTEN).sink(f"{own}_out", bl.parquet(f"out/{own}"))
+    sizes: dict[str, list[int]] = {}
+    grown = StateParts.grown
+
+    def watch(self: StateParts, held: HeldRuns, step: int, passed: Mapping[str, int]) -> None:
+        sizes.setdefault(self._name, []).append(sum(run.rows for runs in held.values() for run in runs))
+        grown(self, held, step, passed)
+
+    monkeypatch.setattr(StateParts, "grown", watch)
+    run(flow, spark)
+    for name, (steps, late_by) in streams.items():
+        timely = [row for rows in judged(steps, late_by)[0] for row in rows]
+        assert len(timely) < sum(map(len, steps)), "some rows are late"
+        made = [Row(row["k"], row["v"], row["at"]) for row in timely]
+        spark.createDataFrame(made, SCHEMA).createOrReplaceTempView(name)
+        request.addfinalizer(partial(spark.catalog.dropTempView, name))
+    for name, text in queries.items():
+        own = name.replace(" ", "_")
+        expected = spark.sql(text).withColumn("_weight", F.lit(1))
+        if own == "distinct":
+            expected.drop("_weight").createOrReplaceTempView(own)
+            request.addfinalizer(partial(spark.catalog.dropTempView, own))
+        assert _sum(steps_of(f"out/{own}")) == _sum([expected.toArrow().to_pylist()]), name
+        grown_to = sizes[own]
+        assert max(grown_to[-STEPS // 4 :]) <= 2 * max(grown_to[: STEPS // 2]), (name, grown_to)
+        assert max(grown_to[-STEPS // 4 :]) < sum(map(len, streams["timely"][0])), (name, grown_to)
+
+
+def test_a_lateness_judges_changes_one_by_one(spark: SparkSession) -> None:
+    """Law: a late change is dropped, of a row that goes as of one that comes: what is before the bound stays."""
+    chance = random.Random(4)
+    steps: list[list[Fields]] = []
+    for step, drawn in enumerate(_drawn(3, MINUTE)[:12]):
+        there = [{**row, "v": 1} for row in drawn if row["at"] is not None]
+        before = [row for rows in steps for row in rows if row["v"] == 1]
+        gone = [{**row, "v": -1} for row in chance.sample(before, min(3, len(before)))] if step else []
+        steps.append([*there, *gone])
+    write_steps(steps)
+    flow = bl.Dataflow("late-changes")
+    timely = rows_of(flow).changes("changes", weight="v").lateness("timely", "at", "1 minute")
+    timely.sink("timely_out", bl.parquet("out/timely"))
+    timely.late_rows("late").sink("late_out", bl.parquet("out/late"))
+    flow.sql("counts", "SELECT k, count(*) AS n FROM timely GROUP BY k").sink("counts_out", bl.parquet("out/counts"))
+    run(flow, spark)
+    expected, late, _ = judged(steps, MINUTE)
+    for path, parts in (("timely", expected), ("late", late)):
+        wanted = []
+        for rows in parts:
+            step: Counter[Any] = Counter()
+            for row in rows:
+                step[row["k"], row["at"]] += row["v"]
+            wanted.append({row: weight for row, weight in step.items() if weight})
+        found = [{(row["k"], row["at"]): 0 for row in rows} for rows in steps_of(f"out/{path}")]
+        for rows, step_sum in zip(steps_of(f"out/{path}"), found, strict=True):
+            for row in rows:
+                step_sum[row["k"], row["at"]] += row["_weight"]
+        assert [{row: weight for row, weight in each.items() if weight} for each in found] == wanted, path
+    assert any(row["v"] == -1 for rows in late for row in rows), "a row that goes is late"
+    totals = Counter[str]()
+    for row in (row for rows in expected for row in rows):
+        totals[row["k"]] += row["v"]
+    assert _sum(steps_of("out/counts")) == Counter(repr({"k": k, "n": n}) for k, n in totals.items() if n)
+
+
+def test_a_source_has_a_lateness_of_its_own(spark: SparkSession) -> None:
+    steps = _drawn(8, 2 * MINUTE)[:6]
+    write_steps(steps)
+    flow = bl.Dataflow("own")
+    source = bl.files("rows", format="parquet", schema=SCHEMA, max_files_per_step=1)
+    rows = flow.source("rows", source, lateness={"at": "1 minute"})
+    assert (rows.name, list(flow.processors)) == ("rows", ["rows_source", "rows"])
+    rows.sink("timely_out", bl.parquet("timely"))
+    rows.late_rows("late").sink("out", bl.parquet("out"))
+    run(flow, spark)
+    late = judged(steps, MINUTE)[1]
+    assert [len(rows) for rows in steps_of("out")] == list(map(len, late))
+    assert any(late)
