@@ -382,3 +382,9 @@ def test_the_pages_programs_run_as_printed(spark: SparkSession) -> None:
         warmest[row["sensor"], row["celsius"]] += row["_weight"]
     assert +warmest == {("a", 22.0): 1, ("b", 18.0): 1}
     assert [(row["sensor"], row["celsius"]) for row in rows("explained")] == [("a", 22.0)]
+    warm = [("a", 20.0), ("a", 22.0), ("b", 18.0), ("b", 30.0)]
+    assert sorted((row["sensor"], row["celsius"]) for row in rows("warm")) == warm
+    fresh: Counter[tuple[str, int]] = Counter()
+    for row in rows("fresh"):
+        fresh[row["sensor"], row["n"]] += row["_weight"]
+    assert +fresh == {("a", 1): 1, ("b", 2): 1}

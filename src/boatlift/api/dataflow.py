@@ -67,10 +67,15 @@ class Dataflow:
         return MappingProxyType(self._processors)
 
     @property
+    def ticks(self) -> SourceProcessor | None:
+        """The source of ticks; None if the dataflow has none."""
+        ticks = self._processors.get(TICK)
+        return ticks if isinstance(ticks, SourceProcessor) and isinstance(ticks.source, TicksSource) else None
+
+    @property
     def has_ticks(self) -> bool:
         """Whether the dataflow has a stream of ticks."""
-        ticks = self._processors.get(TICK)
-        return isinstance(ticks, SourceProcessor) and isinstance(ticks.source, TicksSource)
+        return self.ticks is not None
 
     @property
     def tick(self) -> Stream:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+from boatlift.api.cutting import cut_into_operators
+from boatlift.dataflow import Plan
 from boatlift.operators.aggregate.node import Aggregate
 from boatlift.operators.aggregate.spark import AggregateOnSpark
 from boatlift.operators.changes.node import Changes
@@ -32,15 +37,17 @@ from boatlift.operators.transform.node import Transform
 from boatlift.operators.transform.spark import TransformOnSpark
 from boatlift.operators.union.node import Union
 from boatlift.operators.union.spark import UnionOnSpark
+from boatlift.operators.view.cuts import CutsFound
 from boatlift.operators.view.node import View
 from boatlift.operators.view.spark import ViewOnSpark
 from boatlift.operators.window.node import WindowAggregate
 from boatlift.operators.window.spark import WindowsOnSpark
+from boatlift.spark.compile.operator import OtherOperators, SparkOperator
 from boatlift.spark.compile.program import Registry
 
 __all__ = ["ON_SPARK"]
 
-ON_SPARK: Registry = {
+_OPERATORS: Mapping[str, SparkOperator[Any]] = {
     Aggregate.kind: AggregateOnSpark(),
     Changes.kind: ChangesOnSpark(),
     Custom.kind: CustomOnSpark(),
@@ -59,3 +66,11 @@ ON_SPARK: Registry = {
     View.kind: ViewOnSpark(),
     WindowAggregate.kind: WindowsOnSpark(),
 }
+
+
+def _rewritten(plan: Plan, asked: OtherOperators) -> Plan:
+    assert isinstance(asked, CutsFound), "views alone ask for other operators"
+    return cut_into_operators(plan, asked)
+
+
+ON_SPARK = Registry(_OPERATORS, _rewritten)

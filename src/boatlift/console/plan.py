@@ -36,7 +36,7 @@ def show_plan(flow: Dataflow, *, as_json: bool) -> None:
     assert spark is not None, "the command has started a session"
     planned = plan(flow)
     program = compile_program(spark, planned, ON_SPARK)
-    report = plan_of(planned, program.identity, program.queries)
+    report = plan_of(program.plan, program.identity, program.queries)
     if as_json:
         print_json(report)
     else:

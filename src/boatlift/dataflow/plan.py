@@ -13,7 +13,7 @@ from boatlift.dataflow.rows import Rows
 from boatlift.dataflow.units import Unit, units_of
 from boatlift.errors import InvalidError
 
-__all__ = ["Graph", "Plan", "plan"]
+__all__ = ["Graph", "Plan", "plan", "replanned"]
 
 
 class Graph(Protocol):
@@ -26,6 +26,10 @@ class Graph(Protocol):
     @property
     def processors(self) -> Mapping[str, Processor]:
         """All processors by name, each after those that it reads."""
+
+    @property
+    def ticks(self) -> SourceProcessor | None:
+        """The source of ticks, also if nothing reads it yet; None if the dataflow has none."""
 
     def check(self) -> None:
         """Refuse functions that cannot be executed as they are written.
@@ -45,6 +49,7 @@ class Plan:
         sources, sinks: The processors at its ends.
         units: The units, each after those that it reads.
         rows: What the rows of each source and operator are.
+        ticks: The source of ticks, also if nothing reads it; None if the dataflow has none.
     """
 
     dataflow: str
@@ -53,6 +58,7 @@ class Plan:
     units: Mapping[str, Unit]
     sinks: Mapping[str, SinkProcessor]
     rows: Mapping[str, Rows]
+    ticks: SourceProcessor | None = None
 
     def unit_of_sink(self, sink: str) -> Unit:
         """Return the unit whose job stages a sink."""
@@ -115,7 +121,26 @@ def plan(dataflow: Graph) -> Plan:
         if name not in read and name not in sinks:
             raise InvalidError("EMPTY_DATAFLOW", f"nothing reads {name}: give it a sink, or remove it")
     _refuse_common_places(sinks)
-    return Plan(dataflow.name, processors, sources, units_of(processors), sinks, _rows(processors))
+    return _divided(dataflow.name, processors, dataflow.ticks)
+
+
+def replanned(before: Plan, processors: Mapping[str, Processor]) -> Plan:
+    """Return the plan of a dataflow with other operators.
+
+    Args:
+        before: Its plan.
+        processors: All processors by name, each after those that it reads.
+
+    Raises:
+        InvalidError: as `plan`.
+    """
+    return _divided(before.dataflow, processors, before.ticks)
+
+
+def _divided(name: str, processors: Mapping[str, Processor], ticks: SourceProcessor | None) -> Plan:
+    sources = {p.name: p for p in processors.values() if isinstance(p, SourceProcessor)}
+    sinks = {p.name: p for p in processors.values() if isinstance(p, SinkProcessor)}
+    return Plan(name, processors, sources, units_of(processors), sinks, _rows(processors), ticks)
 
 
 def _refuse_common_places(sinks: Mapping[str, SinkProcessor]) -> None:

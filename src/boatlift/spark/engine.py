@@ -58,9 +58,9 @@ class SparkEngine:
 
     def __init__(self, spark: SparkSession, plan: Plan, registry: Registry) -> None:
         self._spark = spark
-        self.plan = plan
         self._registry = registry
         self._program = compile_program(spark, plan, registry)
+        self.plan = plan = self._program.plan
         self._group = JobGroup(spark, plan.dataflow)
         self._background = Background()
         self._input_logs = InputLogs(plan)
@@ -116,7 +116,7 @@ class SparkEngine:
         keeper = unit.unit.keeper
         if keeper is None:  # a source that is staged as it is
             return RowSteps(unit, self._jobs)
-        return self._registry[keeper.kind].steps(unit, self._jobs)
+        return self._registry.operators[keeper.kind].steps(unit, self._jobs)
 
     def skip(self, steps: AbstractSet[tuple[str, int]], messages: AbstractSet[tuple[str, str, Any]]) -> None:
         """Execute some steps, and take some messages, as if there were no rows."""

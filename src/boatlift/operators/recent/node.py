@@ -26,6 +26,7 @@ class Recent(Operator):
         column: The column with the time of a row.
         period: For how long a row is recent, in milliseconds.
         ticks: The stream of ticks, if rows leave by them; None: they leave at steps with rows.
+        inclusive: Whether a row holds, too, that is just as old as the period.
     """
 
     kind: ClassVar[str] = "recent"
@@ -36,6 +37,7 @@ class Recent(Operator):
     period: int
     ticks: str | None
     policy: Policy
+    inclusive: bool = False
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -69,4 +71,4 @@ class Recent(Operator):
 
     def describe(self) -> Json:
         """Return column and period."""
-        return {"column": self.column, "period_ms": self.period}
+        return {"column": self.column, "period_ms": self.period} | ({"inclusive": True} if self.inclusive else {})

@@ -32,7 +32,9 @@ class RecentOnSpark(SparkOperator[Recent]):
             InvalidError: `[SCHEMA_MISMATCH]`, `[TYPE_REFUSED]`.
         """
         takes, name = inputs[0], operator.name
-        made = compile_until(name, operator.column, takes, kit, later=operator.period, missing=LEFT)
+        made = compile_until(
+            name, operator.column, takes, kit, later=operator.period, missing=LEFT, inclusive=operator.inclusive
+        )
         ticks = None if operator.ticks is None else ("number",)
         taken = [made.taken]
         if ticks is not None:

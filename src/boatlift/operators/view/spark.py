@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
 import pyarrow as pa
 import xxhash
-from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType, StructField, StructType
 
-from boatlift.dataflow.columns import quoted
 from boatlift.errors import InvalidError
+from boatlift.operators.view.cuts import CutQuery, CutsFound
 from boatlift.operators.view.mutual import OF, check_columns, column_of
 from boatlift.operators.view.node import View
+from boatlift.operators.view.queried import queried
 from boatlift.operators.view.steps import ViewSteps
 from boatlift.spark.compile.declared import declared_columns
 from boatlift.spark.compile.operator import Columns, Compiled, Kit, SparkOperator
@@ -34,7 +33,6 @@ from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.plans.catalyst import python_functions
 from boatlift.spark.plans.fingerprint import calls_python, content_of
 from boatlift.spark.plans.function_code import describe_pickled
-from boatlift.spark.plans.row_wise import apply
 from boatlift.spark.plans.watermarks import refusing_watermarks
 from boatlift.storage.records.payloads import StepClock
 
@@ -75,6 +73,7 @@ class ViewOnSpark(SparkOperator[View]):
         Raises:
             InvalidError: `[BAD_VIEW]` Spark does not understand the query; `[NOT_INCREMENTAL]`, `[SCHEMA_MISMATCH]`.
             UserCodeError: `[USER_CODE]` the function raised.
+            CutsFound: The query is to be cut.
         """
         with same_ids(kit.spark):
             return self._compiled(operator, inputs, kit)
@@ -84,8 +83,12 @@ class ViewOnSpark(SparkOperator[View]):
         nodes = PlanNodes(kit.spark)
         leaves = [_leaf(columns, nodes) for columns in inputs]
         looped = _looped(operator, nodes)
-        frame = _queried(operator, leaves if looped is None else [looped, *leaves], kit)
-        if looped is not None:
+        frames = dict(zip(operator.streams, leaves, strict=True))
+        if looped is None:
+            frame = _cut(operator, frames, nodes)
+        else:
+            with refusing_watermarks(looped, operator.name):
+                frame = queried(operator.name, operator.query, {"": looped, **frames}, nodes)
             declared = [(field.name, field.dataType.simpleString()) for field in looped.schema.fields]
             check_columns(operator.name, declared, frame.schema)
         check_deterministic(frame, nodes, operator.name, deterministic=operator.deterministic_code)
@@ -141,6 +144,21 @@ class ViewOnSpark(SparkOperator[View]):
         return ViewSteps(unit, jobs, view.query, view.jobs, view.nodes, view.result)
 
 
+def _cut(operator: View, frames: Mapping[str, DataFrame], nodes: PlanNodes) -> DataFrame:
+    """Return the frame of a query.
+
+    Raises:
+        CutsFound: the query says something of time that operators of their own do.
+    """
+    if isinstance(operator.query, CutQuery):
+        return operator.query(*frames.values())
+    whole = CutQuery(operator.name, operator.query, {name: frame.schema for name, frame in frames.items()})
+    frame, cuts, reads = whole.cut(frames, nodes)
+    if cuts:
+        raise CutsFound(operator.name, cuts, reads, whole)
+    return frame
+
+
 def _bounded(operator: View, inputs: Sequence[Columns]) -> dict[str, str]:
     """Return the streams that say how late their changes can be, each with the column of their time."""
     streams = zip(operator.streams, inputs, strict=True)
@@ -175,36 +193,6 @@ def _looped(operator: View, nodes: PlanNodes) -> DataFrame | None:
 
 def _conf(kit: Kit, name: str) -> str:
     return str(kit.spark.conf.get(name)).lower()
-
-
-def _queried(operator: View, leaves: Sequence[DataFrame], kit: Kit) -> DataFrame:
-    if not isinstance(operator.query, str):
-        query = operator.query
-        with refusing_watermarks(leaves[0], operator.name):
-            return apply(leaves[0], lambda first: query(first, *leaves[1:]), operator.name)
-    with ExitStack() as views:
-        for name, leaf in zip(operator.streams, leaves, strict=True):
-            if PlanNodes(kit.spark).has_temporary_view(name):
-                raise InvalidError(
-                    "BAD_VIEW",
-                    f"{operator.name} reads {name}, which is a stream, and a temporary view of this session too: give "
-                    "one of them another name",
-                )
-            leaf.createOrReplaceTempView(quoted(name))
-            views.callback(kit.spark.catalog.dropTempView, name)
-        try:
-            PlanNodes(kit.spark).check_query(operator.query)
-            return kit.spark.sql(operator.query)
-        except AnalysisException as error:  # ParseException is one of these
-            missing = "TABLE_OR_VIEW_NOT_FOUND" in str(error.getCondition())
-            hint = f" (the streams that it was found to read: {', '.join(operator.streams)})" if missing else ""
-            raise InvalidError("BAD_VIEW", f"{operator.name}: {_first_lines(error)}{hint}") from error
-
-
-def _first_lines(error: AnalysisException) -> str:
-    """Return what Spark says of a query, without the plan."""
-    said = str(error).split("\n\nJVM stacktrace")[0].partition(";\n")[0].strip()
-    return said.partition("\n")[0] if "TABLE_OR_VIEW_NOT_FOUND" in said else said
 
 
 def _schema(kit: Kit, columns: Sequence[Any]) -> pa.Schema:

@@ -31,7 +31,9 @@ class CompiledUntil:
     taken: KeyedInput
 
 
-def compile_until(name: str, column: str, takes: Columns, kit: Kit, *, later: int, missing: int) -> CompiledUntil:
+def compile_until(
+    name: str, column: str, takes: Columns, kit: Kit, *, later: int, missing: int, inclusive: bool = False
+) -> CompiledUntil:
     """Compile rows that leave some time after the time that a column has.
 
     Args:
@@ -41,6 +43,7 @@ def compile_until(name: str, column: str, takes: Columns, kit: Kit, *, later: in
         kit: Makes empty frames.
         later: How long after that time a row leaves, in milliseconds.
         missing: When a row without a time leaves, in milliseconds since 1970.
+        inclusive: Whether a row still holds when just so much time has passed.
 
     Raises:
         InvalidError: `[SCHEMA_MISMATCH]` there is no such column; `[TYPE_REFUSED]` it is no timestamp, or rows cannot
@@ -56,7 +59,9 @@ def compile_until(name: str, column: str, takes: Columns, kit: Kit, *, later: in
     by_key = rows_by_key(name, takes.names, takes, kit, does="tells rows apart by")
     # Rounded up, so that a row never leaves before its time.
     micros = F.unix_micros(F.col(quoted(column)))
-    leaves = F.coalesce(F.ceil(micros / F.lit(1000)).cast("long") + later, F.lit(missing)).alias(LEAVES)
+    thousandth = micros / F.lit(1000)
+    milliseconds = F.floor(thousandth) + F.lit(1) if inclusive else F.ceil(thousandth)
+    leaves = F.coalesce(milliseconds.cast("long") + later, F.lit(missing)).alias(LEAVES)
     weight = (F.col(WEIGHT),) if takes.changes else ()
     fields = [StructField(LEAVES, LongType()), *by_key.frame.schema.fields]
     schema = StructType([*fields, *([StructField(WEIGHT, LongType())] if takes.changes else [])])

@@ -22,7 +22,16 @@ if TYPE_CHECKING:
     from boatlift.spark.jobs.jobs import Jobs
     from boatlift.spark.jobs.steps import Steps
 
-__all__ = ["OWN_POSITION", "Columns", "Compiled", "Kit", "SparkOperator", "no_lateness", "without_position"]
+__all__ = [
+    "OWN_POSITION",
+    "Columns",
+    "Compiled",
+    "Kit",
+    "OtherOperators",
+    "SparkOperator",
+    "no_lateness",
+    "without_position",
+]
 
 O = TypeVar("O", bound=Operator)  # noqa: E741 - an operator
 
@@ -154,6 +163,10 @@ class Compiled(ABC):
         """
 
 
+class OtherOperators(Exception):  # noqa: N818 - no error
+    """Raised by `SparkOperator.compile` for an operator in whose place others are to be compiled."""
+
+
 class SparkOperator(ABC, Generic[O]):
     """One kind of operator on Spark.
 
@@ -175,6 +188,7 @@ class SparkOperator(ABC, Generic[O]):
         Raises:
             InvalidError: the operator cannot be executed on such rows.
             UserCodeError: a function of the program raised.
+            OtherOperators: other operators are to be compiled in its place.
         """
 
     @abstractmethod

@@ -7,7 +7,7 @@ program's identity; how the dataflow is divided into units is not.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,15 +17,25 @@ from boatlift.dataflow import Plan, Unit
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.dataflow.identity import identity_of
 from boatlift.errors import InvalidError
-from boatlift.spark.compile.operator import Columns, Compiled, Kit, SparkOperator
+from boatlift.spark.compile.operator import Columns, Compiled, Kit, OtherOperators, SparkOperator
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.plans.column_rules import check_sink_key, refuse_maps, refuse_reserved
 from boatlift.spark.session.jvm import unless_gone
 
 __all__ = ["CompiledProgram", "Registry", "compile_program"]
 
-Registry = Mapping[str, SparkOperator[Any]]
-"""The operators that Spark can execute, by their kinds."""
+
+@dataclass(frozen=True, slots=True)
+class Registry:
+    """The operators that Spark can execute.
+
+    Attributes:
+        operators: Each by its kind.
+        rewritten: Returns the plan with the operators that one of its operators asks for in its place.
+    """
+
+    operators: Mapping[str, SparkOperator[Any]]
+    rewritten: Callable[[Plan, OtherOperators], Plan]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +68,24 @@ class CompiledProgram:
 
 
 def compile_program(spark: SparkSession, plan: Plan, registry: Registry) -> CompiledProgram:
-    """Compile all units of a dataflow.
+    """Compile all units of a dataflow; the plan of the result may have other operators in the place of a view.
 
     Raises:
         InvalidError: a transform is not row-wise, an aggregate not supported, a column not there.
         UserCodeError: a function of the program raised.
     """
-    program = CompiledProgram(plan, {}, {}, Kit(spark))
-    try:
-        _compile_units(program, registry)
-    except BaseException:
-        program.close()
-        raise
-    return program
+    while True:
+        program = CompiledProgram(plan, {}, {}, Kit(spark))
+        try:
+            _compile_units(program, registry)
+        except OtherOperators as asked:
+            program.close()
+            plan = registry.rewritten(plan, asked)
+        except BaseException:
+            program.close()
+            raise
+        else:
+            return program
 
 
 def _compile_units(program: CompiledProgram, registry: Registry) -> None:
@@ -104,7 +119,7 @@ def _compile(unit: Unit, plan: Plan, given: Mapping[str, Columns], registry: Reg
     here, operators = dict(leaves), dict[str, Compiled]()
     for operator in unit.operators:
         inputs = [here[read] for read in operator.reads]
-        operators[operator.name] = made = registry[operator.kind].compile(operator, inputs, kit)
+        operators[operator.name] = made = registry.operators[operator.kind].compile(operator, inputs, kit)
         here[operator.name] = made.columns
     return CompiledUnit.of(unit, leaves, operators, plan.rows_of(unit.name).unique, kit)
 

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 
 from boatlift.errors import InvalidError
 from boatlift.spark.incremental.nodes import PlanNodes
+from boatlift.spark.incremental.now import NOW
 from boatlift.spark.plans.allowed import NONDETERMINISTIC
 from boatlift.spark.plans.fingerprint import calls_python
 
@@ -34,6 +35,12 @@ def check_deterministic(frame: DataFrame, nodes: PlanNodes, view: str, *, determ
     """
     used = set(_CLASS.findall(str(nodes.analysed(frame).toJSON())))
     for kind in sorted(used & NONDETERMINISTIC.keys()):
+        if kind in NOW:
+            raise InvalidError(
+                "NOT_INCREMENTAL",
+                f"{view} uses {_function(kind)} otherwise than in WHERE, as in `at > now() - INTERVAL 1 HOUR` of a "
+                f"TIMESTAMP: {_INSTEAD}, with {NONDETERMINISTIC[kind]}",
+            )
         raise InvalidError(
             "NOT_INCREMENTAL",
             f"{view} uses {_function(kind)}, whose value is another at each execution: {_INSTEAD}, with "

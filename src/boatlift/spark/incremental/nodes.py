@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 from typing import Any, cast
 
+from py4j.java_gateway import get_field
+from pyspark.errors import IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StructField, StructType, _parse_datatype_json_string
 
+from boatlift.errors import InvalidError
 from boatlift.spark.keyed.arrangement.order import Order
 
 __all__ = ["Expression", "Node", "PlanNodes", "items"]
@@ -78,13 +82,14 @@ class PlanNodes:
         """Return the frame of a plan."""
         return DataFrame(self._dataset.ofRows(cast("Any", self.spark)._jsparkSession, node), self.spark)
 
-    def check_query(self, text: str) -> None:
-        """Hold that a text is a query, and no statement that would do something.
+    def says_watermark(self, text: str) -> bool:
+        """Return whether a text, which is a query and no statement that would do something, says WATERMARK.
 
         Raises:
-            ParseException: it is not.
+            ParseException: it is no query.
         """
-        cast("Any", self.spark)._jsparkSession.sessionState().sqlParser().parseQuery(text)
+        parsed = cast("Any", self.spark)._jsparkSession.sessionState().sqlParser().parseQuery(text)
+        return "EventTimeWatermark" in str(parsed.toString())
 
     def has_temporary_view(self, name: str) -> bool:
         """Return whether the session has a temporary view of a name."""
@@ -400,6 +405,47 @@ class PlanNodes:
     def columns_of(self, projection: Node) -> dict[int, Expression]:
         """Return the expression of each column of a projection, by the id of its attribute."""
         return {self.id(column.toAttribute()): PlanNodes.unnamed(column) for column in items(projection.projectList())}
+
+    def all_of(self, conditions: Sequence[Expression]) -> Expression | None:
+        """Return the condition that holds if all of some do; None if there are none."""
+        return reduce(self._expressions.And, conditions) if conditions else None
+
+    def in_place_of(self, node: Node, frame: DataFrame) -> Node:
+        """Return a frame's plan in the place of a node: its columns have the node's names, ids and qualifiers."""
+        plan = self.analysed(frame)
+        columns = [
+            self._alias(
+                own, each.name(), each.exprId(), each.qualifier(), self._jvm.scala.Some(each.metadata()), self._nothing
+            )
+            for own, each in zip(self.output(plan), self.output(node), strict=True)
+        ]
+        return self.project(columns, plan)
+
+    def milliseconds(self, period: str, what: str) -> int:
+        """Return the length of a period, in Spark's words, in milliseconds.
+
+        Args:
+            period: The period.
+            what: What it is the length of, for the error.
+
+        Raises:
+            InvalidError: `[BAD_OPTION]` the text is no period, or has months.
+        """
+        text = self._jvm.org.apache.spark.unsafe.types.UTF8String.fromString(period)
+        intervals = self._jvm.org.apache.spark.sql.catalyst.util.IntervalUtils
+        try:
+            interval = intervals.stringToInterval(text)
+        except IllegalArgumentException as error:
+            raise InvalidError("BAD_OPTION", f"{what} has {period!r}, no period: write '10 minutes'") from error
+        days_of_month = 31
+        microseconds = intervals.getDuration(
+            interval, self._jvm.java.util.concurrent.TimeUnit.MICROSECONDS, days_of_month
+        )
+        if get_field(interval, "months") or microseconds < 0 or microseconds % 1000:
+            raise InvalidError(
+                "BAD_OPTION", f"{what} has {period!r}: write whole milliseconds, without months, as in '10 minutes'"
+            )
+        return int(microseconds // 1000)
 
     def filter(self, condition: Expression, child: Node) -> Node:
         """Return the rows of a plan for which a condition is true."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -196,8 +197,23 @@ def passed_on(frame: DataFrame, column: str) -> str | None:
     source = marked(plan)
     if source is None:
         return None
-    wanted = next((each.exprId() for each in _items(source.output()) if each.name() == column), None)
-    return next((str(each.name()) for each in _items(plan.output()) if each.exprId().equals(wanted)), None)
+    wanted = {int(each.exprId().id()) for each in _items(source.output()) if each.name() == column}
+    same = _same_values(plan, wanted)
+    return next((str(each.name()) for each in _items(plan.output()) if int(each.exprId().id()) in same), None)
+
+
+def _same_values(node: Any, wanted: AbstractSet[int]) -> set[int]:
+    """Return the ids of the attributes above the marked input that have the values of others, under any name."""
+    kind = node.getClass().getSimpleName()
+    if kind == "SubqueryAlias" and node.alias() == INPUT:
+        return set(wanted)
+    same = set(wanted).union(*(_same_values(child, wanted) for child in _items(node.children())))
+    if kind == "Project":
+        for column in _items(node.projectList()):
+            value = column.child() if column.getClass().getSimpleName() == "Alias" else column
+            if value.getClass().getSimpleName() == "AttributeReference" and int(value.exprId().id()) in same:
+                same.add(int(column.exprId().id()))
+    return same
 
 
 def thread(frame: DataFrame, source: DataFrame, column: str) -> DataFrame:

@@ -1,17 +1,18 @@
-"""Refusing Spark's watermarks: Spark leaves them out of a query that is no stream, so that they would do nothing."""
+"""Calls of Spark's watermarks in functions of the user. Spark leaves watermarks out of a query that is no stream."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, NoReturn
 
 from pyspark.sql import DataFrame
 
 from boatlift.errors import InvalidError
 
-__all__ = ["refusing_watermarks"]
+__all__ = ["WatermarkCall", "refuse_watermark_of_sql", "refusing_watermarks", "taking_watermarks"]
 
 _INSTEAD: Mapping[str, str] = {
     "withWatermark": "stream.lateness('NAME', 'COLUMN', '10 minutes')",
@@ -19,33 +20,63 @@ _INSTEAD: Mapping[str, str] = {
 }
 _one_at_a_time = threading.RLock()
 
+WatermarkCall = Callable[..., DataFrame]
+"""Takes the name of a method, the frame that it is called on, and its arguments; returns the result of the call."""
+
 
 @contextmanager
-def refusing_watermarks(rows: DataFrame, name: str) -> Iterator[None]:
-    """Let the watermarks of DataFrames raise while a function of the user is called for the first time.
+def taking_watermarks(rows: DataFrame, call: WatermarkCall) -> Iterator[None]:
+    """Let a function take the calls of `withWatermark` and `dropDuplicatesWithinWatermark` on DataFrames.
 
     Args:
-        rows: A frame of the class that the function works with.
-        name: The processor, for errors.
+        rows: A frame of the class that the user's function works with.
+        call: The function.
     """
     kind = next(each for each in type(rows).__mro__ if "withWatermark" in vars(each))
 
-    def refusing(method: str) -> Any:
-        def refuse(*_: Any, **__: Any) -> NoReturn:
-            raise InvalidError(
-                "NOT_ON_A_STREAM",
-                f"{name} calls {method}, which does nothing in the query of a step: say it of the stream, with "
-                f"{_INSTEAD[method]}",
-            )
+    def taking(method: str) -> Any:
+        def take(frame: DataFrame, *arguments: Any, **named: Any) -> DataFrame:
+            return call(method, frame, *arguments, **named)
 
-        return refuse
+        return take
 
     with _one_at_a_time:
         methods = {method: vars(kind)[method] for method in _INSTEAD}
         try:
             for method in methods:
-                setattr(kind, method, refusing(method))
+                setattr(kind, method, taking(method))
             yield
         finally:
             for method, own in methods.items():
                 setattr(kind, method, own)
+
+
+def refusing_watermarks(rows: DataFrame, name: str) -> Any:
+    """Return a context in which such calls raise.
+
+    Args:
+        rows: A frame of the class that the user's function works with.
+        name: The processor, for errors.
+    """
+    return taking_watermarks(rows, partial(_refuse, name))
+
+
+def refuse_watermark_of_sql(name: str) -> NoReturn:
+    """Refuse a query whose text says WATERMARK.
+
+    Raises:
+        InvalidError: `[NOT_ON_A_STREAM]`.
+    """
+    raise InvalidError(
+        "NOT_ON_A_STREAM",
+        f"{name} says WATERMARK in SQL, which does nothing in the query of a step: say it of the stream, with "
+        f"{_INSTEAD['withWatermark']}",
+    )
+
+
+def _refuse(name: str, method: str, *_: Any, **__: Any) -> NoReturn:
+    raise InvalidError(
+        "NOT_ON_A_STREAM",
+        f"{name} calls {method}, which does nothing in the query of a step: say it of the stream, with "
+        f"{_INSTEAD[method]}",
+    )

@@ -1,0 +1,284 @@
+"""The places at which a view's query is cut: what Spark's queries say of time is done by operators of their own.
+
+`withWatermark` is a lateness, `dropDuplicatesWithinWatermark` drops duplicates, and a condition such as
+`at > now() - INTERVAL 1 HOUR` keeps recent rows. The rows below such a place go to an operator, and the query goes on
+above it over the operator's rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructField, StructType
+
+from boatlift.errors import InvalidError
+from boatlift.operators.view.queried import queried
+from boatlift.spark.compile.operator import OtherOperators
+from boatlift.spark.incremental.nodes import Node, PlanNodes, items
+from boatlift.spark.incremental.now import TemporalFilter, temporal_filter
+from boatlift.spark.plans.watermarks import taking_watermarks
+
+__all__ = ["Cut", "CutQuery", "CutsFound", "Watermark", "Within"]
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """`withWatermark`.
+
+    Attributes:
+        column: The column with the time of a row.
+        milliseconds: How late rows can be.
+    """
+
+    column: str
+    milliseconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """`dropDuplicatesWithinWatermark`.
+
+    Attributes:
+        keys: The columns in which duplicates are equal.
+        milliseconds: How late rows can be.
+    """
+
+    keys: tuple[str, ...]
+    milliseconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A place at which a query is cut.
+
+    Attributes:
+        does: What the operator does with the rows below.
+        reads: The streams that the rows below come from; an earlier cut is named by its number, as `#0`.
+        bare: Whether the rows below are those of the one stream, as they are.
+        row_wise: Whether each row below is made of one row of the one stream.
+    """
+
+    does: Watermark | Within | TemporalFilter
+    reads: tuple[str, ...]
+    bare: bool
+    row_wise: bool
+
+
+class CutsFound(OtherOperators):
+    """Raised where the query of a view has to be cut: several operators are compiled in its place.
+
+    Attributes:
+        view: The view.
+        cuts: The places, each after those that are below it.
+        rest: The streams and cuts that the query reads above all cuts.
+        query: The query, which can be called for the rows below a cut, and for those above all.
+    """
+
+    def __init__(self, view: str, cuts: Sequence[Cut], rest: tuple[str, ...], query: CutQuery) -> None:
+        super().__init__(view)
+        self.view, self.cuts, self.rest, self.query = view, tuple(cuts), rest, query
+
+
+@dataclass(frozen=True)
+class CutQuery:
+    """A query with cuts, as the function of the rows below one of them, or above all.
+
+    Attributes:
+        view: The view, for errors.
+        query: The whole query.
+        schemas: The streams that it reads, and their schemas.
+        reads: The streams and cuts whose frames the function takes, in order.
+        stop: The number of the cut below which the rows are wanted; None: those above all cuts.
+    """
+
+    view: str
+    query: str | Callable[..., DataFrame]
+    schemas: Mapping[str, StructType]
+    reads: tuple[str, ...] = ()
+    stop: int | None = None
+
+    def __call__(self, *frames: DataFrame) -> DataFrame:
+        """Return the rows that are wanted."""
+        return self.cut(dict(zip(self.reads, frames, strict=True)), PlanNodes(frames[0].sparkSession))[0]
+
+    def cut(self, given: Mapping[str, DataFrame], nodes: PlanNodes) -> tuple[DataFrame, list[Cut], tuple[str, ...]]:
+        """Return the rows that are wanted, the cuts, and what the rows are made of.
+
+        Args:
+            given: The frames of streams and of cuts; an empty one stands for each other.
+            nodes: Makes nodes.
+        """
+        frames = {name: given.get(name) or nodes.empty(schema) for name, schema in self.schemas.items()}
+        cutting = _CutsOfQuery(self.view, nodes, given, self.stop)
+        for name, frame in frames.items():
+            cutting.register(frame, name)
+        try:
+            with taking_watermarks(next(iter(frames.values())), cutting.watermark):
+                frame = queried(self.view, self.query, frames, nodes)
+            plan = nodes.analysed(frame)
+            cut = cutting.temporal(plan)
+            frame = frame if cut is None else nodes.frame_of(cut)
+        except _Wanted as wanted:
+            frame = wanted.rows
+        return frame, cutting.cuts, cutting.reads(nodes.analysed(frame))
+
+    def below(self, number: int, reads: tuple[str, ...]) -> CutQuery:
+        """Return the function of the rows below a cut."""
+        return replace(self, reads=reads, stop=number)
+
+    def above(self, reads: tuple[str, ...]) -> CutQuery:
+        """Return the function of the rows above all cuts."""
+        return replace(self, reads=reads)
+
+
+class _Wanted(BaseException):
+    """Ends a query whose rows above a cut nobody wants."""
+
+    def __init__(self, rows: DataFrame) -> None:
+        super().__init__()
+        self.rows = rows
+
+
+_NAMES_OF_ROWS = frozenset({"SubqueryAlias", "View"})
+_ROW_WISE = frozenset({"Project", "Filter", "Generate", "LogicalRDD"}) | _NAMES_OF_ROWS
+
+
+@dataclass
+class _CutsOfQuery:
+    """The cutting of a query while it is called.
+
+    Attributes:
+        view: The view, for errors.
+        nodes: Makes nodes.
+        given: The frames of streams and cuts that are there.
+        stop: The number of the cut below which the rows are wanted.
+        cuts: The cuts so far.
+    """
+
+    view: str
+    nodes: PlanNodes
+    given: Mapping[str, DataFrame]
+    stop: int | None
+    cuts: list[Cut] = field(default_factory=list)
+    _leaves: dict[int, str] = field(default_factory=dict)
+    _columns: dict[int, list[str]] = field(default_factory=dict)
+    _marked: dict[int, Watermark] = field(default_factory=dict)
+    """The id of the attribute of each column with a watermark."""
+
+    def register(self, frame: DataFrame, name: str) -> None:
+        for leaf in items(self.nodes.analysed(frame).collectLeaves()):
+            if self.nodes.kind(leaf) == "LogicalRDD":
+                self._leaves[int(leaf.rdd().id())] = name
+                self._columns[int(leaf.rdd().id())] = frame.columns
+
+    def reads(self, plan: Node) -> tuple[str, ...]:
+        """Return the streams and cuts that a plan is made of, in the order in which they were registered."""
+        there = {self._name_of(leaf) for leaf in items(plan.collectLeaves())}
+        return tuple(name for name in dict.fromkeys(self._leaves.values()) if name in there)
+
+    def _name_of(self, leaf: Node) -> str | None:
+        return self._leaves.get(int(leaf.rdd().id())) if self.nodes.kind(leaf) == "LogicalRDD" else None
+
+    def watermark(self, method: str, frame: DataFrame, *arguments: Any, **named: Any) -> DataFrame:
+        """Take a call of `withWatermark` or `dropDuplicatesWithinWatermark`."""
+        if method == "withWatermark":
+            column, delay = _watermark_of(*arguments, **named)
+            does = Watermark(column, self.nodes.milliseconds(delay, f"{self.view}: withWatermark"))
+            made = self._cut(frame, does)
+            output = self.nodes.output(self.nodes.analysed(made))
+            attribute = next((each for each in output if str(each.name()) == column), None)
+            if attribute is None:
+                raise InvalidError(
+                    "SCHEMA_MISMATCH",
+                    f"{self.view} calls withWatermark of {column}: its rows have {', '.join(frame.columns)}",
+                )
+            self._marked[self.nodes.id(attribute)] = does
+            return made
+        keys = _keys_of(frame, *arguments, **named)
+        output = self.nodes.output(self.nodes.analysed(frame))
+        marks = [self._marked[self.nodes.id(each)] for each in output if self.nodes.id(each) in self._marked]
+        if not marks:
+            raise InvalidError(
+                "NO_LATENESS",
+                f"{self.view} calls {method}, and nothing says how late its rows can be: call withWatermark('COLUMN', "
+                "'10 minutes') before it, and keep the column",
+            )
+        return self._cut(frame, Within(keys, marks[0].milliseconds))
+
+    def temporal(self, node: Node) -> Node | None:
+        """Return a plan that is cut at its temporal filters; None if it has none."""
+        children = self.nodes.children(node)
+        cut = [self.temporal(child) for child in children]
+        if any(each is not None for each in cut):
+            node = self.nodes.over(node, [old if new is None else new for old, new in zip(children, cut, strict=True)])
+        found = temporal_filter(node, self.nodes) if self.nodes.kind(node) == "Filter" else None
+        if found is None:
+            return node if any(each is not None for each in cut) else None
+        does, others = found
+        below = self.nodes.analysed(self._cut(self.nodes.frame_of(node.child()), does))
+        if others is None:
+            return below
+        rest = self.nodes.filter(others, below)
+        return self.temporal(rest) or rest
+
+    def _cut(self, frame: DataFrame, does: Watermark | Within | TemporalFilter) -> DataFrame:
+        """Return the frame of the rows above a cut: columns have the ids that they have below it."""
+        number, plan = len(self.cuts), self.nodes.analysed(frame)
+        names = _without_doubles(frame.columns)
+        if self.stop == number:
+            raise _Wanted(frame if names == frame.columns else frame.toDF(*names))
+        schema = StructType([_renamed(each, name) for each, name in zip(frame.schema.fields, names, strict=True)])
+        leaf = self.given.get(f"#{number}") or self.nodes.empty(schema)
+        reads = self.reads(plan)
+        kinds = self._kinds(plan)
+        self.cuts.append(Cut(does, reads, self._is_bare(plan), len(reads) == 1 and kinds <= _ROW_WISE))
+        self.register(leaf, f"#{number}")
+        return self.nodes.frame_of(self.nodes.in_place_of(plan, leaf))
+
+    def _kinds(self, plan: Node) -> set[str]:
+        return {self.nodes.kind(plan)}.union(*map(self._kinds, self.nodes.children(plan)))
+
+    def _is_bare(self, plan: Node) -> bool:
+        """Return whether a plan has the columns of a stream or an earlier cut, in their order, and nothing else."""
+        output, below = self.nodes.output(plan), plan
+        while self.nodes.kind(below) in _NAMES_OF_ROWS:
+            (below,) = self.nodes.children(below)
+        if self.nodes.kind(below) == "Project":
+            (leaf,) = self.nodes.children(below)
+            values = [self.nodes.unnamed(each) for each in items(below.projectList())]
+            places = [self.nodes.id(each) if self.nodes.kind(each) == "AttributeReference" else None for each in values]
+        else:
+            leaf, places = below, [self.nodes.id(each) for each in output]
+        if self.nodes.kind(leaf) != "LogicalRDD" or self._name_of(leaf) is None:
+            return False
+        own = [self.nodes.id(each) for each in self.nodes.output(leaf)]
+        return places == own and [each.name() for each in output] == self._columns[int(leaf.rdd().id())]
+
+
+def _renamed(column: StructField, name: str) -> StructField:
+    """Return a column under another name, which may be NULL and has no metadata."""
+    return StructField(name, column.dataType)
+
+
+def _watermark_of(eventTime: str, delayThreshold: str) -> tuple[str, str]:  # noqa: N803 - as PySpark names them
+    return eventTime, delayThreshold
+
+
+def _keys_of(frame: DataFrame, subset: Sequence[str] | None = None) -> tuple[str, ...]:
+    return tuple(frame.columns if subset is None else subset)
+
+
+def _without_doubles(names: Sequence[str]) -> list[str]:
+    made: list[str] = []
+    taken: set[str] = set()
+    for name in names:
+        own, number = name, 1
+        while own.lower() in taken:
+            number += 1
+            own = f"{name}_{number}"
+        taken.add(own.lower())
+        made.append(own)
+    return made
