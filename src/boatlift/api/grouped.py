@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 from boatlift.api.options import checked_name, policy_of_state, policy_without_state
@@ -18,7 +19,7 @@ from boatlift.operators.reduce.node import Reduce
 from boatlift.operators.window.node import Window, WindowAggregate
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame, GroupedData
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor
     from pyspark.sql.types import StructType
 
@@ -96,6 +97,7 @@ class Grouped:
         *,
         output: str | StructType,
         state: str | StructType = "",
+        defaults: Mapping[str, Any] = MappingProxyType({}),
         order_by: Sequence[str] = (),
         timers: bool | Literal["event"] = False,
         deterministic: bool = True,
@@ -106,12 +108,15 @@ class Grouped:
         Args:
             name: The processor's name.
             function: Takes `key` (a Row), `rows` (Rows in the order of `order_by`), `state` and `context`, and yields
-                new rows as tuples, dicts or Rows. `state` has an attribute for each column, None at first; what the
-                function sets is kept. `context` has the step's `now`, `random`, `set_timer(at)`, `clear_timer(at)`, and
+                new rows as tuples, dicts or Rows. `state` has an attribute for each column; what the function sets is
+                kept. `context` has the step's `now`, `random`, `set_timer(at)`, `clear_timer(at)`, and
                 `timer`: the time of the timer for which the function is called, without rows; None for rows. The
                 function must depend on these alone, so that a replay gives the same.
             output: The columns of new rows, as in `"user STRING, n LONG"`.
-            state: The columns of the state, alike; empty: there is none.
+            state: The columns of the state, alike; empty: there is none. A later version of the program may have
+                further ones.
+            defaults: The values that columns of the state have at first, and in states that were written before they
+                were declared; None for others.
             order_by: The columns by which the rows of a key are sorted. Rows that are equal in them, and all rows if
                 none are named, are ordered by their content.
             timers: Whether the function sets timers. A timer fires at the first step whose time has passed its own,
@@ -127,7 +132,7 @@ class Grouped:
             InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
         """
         kind = _Kind(ProcessForm.BY_KEY, _timers(name, timers), _repeats(name, deterministic))
-        return self._process(name, function, (output, state), order_by, policy, kind)
+        return self._process(name, function, (output, state), order_by, policy, kind, defaults)
 
     def process_arrow(
         self,
@@ -136,6 +141,7 @@ class Grouped:
         *,
         output: str | StructType,
         state: str | StructType = "",
+        defaults: Mapping[str, Any] = MappingProxyType({}),
         order_by: Sequence[str] = (),
         timers: bool | Literal["event"] = False,
         deterministic: bool = True,
@@ -147,13 +153,13 @@ class Grouped:
             name: The processor's name.
             function: Takes a `bl.KeyedBatch` and returns a `bl.Processed`. The result for a key must depend on that
                 key's rows, state and timers alone.
-            output, state, order_by, timers, deterministic, policy: As for `process`.
+            output, state, defaults, order_by, timers, deterministic, policy: As for `process`.
 
         Raises:
             InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
         """
         kind = _Kind(ProcessForm.ARROW, _timers(name, timers), _repeats(name, deterministic))
-        return self._process(name, function, (output, state), order_by, policy, kind)
+        return self._process(name, function, (output, state), order_by, policy, kind, defaults)
 
     def transform_with_state(
         self,
@@ -162,6 +168,7 @@ class Grouped:
         output: str | StructType,
         time_mode: str = "None",
         *,
+        initial_state: DataFrame | GroupedData | None = None,
         order_by: Sequence[str] = (),
         deterministic: bool = True,
         policy: Lazy | Eager | History | None = None,
@@ -177,6 +184,8 @@ class Grouped:
             output: The columns of new rows.
             time_mode: `"None"`; `"ProcessingTime"`, with timers and times to live by the recorded clock of steps; or
                 `"EventTime"`, with timers by the bound of event time (`Stream.lateness`).
+            initial_state: Rows that `handleInitialState` takes before the rows of the first step: a DataFrame with the
+                columns of the key among its own, which may be grouped by them, as in Spark.
             order_by, deterministic: As for `process`.
             policy: What a crash may cost; `Lazy()` if not given.
 
@@ -184,7 +193,8 @@ class Grouped:
             InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
         """
         kind = _Kind(ProcessForm.ROWS, _time_mode(name, time_mode), _repeats(name, deterministic))
-        return self._process(name, processor, (output, ""), order_by, policy, kind)
+        begin = _frame_of(name, initial_state)
+        return self._process(name, processor, (output, ""), order_by, policy, kind, begin=begin)
 
     def transform_with_state_in_pandas(
         self,
@@ -193,6 +203,7 @@ class Grouped:
         output: str | StructType,
         time_mode: str = "None",
         *,
+        initial_state: DataFrame | GroupedData | None = None,
         order_by: Sequence[str] = (),
         deterministic: bool = True,
         policy: Lazy | Eager | History | None = None,
@@ -202,7 +213,8 @@ class Grouped:
         Arguments and errors as for `transform_with_state`.
         """
         kind = _Kind(ProcessForm.PANDAS, _time_mode(name, time_mode), _repeats(name, deterministic))
-        return self._process(name, processor, (output, ""), order_by, policy, kind)
+        begin = _frame_of(name, initial_state)
+        return self._process(name, processor, (output, ""), order_by, policy, kind, begin=begin)
 
     def custom(
         self,
@@ -247,6 +259,8 @@ class Grouped:
         order_by: Sequence[str],
         policy: object,
         kind: _Kind,
+        defaults: Mapping[str, Any] = MappingProxyType({}),
+        begin: DataFrame | None = None,
     ) -> Stream:
         self._without_window(name, "process")
         if kind.form in (ProcessForm.BY_KEY, ProcessForm.ARROW) and not callable(function):
@@ -266,6 +280,8 @@ class Grouped:
                 ticks=flow.tick.name if kind.timers is not TimerTime.NONE and flow.has_ticks else None,
                 policy=_policy(name, policy, kind),
                 repeats=kind.repeats,
+                defaults=tuple(sorted(defaults.items())),
+                initial_state=begin,
             )
         )
 
@@ -311,6 +327,18 @@ def _policy(name: str, policy: object, kind: _Kind) -> Policy:
             "use Lazy(every=20) or Eager()",
         )
     return chosen
+
+
+def _frame_of(name: str, initial_state: object) -> DataFrame | None:
+    """Return the rows of an initial state, which may be grouped."""
+    from pyspark.sql import DataFrame
+
+    frame = getattr(initial_state, "_df", initial_state)
+    if frame is not None and not isinstance(frame, DataFrame):
+        raise InvalidError(
+            "BAD_OPTION", f"{name}: initial_state is {initial_state!r}: give a DataFrame with the columns of the key"
+        )
+    return frame
 
 
 def _time_mode(name: str, time_mode: object) -> TimerTime:

@@ -14,10 +14,17 @@ import msgspec
 from boatlift.dataflow.plan import Plan
 from boatlift.decoders import look_up
 
-__all__ = ["ProcessorRecord", "identity_of", "processors_of"]
+__all__ = ["OwnState", "ProcessorRecord", "identity_of", "processors_of"]
 
 
-class ProcessorRecord(msgspec.Struct, frozen=True):
+class OwnState(msgspec.Struct, frozen=True):
+    """The state and the code of a processor of the user's; see `ProcessorRecord`."""
+
+    state: dict[str, dict[str, str]]
+    code: str
+
+
+class ProcessorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """What recovery needs to know of an operator.
 
     Attributes:
@@ -29,6 +36,8 @@ class ProcessorRecord(msgspec.Struct, frozen=True):
         options: The operator's description of itself.
         schema: The columns of its rows, as Spark writes them.
         plan: The canonical hash of its plan.
+        state: Of a processor of the user's: part of its state to the columns, each with its type and first value.
+        code: A hash of the user's function, where a program may change it together with the state.
     """
 
     kind: str
@@ -39,18 +48,23 @@ class ProcessorRecord(msgspec.Struct, frozen=True):
     options: dict[str, Any]
     schema: str
     plan: str
+    state: dict[str, dict[str, str]] | None = None
+    code: str = ""
 
 
 look_up(ProcessorRecord)
 
 
-def identity_of(plan: Plan, schemas: Mapping[str, str], plans: Mapping[str, str]) -> dict[str, Any]:
+def identity_of(
+    plan: Plan, schemas: Mapping[str, str], plans: Mapping[str, str], states: Mapping[str, OwnState]
+) -> dict[str, Any]:
     """Return the identity of a program, as JSON.
 
     Args:
         plan: The dataflow.
         schemas: Operator to the columns of its rows, as Spark writes them.
         plans: Operator to the canonical hash of its plan.
+        states: Each processor of the user's to its state and code.
     """
     identity: dict[str, Any] = {}
     for name, source in plan.sources.items():
@@ -61,6 +75,7 @@ def identity_of(plan: Plan, schemas: Mapping[str, str], plans: Mapping[str, str]
             identity[f"source {name}"]["forgets"] = True
     for unit in plan.units.values():
         for operator in unit.operators:
+            own = states.get(operator.name)
             identity[f"processor {operator.name}"] = msgspec.to_builtins(
                 ProcessorRecord(
                     operator.kind,
@@ -71,6 +86,8 @@ def identity_of(plan: Plan, schemas: Mapping[str, str], plans: Mapping[str, str]
                     dict(operator.describe()),
                     schemas[operator.name],
                     plans[operator.name],
+                    None if own is None else own.state,
+                    "" if own is None else own.code,
                 )
             )
     for name, sink in plan.sinks.items():

@@ -72,12 +72,19 @@ class Log(LogReader):
         log.load()
         return log
 
-    def claim(self, record: Claim, refuse: Callable[[LogHistory], None] = lambda _history: None) -> int:
+    def claim(
+        self,
+        record: Claim,
+        refuse: Callable[[LogHistory], None] = lambda _history: None,
+        accepts: Callable[[LogHistory, str, Any, Any], bool] = lambda *_: False,
+    ) -> int:
         """Take the dataflow over: from now on no process that claimed before can write.
 
         Args:
             record: The claim.
             refuse: Raises if the log's content does not fit the claim.
+            accepts: Returns whether an entry of the program's identity may be another than the log's content has:
+                takes that content, the entry, and its value before and now.
 
         Returns:
             The token: the number of the claim, larger than that of every earlier owner.
@@ -89,7 +96,7 @@ class Log(LogReader):
         if self._token is not None:
             raise InternalError("INTERNAL", f"this log was claimed already, with token {self._token}")
         for _ in range(CLAIM_ATTEMPTS):
-            self._refuse_other_program(record)
+            self._refuse_other_program(record, accepts)
             refuse(self.history)
             self._identities.create(IDENTITY)
             number = self.last + 1
@@ -206,11 +213,12 @@ class Log(LogReader):
             raise
         self._apply(Group(header, records, checksum_of(content)))
 
-    def _refuse_other_program(self, record: Claim) -> None:
+    def _refuse_other_program(self, record: Claim, accepts: Callable[[LogHistory, str, Any, Any], bool]) -> None:
         recorded, now = without_units(self.history.program), without_units(record.program)
         if not recorded:
             return
-        changed = sorted(key for key in {*recorded, *now} if not _same(recorded.get(key), now.get(key)))
+        others = sorted(key for key in {*recorded, *now} if not _same(recorded.get(key), now.get(key)))
+        changed = [key for key in others if not accepts(self.history, key, recorded.get(key), now.get(key))]
         if changed:
             raise DataError(
                 "PROGRAM_CHANGED",

@@ -20,9 +20,10 @@ from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor
 
 import boatlift as bl
+from boatlift.spark.jobs import planner
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 OUTPUT = "k STRING, what STRING, n LONG, x FLOAT"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -70,6 +71,29 @@ class InFrames(Basket):
         yield pandas.DataFrame([row.asDict() for row in made], columns=["k", "what", "n", "x"])
 
 
+class BeginInRows(Basket):
+    """With an initial state, in Rows."""
+
+    def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:  # noqa: N802, N803
+        assert timerValues.getCurrentProcessingTimeInMs() == -1
+        assert (initialState.k,) == tuple(key)
+        n, x, d = self.total.get() or (0, 0.0, Decimal(0))
+        self.total.update((n + initialState.n, x, d))
+        self.last.appendValue((-initialState.n,))
+
+
+class BeginInFrames(InFrames):
+    """With an initial state, in pandas frames."""
+
+    def handleInitialState(self, key: Any, initialState: Any, timerValues: Any) -> None:  # noqa: N802, N803
+        assert timerValues.getCurrentProcessingTimeInMs() == -1
+        for k, number in initialState[["k", "n"]].itertuples(index=False):
+            assert (k,) == tuple(key)
+            n, x, d = self.total.get() or (0, 0.0, Decimal(0))
+            self.total.update((n + int(number), x, d))
+            self.last.appendValue((-int(number),))
+
+
 class Silence(StatefulProcessor):
     """Alarms by event time: a timer for each row, some of them set into the past, one cleared by a later row."""
 
@@ -112,7 +136,13 @@ def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def streamed(
-    spark: SparkSession, folder: Path, form: str, processor: StatefulProcessor, *, event_time: bool = False
+    spark: SparkSession,
+    folder: Path,
+    form: str,
+    processor: StatefulProcessor,
+    *,
+    event_time: bool = False,
+    begin: DataFrame | None = None,
 ) -> list[Counter[Any]]:
     """Return the rows of each batch of Structured Streaming, a file a batch."""
     mode = "EventTime" if event_time else "None"
@@ -127,7 +157,7 @@ def streamed(
         )
         grouped = (frame.withWatermark("at", "1 minute") if event_time else frame).groupBy("k")
         (
-            getattr(grouped, form)(processor, OUTPUT, "Append", mode)
+            getattr(grouped, form)(processor, OUTPUT, "Append", mode, None if begin is None else begin.groupBy("k"))
             .writeStream.option("checkpointLocation", str(folder / "checkpoint"))
             .foreachBatch(lambda frame, _: batches.append(Counter(map(tuple, frame.collect()))))
             .trigger(availableNow=True)
@@ -140,21 +170,38 @@ def streamed(
     return batches
 
 
+def begin_of(spark: SparkSession) -> DataFrame:
+    """Return an initial state: of keys that have rows in the first step, in later ones, and in none."""
+    return spark.createDataFrame([("key0", 3), ("key5", 1), ("key5", 4), ("other", 9)], "k STRING, n LONG")
+
+
 @pytest.mark.parametrize(
     ("form", "ours", "processor"),
     [
         ("transformWithState", "transform_with_state", Basket),
+        ("transformWithState", "transform_with_state", BeginInRows),
         ("transformWithStateInPandas", "transform_with_state_in_pandas", InFrames),
+        ("transformWithStateInPandas", "transform_with_state_in_pandas", BeginInFrames),
     ],
 )
 def test_it_gives_the_rows_of_structured_streaming(
-    spark: SparkSession, rows: Path, form: str, ours: str, processor: Callable[[], StatefulProcessor]
+    spark: SparkSession,
+    rows: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    form: str,
+    ours: str,
+    processor: Callable[[], StatefulProcessor],
 ) -> None:
+    if processor is BeginInFrames:
+        monkeypatch.setattr(planner, "ONE_TASK_BYTES", 0)  # rows and the initial state are divided among tasks
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    expected = streamed(spark, rows, form, processor())
+    begin = begin_of(spark) if processor in (BeginInRows, BeginInFrames) else None
+    expected = streamed(spark, rows, form, processor(), begin=begin)
     flow = bl.Dataflow("f")
     taken = flow.source("rows", bl.files("rows", format="parquet", schema="k STRING, v LONG", max_files_per_step=1))
-    getattr(taken.group_by("k"), ours)("basket", processor(), OUTPUT).sink("out", bl.parquet("out"))
+    grouped = None if begin is None else begin.groupBy("k")
+    made = getattr(taken.group_by("k"), ours)("basket", processor(), OUTPUT, initial_state=grouped)
+    made.sink("out", bl.parquet("out"))
     bl.run(flow, "store", available_now=True, spark=spark)
     steps = [
         Counter(tuple(row.values()) for row in ds.dataset(str(path), format="parquet").to_table().to_pylist())
@@ -164,6 +211,29 @@ def test_it_gives_the_rows_of_structured_streaming(
     for ours_of_step, theirs in zip(steps, expected, strict=True):
         assert ours_of_step - theirs == Counter()
         assert theirs - ours_of_step == Counter()
+
+
+def test_an_initial_state_that_does_not_fit_is_refused(spark: SparkSession, rows: Path) -> None:
+    del rows
+    begin = begin_of(spark)
+    faults: list[tuple[Any, str, str]] = [
+        ([("a", 1)], "BAD_OPTION", "give a DataFrame with the columns of the key"),
+        (spark.range(1), "SCHEMA_MISMATCH", "asks for k, which the initial state of basket does not have"),
+        (begin.selectExpr("n AS k", "n"), "SCHEMA_MISMATCH", "basket groups by k string, and .* has k int64"),
+        (begin_of(spark.newSession()), "BAD_PROCESSOR", "is of another session"),
+    ]
+
+    def build_and_run(begin: Any) -> None:
+        flow = bl.Dataflow("f")
+        taken = flow.source("rows", bl.files("rows", format="parquet", schema="k STRING, v LONG"))
+        made = taken.group_by("k").transform_with_state("basket", Basket(), OUTPUT, initial_state=begin)
+        made.sink("out", bl.parquet("out"))
+        bl.run(flow, "store", available_now=True, spark=spark)
+
+    for given, condition, words in faults:
+        with pytest.raises(bl.InvalidError, match=words) as refused:
+            build_and_run(given)
+        assert refused.value.condition == condition
 
 
 def test_timers_in_event_time_are_those_of_structured_streaming(

@@ -111,10 +111,18 @@ def by_leaps(step: int) -> int:
 
 
 def case(hash_of: Hash, now: Callable[[int], int] = lambda step: 100 * step + 99) -> KernelCase:
+    nulls = tuple(pa.scalar(None, kind) for kind in STATE_COLUMNS.types)
     function = ByKey(
-        "p", remember, columns_of(ROWS), columns_of(pa.schema(KEYS)), columns_of(STATE_COLUMNS), columns_of(OUTPUT)
+        "p",
+        remember,
+        columns_of(ROWS),
+        columns_of(pa.schema(KEYS)),
+        columns_of(STATE_COLUMNS),
+        columns_of(OUTPUT),
+        by_bound=False,
+        initial=nulls,
     )
-    program = ArrowProgram("p", function, STATE_COLUMNS, OUTPUT)
+    program = ArrowProgram("p", function, STATE_COLUMNS, OUTPUT, nulls)
     kernel = ProcessKernel(
         "p", KEYS, ROWS, ("v",), OUTPUT, program, {STATE: NewestCodec(KEYS, STATE_COLUMNS)}, KernelTime.CLOCK
     )

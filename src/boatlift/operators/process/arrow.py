@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from boatlift.errors import BoatliftError, UserCodeError
 from boatlift.operators.process.batch import KeyedBatch, Made, Processed, Timers, Touched
@@ -27,12 +28,14 @@ class ArrowProgram:
         function: The function.
         state: The columns of the state; none: the processor keeps none.
         output: The columns of new rows.
+        initial: The first value of each column of the state.
     """
 
     processor: str
     function: Callable[[KeyedBatch], Processed | None]
     state: pa.Schema
     output: pa.Schema
+    initial: tuple[pa.Scalar, ...]
 
     def run(self, touched: Touched) -> Made:
         """Take the touched keys of a task's part of a step."""
@@ -59,7 +62,10 @@ class ArrowProgram:
             places = np.full(count, -1, np.int64)
             places[cells.key] = np.arange(len(cells))
             at = pa.array(places, mask=places < 0)
-            state = pa.Table.from_arrays([column.take(at) for column in cells.columns], schema=self.state)
+            taken = zip((column.take(at) for column in cells.columns), self.initial, strict=True)
+            there = pa.array(has_state)
+            columns = [pc.if_else(there, column, first) if first.is_valid else column for column, first in taken]
+            state = pa.Table.from_arrays(columns, schema=self.state)
         return KeyedBatch(
             touched.keys,
             touched.rows,
@@ -88,13 +94,13 @@ class ArrowProgram:
         columns = [column.combine_chunks() for column in state.columns]
         if made.keep is None:
             keep = np.zeros(count, np.bool_)
-            for column in columns:
-                keep |= column.is_valid().to_numpy(zero_copy_only=False)
+            for column, first in zip(columns, self.initial, strict=True):
+                keep |= _differs(column, first)
         else:
             keep = np.asarray(made.keep, np.bool_)
         written = np.flatnonzero(keep | batch.has_state)
         at, none = pa.array(written), pa.array(~keep[written])
-        taken = (pa.compute.if_else(none, pa.scalar(None, column.type), column.take(at)) for column in columns)
+        taken = (pc.if_else(none, pa.scalar(None, column.type), column.take(at)) for column in columns)
         return {STATE: (Cells(written, (), tuple(taken)), keep[written])}
 
     def _timers(self, made: Processed, count: int) -> tuple[Timers, npt.NDArray[np.bool_]]:
@@ -124,3 +130,12 @@ class ArrowProgram:
 
     def _refused(self, fault: str) -> UserCodeError:
         return UserCodeError("USER_CODE", f"the function of {self.processor} {fault}", lasting=True)
+
+
+def _differs(column: pa.Array, first: pa.Scalar) -> npt.NDArray[np.bool_]:
+    """Return which values are not the first one."""
+    if pa.types.is_nested(first.type) and first.is_valid:
+        return np.array([value != first for value in column], np.bool_)
+    same = pc.fill_null(pc.equal(column, first), False) if first.is_valid else pc.is_null(column)
+    differs: npt.NDArray[np.bool_] = ~same.to_numpy(zero_copy_only=False)
+    return differs

@@ -48,7 +48,7 @@ class KeyedBatch:
         keys: A row for each key: the columns of the key.
         rows: The rows of all keys, those of key 0 first; the rows of a key stand in the order of `order_by`.
         offsets: The rows of key i are those from `offsets[i]` up to, not including, `offsets[i + 1]`.
-        state: A row for each key: its state; NULLs where it has none.
+        state: A row for each key: its state; first values (NULL, or `defaults`) where it has none.
         has_state: Whether each key has a state.
         due: The timers that are due, in order of time, then of key.
         now: The step's recorded clock, in milliseconds since 1970: a replay sees it again.
@@ -74,7 +74,7 @@ class Processed:
     Attributes:
         rows: New rows, in the columns of the output; None: there are none.
         state: A row for each key: its state from now on; None: every key's state stays as it is.
-        keep: Whether each key has a state from now on; None: those keys have one of which a column is not NULL.
+        keep: Whether each key has a state from now on; None: those keys have one of which a column is not as at first.
         timers: Timers to set. A key has one timer a time; one that lies in the past is due at the next step.
         cleared: Timers to clear; of a timer that is also set, setting counts.
     """
@@ -93,6 +93,7 @@ class Touched:
     Attributes:
         numbered: The keys, with their hashes.
         keys, rows, offsets, due, now, passed, seed: As in `KeyedBatch`.
+        begin, begin_offsets: The rows of an initial state, as `rows` and `offsets` have those of the step.
         held: Returns the rows that a part of the state holds of the keys.
     """
 
@@ -104,6 +105,8 @@ class Touched:
     now: int
     passed: int
     seed: npt.NDArray[np.uint64]
+    begin: pa.Table
+    begin_offsets: Ints
     held: Callable[[str], Cells]
 
 

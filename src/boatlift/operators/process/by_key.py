@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -24,15 +25,16 @@ __all__ = ["ByKey", "Context", "KeyState"]
 class KeyState:
     """The state of a key: an attribute for each column, None where it is NULL.
 
-    A key whose attributes are all None has no state, and costs nothing.
+    A key whose attributes are all as they were at first has no state, and costs nothing.
     """
 
     __slots__: tuple[str, ...] = ()
+    _first: tuple[Any, ...] = ()
 
     def clear(self) -> None:
-        """Set all attributes to None: the key has no state from now on."""
-        for name in self.__slots__:
-            setattr(self, name, None)
+        """Set all attributes to what they were at first (None, or `defaults`): the key has no state from now on."""
+        for name, value in zip(self.__slots__, self._first, strict=True):
+            setattr(self, name, copy.copy(value))
 
 
 @dataclass(slots=True)
@@ -91,6 +93,7 @@ class ByKey:
         function: The function.
         columns, key, state, output: Spark's schemas of rows, keys, state and new rows.
         by_bound: Whether timers go by event time.
+        initial: The first value of each column of the state.
     """
 
     processor: str
@@ -99,14 +102,15 @@ class ByKey:
     key: StructType
     state: StructType
     output: StructType
-    by_bound: bool = False
+    by_bound: bool
+    initial: tuple[pa.Scalar, ...]
 
     def __call__(self, batch: KeyedBatch) -> Processed:
         """Call the function for each timer, then for each key with rows."""
         keys = ArrowTableToRowsConversion.convert(batch.keys, self.key)
         rows = ArrowTableToRowsConversion.convert(batch.rows, self.columns)
         contexts: dict[int, Context] = {}
-        states = _States(batch, self.state)
+        states = _States(batch, self.state, self.initial)
         bound = batch.passed if self.by_bound else NO_BOUND
         made: list[Any] = []
 
@@ -149,10 +153,14 @@ class ByKey:
 class _States:
     """The states of the keys of a batch, as objects that are made when they are asked for."""
 
-    def __init__(self, batch: KeyedBatch, schema: StructType) -> None:
+    def __init__(self, batch: KeyedBatch, schema: StructType, initial: Sequence[pa.Scalar]) -> None:
         self._batch, self._schema = batch, schema
         names = schema.fieldNames()
-        self._kind: type[KeyState] = type("State", (KeyState,), {"__slots__": tuple(names)})
+        first: tuple[Any, ...] = ()
+        if names:
+            table = pa.Table.from_arrays([pa.array([each], each.type) for each in initial], schema=batch.state.schema)
+            first = tuple(ArrowTableToRowsConversion.convert(table, schema)[0])
+        self._kind: type[KeyState] = type("State", (KeyState,), {"__slots__": tuple(names), "_first": first})
         self._before = ArrowTableToRowsConversion.convert(batch.state, schema) if names else []
         # A list in a state may be changed in its place, and then equals what it was.
         self._nested = any(isinstance(each.dataType, ArrayType | StructType) for each in schema.fields)

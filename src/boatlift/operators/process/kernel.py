@@ -25,6 +25,9 @@ from boatlift.spark.keyed.state import KernelTime, StepState
 
 __all__ = ["ProcessKernel"]
 
+INITIAL_INPUT = "initial"
+"""The name of the input with the rows of an initial state."""
+
 Hashes = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
 
@@ -44,6 +47,7 @@ class ProcessKernel:
         codecs: Part of the state to the form of its rows.
         time: The time by which timers are due; without any, keys have no timers.
         ticks: The columns of a second input, whose rows say nothing but that time passes; None: there is none.
+        initial: The columns of the last input, whose rows are the initial state; None: there is none.
     """
 
     processor: str
@@ -55,6 +59,7 @@ class ProcessKernel:
     codecs: Mapping[str, NewestCodec]
     time: KernelTime = KernelTime.NONE
     ticks: tuple[str, ...] | None = None
+    initial: pa.Schema | None = None
 
     @property
     def timed(self) -> bool:
@@ -73,9 +78,11 @@ class ProcessKernel:
 
     @property
     def inputs(self) -> Mapping[str, tuple[str, ...]]:
-        """The rows; and ticks, if there are any."""
+        """The rows; ticks, if there are any; and the rows of an initial state, which the first step takes."""
         rows = {ROWS_INPUT: (*self.columns.names, HASH)}
-        return rows if self.ticks is None else {**rows, "ticks": (*self.ticks, HASH)}
+        ticks = {} if self.ticks is None else {"ticks": (*self.ticks, HASH)}
+        initial = {} if self.initial is None else {INITIAL_INPUT: (*self.initial.names, HASH)}
+        return {**rows, **ticks, **initial}
 
     @property
     def output_schema(self) -> pa.Schema:
@@ -94,9 +101,13 @@ class ProcessKernel:
         hashes, rows = rows_and_hashes([batch for batch in inputs[ROWS_INPUT] if batch.num_rows], self.columns)
         state.share.check(hashes)
         due = due_timers(self.keys, state) if self.timed else None
-        if not len(hashes) and (due is None or not len(due)):
+        columns = pa.schema([]) if self.initial is None else self.initial
+        batches = inputs[INITIAL_INPUT] if self.initial is not None else []
+        begin_hashes, begin = rows_and_hashes([batch for batch in batches if batch.num_rows], columns)
+        state.share.check(begin_hashes)
+        if not len(hashes) and not len(begin_hashes) and (due is None or not len(due)):
             return StepOutput()
-        touched = self._touched(hashes, rows, due, state)
+        touched = self._touched(_Rows(hashes, rows, self.order_by), _Rows(begin_hashes, begin), due, state)
         made = self.program.run(touched)
         added: dict[str, KeyedRows[NewestRows] | None] = {
             part: written_rows(touched.numbered, cells, holds, state.time)
@@ -107,38 +118,86 @@ class ProcessKernel:
         runs = state.written(self.processor, self.parts, added)
         return output_of(made.rows, runs)
 
-    def _touched(self, hashes: Hashes, rows: pa.Table, due: DueTimers | None, state: StepState) -> Touched:
-        """Return the keys of rows and of due timers, numbered; with their rows in order."""
-        keys = _key_columns(rows, self.keys)
-        grouping = group(hashes, keys, rows_in_order(hashes, rows, self.order_by))
-        firsts = grouping.order[grouping.starts]
-        numbered = TouchedKeys(grouping.hash, [key.take(firsts) for key in keys])
-        counts = np.diff(np.append(grouping.starts, len(grouping.order)))
+    def _touched(self, given: _Rows, begin: _Rows, due: DueTimers | None, state: StepState) -> Touched:
+        """Return the keys of rows, of an initial state and of due timers, numbered; with their rows in order."""
+        of_rows, of_begin = given.by_key(self.keys), begin.by_key(self.keys)
+        numbered = of_rows.keys
         timers = Timers(np.zeros(0, np.int64), np.zeros(0, np.int64))
+        if len(of_begin.keys):
+            numbered = _with_keys(numbered, of_begin.keys.hash, of_begin.keys.columns)
         if due is not None and len(due):
-            both = np.concatenate([numbered.hash, due.hash])
-            columns = [Column.concat([a, b]) for a, b in zip(numbered.columns, due.keys, strict=True)]
-            every = group(both, columns)
-            ones = every.order[every.starts]
-            wider = TouchedKeys(every.hash, [column.take(ones) for column in columns])
-            counts, of_rows = np.zeros(len(wider), np.int64), counts
-            counts[wider.numbers(numbered.hash, numbered.columns)] = of_rows
-            numbers = wider.numbers(due.hash, due.keys)
+            numbered = _with_keys(numbered, due.hash, due.keys)
+            numbers = numbered.numbers(due.hash, due.keys)
             order = np.lexsort((numbers, due.at))
-            numbered, timers = wider, Timers(numbers[order], due.at[order])
-        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+            timers = Timers(numbers[order], due.at[order])
         names = [name for name, _ in self.keys]
         return Touched(
             numbered,
             pa.Table.from_arrays([column.to_arrow() for column in numbered.columns], names=names),
-            rows.take(pa.array(grouping.order)),
-            offsets,
+            of_rows.rows,
+            of_rows.offsets(numbered),
             timers,
             state.clock.clock,
             state.clock.now,
             numbered.hash ^ np.uint64(state.clock.seed & (1 << 64) - 1),
+            of_begin.rows,
+            of_begin.offsets(numbered),
             lambda part: held_rows(self.codecs[part], numbered, state.runs[part]),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _RowsOfKeys:
+    """Rows by key.
+
+    Attributes:
+        keys: The keys.
+        counts: The number of rows of each.
+        rows: The rows, those of the first key first.
+    """
+
+    keys: TouchedKeys
+    counts: Ints
+    rows: pa.Table
+
+    def offsets(self, numbered: TouchedKeys) -> Ints:
+        """Return the place at which the rows of each of some keys begin, and the end of all."""
+        counts = np.zeros(len(numbered), np.int64)
+        counts[numbered.numbers(self.keys.hash, self.keys.columns)] = self.counts
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows of an input, with the hashes of their keys.
+
+    Attributes:
+        order_by: The columns by which the rows of a key are sorted.
+    """
+
+    hashes: Hashes
+    rows: pa.Table
+    order_by: tuple[str, ...] = ()
+
+    def by_key(self, keys: Sequence[tuple[str, pa.DataType]]) -> _RowsOfKeys:
+        if not len(self.hashes):
+            empty = [Column.from_arrow(pa.nulls(0, kind), kind) for _, kind in keys]
+            return _RowsOfKeys(TouchedKeys(self.hashes, empty), np.zeros(0, np.int64), self.rows)
+        columns = _key_columns(self.rows, keys)
+        grouping = group(self.hashes, columns, rows_in_order(self.hashes, self.rows, self.order_by))
+        firsts = grouping.order[grouping.starts]
+        counts = np.diff(np.append(grouping.starts, len(grouping.order)))
+        own = TouchedKeys(grouping.hash, [key.take(firsts) for key in columns])
+        return _RowsOfKeys(own, counts, self.rows.take(pa.array(grouping.order)))
+
+
+def _with_keys(numbered: TouchedKeys, hashes: Hashes, columns: Sequence[Column]) -> TouchedKeys:
+    """Return keys with others, each once."""
+    both = np.concatenate([numbered.hash, hashes])
+    joined = [Column.concat([a, b]) for a, b in zip(numbered.columns, columns, strict=True)]
+    every = group(both, joined)
+    ones = every.order[every.starts]
+    return TouchedKeys(every.hash, [column.take(ones) for column in joined])
 
 
 def _key_columns(rows: pa.Table, keys: Iterable[tuple[str, pa.DataType]]) -> list[Column]:

@@ -14,6 +14,7 @@ from boatlift.dataflow.rows import RowKind, Rows, not_all_new
 from boatlift.errors import InvalidError
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
 __all__ = ["Process", "ProcessForm", "TimerTime"]
@@ -55,6 +56,8 @@ class Process(Operator):
         timers: The time by which timers are due.
         ticks: The stream of ticks, if timers fire by them; None: they fire at steps with rows.
         repeats: Whether the function gives the same when it is executed again.
+        defaults: Columns of the state to the values that they have at first; others are NULL.
+        initial_state: A DataFrame of rows that a `StatefulProcessor` takes before those of the first step; None: none.
     """
 
     kind: ClassVar[str] = "process"
@@ -71,6 +74,8 @@ class Process(Operator):
     ticks: str | None
     policy: Policy
     repeats: bool = True
+    defaults: tuple[tuple[str, Any], ...] = ()
+    initial_state: DataFrame | None = None
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
+from boatlift.dataflow.identity import OwnState
 from boatlift.errors import InvalidError
 from boatlift.operators.process.arrow import ArrowProgram
 from boatlift.operators.process.by_key import ByKey, KeyState
+from boatlift.operators.process.defaults import described, initial_values
 from boatlift.operators.process.kernel import ProcessKernel
 from boatlift.operators.process.node import Process, ProcessForm, TimerTime
 from boatlift.operators.process.stateful.compiled import Shapes, UsersPart, stateful_program
 from boatlift.operators.process.timers import time_of
 from boatlift.spark.compile.declared import declared_columns
-from boatlift.spark.compile.keyed import CompiledKeyed, KeyedInput, require_columns, rows_by_key
+from boatlift.spark.compile.keyed import CompiledKeyed, KeyedInput, RowsByKey, require_columns, rows_by_key
 from boatlift.spark.compile.operator import Columns, Kit, SparkOperator, no_lateness, without_position
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs
@@ -23,7 +28,7 @@ from boatlift.spark.jobs.keyed_steps import KeyedSteps
 from boatlift.spark.keyed.newest.codec import NewestCodec
 from boatlift.spark.keyed.state import STATE
 from boatlift.spark.plans.column_rules import refuse_maps
-from boatlift.spark.plans.fingerprint import fingerprint
+from boatlift.spark.plans.fingerprint import content_of, fingerprint
 from boatlift.spark.plans.function_code import code_hash, libraries_of
 
 __all__ = ["ProcessOnSpark"]
@@ -49,7 +54,9 @@ class ProcessOnSpark(SparkOperator[Process]):
             refuse_maps(schema, name)
         rows = rows_by_key(name, operator.keys, takes, kit)
         of_key = StructType([rows.frame.schema[key] for key in operator.keys])
-        shapes = Shapes(rows.frame.schema, of_key, rows.keys, output)
+        begin = None if operator.initial_state is None else _initial_state(operator, operator.initial_state, rows, kit)
+        initial = StructType() if begin is None else begin.frame.schema
+        shapes = Shapes(rows.frame.schema, of_key, rows.keys, output, initial)
         if operator.form in (ProcessForm.BY_KEY, ProcessForm.ARROW):
             user = _of_function(operator, state, shapes, kit)
         else:
@@ -65,18 +72,24 @@ class ProcessOnSpark(SparkOperator[Process]):
             codecs=user.codecs,
             time=time_of(operator.timers),
             ticks=ticks,
+            initial=None if begin is None else begin.arrow,
         )
         taken = [rows.taken]
         if ticks is not None:
             number = kit.empty(without_position(inputs[1])).select("number").schema
             taken.append(KeyedInput((F.col("number"),), (), number))
+        content = "" if begin is None else ",".join(content_of(begin.frame))
+        if begin is not None:
+            taken.append(begin.taken)
         return CompiledKeyed(
             columns=Columns(name, output, bounded=takes.bounded),
-            fingerprint=f"{fingerprint(rows.frame)}{code_hash(operator.function)}{user.described}",
+            fingerprint=f"{fingerprint(rows.frame)}{content}",
+            own_state=OwnState(user.described, code_hash(operator.function)),
             calls_python=True,
             libraries=libraries_of(operator.function),
             kernel=kernel,
             inputs=tuple(taken),
+            begin=None if begin is None else begin.frame,
         )
 
     def steps(self, unit: CompiledUnit, jobs: Jobs) -> KeyedSteps:
@@ -88,12 +101,35 @@ class ProcessOnSpark(SparkOperator[Process]):
 def _of_function(operator: Process, state: StructType, shapes: Shapes, kit: Kit) -> UsersPart:
     """Return the program of a function, whose keys have one row of state each."""
     name, function = operator.name, operator.function
+    initial = initial_values(name, operator.defaults, state, kit)
     if operator.form is ProcessForm.BY_KEY:
         by_bound = operator.timers is TimerTime.EVENT
-        function = ByKey(name, function, shapes.rows, shapes.key, state, shapes.output, by_bound)
-    program = ArrowProgram(name, function, kit.arrow_of(state), kit.arrow_of(shapes.output))
-    codecs = {STATE: NewestCodec(shapes.keys, kit.arrow_of(state))} if len(state) else {}
-    return UsersPart(program, codecs, state.simpleString())
+        function = ByKey(name, function, shapes.rows, shapes.key, state, shapes.output, by_bound, initial)
+    program = ArrowProgram(name, function, kit.arrow_of(state), kit.arrow_of(shapes.output), initial)
+    codecs = {STATE: NewestCodec(shapes.keys, kit.arrow_of(state), initial)} if len(state) else {}
+    return UsersPart(program, codecs, {STATE: described(state, initial)} if len(state) else {})
+
+
+def _initial_state(operator: Process, table: DataFrame, rows: RowsByKey, kit: Kit) -> RowsByKey:
+    """Return the rows of an initial state by key, which the session keeps.
+
+    Raises:
+        InvalidError: `[SCHEMA_MISMATCH]` they have not the columns of the key; `[TYPE_REFUSED]`; `[BAD_PROCESSOR]` they
+            are of another session.
+    """
+    name = operator.name
+    if table.sparkSession is not kit.spark:
+        raise InvalidError("BAD_PROCESSOR", f"the initial state of {name} is of another session: make it anew")
+    begin = rows_by_key(name, operator.keys, Columns(f"the initial state of {name}", table.schema), kit)
+    if begin.keys != rows.keys:
+        ours, theirs = (", ".join(f"{key} {kind}" for key, kind in each.keys) for each in (rows, begin))
+        raise InvalidError(
+            "SCHEMA_MISMATCH", f"{name} groups by {ours}, and its initial state has {theirs}: cast its columns"
+        )
+    refuse_maps(table.schema, f"the initial state of {name}")
+    if table.storageLevel == StorageLevel.NONE:  # the user has not cached it
+        kit.pinned.append(table.persist())
+    return replace(begin, frame=table)
 
 
 def _state_columns(name: str, declared: str | StructType) -> StructType:

@@ -12,6 +12,7 @@ from typing import Any
 
 from boatlift.errors import BoatliftError, FencedError
 from boatlift.runtime.division import refuse_other_division
+from boatlift.runtime.evolution import accepts_state
 from boatlift.runtime.host.processes import Life, life_of, this_process
 from boatlift.runtime.host.progress import Progress
 from boatlift.storage.log import Log
@@ -50,7 +51,7 @@ class Ownership:
             FencedError: `[FENCED]`.
         """
         mine = (socket.gethostname(), os.getpid(), self._clock(), dict(program), dict(environment), this_process())
-        return self._log.claim(Claim(*mine), partial(refuse_other_division, program=program))
+        return self._log.claim(Claim(*mine), partial(refuse_other_division, program=program), accepts_state)
 
     def taken_over(self) -> Iterator[Progress]:
         """Return from which process this one has taken over, if that one has not stopped in good order."""

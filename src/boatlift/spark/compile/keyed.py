@@ -23,7 +23,11 @@ from boatlift.spark.plans.catalyst import INPUT as MARKED
 from boatlift.spark.tasks.inputs import INPUT, input_column
 from boatlift.storage.records.payloads import StepClock
 
-__all__ = ["CompiledKeyed", "KeyedInput", "RowsByKey", "one_frame", "require_columns", "rows_by_key"]
+__all__ = ["FIRST_STEP", "CompiledKeyed", "KeyedInput", "RowsByKey", "one_frame", "require_columns", "rows_by_key"]
+
+
+FIRST_STEP = object()
+"""Stands for the state before the first step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,18 +111,28 @@ class CompiledKeyed(Compiled):
 
     Attributes:
         kernel: The computation of a task.
-        inputs: The kernel's inputs, in its order: one for each read of the operator.
+        inputs: The kernel's inputs, in its order: one for each read of the operator; and one for `begin`.
+        begin: Rows that the first step takes beside those of its reads; None: there are none.
     """
 
     selects: ClassVar[bool] = True
 
     kernel: KeyedKernel
     inputs: tuple[KeyedInput, ...]
+    begin: DataFrame | None = None
 
     def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:
-        """Return the rows that the kernel takes; of several inputs in one frame, for `tasks.inputs.by_input`."""
-        del clock, state
-        frames = [None if rows is None else _hashed(each, rows) for each, rows in zip(self.inputs, inputs, strict=True)]
+        """Return the rows that the kernel takes; of several inputs in one frame, for `tasks.inputs.by_input`.
+
+        Args:
+            inputs, clock: As for `Compiled.frame`.
+            state: `FIRST_STEP`: the step is the first, and takes `begin`.
+        """
+        del clock
+        given = list(inputs)
+        if self.begin is not None:
+            given.append(self.begin if state is FIRST_STEP else None)
+        frames = [None if rows is None else _hashed(each, rows) for each, rows in zip(self.inputs, given, strict=True)]
         if len(frames) == 1 and frames[0] is not None:
             return frames[0]
         return one_frame(

@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructField, StructType
 
 from boatlift.dataflow.columns import POSITION, WEIGHT
+from boatlift.dataflow.identity import OwnState
 from boatlift.dataflow.operator import Operator
 from boatlift.spark.plans.fingerprint import pin_static_tables
 from boatlift.storage.records.payloads import StepClock
@@ -135,6 +136,7 @@ class Compiled(ABC):
         keys: Sets of columns, none of which two rows have equal values in, as far as the plan of a query shows it; None
             if the operator's node says it (`Rows.unique`).
         in_words: Of a query the jobs of a step, for people; else ().
+        own_state: The state and the code of a processor of the user's; None of other operators.
     """
 
     row_wise: ClassVar[bool] = False
@@ -147,6 +149,7 @@ class Compiled(ABC):
     libraries: Mapping[str, str] = field(default_factory=dict)
     keys: tuple[frozenset[str], ...] | None = None
     in_words: tuple[str, ...] = ()
+    own_state: OwnState | None = None
 
     @abstractmethod
     def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:

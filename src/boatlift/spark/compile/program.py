@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from boatlift.dataflow import Plan, Unit
 from boatlift.dataflow.columns import WEIGHT
-from boatlift.dataflow.identity import identity_of
+from boatlift.dataflow.identity import OwnState, identity_of
 from boatlift.errors import InvalidError
 from boatlift.spark.compile.operator import Columns, Compiled, Kit, OtherOperators, SparkOperator
 from boatlift.spark.compile.unit import CompiledUnit
@@ -91,7 +91,7 @@ def compile_program(spark: SparkSession, plan: Plan, registry: Registry) -> Comp
 def _compile_units(program: CompiledProgram, registry: Registry) -> None:
     plan, kit = program.plan, program.kit
     given: dict[str, Columns] = {}
-    schemas, plans = dict[str, str](), dict[str, str]()
+    schemas, plans, states = dict[str, str](), dict[str, str](), dict[str, OwnState]()
     for name, processor in plan.sources.items():
         source = processor.source
         given[name] = Columns(name, source.schema(kit.spark), positioned=source.positioned)
@@ -109,7 +109,9 @@ def _compile_units(program: CompiledProgram, registry: Registry) -> None:
         for name_of_operator, operator in compiled.operators.items():
             schemas.setdefault(name_of_operator, operator.columns.schema.simpleString())
             plans.setdefault(name_of_operator, operator.fingerprint)
-    program.identity.update(identity_of(plan, schemas, plans))
+            if operator.own_state is not None:
+                states.setdefault(name_of_operator, operator.own_state)
+    program.identity.update(identity_of(plan, schemas, plans, states))
 
 
 def _compile(unit: Unit, plan: Plan, given: Mapping[str, Columns], registry: Registry, kit: Kit) -> CompiledUnit:

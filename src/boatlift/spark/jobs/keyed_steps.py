@@ -12,14 +12,16 @@ from pyspark.sql import DataFrame
 
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.machine.instructions import StepInput
+from boatlift.spark.compile.keyed import FIRST_STEP, CompiledKeyed
 from boatlift.spark.compile.unit import CompiledUnit
-from boatlift.spark.jobs.jobs import Jobs
+from boatlift.spark.jobs.jobs import Jobs, clock_of
 from boatlift.spark.jobs.planner import KeyedJob, StepPlan
 from boatlift.spark.jobs.row_steps import JobSteps
 from boatlift.spark.jobs.state_parts import StateParts, drop_expired
 from boatlift.spark.jobs.step_times import times_of
 from boatlift.spark.keyed.kernel import KeyedKernel
 from boatlift.spark.keyed.state import KernelTime
+from boatlift.spark.plans.catalyst import bytes_of
 from boatlift.spark.tasks.keyed_task import LocatedRun
 from boatlift.storage.records.records import RunRef
 
@@ -40,12 +42,15 @@ class KeyedSteps(JobSteps):
     def __init__(self, unit: CompiledUnit, jobs: Jobs, kernel: KeyedKernel) -> None:
         super().__init__(unit, jobs)
         self._kernel = kernel
+        top = unit.top
+        self._begin = top.begin if isinstance(top, CompiledKeyed) else None
         self._state = StateParts(unit.name, jobs, kernel.parts, kernel.expiries)
 
     def together(self, takes: Sequence[StepInput]) -> int:
         """Return how many steps are small enough for one task in all."""
         source = self._jobs.inputs.source_of(self._unit)
-        if self._unit.apart or source is None or source.capabilities.reads_many_steps is None:
+        alone = self._unit.apart or self._begin is not None
+        if alone or source is None or source.capabilities.reads_many_steps is None:
             return 1
         weights = accumulate(source.size_bytes(self._jobs.inputs.position_of(take)) for take in takes)
         return max(1, sum(map(self._jobs.planner.fits_one_task, weights)))
@@ -64,7 +69,10 @@ class KeyedSteps(JobSteps):
 
         times = times_of(self._kernel.time, takes, state)
         clocks = [each.time for each in times]
-        receipts, seconds = self._job(takes, located, clocks)
+        if state is None and self._begin is not None:
+            receipts, seconds = self._job(takes, located, clocks, partial(self._first_plan, takes[0], self._begin))
+        else:
+            receipts, seconds = self._job(takes, located, clocks)
         if self._kernel.time is not KernelTime.NONE and not any(receipts):
             # Rows that Spark knows to be none have no task, but time passes for the state.
             receipts = self._jobs.planner.without_rows(self._keyed_job, takes).run(
@@ -102,6 +110,14 @@ class KeyedSteps(JobSteps):
     def close(self) -> None:
         """End merges."""
         self._state.close()
+
+    def _first_plan(self, take: StepInput, begin: DataFrame) -> StepPlan:
+        """Return the plan of the first step, which takes further rows."""
+        jobs = self._jobs
+        jobs.group.join(self._unit.name)
+        rows, weight = jobs.inputs.rows(jobs.spark, self._unit, take)
+        frame = self._unit.frame(rows, clock_of(take), FIRST_STEP)
+        return jobs.planner.updating(self._keyed_job, frame, weight + bytes_of(begin), take.number)
 
     @property
     def _keyed_job(self) -> KeyedJob:

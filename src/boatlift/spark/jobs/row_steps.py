@@ -57,6 +57,7 @@ class JobSteps(Steps):
         takes: Sequence[StepInput],
         held: Callable[[], Mapping[str, Sequence[LocatedRun]]],
         clocks: Sequence[StepTime] = (),
+        planned: Callable[[], StepPlan] | None = None,
     ) -> tuple[list[list[TaskReceipt]], float]:
         """Run the job of steps; nothing of it is kept yet, so that it may be run again.
 
@@ -64,6 +65,7 @@ class JobSteps(Steps):
             takes: The steps.
             held: Returns the runs of the state by part, once the job's plan is there.
             clocks: The time of each step, for tasks that ask for it.
+            planned: Makes the plan of a step that has one of its own.
 
         Returns:
             The receipts of each step, and the duration in seconds.
@@ -71,7 +73,7 @@ class JobSteps(Steps):
         began, jobs = time.perf_counter(), self._jobs
         jobs.begin(self._unit.name, takes[0])
         jobs.inputs.verify_recorded(takes)
-        plan = self._ahead.take(takes) or self._plan(takes)
+        plan = planned() if planned is not None else self._ahead.take(takes) or self._plan(takes)
         runs = held()
         try:
             receipts = plan.run(runs, clocks=clocks)

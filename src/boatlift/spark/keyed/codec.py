@@ -44,6 +44,13 @@ class ValueCodec(Protocol[V, S]):
     def description(self) -> Mapping[str, Any]:
         """The keys and the form of the values, as JSON: a run with another description is refused."""
 
+    def of_older(self, description: Mapping[str, Any]) -> ValueCodec[V, S] | None:
+        """Return the codec that reads runs of another description as rows of this one; None if they are others.
+
+        Args:
+            description: That of the runs.
+        """
+
     def fields_of(self, values: V) -> list[pa.Field]:
         """Return the narrowest columns that hold the values."""
 

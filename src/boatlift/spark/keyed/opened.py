@@ -173,12 +173,13 @@ def _open(name: str, expected: RunRef | None, codec: ValueCodec[Any, S], verify:
         meta = json.loads((reader.schema.metadata or {})[METADATA_KEY])
         if meta["format"] > FORMAT:
             raise DataError("NEWER_FORMAT", f"the run {name} has format {meta['format']}, known is {FORMAT}: upgrade")
-        if meta.get("kind", FIRST_KIND) != codec.kind or meta["layout"] != codec.description:
+        reading = codec if meta["layout"] == codec.description else codec.of_older(meta["layout"])
+        if meta.get("kind", FIRST_KIND) != codec.kind or reading is None:
             raise DataError(
                 "PROGRAM_CHANGED",
                 f"the run {name} holds the state of another computation, or of one over other columns",
             )
-        segments = [_segment(codec, reader, number) for number in range(reader.num_record_batches)]
+        segments = [_segment(reading, reader, number) for number in range(reader.num_record_batches)]
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         raise DataError("CORRUPT", f"the run {name} is no run: {error}") from error
     return OpenRun(name, whole.size, meta, segments, digest)

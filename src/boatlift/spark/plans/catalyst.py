@@ -177,6 +177,12 @@ def subplan(frame: DataFrame, path: Sequence[int]) -> DataFrame:
     return _frame_of(frame.sparkSession, plan)
 
 
+def bytes_of(frame: DataFrame) -> int:
+    """Return how many bytes Spark takes the rows of a frame to have; a terabyte if it does not know."""
+    size = cast("Any", frame)._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()
+    return min(int(str(size)), 1 << 40)
+
+
 def passed_on(frame: DataFrame, column: str) -> str | None:
     """Return the name under which a column of the marked input comes out as it is; None if it does not.
 

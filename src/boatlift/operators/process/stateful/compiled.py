@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType, _parse_datatype_string
 
 from boatlift.errors import BoatliftError, InvalidError, UserCodeError
 from boatlift.operators.process.batch import KeyedProgram
+from boatlift.operators.process.defaults import described
 from boatlift.operators.process.node import Process, ProcessForm, TimerTime
 from boatlift.operators.process.stateful.program import StatefulProgram
 from boatlift.operators.process.stateful.timers import SET_TIMERS, timers_codec
@@ -34,12 +35,14 @@ class Shapes:
     Attributes:
         rows, key, output: Those of its rows, of its key, and of new rows.
         keys: Name and type of each key column in tasks.
+        initial: Those of the rows of an initial state; none: there is no such state.
     """
 
     rows: StructType
     key: StructType
     keys: tuple[tuple[str, pa.DataType], ...]
     output: StructType
+    initial: StructType
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +52,12 @@ class UsersPart:
     Attributes:
         program: What runs in tasks.
         codecs: Part of the state to the form of its rows.
-        described: The declaration of the state, as part of the program's identity.
+        described: Part of the state to its columns, as part of the program's identity.
     """
 
     program: KeyedProgram
     codecs: Mapping[str, NewestCodec]
-    described: str
+    described: dict[str, dict[str, str]]
 
 
 def stateful_program(operator: Process, shapes: Shapes, kit: Kit) -> UsersPart:
@@ -82,11 +85,12 @@ def stateful_program(operator: Process, shapes: Shapes, kit: Kit) -> UsersPart:
         pandas=operator.form is ProcessForm.PANDAS,
         time=time_of(operator.timers),
         zone=str(kit.spark.conf.get("spark.sql.session.timeZone")),
+        initial=shapes.initial,
     )
     codecs = {each.part: each.codec(shapes.keys, kit.arrow_of) for each in variables}
     if operator.timers is not TimerTime.NONE:
         codecs[SET_TIMERS] = timers_codec(shapes.keys)
-    return UsersPart(program, codecs, "; ".join(each.describe() for each in variables))
+    return UsersPart(program, codecs, {each.describe(): described(each.value) for each in variables})
 
 
 def _variables(operator: Process) -> tuple[Variable, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -50,6 +50,7 @@ class StatefulProgram:
         pandas: Whether it takes and gives pandas frames in place of Rows.
         time: The time that it has.
         zone: The session's time zone.
+        initial: Spark's schema of the rows of an initial state.
     """
 
     processor: str
@@ -63,6 +64,7 @@ class StatefulProgram:
     pandas: bool
     time: KernelTime
     zone: str
+    initial: StructType = field(default_factory=StructType)
 
     def run(self, touched: Touched) -> Made:
         """Take the touched keys of a task's part of a step."""
@@ -96,11 +98,17 @@ class StatefulProgram:
         keys = ArrowTableToRowsConversion.convert(touched.keys, self.key)
         now = self._timer_values(touched)
         given: list[Any] = []
-        offsets, rows_of = touched.offsets.tolist(), self._taken(touched.rows)
-        for number in np.flatnonzero(np.diff(touched.offsets)).tolist():
+        offsets, rows_of = touched.offsets.tolist(), self._taken(touched.rows, self.columns)
+        begins, begin_of = touched.begin_offsets.tolist(), self._taken(touched.begin, self.initial)
+        with_rows = np.diff(touched.offsets) + np.diff(touched.begin_offsets)
+        for number in np.flatnonzero(with_rows).tolist():
             handle.number = number
-            rows = rows_of(offsets[number], offsets[number + 1])
-            given += program.handleInputRows(tuple(keys[number]), rows, now)
+            if begins[number] < begins[number + 1]:
+                for each in begin_of(begins[number], begins[number + 1]):
+                    program.handleInitialState(tuple(keys[number]), each, now)
+            if offsets[number] < offsets[number + 1]:
+                rows = rows_of(offsets[number], offsets[number + 1])
+                given += program.handleInputRows(tuple(keys[number]), rows, now)
         for at, number in [] if timers is None else timers.due():
             assert timers is not None
             if not timers.is_set(number, at):
@@ -118,21 +126,23 @@ class StatefulProgram:
             return TimerValues(-1, -1)
         return TimerValues(touched.now, max(0, touched.passed) if self.time is KernelTime.BOUND_BEFORE else -1)
 
-    def _taken(self, rows: pa.Table) -> Callable[[int, int], Iterator[Any]]:
+    def _taken(self, rows: pa.Table, columns: StructType) -> Callable[[int, int], Iterator[Any]]:
         """Return a function of two places that gives the rows between them as the processor takes them."""
         if not self.pandas:
-            every = ArrowTableToRowsConversion.convert(rows, self.columns)
+            every = ArrowTableToRowsConversion.convert(rows, columns) if len(rows) else []
             return lambda begin, end: iter(every[begin:end])
+        if not len(rows):
+            return lambda *_: iter(())
         if any(column.null_count for column in rows.columns):  # a NULL changes the type of its frame, and of no other
-            return lambda begin, end: (self._frame(rows.slice(at, size)) for at, size in _pieces(begin, end))
-        whole = self._frame(rows)
+            return lambda begin, end: (self._frame(rows.slice(at, size), columns) for at, size in _pieces(begin, end))
+        whole = self._frame(rows, columns)
         return lambda begin, end: (
             whole.iloc[at : at + size].reset_index(drop=True) for at, size in _pieces(begin, end)
         )
 
-    def _frame(self, rows: pa.Table) -> Any:
+    def _frame(self, rows: pa.Table, columns: StructType) -> Any:
         """Return rows as the pandas frame that PySpark makes of them: NULLs of numbers are NaN there."""
-        first, *others = ArrowBatchTransformer.to_pandas(rows, self.zone, self.columns)
+        first, *others = ArrowBatchTransformer.to_pandas(rows, self.zone, columns)
         frame: Any = first.to_frame()
         for each in others:
             frame[each.name] = each

@@ -61,9 +61,9 @@ class Variable:
         return NewestCodec((*keys, *further), arrow(self.columns))
 
     def describe(self) -> str:
-        """Return its declaration, as part of the program's identity."""
+        """Return its declaration without its columns, as part of the program's identity."""
         ttl = "" if self.ttl is None else f" ttl {self.ttl}"
-        return f"{self.name} {self.kind} {self.key.simpleString()} {self.value.simpleString()}{ttl}"
+        return f"{self.kind} {self.name} {self.key.simpleString()}{ttl}"
 
 
 class StateRecorder:

@@ -47,6 +47,10 @@ class PartialsCodec:
         """The layout, as JSON."""
         return self.layout.description
 
+    def of_older(self, description: Mapping[str, Any]) -> None:
+        """Return None: rows have one form."""
+        del description
+
     def fields_of(self, values: PartialAggregates) -> list[pa.Field]:
         """Return the narrowest columns that hold these rows."""
         addends = {addend: _extent([column]) for addend, column in values.addends.items()}

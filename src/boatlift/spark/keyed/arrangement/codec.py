@@ -68,6 +68,10 @@ class ArrangementCodec:
         columns = [[f"c{place}", str(kind)] for place, kind in enumerate(self.schema.types)]
         return {"columns": columns} | ({"ordered": True} if self.ordered else {})
 
+    def of_older(self, description: Mapping[str, Any]) -> None:
+        """Return None: rows have one form."""
+        del description
+
     def fields_of(self, values: ArrangedRows) -> list[pa.Field]:
         """Return the columns; weights are mostly 1 and have one byte."""
         most = int(np.abs(values.weights).max(initial=0))

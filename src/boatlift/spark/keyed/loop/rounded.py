@@ -53,6 +53,10 @@ class RoundedCodec(Generic[V, S]):
         """What the other codec says, and that rows have a round."""
         return {**self.inner.description, "rounds": True}
 
+    def of_older(self, description: Mapping[str, Any]) -> None:
+        """Return None: rows have one form."""
+        del description
+
     def fields_of(self, values: V) -> list[pa.Field]:
         """Return the columns of the values."""
         return self.inner.fields_of(values)

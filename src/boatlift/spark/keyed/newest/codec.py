@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 __all__ = ["NewestCodec", "NewestRows"]
 
@@ -44,10 +45,14 @@ class NewestCodec:
     Attributes:
         keys: Name and type of each key column.
         schema: The columns of a row.
+        initial: The value of each column in rows that were written before it was declared; empty: NULL.
+        stored: The columns that the rows of a run have, by name; None: all. Such a codec reads and writes nothing else.
     """
 
     keys: tuple[tuple[str, pa.DataType], ...]
     schema: pa.Schema
+    initial: tuple[pa.Scalar, ...] = ()
+    stored: tuple[str, ...] | None = None
 
     @property
     def kind(self) -> str:
@@ -61,6 +66,14 @@ class NewestCodec:
             "keys": [[name, str(kind)] for name, kind in self.keys],
             "columns": [[field.name, str(field.type)] for field in self.schema],
         }
+
+    def of_older(self, description: Mapping[str, Any]) -> NewestCodec | None:
+        """Return the codec of runs that were written before some columns were declared."""
+        own = self.description
+        known = [column for column in description.get("columns", ()) if column in own["columns"]]
+        if description.get("keys") != own["keys"] or description.get("columns") != known:
+            return None
+        return replace(self, stored=tuple(name for name, _ in known))
 
     def fields_of(self, values: NewestRows) -> list[pa.Field]:
         """Return the columns; times are as narrow as the latest allows."""
@@ -83,7 +96,20 @@ class NewestCodec:
         """Return the columns of a record batch, as views."""
         times = columns[_TIME].to_numpy(zero_copy_only=True)
         present = columns[_PRESENT].to_numpy(zero_copy_only=False)
-        return NewestRows(times, present, tuple(columns[f"row.{number}"] for number in range(len(self.schema))))
+        if self.stored is None:
+            return NewestRows(times, present, tuple(columns[f"row.{number}"] for number in range(len(self.schema))))
+        place = {name: f"row.{number}" for number, name in enumerate(self.stored)}
+        given = (
+            columns[place[field.name]] if field.name in place else self._first_values(number, present)
+            for number, field in enumerate(self.schema)
+        )
+        return NewestRows(times, present, tuple(given))
+
+    def _first_values(self, number: int, present: Mask) -> pa.Array:
+        """Return the values of a column that rows were written without: NULL in a tombstone."""
+        kind = self.schema.field(number).type
+        value = self.initial[number] if self.initial else pa.scalar(None, kind)
+        return pc.if_else(pa.array(present), value, pa.scalar(None, kind))
 
     def read(self, stored: NewestRows, rows: Ints | slice) -> NewestRows:
         """Return some rows of a record batch."""

@@ -1,0 +1,56 @@
+"""The values that the columns of a state have at first, and in states that were written before they were declared."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql.conversion import LocalDataToArrowConversion
+from pyspark.sql.types import StructType
+
+from boatlift.errors import InvalidError
+from boatlift.spark.compile.operator import Kit
+
+__all__ = ["described", "initial_values"]
+
+
+def initial_values(
+    name: str, defaults: Sequence[tuple[str, Any]], state: StructType, kit: Kit
+) -> tuple[pa.Scalar, ...]:
+    """Return the first value of each column of a state.
+
+    Args:
+        name: The processor.
+        defaults: Columns and their first values; others are NULL.
+        state: The columns.
+        kit: Knows the types that tasks see.
+
+    Raises:
+        InvalidError: `[BAD_PROCESSOR]` there is no such column, or a value is not of its type.
+    """
+    unknown = [column for column, _ in defaults if column not in state.names]
+    if unknown:
+        known = ", ".join(state.names) or "none"
+        raise InvalidError("BAD_PROCESSOR", f"{name}: defaults has {unknown[0]!r}, and the state has {known}")
+    if not len(state):
+        return ()
+    values = dict(defaults)
+    row = tuple(values.get(column) for column in state.names)
+    try:
+        table = LocalDataToArrowConversion.convert([row], state, use_large_var_types=False).cast(kit.arrow_of(state))
+    except (PySparkException, pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        message = f"{name}: the defaults {values!r} do not fit {state.simpleString()}: {error}"
+        raise InvalidError("BAD_PROCESSOR", message) from error
+    return tuple(column[0] for column in table.columns)
+
+
+def described(columns: StructType, initial: Sequence[pa.Scalar] = ()) -> dict[str, str]:
+    """Return columns with their types and first values, as a store records them."""
+    kinds = {field.name: field.dataType.simpleString() for field in columns.fields}
+    first = dict(zip(columns.names, initial, strict=True)) if initial else {}
+    return {
+        name: kind if name not in first or not first[name].is_valid else f"{kind} = {first[name]}"
+        for name, kind in kinds.items()
+    }
