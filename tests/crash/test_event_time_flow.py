@@ -15,9 +15,9 @@ VICTIM = Victim(
     flow="support.crash_event_time:flow",
     judge=sees_the_same_steps,
     middle=CrashPoint("sink.commit(windows_out)", "after", 5),
-    acts=("step(timely)", "step(ended)", "step(silent)", "step(walking)", "sink.commit(windows_out)"),
+    acts=("step(timely)", "step(ended)", "step(silent)", "step(walking)", "step(kept)", "sink.commit(windows_out)"),
     points=6,
-    again=("restore(timely)", "restore(ended)", "restore(silent)", "restore(walking)"),
+    again=("restore(timely)", "restore(ended)", "restore(silent)", "restore(walking)", "restore(kept)"),
     outcome="step for step equal",
     make_input=make_events,
 )

@@ -1,4 +1,4 @@
-"""The dataflow of event time that crash tests kill: late rows, windows that end, duplicates, timers; and a loop.
+"""The dataflow of event time that crash tests kill: late rows, windows that end, duplicates, timers; a view, a loop.
 
 It runs in the current folder, over `data/*.csv`.
 """
@@ -55,3 +55,10 @@ silent = timely.group_by("k").process(
 silent.sink("silent_out", bl.parquet("silent"))
 walking = timely.iterate("walking", walks, output="a LONG, b LONG", keep_every="0 seconds", policy=bl.Lazy(every=3))
 walking.sink("walks_out", bl.parquet("walks"))
+kept = flow.sql(
+    "kept",
+    "SELECT l.k, l.at, count(DISTINCT r.v) AS n FROM timely l JOIN timely r ON l.k = r.k "
+    "AND r.at BETWEEN l.at - INTERVAL 30 SECONDS AND l.at GROUP BY l.k, l.at",
+    policy=bl.Lazy(every=3),
+)  # its state goes below the bound
+kept.sink("kept_out", bl.parquet("kept"))

@@ -48,7 +48,7 @@ def make_plan(*, every: int = 2) -> Plan:
 def identity_in_memory(planned: Plan) -> dict[str, Any]:
     """Return a program's identity as an engine without schemas has it."""
     nothing = dict.fromkeys(planned.processors, "")
-    return identity_of(planned, nothing, nothing)
+    return identity_of(planned, nothing, nothing, {})
 
 
 def recorded(planned: Plan) -> dict[str, Any]:

@@ -100,6 +100,7 @@ class Grouped:
         defaults: Mapping[str, Any] = MappingProxyType({}),
         order_by: Sequence[str] = (),
         timers: bool | Literal["event"] = False,
+        calls: bool = False,
         deterministic: bool = True,
         policy: Lazy | Eager | History | None = None,
     ) -> Stream:
@@ -123,15 +124,19 @@ class Grouped:
                 also at a tick, if the dataflow has them (`bl.Dataflow(…, tick="1 second")`). `"event"`: the time is
                 event time; a timer fires once no row before its time can come (`Stream.lateness`), and `context.bound`
                 is that time.
-            deterministic: False: the function asks the outside, or draws from its own clock and chance. Its rows are
-                never made again: they become durable together with a checkpoint of the state, and are seen by no sink
-                before. `Eager()` does that at each step.
+            calls: Whether the function asks the outside by `context.call(function, …)`. The answers are recorded before
+                a sink sees the step, and a replay has them again.
+            deterministic: False: the function asks the outside otherwise, or draws from its own clock and chance. Its
+                rows are never made again: they become durable together with a checkpoint of the state, and are seen by
+                no sink before. `Eager()` does that at each step.
             policy: What a crash may cost; `Lazy()` if not given.
 
         Raises:
             InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
         """
-        kind = _Kind(ProcessForm.BY_KEY, _timers(name, timers), _repeats(name, deterministic))
+        kind = _Kind(
+            ProcessForm.BY_KEY, _timers(name, timers), _repeats(name, deterministic), calls=_calls(name, calls)
+        )
         return self._process(name, function, (output, state), order_by, policy, kind, defaults)
 
     def process_arrow(
@@ -144,6 +149,7 @@ class Grouped:
         defaults: Mapping[str, Any] = MappingProxyType({}),
         order_by: Sequence[str] = (),
         timers: bool | Literal["event"] = False,
+        calls: bool = False,
         deterministic: bool = True,
         policy: Lazy | Eager | History | None = None,
     ) -> Stream:
@@ -153,12 +159,12 @@ class Grouped:
             name: The processor's name.
             function: Takes a `bl.KeyedBatch` and returns a `bl.Processed`. The result for a key must depend on that
                 key's rows, state and timers alone.
-            output, state, defaults, order_by, timers, deterministic, policy: As for `process`.
+            output, state, defaults, order_by, timers, calls, deterministic, policy: As for `process`.
 
         Raises:
             InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
         """
-        kind = _Kind(ProcessForm.ARROW, _timers(name, timers), _repeats(name, deterministic))
+        kind = _Kind(ProcessForm.ARROW, _timers(name, timers), _repeats(name, deterministic), _calls(name, calls))
         return self._process(name, function, (output, state), order_by, policy, kind, defaults)
 
     def transform_with_state(
@@ -282,6 +288,7 @@ class Grouped:
                 repeats=kind.repeats,
                 defaults=tuple(sorted(defaults.items())),
                 initial_state=begin,
+                calls=kind.calls,
             )
         )
 
@@ -304,12 +311,19 @@ class _Kind(NamedTuple):
     form: ProcessForm
     timers: TimerTime
     repeats: bool
+    calls: bool = False
 
 
 def _repeats(name: str, deterministic: object) -> bool:
     if not isinstance(deterministic, bool):
         raise InvalidError("BAD_OPTION", f"{name}: deterministic is {deterministic!r}: choose True or False")
     return deterministic
+
+
+def _calls(name: str, calls: object) -> bool:
+    if not isinstance(calls, bool):
+        raise InvalidError("BAD_OPTION", f"{name}: calls is {calls!r}: choose True or False")
+    return calls
 
 
 def _policy(name: str, policy: object, kind: _Kind) -> Policy:

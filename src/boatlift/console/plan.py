@@ -17,6 +17,7 @@ __all__ = ["show_plan"]
 _DETERMINANTS = {
     "arrival order": "the order in which its messages arrived",
     "epoch ends": "the ends of its epochs",
+    "answers": "the answers of the outside",
     "rows": "its rows, which could not be made again",
 }
 """A determinant of a unit to the words for it."""

@@ -37,6 +37,7 @@ class ProcessorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
         schema: The columns of its rows, as Spark writes them.
         plan: The canonical hash of its plan.
         state: Of a processor of the user's: part of its state to the columns, each with its type and first value.
+        records_answers: True if answers of the outside are determinants.
         code: A hash of the user's function, where a program may change it together with the state.
     """
 
@@ -50,6 +51,7 @@ class ProcessorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     plan: str
     state: dict[str, dict[str, str]] | None = None
     code: str = ""
+    records_answers: bool = False
 
 
 look_up(ProcessorRecord)
@@ -88,6 +90,7 @@ def identity_of(
                     plans[operator.name],
                     None if own is None else own.state,
                     "" if own is None else own.code,
+                    operator.records_answers,
                 )
             )
     for name, sink in plan.sinks.items():

@@ -85,6 +85,11 @@ class Operator(ABC):
         return True
 
     @property
+    def records_answers(self) -> bool:
+        """True if what its functions ask of the outside are determinants: recorded, and given again at a replay."""
+        return False
+
+    @property
     def functions(self) -> tuple[Callable[..., Any], ...]:
         """The user's functions that it calls."""
         return ()

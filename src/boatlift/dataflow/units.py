@@ -106,6 +106,11 @@ class Unit:
         return all(each.deterministic for each in self.operators)
 
     @property
+    def records_answers(self) -> bool:
+        """True if the answers of the outside are determinants of the unit, recorded once the step is done."""
+        return any(each.records_answers for each in self.operators)
+
+    @property
     def takes_by_choice(self) -> bool:
         """True if the choice of a step's messages is a determinant of the unit, recorded once the step is done."""
         return self.timing is not Timing.EPOCHS
@@ -206,7 +211,7 @@ def goes_into(part: Part, reader: Operator) -> bool:
         * The state of a unit is one operator's, and so is its policy: a part that is to be made durable is a unit's
           top, and a part with state goes only into a reader whose rows are cheap to make again.
         * The determinants of a unit are one operator's: a part with times of its own goes only into a deterministic
-          reader without times or state of its own, so that the recorded order says all.
+          reader without times, state or recorded answers of its own, so that the recorded order says all.
         * Several messages make one step only where the reader's step is one time of all of them.
     """
     operators: Sequence[Operator] = tuple(part.operators())
@@ -221,6 +226,7 @@ def goes_into(part: Part, reader: Operator) -> bool:
         and reader.timing is Timing.EPOCHS
         and not (reader.keeps_state or reader.ends_job)
         and reader.deterministic
+        and not reader.records_answers
     ):
         return False
     if keeps_state and not isinstance(reader.policy, Ephemeral):

@@ -37,6 +37,7 @@ class StepResult:
         state: The unit's state after the step; None if the unit keeps none.
         rows_in: The number of input rows.
         seconds: The duration, for people; of a job over several steps its share.
+        determinant: The answers of the outside, as JSON, of a unit that records them; else None.
     """
 
     rows: int
@@ -45,6 +46,7 @@ class StepResult:
     state: Any = None
     rows_in: int = 0
     seconds: float = 0.0
+    determinant: Any = None
 
     def runs(self) -> Iterator[RunRef]:
         """Return the runs that the result names."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from boatlift.dataflow.identity import ProcessorRecord
+from boatlift.dataflow.identity import processors_of
 from boatlift.dataflow.policies import History
 from boatlift.errors import DataError
 from boatlift.storage.records.division import units_in
@@ -36,7 +36,7 @@ def accepts_state(history: LogHistory, entry: str, before: Any, now: Any) -> boo
     name = entry.removeprefix("processor ")
     if name == entry or before is None or now is None:
         return False
-    old, new = (msgspec.convert(each, ProcessorRecord) for each in (before, now))
+    old, new = (processors_of({entry: each})[name] for each in (before, now))
     if old.state is None or new.state is None or old.state == new.state:
         return False
     if msgspec.structs.replace(old, state=new.state, code=new.code) != new:

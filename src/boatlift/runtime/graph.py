@@ -41,6 +41,7 @@ class GraphNode:
         batch: True if an epoch of its own covers many times of its input.
         repeats: True if executing a step again, with the same determinants, gives the same rows; of a source, if it can
             be read again.
+        answers: True if it asks the outside, and the answers are recorded.
     """
 
     name: str
@@ -50,6 +51,7 @@ class GraphNode:
     ordered: bool = False
     batch: bool = False
     repeats: bool = True
+    answers: bool = False
 
 
 def program_of(plan: Plan, policies: Mapping[str, Policy] | None = None) -> Program:
@@ -65,7 +67,16 @@ def program_of(plan: Plan, policies: Mapping[str, Policy] | None = None) -> Prog
         kind = Kind.STATEFUL if unit.keeps_state else Kind.STATELESS
         arrival, batch = unit.timing is Timing.ARRIVAL, unit.timing is Timing.BATCH
         nodes.append(
-            GraphNode(name, unit.reads, kind, other.get(name, unit.policy), arrival, batch, unit.deterministic)
+            GraphNode(
+                name,
+                unit.reads,
+                kind,
+                other.get(name, unit.policy),
+                arrival,
+                batch,
+                unit.deterministic,
+                unit.records_answers,
+            )
         )
     nodes += [GraphNode(name, (plan.unit_of_sink(name).name,), Kind.SINK) for name in plan.sinks]
     return program_from(nodes)
@@ -97,7 +108,8 @@ def program_from(nodes: Iterable[GraphNode]) -> Program:
     vertices = []
     for node in nodes:
         domain: Any = orders[node.name].domain if node.ordered else EPOCH
-        vertices.append(Vertex(node.name, node.kind, node.repeats and not node.batch, domain, coarse=node.batch))
+        repeats = node.repeats and not node.batch and not node.answers
+        vertices.append(Vertex(node.name, node.kind, repeats, domain, coarse=node.batch))
     edges = [
         Edge(edge_name(sender, node.name), sender, node.name, projection(sender, node))
         for node in nodes

@@ -67,4 +67,5 @@ def _node(name: str, unit: UnitRecord, operators: list[ProcessorRecord]) -> Grap
         Timing.ARRIVAL in timings,
         Timing.BATCH in timings,
         all(each.deterministic for each in operators),
+        any(each.records_answers for each in operators),
     )

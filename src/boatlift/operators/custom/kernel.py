@@ -72,6 +72,11 @@ class CustomKernel:
         return {}
 
     @property
+    def records_answers(self) -> bool:
+        """False."""
+        return False
+
+    @property
     def inputs(self) -> Mapping[str, tuple[str, ...]]:
         """The rows."""
         return {ROWS_INPUT: (*self.columns.names, HASH)}

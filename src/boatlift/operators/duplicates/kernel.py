@@ -62,6 +62,11 @@ class DuplicatesKernel:
         return {} if self.column is None else {STATE: ExpiryColumn("columns", 0, later=self.within)}
 
     @property
+    def records_answers(self) -> bool:
+        """False."""
+        return False
+
+    @property
     def inputs(self) -> Mapping[str, tuple[str, ...]]:
         """The rows."""
         return {ROWS_INPUT: (*self.columns.names, HASH)}

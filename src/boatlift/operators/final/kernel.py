@@ -62,6 +62,11 @@ class FinalKernel:
         return self.rows.expiries
 
     @property
+    def records_answers(self) -> bool:
+        """False."""
+        return False
+
+    @property
     def inputs(self) -> Mapping[str, tuple[str, ...]]:
         """The changes."""
         return {ROWS_INPUT: self.rows.layout.columns}

@@ -76,6 +76,7 @@ class ArrowProgram:
             touched.now,
             touched.passed,
             touched.seed,
+            touched.ask,
         )
 
     def _rows(self, made: Processed) -> pa.Table | None:

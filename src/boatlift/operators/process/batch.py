@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,8 @@ __all__ = ["KeyedBatch", "KeyedProgram", "Made", "Processed", "Timers", "Touched
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
+Ask = Callable[[int, Callable[[], Any]], Any]
+"""Takes the number of a key, and what asks the outside; returns the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,8 @@ class KeyedBatch:
         now: The step's recorded clock, in milliseconds since 1970: a replay sees it again.
         passed: The time up to which timers are due: `now`; or the bound of event time, if timers go by that.
         seed: A number for each key, from which its chance can be drawn: a replay sees it again.
+        ask: With `calls=True`: takes the number of a key and a function without arguments, calls it and returns its
+            answer; a replay returns the same without calling it. None without.
     """
 
     keys: pa.Table
@@ -65,6 +69,7 @@ class KeyedBatch:
     now: int
     passed: int
     seed: npt.NDArray[np.uint64]
+    ask: Ask | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,7 @@ class Touched:
     Attributes:
         numbered: The keys, with their hashes.
         keys, rows, offsets, due, now, passed, seed: As in `KeyedBatch`.
+        ask: As in `KeyedBatch`.
         begin, begin_offsets: The rows of an initial state, as `rows` and `offsets` have those of the step.
         held: Returns the rows that a part of the state holds of the keys.
     """
@@ -107,6 +113,7 @@ class Touched:
     seed: npt.NDArray[np.uint64]
     begin: pa.Table
     begin_offsets: Ints
+    ask: Ask | None
     held: Callable[[str], Cells]
 
 

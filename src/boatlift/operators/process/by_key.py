@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,7 @@ class Context:
     timer: datetime | None = None
     _timers: dict[int, bool] = field(default_factory=dict)
     _random: random.Random | None = None
+    _ask: Callable[[Callable[[], Any]], Any] | None = None
 
     @property
     def now(self) -> datetime:
@@ -68,6 +70,23 @@ class Context:
         if self._random is None:
             self._random = random.Random(self._seed)
         return self._random
+
+    def call(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        """Call a function that asks the outside, and return its answer: numbers, text, None, lists and dicts of these.
+
+        The answer is recorded before a sink sees anything of the step. A replay returns it again, and does not call the
+        function. A step that fails before that may call it again.
+
+        Raises:
+            UserCodeError: `[USER_CODE]` the processor is not declared with `calls=True`; the answer is no JSON.
+        """
+        if self._ask is None:
+            raise UserCodeError(
+                "USER_CODE",
+                "context.call takes answers that are recorded: say process(…, calls=True)",
+                lasting=True,
+            )
+        return self._ask(lambda: function(*arguments, **named))
 
     def set_timer(self, at: datetime) -> None:
         """Have the function called for this key when a time has passed; a key has one timer a time."""
@@ -117,7 +136,8 @@ class ByKey:
         def call(number: int, of_key: Sequence[Row], timer: datetime | None) -> None:
             context = contexts.get(number)
             if context is None:
-                context = contexts[number] = Context(batch.now, bound, int(batch.seed[number]))
+                ask = None if batch.ask is None else partial(batch.ask, number)
+                context = contexts[number] = Context(batch.now, bound, int(batch.seed[number]), _ask=ask)
             context.timer = timer
             given = self.function(keys[number], of_key, states.of(number), context)
             if given is not None:

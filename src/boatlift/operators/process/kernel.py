@@ -10,8 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from boatlift.dataflow.columns import HASH
-from boatlift.operators.process.batch import KeyedProgram, Timers, Touched
+from boatlift.operators.process.batch import Ask, KeyedProgram, Timers, Touched
 from boatlift.operators.process.timers import DUE, DueTimers, due_codec, due_timers, timer_rows
+from boatlift.spark.keyed.answers import Answers
 from boatlift.spark.keyed.appended import output_of
 from boatlift.spark.keyed.column import Column
 from boatlift.spark.keyed.expiry import ExpiryColumn
@@ -48,6 +49,7 @@ class ProcessKernel:
         time: The time by which timers are due; without any, keys have no timers.
         ticks: The columns of a second input, whose rows say nothing but that time passes; None: there is none.
         initial: The columns of the last input, whose rows are the initial state; None: there is none.
+        records_answers: Whether the program asks the outside.
     """
 
     processor: str
@@ -60,6 +62,7 @@ class ProcessKernel:
     time: KernelTime = KernelTime.NONE
     ticks: tuple[str, ...] | None = None
     initial: pa.Schema | None = None
+    records_answers: bool = False
 
     @property
     def timed(self) -> bool:
@@ -142,6 +145,7 @@ class ProcessKernel:
             numbered.hash ^ np.uint64(state.clock.seed & (1 << 64) - 1),
             of_begin.rows,
             of_begin.offsets(numbered),
+            _asking(numbered, state.answers),
             lambda part: held_rows(self.codecs[part], numbered, state.runs[part]),
         )
 
@@ -189,6 +193,13 @@ class _Rows:
         counts = np.diff(np.append(grouping.starts, len(grouping.order)))
         own = TouchedKeys(grouping.hash, [key.take(firsts) for key in columns])
         return _RowsOfKeys(own, counts, self.rows.take(pa.array(grouping.order)))
+
+
+def _asking(numbered: TouchedKeys, answers: Answers | None) -> Ask | None:
+    """Return the function by which a key asks the outside; None if answers are not recorded."""
+    if answers is None:
+        return None
+    return lambda number, ask: answers.ask(int(numbered.hash[number]), ask)
 
 
 def _with_keys(numbered: TouchedKeys, hashes: Hashes, columns: Sequence[Column]) -> TouchedKeys:

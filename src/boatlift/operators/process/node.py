@@ -57,6 +57,7 @@ class Process(Operator):
         ticks: The stream of ticks, if timers fire by them; None: they fire at steps with rows.
         repeats: Whether the function gives the same when it is executed again.
         defaults: Columns of the state to the values that they have at first; others are NULL.
+        calls: Whether the function asks the outside by `context.call`: the answers are recorded.
         initial_state: A DataFrame of rows that a `StatefulProcessor` takes before those of the first step; None: none.
     """
 
@@ -76,6 +77,7 @@ class Process(Operator):
     repeats: bool = True
     defaults: tuple[tuple[str, Any], ...] = ()
     initial_state: DataFrame | None = None
+    calls: bool = False
 
     @property
     def reads(self) -> tuple[str, ...]:
@@ -91,6 +93,11 @@ class Process(Operator):
     def deterministic(self) -> bool:
         """Whether the function gives the same when it is executed again."""
         return self.repeats
+
+    @property
+    def records_answers(self) -> bool:
+        """Whether the function asks the outside by `context.call`."""
+        return self.calls
 
     @property
     def functions(self) -> tuple[Callable[..., Any], ...]:

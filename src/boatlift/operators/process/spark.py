@@ -73,6 +73,7 @@ class ProcessOnSpark(SparkOperator[Process]):
             time=time_of(operator.timers),
             ticks=ticks,
             initial=None if begin is None else begin.arrow,
+            records_answers=operator.calls,
         )
         taken = [rows.taken]
         if ticks is not None:

@@ -58,6 +58,11 @@ class RecentKernel:
         return self.rows.expiries
 
     @property
+    def records_answers(self) -> bool:
+        """False."""
+        return False
+
+    @property
     def inputs(self) -> Mapping[str, tuple[str, ...]]:
         """The rows; and ticks, if there are any."""
         rows = {ROWS_INPUT: self.rows.layout.columns}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
+from boatlift.dataflow import Unit
 from boatlift.errors import BoatliftError
 from boatlift.recovery import RecoveryGraph
 from boatlift.runtime.engine import Engine
@@ -44,7 +45,7 @@ class Failures:
             BoatliftError: the cause, if no other try is made.
         """
         unit = self._engine.plan.units.get(name)
-        rest = self._retries.failed(name, step, error, deterministic=unit is not None and unit.deterministic)
+        rest = self._retries.failed(name, step, error, deterministic=_raises_again(unit))
         if rest is None or self._engine.cancelled:
             raise error
         logger.warning("%s failed, and is tried again in %.1f s: %s", name, rest, error)
@@ -62,3 +63,8 @@ class Failures:
             for message in messages
             if not all(self._engine.path(run).exists() for run in runs_of(message.payload))
         )
+
+
+def _raises_again(unit: Unit | None) -> bool:
+    """Return whether code of a unit that raised at a step raises again: the outside may answer another time."""
+    return unit is not None and unit.deterministic and not unit.records_answers

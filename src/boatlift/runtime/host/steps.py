@@ -133,7 +133,7 @@ class StepRuns:
                 name,
                 order.incarnation,
                 take.time,
-                None,
+                result.determinant,
                 result.sent,
                 result.state,
                 result.digest,

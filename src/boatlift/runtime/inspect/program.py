@@ -59,7 +59,8 @@ class ProgramReport(msgspec.Struct, frozen=True):
         jobs: Each unit to its job.
         recorded: Each source and each unit that makes choices to its determinants, which are in the log before any
             effect of a step can be seen. `arrival order`: the order in which the messages of a unit arrived; `epoch
-            ends`: where the epochs of a batch end; `rows`: the rows of a unit, which could not be made again.
+            ends`: where the epochs of a batch end; `rows`: the rows of a unit, which could not be made again;
+            `answers`: what a unit asked of the outside.
         queries: Each view to the jobs of its steps, in words: which parts of the query each computes, how and by which
             key.
     """
@@ -159,7 +160,8 @@ def _determinants_of(unit: Unit) -> list[str]:
         Timing.ARRIVAL: ["arrival order"],
         Timing.BATCH: ["epoch ends"],
     }
-    return of_times[unit.timing] + ([] if _can_be_made_again(unit) else ["rows"])
+    rows = [] if _can_be_made_again(unit) else ["rows"]
+    return of_times[unit.timing] + rows + (["answers"] if unit.records_answers else [])
 
 
 def _delivery(processor: Processor) -> Delivery:

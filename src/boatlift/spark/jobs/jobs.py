@@ -91,7 +91,7 @@ class Jobs:
         except Exception as error:
             do = remedy(self.plan, unit.name, take.number)
             # Spark has tried the task several times already: code that repeats itself raises it the next time too.
-            lasting = self._tries > 1 and unit.unit.deterministic
+            lasting = self._tries > 1 and unit.unit.deterministic and not unit.unit.records_answers
             inputs = self.inputs.positions(take)
             raise explain(error, unit.name, take.number, inputs, unit.functions, do, lasting=lasting) from error
 
@@ -126,6 +126,7 @@ class Jobs:
         seconds: float,
         *,
         bounds: tuple[int, int] | None = None,
+        determinant: Any = None,
     ) -> StepResult:
         """Return the result of a step; the files of its messages are kept until it is delivered.
 
@@ -135,6 +136,7 @@ class Jobs:
             state: The payload of the state after the step.
             seconds: The duration of its job.
             bounds: The bounds of event time before and after the step; None: those that its input carries.
+            determinant: The answers of the outside, of a unit that records them.
         """
         if bounds is None and unit.columns.bounded:
             bounds = bounds_of(take)
@@ -158,6 +160,7 @@ class Jobs:
             state,
             sum(receipt.rows_in for receipt in receipts),
             seconds,
+            determinant,
         )
         self.files.made(run.name for payload in sent.values() for run in runs_of(payload))
         return made

@@ -23,6 +23,7 @@ from boatlift.spark.keyed.kernel import KeyedKernel
 from boatlift.spark.keyed.state import KernelTime
 from boatlift.spark.plans.catalyst import bytes_of
 from boatlift.spark.tasks.keyed_task import LocatedRun
+from boatlift.spark.tasks.stage import TaskReceipt
 from boatlift.storage.records.records import RunRef
 
 __all__ = ["KeyedSteps"]
@@ -91,7 +92,10 @@ class KeyedSteps(JobSteps):
                     now = dict.fromkeys(self._kernel.expiries, passed.time.now)
                     drop_expired(held, now)
                 after = self._state.payload(held, passed)
-            results.append(self._jobs.result(self._unit, take, made, after, seconds / len(takes)))
+            determinant = answers_of(made) if self._kernel.records_answers else None
+            results.append(
+                self._jobs.result(self._unit, take, made, after, seconds / len(takes), determinant=determinant)
+            )
         self._state.grown(held, takes[-1].number, now)
         return tuple(results)
 
@@ -133,3 +137,8 @@ class KeyedSteps(JobSteps):
         rows = self._jobs.inputs.rows_together(self._jobs.spark, self._unit, takes)
         times = range(takes[0].time, takes[-1].time + 1)
         return self._jobs.planner.updating_together(self._unit, self._keyed_job, rows, times)
+
+
+def answers_of(receipts: Iterable[TaskReceipt]) -> dict[str, list[str]]:
+    """Return the answers that the tasks of a step asked of the outside: a key is one task's."""
+    return {key: texts for receipt in receipts for key, texts in (receipt.answers or {}).items()}

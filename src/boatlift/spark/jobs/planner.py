@@ -57,6 +57,9 @@ RECEIPTS = StructType([StructField("receipt", BinaryType())])
 ArrowTask = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """What the tasks of a last stage do with their rows."""
 
+RecordedAnswers = dict[str, list[str]] | None
+"""The answers of the outside that a step had, by key; None of a step that asks."""
+
 _NO_CHANNELS: Mapping[str, Sequence[str]] = MappingProxyType({})
 _NO_RUNS: Mapping[str, Sequence[LocatedRun]] = MappingProxyType({})
 
@@ -85,6 +88,7 @@ class StepPlan:
         first: bool = False,
         clocks: Sequence[StepTime] = (),
         rounds: str = "",
+        answers: Sequence[RecordedAnswers] = (),
     ) -> list[list[TaskReceipt]]:
         """Run the job over a state, and return for each step its receipts, in order of partition.
 
@@ -94,6 +98,7 @@ class StepPlan:
             first: Whether this is the first step that the processor takes.
             clocks: The time of each step, for tasks that ask for it.
             rounds: The folder in which the rounds of loops are kept.
+            answers: Of each step the recorded answers of the outside; None of a step that asks.
 
         Rows that Spark knows to be none, as after `where("false")`, have no task and no receipt.
 
@@ -107,7 +112,7 @@ class StepPlan:
             if input_file := self.parameters.input_file:
                 runs = {part: list(runs) for part, runs in held.items()}
                 left = {name: list(files) for name, files in channels.items()}
-                task_input = TaskInput(runs, self.pieces, first, left, list(clocks), gang, rounds)
+                task_input = TaskInput(runs, self.pieces, first, left, list(clocks), gang, rounds, list(answers))
                 try:
                     Path(input_file).write_bytes(msgspec.msgpack.encode(task_input))
                 except OSError as error:

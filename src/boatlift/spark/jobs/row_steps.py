@@ -76,7 +76,8 @@ class JobSteps(Steps):
         plan = planned() if planned is not None else self._ahead.take(takes) or self._plan(takes)
         runs = held()
         try:
-            receipts = plan.run(runs, clocks=clocks)
+            answers = [take.determinant for take in takes] if self._unit.unit.records_answers else ()
+            receipts = plan.run(runs, clocks=clocks, answers=answers)
         except BaseException:
             if self._cache is not None:
                 self._cache.forget()

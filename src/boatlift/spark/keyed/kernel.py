@@ -78,6 +78,10 @@ class KeyedKernel(Protocol):
         """Part to the column by which its rows expire as that time passes; rows of other parts never do."""
 
     @property
+    def records_answers(self) -> bool:
+        """Whether it asks the outside, and the answers are recorded (`StepState.answers`)."""
+
+    @property
     def inputs(self) -> Mapping[str, tuple[str, ...]]:
         """For each input by name the columns that its batches have, `_hash` among them; in the order of the inputs."""
 

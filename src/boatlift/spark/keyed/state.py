@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from boatlift.spark.keyed.answers import Answers
 from boatlift.spark.keyed.codec import ValueCodec
 from boatlift.spark.keyed.exchange import ALONE, Exchange
 from boatlift.spark.keyed.expiry import ExpiryColumn
@@ -81,6 +82,7 @@ class StepState:
         exchange: The way to the other tasks of the step.
         rounds: Where the rounds of a loop are kept while the step runs.
         expiries: Part to the column by which its rows expire; rows of other parts never do.
+        answers: The answers of the outside, of a kernel that records them.
     """
 
     runs: Mapping[str, Runs]
@@ -92,6 +94,7 @@ class StepState:
     exchange: Exchange = ALONE
     rounds: KeptRounds = NOT_KEPT
     expiries: Mapping[str, ExpiryColumn] = field(default_factory=dict)
+    answers: Answers | None = None
 
     def written(
         self,

@@ -11,6 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from boatlift.decoders import packed_decoder
+from boatlift.spark.keyed.answers import Answers
 from boatlift.spark.keyed.codec import ValueCodec
 from boatlift.spark.keyed.expiry import ExpiryColumn
 from boatlift.spark.keyed.kernel import KeyedKernel
@@ -40,6 +41,7 @@ class TaskInput(msgspec.Struct, frozen=True, array_like=True):
         clocks: The recorded clock of each step of the job, for a kernel that asks for it.
         gang: Where the tasks meet, if they exchange rows while they run.
         rounds: Where the rounds of loops are kept.
+        answers: The answers of each step of the job that is executed again, by key; None of a step that asks.
     """
 
     runs: dict[str, list[LocatedRun]]
@@ -49,6 +51,7 @@ class TaskInput(msgspec.Struct, frozen=True, array_like=True):
     clocks: list[StepTime] = []
     gang: GangAddress | None = None
     rounds: str = ""
+    answers: list[dict[str, list[str]] | None] = []
 
 
 _INPUTS = packed_decoder(TaskInput)
@@ -103,9 +106,11 @@ class KeyedTask:
         share = Share(self.tasks, partition)
         runs = {part: of_share(given.runs.get(part, ()), share) for part in self.kernel.parts}
         clocks = given.clocks or [NO_TIME] * len(rows)
+        answers = given.answers or [None] * len(rows)
         receipts = []
-        for time, clock, inputs in zip(step.times, clocks, rows, strict=True):
-            receipt = self._step(time, clock, share, inputs, runs)
+        for time, clock, recorded, inputs in zip(step.times, clocks, answers, rows, strict=True):
+            asked = Answers(self.kernel.processor, recorded) if self.kernel.records_answers else None
+            receipt = self._step(time, clock, share, inputs, runs, asked)
             for part, run in receipt.runs.items():
                 runs[part].append((run, str(Path(self.folder) / Path(run.name).name)))
             receipts.append(receipt)
@@ -125,6 +130,7 @@ class KeyedTask:
         share: Share,
         inputs: Mapping[str, Sequence[pa.RecordBatch]],
         runs: Mapping[str, Sequence[LocatedRun]],
+        answers: Answers | None,
     ) -> TaskReceipt:
         files: dict[str, str] = {}
 
@@ -133,14 +139,15 @@ class KeyedTask:
             return Path(self.folder) / files[part]
 
         opened = {part: RunsOnDemand(runs[part], codec) for part, codec in self.kernel.parts.items()}
-        state = StepState(opened, write_to, time, share, clock=clock, expiries=self.kernel.expiries)
+        state = StepState(opened, write_to, time, share, clock=clock, expiries=self.kernel.expiries, answers=answers)
         made = self.kernel.step(inputs, state, upserts=all(output.upserts for output in self.outputs))
         batches = [_declared(batch, self.output) for batch in made.batches]
         replaced = [_declared(batch, self.output) for batch in made.replaced]
         staged = stage_all(self.outputs, self.folder, self.token, time, share.residue, batches, replaced)
         added = {part: msgspec.structs.replace(run, name=f"runs/{files[part]}") for part, run in made.runs.items()}
         rows_in = sum(batch.num_rows for batches in inputs.values() for batch in batches)
-        return TaskReceipt(share.residue, rows_in, made.rows, made.digest, staged, added)
+        given = None if answers is None else answers.given
+        return TaskReceipt(share.residue, rows_in, made.rows, made.digest, staged, added, answers=given)
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,7 @@ class TaskReceipt(msgspec.Struct, frozen=True, array_like=True):
         latest: The latest time of its rows, in milliseconds since 1970, of a task that looks for it; None if no row
             has a time.
         late: How many of its rows were late, of a task that judges them.
+        answers: The answers that it asked of the outside, by key; None of a task that records none.
     """
 
     partition: int
@@ -62,6 +63,7 @@ class TaskReceipt(msgspec.Struct, frozen=True, array_like=True):
     channels: dict[str, RunRef | None] = {}
     latest: int | None = None
     late: int = 0
+    answers: dict[str, list[str]] | None = None
 
 
 class Report(msgspec.Struct, frozen=True, array_like=True):

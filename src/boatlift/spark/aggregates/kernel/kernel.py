@@ -53,6 +53,11 @@ class LayoutKernel:
         return {}
 
     @property
+    def records_answers(self) -> bool:
+        """False."""
+        return False
+
+    @property
     def inputs(self) -> Mapping[str, tuple[str, ...]]:
         """The one input: keys, arguments, `_weight` if it is changes, `_hash`."""
         return {ROWS_INPUT: self.layout.columns}
