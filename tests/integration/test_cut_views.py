@@ -122,11 +122,74 @@ def test_rows_leave_a_view_as_now_passes(spark: SparkSession) -> None:
         assert gone["aging"] < gone["new"], "the row that is older leaves at an earlier step"
 
 
+JOINED = "SELECT r.k, o.v FROM rows r JOIN others o ON r.k = o.k"
+HOUR = "now() - INTERVAL 1 HOUR"
+
+
+def _named(rows: DataFrame, others: DataFrame) -> DataFrame:
+    both = rows.alias("r").join(others.alias("o"), F.expr("r.k = o.k"))
+    return both.withWatermark("o.at", "9999 days").select("r.k", F.col("o.v").alias("v"), F.col("r.v").alias("w"))
+
+
+CUT: dict[str, tuple[str | Callable[..., DataFrame], str]] = {
+    "another side of a join": (f"{JOINED} WHERE o.at > {HOUR}", f"{JOINED} WHERE o.fresh"),
+    "capitals": (f"SELECT K, V FROM rows WHERE AT > {HOUR}", "SELECT K, V FROM rows WHERE fresh"),
+    "another stream in a subquery": (
+        f"SELECT k, v FROM rows WHERE at > {HOUR} AND k IN (SELECT k FROM others)",
+        "SELECT k, v FROM rows WHERE fresh AND k IN (SELECT k FROM others)",
+    ),
+    "a common table expression": (
+        (f"WITH e AS (SELECT k, at, v FROM rows), f AS (SELECT * FROM e WHERE at > {HOUR}) "
+        "SELECT f.k, e.v FROM e NATURAL JOIN f"),
+        "SELECT k, v FROM rows WHERE fresh",
+    ),
+    "two conditions": (
+        f"{JOINED} WHERE o.at > {HOUR} AND r.at > {HOUR} AND r.v < 90",
+        f"{JOINED} WHERE o.fresh AND r.fresh AND r.v < 90",
+    ),
+    "names of a join": (_named, "SELECT r.k, o.v, r.v AS w FROM rows r JOIN others o ON r.k = o.k"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CUT)
+def test_a_query_that_is_cut_means_what_it_says(spark: SparkSession, name: str) -> None:
+    query, meant = CUT[name]
+    now = datetime.now(UTC)
+    flow = bl.Dataflow("cut")
+    tables = [table for table in ("rows", "others") if table in meant]
+    for number, table in enumerate(tables):
+        rows = [
+            {"k": "abcde"[place % 5], "v": 10 * place + number, "at": now - timedelta(minutes=(7 + number) * place)}
+            for place in range(2 * number, 20)
+        ]
+        write_steps([rows[:7], rows[7:]], table)
+        rows_of(flow, table)
+        fresh = [(row["k"], row["v"], row["at"], now - row["at"] < 60 * MINUTE) for row in rows]
+        here = spark.createDataFrame(fresh, "k STRING, v LONG, at TIMESTAMP, fresh BOOLEAN")
+        here.createOrReplaceTempView(f"{table}_here")
+        meant = meant.replace(f"FROM {table}", f"FROM {table}_here").replace(f"JOIN {table}", f"JOIN {table}_here")
+    flow.add_view("x", tuple(tables), query, None, None).sink("out", bl.parquet("out"))
+    run(flow, spark)
+    expected = Counter(tuple(row) for row in spark.sql(meant).collect())
+    for table in tables:
+        spark.catalog.dropTempView(f"{table}_here")
+    total: Counter[tuple[Any, ...]] = Counter()
+    for row in (row for step in steps_of("out") for row in step):
+        weight = row.pop("_weight")
+        total[tuple(row.values())] += weight
+    assert Counter({row: weight for row, weight in total.items() if weight}) == expected
+    assert expected
+
+
 REFUSED: dict[str, tuple[str | Callable[[DataFrame], DataFrame], str, str]] = {
     "no watermark": (lambda rows: rows.dropDuplicatesWithinWatermark(["k"]), "NO_LATENESS", r"call withWatermark\("),
     "no such column": (lambda rows: rows.withWatermark("w", "1 minute"), "SCHEMA_MISMATCH", "its rows have k, v, at"),
     "no timestamp": (lambda rows: rows.withWatermark("v", "1 minute"), "TYPE_REFUSED", "v, a bigint"),
     "no period": (lambda rows: rows.withWatermark("at", "a while"), "BAD_OPTION", "'a while', no period"),
+    "of no stream": (lambda rows: rows.sparkSession.range(3).withWatermark("id", "1 day"), "BAD_VIEW", "of no stream"),
+    "a month of now": ("SELECT k FROM rows WHERE at > now() - INTERVAL 1 MONTH", "NOT_INCREMENTAL", "without months"),
+    "or": ("SELECT k FROM rows WHERE v > 1 OR at > now() - INTERVAL 1 HOUR", "NOT_INCREMENTAL", "with AND in a WHERE"),
+    "now in a case": ("SELECT k FROM rows WHERE if(at > now(), 1, 2) = 1", "NOT_INCREMENTAL", "alone or with"),
     "months": (lambda rows: rows.withWatermark("at", "2 months"), "BAD_OPTION", "without months"),
     "watermark in SQL": ("SELECT k FROM rows WATERMARK at DELAY OF INTERVAL 1 MINUTE", "NOT_ON_A_STREAM", "lateness"),
     "now as a value": ("SELECT k, now() AS n FROM rows", "NOT_INCREMENTAL", "bl.now"),

@@ -134,9 +134,8 @@ class Grouped:
         Raises:
             InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
         """
-        kind = _Kind(
-            ProcessForm.BY_KEY, _timers(name, timers), _repeats(name, deterministic), calls=_calls(name, calls)
-        )
+        repeats = _repeats(name, deterministic)
+        kind = _Kind(ProcessForm.BY_KEY, _timers(name, timers), repeats, _calls(name, calls, repeats=repeats))
         return self._process(name, function, (output, state), order_by, policy, kind, defaults)
 
     def process_arrow(
@@ -164,7 +163,8 @@ class Grouped:
         Raises:
             InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
         """
-        kind = _Kind(ProcessForm.ARROW, _timers(name, timers), _repeats(name, deterministic), _calls(name, calls))
+        repeats = _repeats(name, deterministic)
+        kind = _Kind(ProcessForm.ARROW, _timers(name, timers), repeats, _calls(name, calls, repeats=repeats))
         return self._process(name, function, (output, state), order_by, policy, kind, defaults)
 
     def transform_with_state(
@@ -286,7 +286,7 @@ class Grouped:
                 ticks=flow.tick.name if kind.timers is not TimerTime.NONE and flow.has_ticks else None,
                 policy=_policy(name, policy, kind),
                 repeats=kind.repeats,
-                defaults=tuple(sorted(defaults.items())),
+                defaults=_defaults(name, defaults),
                 initial_state=begin,
                 calls=kind.calls,
             )
@@ -320,10 +320,24 @@ def _repeats(name: str, deterministic: object) -> bool:
     return deterministic
 
 
-def _calls(name: str, calls: object) -> bool:
+def _calls(name: str, calls: object, *, repeats: bool) -> bool:
     if not isinstance(calls, bool):
         raise InvalidError("BAD_OPTION", f"{name}: calls is {calls!r}: choose True or False")
+    if calls and not repeats:
+        raise InvalidError(
+            "BAD_OPTION",
+            f"{name}: calls=True records answers so that the function repeats with them, and deterministic=False says "
+            "that it does not: leave one of them out",
+        )
     return calls
+
+
+def _defaults(name: str, defaults: object) -> tuple[tuple[str, Any], ...]:
+    if not isinstance(defaults, Mapping) or not all(isinstance(each, str) for each in defaults):
+        raise InvalidError(
+            "BAD_OPTION", f"{name}: defaults is {defaults!r}: write columns and values, as in {{'n': 0}}"
+        )
+    return tuple(sorted(defaults.items()))
 
 
 def _policy(name: str, policy: object, kind: _Kind) -> Policy:

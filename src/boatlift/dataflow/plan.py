@@ -116,10 +116,6 @@ def plan(dataflow: Graph) -> Plan:
         missing = "source" if not sources else "sink"
         raise InvalidError("EMPTY_DATAFLOW", f"{dataflow.name} has no {missing}, so it would do nothing: add one")
     dataflow.check()
-    read = {name for processor in processors.values() for name in processor.reads}
-    for name in processors:
-        if name not in read and name not in sinks:
-            raise InvalidError("EMPTY_DATAFLOW", f"nothing reads {name}: give it a sink, or remove it")
     _refuse_common_places(sinks)
     return _divided(dataflow.name, processors, dataflow.ticks)
 
@@ -140,6 +136,10 @@ def replanned(before: Plan, processors: Mapping[str, Processor]) -> Plan:
 def _divided(name: str, processors: Mapping[str, Processor], ticks: SourceProcessor | None) -> Plan:
     sources = {p.name: p for p in processors.values() if isinstance(p, SourceProcessor)}
     sinks = {p.name: p for p in processors.values() if isinstance(p, SinkProcessor)}
+    read = {each for processor in processors.values() for each in processor.reads}
+    unread = next((each for each in processors if each not in read and each not in sinks), None)
+    if unread is not None:
+        raise InvalidError("EMPTY_DATAFLOW", f"nothing reads {unread}: give it a sink, or remove it")
     return Plan(name, processors, sources, units_of(processors), sinks, _rows(processors), ticks)
 
 

@@ -154,6 +154,52 @@ def test_a_call_that_is_not_declared_is_refused(spark: SparkSession) -> None:
         bl.run(flow_of(bl.Lazy(), calls=False), "store", available_now=True, spark=spark)
 
 
+def test_a_call_that_raises_fails_the_step_whatever_the_function_does(spark: SparkSession) -> None:
+    """Law: a replay has the answers of an execution in which no call raised."""
+    tried = Path("asked").absolute()
+
+    def sometimes() -> str:
+        number = len(list(tried.iterdir()))
+        (tried / str(number)).touch()
+        if number < 2:
+            raise ConnectionError("no")
+        return f"answer {number}"
+
+    def ask(key: Any, _rows: Any, _state: Any, context: Any) -> Iterator[tuple[Any, ...]]:
+        try:
+            first = context.call(sometimes)
+        except ConnectionError:
+            first = "none"
+        yield key.k, first, context.call(lambda: "second")
+
+    flow = bl.Dataflow("fails")
+    rows = flow.source("rows", bl.files("rows/0.csv", schema="k STRING, v LONG"))
+    asked = rows.group_by("k").process("asked", ask, output="k STRING, first STRING, second STRING", calls=True)
+    asked.sink("out", bl.parquet("out"))
+    bl.run(flow, "store", available_now=True, spark=spark)
+    (file,) = Path("out").glob("*.parquet")
+    found = pq.read_table(file).to_pylist()
+    assert [(row["k"], row["second"]) for row in found] == [("a", "second"), ("b", "second")]
+    assert not any(row["first"] == "none" for row in found)
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "no bool": ({"calls": 1}, "calls is 1: choose True or False"),
+    "both": ({"calls": True, "deterministic": False}, "leave one of them out"),
+    "no defaults": ({"defaults": None}, "defaults is None: write columns and values"),
+    "a list of defaults": ({"defaults": [("n", 0)]}, "write columns and values"),
+}
+
+
+@pytest.mark.parametrize("fault", BAD)
+def test_options_that_do_not_go_are_refused(fault: str) -> None:
+    options, words = BAD[fault]
+    rows = bl.Dataflow("f").source("rows", bl.files("rows/*.csv", schema="k STRING")).group_by("k")
+    with pytest.raises(bl.InvalidError, match=words) as refused:
+        rows.process("p", print, state="n LONG", output="k STRING", **options)
+    assert refused.value.condition == "BAD_OPTION"
+
+
 def test_answers_are_given_again_in_the_order_of_their_key() -> None:
     first = Answers("p", None)
     assert [first.ask(1, lambda: [1, None]), first.ask(2, lambda: "x"), first.ask(1, lambda: {"a": 0.5})] == [

@@ -75,7 +75,8 @@ class Context:
         """Call a function that asks the outside, and return its answer: numbers, text, None, lists and dicts of these.
 
         The answer is recorded before a sink sees anything of the step. A replay returns it again, and does not call the
-        function. A step that fails before that may call it again.
+        function. A step that fails before that may call it again. A call that raises fails the step, which is tried
+        again: catch within `function` what shall be an answer.
 
         Raises:
             UserCodeError: `[USER_CODE]` the processor is not declared with `calls=True`; the answer is no JSON.

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from boatlift.dataflow.columns import HASH
+from boatlift.errors import BoatliftError
 from boatlift.operators.process.batch import Ask, KeyedProgram, Timers, Touched
 from boatlift.operators.process.timers import DUE, DueTimers, due_codec, due_timers, timer_rows
 from boatlift.spark.keyed.answers import Answers
@@ -23,6 +24,7 @@ from boatlift.spark.keyed.newest.held import TouchedKeys, held_rows, written_row
 from boatlift.spark.keyed.rows import KeyedRows
 from boatlift.spark.keyed.rows_in_order import rows_and_hashes, rows_in_order
 from boatlift.spark.keyed.state import KernelTime, StepState
+from boatlift.spark.tasks.parameters import UserRaised
 
 __all__ = ["ProcessKernel"]
 
@@ -112,6 +114,8 @@ class ProcessKernel:
             return StepOutput()
         touched = self._touched(_Rows(hashes, rows, self.order_by), _Rows(begin_hashes, begin), due, state)
         made = self.program.run(touched)
+        if state.answers is not None and state.answers.failure is not None:
+            raise _failure_of(state.answers.failure)
         added: dict[str, KeyedRows[NewestRows] | None] = {
             part: written_rows(touched.numbered, cells, holds, state.time)
             for part, (cells, holds) in made.parts.items()
@@ -193,6 +197,11 @@ class _Rows:
         counts = np.diff(np.append(grouping.starts, len(grouping.order)))
         own = TouchedKeys(grouping.hash, [key.take(firsts) for key in columns])
         return _RowsOfKeys(own, counts, self.rows.take(pa.array(grouping.order)))
+
+
+def _failure_of(error: Exception) -> Exception:
+    """Return the error of a step in which a call of the outside raised."""
+    return error if isinstance(error, BoatliftError) else UserRaised(error)
 
 
 def _asking(numbered: TouchedKeys, answers: Answers | None) -> Ask | None:

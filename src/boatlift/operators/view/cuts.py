@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
@@ -18,10 +19,10 @@ from boatlift.errors import InvalidError
 from boatlift.operators.view.queried import queried
 from boatlift.spark.compile.operator import OtherOperators
 from boatlift.spark.incremental.nodes import Node, PlanNodes, items
-from boatlift.spark.incremental.now import TemporalFilter, temporal_filter
+from boatlift.spark.incremental.now import temporal_condition
 from boatlift.spark.plans.watermarks import taking_watermarks
 
-__all__ = ["Cut", "CutQuery", "CutsFound", "Watermark", "Within"]
+__all__ = ["Cut", "CutQuery", "CutsFound", "TemporalFilter", "Watermark", "Within"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,25 @@ class Within:
 
 
 @dataclass(frozen=True, slots=True)
+class TemporalFilter:
+    """A condition such as `at > now() - INTERVAL 1 HOUR`.
+
+    Attributes:
+        column: The column with the time of a row.
+        period: For how long a row holds, in milliseconds.
+        inclusive: Whether a row holds that is just as long ago.
+    """
+
+    column: str
+    period: int
+    inclusive: bool
+
+
+Does = Watermark | Within | TemporalFilter
+"""What an operator does with the rows below a cut."""
+
+
+@dataclass(frozen=True, slots=True)
 class Cut:
     """A place at which a query is cut.
 
@@ -61,7 +81,7 @@ class Cut:
         row_wise: Whether each row below is made of one row of the one stream.
     """
 
-    does: Watermark | Within | TemporalFilter
+    does: Does
     reads: tuple[str, ...]
     bare: bool
     row_wise: bool
@@ -118,8 +138,7 @@ class CutQuery:
         try:
             with taking_watermarks(next(iter(frames.values())), cutting.watermark):
                 frame = queried(self.view, self.query, frames, nodes)
-            plan = nodes.analysed(frame)
-            cut = cutting.temporal(plan)
+            cut = cutting.temporal(nodes.without_ctes(nodes.analysed(frame)))
             frame = frame if cut is None else nodes.frame_of(cut)
         except _Wanted as wanted:
             frame = wanted.rows
@@ -135,7 +154,7 @@ class CutQuery:
 
 
 class _Wanted(BaseException):
-    """Ends a query whose rows above a cut nobody wants."""
+    """Ends a query once the rows below the wanted cut are known."""
 
     def __init__(self, rows: DataFrame) -> None:
         super().__init__()
@@ -165,18 +184,18 @@ class _CutsOfQuery:
     cuts: list[Cut] = field(default_factory=list)
     _leaves: dict[int, str] = field(default_factory=dict)
     _columns: dict[int, list[str]] = field(default_factory=dict)
-    _marked: dict[int, Watermark] = field(default_factory=dict)
-    """The id of the attribute of each column with a watermark."""
+    _late_by: dict[int, int] = field(default_factory=dict)
+    """The id of the attribute of each column with a watermark, to how late rows can be, in milliseconds."""
 
     def register(self, frame: DataFrame, name: str) -> None:
-        for leaf in items(self.nodes.analysed(frame).collectLeaves()):
+        for leaf in self.nodes.leaves(self.nodes.analysed(frame)):
             if self.nodes.kind(leaf) == "LogicalRDD":
                 self._leaves[int(leaf.rdd().id())] = name
                 self._columns[int(leaf.rdd().id())] = frame.columns
 
     def reads(self, plan: Node) -> tuple[str, ...]:
         """Return the streams and cuts that a plan is made of, in the order in which they were registered."""
-        there = {self._name_of(leaf) for leaf in items(plan.collectLeaves())}
+        there = {self._name_of(leaf) for leaf in self.nodes.leaves(plan)}
         return tuple(name for name in dict.fromkeys(self._leaves.values()) if name in there)
 
     def _name_of(self, leaf: Node) -> str | None:
@@ -186,27 +205,36 @@ class _CutsOfQuery:
         """Take a call of `withWatermark` or `dropDuplicatesWithinWatermark`."""
         if method == "withWatermark":
             column, delay = _watermark_of(*arguments, **named)
-            does = Watermark(column, self.nodes.milliseconds(delay, f"{self.view}: withWatermark"))
-            made = self._cut(frame, does)
-            output = self.nodes.output(self.nodes.analysed(made))
-            attribute = next((each for each in output if str(each.name()) == column), None)
-            if attribute is None:
-                raise InvalidError(
-                    "SCHEMA_MISMATCH",
-                    f"{self.view} calls withWatermark of {column}: its rows have {', '.join(frame.columns)}",
-                )
-            self._marked[self.nodes.id(attribute)] = does
+            late_by = self.nodes.milliseconds(delay, f"{self.view}: withWatermark")
+            place = self._place(frame, column, method)
+            made = self._cut(frame, lambda names: Watermark(names[place], late_by))
+            attribute = self.nodes.output(self.nodes.analysed(made))[place]
+            self._late_by[self.nodes.id(attribute)] = late_by
             return made
-        keys = _keys_of(frame, *arguments, **named)
+        keys = _keys_of(*arguments, **named)
+        places = range(len(frame.columns)) if keys is None else [self._place(frame, key, method) for key in keys]
         output = self.nodes.output(self.nodes.analysed(frame))
-        marks = [self._marked[self.nodes.id(each)] for each in output if self.nodes.id(each) in self._marked]
+        marks = [self._late_by[self.nodes.id(each)] for each in output if self.nodes.id(each) in self._late_by]
         if not marks:
             raise InvalidError(
                 "NO_LATENESS",
                 f"{self.view} calls {method}, and nothing says how late its rows can be: call withWatermark('COLUMN', "
                 "'10 minutes') before it, and keep the column",
             )
-        return self._cut(frame, Within(keys, marks[0].milliseconds))
+        return self._cut(frame, lambda names: Within(tuple(names[place] for place in places), marks[0]))
+
+    def _place(self, frame: DataFrame, column: str, method: str) -> int:
+        """Return the place of the column that Spark finds under a name."""
+        output = self.nodes.output(self.nodes.analysed(frame))
+        try:
+            (found,) = self.nodes.output(self.nodes.analysed(frame.select(column)))
+        except AnalysisException as error:
+            first = str(error).partition("\n")[0]
+            raise InvalidError(
+                "SCHEMA_MISMATCH",
+                f"{self.view} calls {method} of {column}, and its rows have {', '.join(frame.columns)}: {first}",
+            ) from error
+        return [self.nodes.id(each) for each in output].index(self.nodes.id(found))
 
     def temporal(self, node: Node) -> Node | None:
         """Return a plan that is cut at its temporal filters; None if it has none."""
@@ -214,18 +242,26 @@ class _CutsOfQuery:
         cut = [self.temporal(child) for child in children]
         if any(each is not None for each in cut):
             node = self.nodes.over(node, [old if new is None else new for old, new in zip(children, cut, strict=True)])
-        found = temporal_filter(node, self.nodes) if self.nodes.kind(node) == "Filter" else None
+        found = temporal_condition(node, self.nodes) if self.nodes.kind(node) == "Filter" else None
         if found is None:
             return node if any(each is not None for each in cut) else None
-        does, others = found
-        below = self.nodes.analysed(self._cut(self.nodes.frame_of(node.child()), does))
-        if others is None:
+        ids = [self.nodes.id(each) for each in self.nodes.output(node.child())]
+        place, period, inclusive = ids.index(found.attribute), found.period, found.inclusive
+        frame = self.nodes.frame_of(node.child())
+        made = self._cut(frame, lambda names: TemporalFilter(names[place], period, inclusive))
+        below = self.nodes.analysed(made)
+        if found.others is None:
             return below
-        rest = self.nodes.filter(others, below)
+        rest = self.nodes.filter(found.others, below)
         return self.temporal(rest) or rest
 
-    def _cut(self, frame: DataFrame, does: Watermark | Within | TemporalFilter) -> DataFrame:
-        """Return the frame of the rows above a cut: columns have the ids that they have below it."""
+    def _cut(self, frame: DataFrame, does: Callable[[Sequence[str]], Does]) -> DataFrame:
+        """Return the frame of the rows above a cut: columns have the ids that they have below it.
+
+        Args:
+            frame: The rows below.
+            does: Returns what is done with them, by the names of their columns, which differ from each other.
+        """
         number, plan = len(self.cuts), self.nodes.analysed(frame)
         names = _without_doubles(frame.columns)
         if self.stop == number:
@@ -233,13 +269,19 @@ class _CutsOfQuery:
         schema = StructType([_renamed(each, name) for each, name in zip(frame.schema.fields, names, strict=True)])
         leaf = self.given.get(f"#{number}") or self.nodes.empty(schema)
         reads = self.reads(plan)
-        kinds = self._kinds(plan)
-        self.cuts.append(Cut(does, reads, self._is_bare(plan), len(reads) == 1 and kinds <= _ROW_WISE))
+        if not reads:
+            raise InvalidError(
+                "BAD_VIEW",
+                f"{self.view} says how time passes for rows that are of no stream: say it of the frame of a stream",
+            )
+        row_wise = len(reads) == 1 and self._kinds(plan) <= _ROW_WISE
+        self.cuts.append(Cut(does(names), reads, self._is_bare(plan), row_wise))
         self.register(leaf, f"#{number}")
         return self.nodes.frame_of(self.nodes.in_place_of(plan, leaf))
 
     def _kinds(self, plan: Node) -> set[str]:
-        return {self.nodes.kind(plan)}.union(*map(self._kinds, self.nodes.children(plan)))
+        own = {self.nodes.kind(plan)} if plan.subqueries().isEmpty() else {self.nodes.kind(plan), "a subquery"}
+        return own.union(*map(self._kinds, self.nodes.children(plan)))
 
     def _is_bare(self, plan: Node) -> bool:
         """Return whether a plan has the columns of a stream or an earlier cut, in their order, and nothing else."""
@@ -267,8 +309,8 @@ def _watermark_of(eventTime: str, delayThreshold: str) -> tuple[str, str]:  # no
     return eventTime, delayThreshold
 
 
-def _keys_of(frame: DataFrame, subset: Sequence[str] | None = None) -> tuple[str, ...]:
-    return tuple(frame.columns if subset is None else subset)
+def _keys_of(subset: Sequence[str] | None = None) -> Sequence[str] | None:
+    return subset
 
 
 def _without_doubles(names: Sequence[str]) -> list[str]:

@@ -9,29 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from boatlift.spark.incremental.nodes import Expression, Node, PlanNodes, items
+from boatlift.spark.incremental.shifted import ColumnPlace, shifted
 
 __all__ = ["Bound", "Bounds", "Expires"]
-
-_SECOND, _DAY = 10**6, 86_400 * 10**6
-_COARSEST = {
-    "SECOND": _SECOND,
-    "MINUTE": 60 * _SECOND,
-    "HOUR": 7200 * _SECOND,
-    "DAY": 2 * _DAY,
-    "DD": 2 * _DAY,
-    "WEEK": 9 * _DAY,
-    "MONTH": 33 * _DAY,
-    "MON": 33 * _DAY,
-    "MM": 33 * _DAY,
-    "QUARTER": 94 * _DAY,
-    "YEAR": 368 * _DAY,
-    "YYYY": 368 * _DAY,
-    "YY": 368 * _DAY,
-}
-"""The unit of `date_trunc` to no less microseconds than a time can lose, time zones with their shifts included."""
 
 _PASSING = frozenset({
     "ArrowEvalPython", "BatchEvalPython", "Filter", "Generate", "RebalancePartitions", "Repartition",
@@ -39,7 +21,6 @@ _PASSING = frozenset({
 })  # fmt: skip
 """Nodes that pass on the columns that they take."""
 
-_AS_IT_IS = frozenset({"Alias", "KnownNullable", "KnownNotNull", "PreciseTimestampConversion"})
 _COMPARISONS = {
     "GreaterThanOrEqual": True,
     "GreaterThan": True,
@@ -47,9 +28,6 @@ _COMPARISONS = {
     "LessThan": False,
 }
 """A comparison to whether its first side is the later one."""
-
-ColumnPlace = tuple[int, int | None]
-"""A column: the id of its attribute; of a field of a struct also its place."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +80,6 @@ class Expires:
     bound: Bound
 
 
-@dataclass(frozen=True, slots=True)
-class _Shifted:
-    """The value of a column and some microseconds, or not much less."""
-
-    column: ColumnPlace
-    microseconds: int
-    exact: bool = True
-
-
 _BoundedColumns = Mapping[ColumnPlace, Bound]
 
 
@@ -142,7 +111,10 @@ class Bounds:
             case kind if kind in _PASSING:
                 return self.of(children[0])
             case "Aggregate" if not node.groupingExpressions().isEmpty():
-                return self._of_columns(items(node.aggregateExpressions()), self.of(children[0]))
+                # A row that joins a session takes back one that began long ago.
+                sessions = {self._nodes.id(key.toAttribute()) for key in self._nodes.session_keys(node)}
+                known = {place: bound for place, bound in self.of(children[0]).items() if place[0] not in sessions}
+                return self._of_columns(items(node.aggregateExpressions()), known)
             case "Window":
                 known = self.of(children[0])
                 places = {place for key in items(node.partitionSpec()) for place in self._column(key, known)[0]}
@@ -268,10 +240,10 @@ class Bounds:
         made: dict[ColumnPlace, Bound] = {}
         keys = zip(*self._nodes.equal_keys(node), strict=True)
         for pair in keys:
-            shifted = [self._shifted(key) for key in pair]
-            bound = _least(None if each is None else known[n].get(each.column) for n, each in enumerate(shifted))
-            if bound is not None and all(each is not None and not each.microseconds for each in shifted):
-                made |= {each.column: bound for each in shifted if each is not None}
+            both = [shifted(key) for key in pair]
+            bound = _least(None if each is None else known[n].get(each.column) for n, each in enumerate(both))
+            if bound is not None and all(each is not None and each.is_column for each in both):
+                made |= {each.column: bound for each in both if each is not None}
         for early, late, added in self._comparisons(self._nodes.other_condition(node)):
             sides = self._side_of(early, children), self._side_of(late, children)
             partner, side = sides
@@ -284,7 +256,7 @@ class Bounds:
         return made
 
     def _reads_streams(self, node: Node) -> bool:
-        leaves = items(node.collectLeaves())
+        leaves = self._nodes.leaves(node)
         static = {"LocalRelation", "LogicalRelation", "OneRowRelation", "Range", "InMemoryRelation"}
         return any(self._nodes.kind(leaf) not in static and self._is_stream(leaf) for leaf in leaves)
 
@@ -303,12 +275,11 @@ class Bounds:
             kind = self._nodes.kind(part)
             if kind not in _COMPARISONS:
                 continue
-            first, second = map(self._shifted, items(part.children()))
+            first, second = map(shifted, items(part.children()))
             if first is None or second is None:
                 continue
             late, early = (first, second) if _COMPARISONS[kind] else (second, first)
-            if late.exact:
-                yield early.column, late.column, early.microseconds - late.microseconds
+            yield early.column, late.column, early.least - late.most
 
     def _column(
         self, expression: Expression, known: _BoundedColumns
@@ -328,66 +299,7 @@ class Bounds:
             own = self._nodes.id(expression)
             fields = {place[1]: bound for place, bound in known.items() if place[0] == own}
             return [(own, field) for field in fields], fields
-        shifted = self._shifted(expression)
-        if shifted is None or shifted.column not in known:
+        time = shifted(expression)
+        if time is None or time.column not in known:
             return [], {}
-        return [shifted.column], {None: known[shifted.column].plus(shifted.microseconds)}
-
-    def _shifted(self, expression: Expression) -> _Shifted | None:
-        """Return an expression as a column and some microseconds; None if it keeps not the order of any column."""
-        kind = self._nodes.kind(expression)
-        children = items(expression.children())
-        match kind:
-            case "AttributeReference":
-                return _Shifted((self._nodes.id(expression), None), 0)
-            case "GetStructField" if self._nodes.kind(children[0]) == "AttributeReference":
-                return _Shifted((self._nodes.id(children[0]), int(expression.ordinal())), 0)
-            case "Cast" if str(expression.dataType().catalogString()) == "date":
-                return self._less(children[0], 2 * _DAY)
-            case "TruncTimestamp":
-                unit = _literal(children[0])
-                return self._less(children[1], _COARSEST[unit]) if unit in _COARSEST else None
-            case "TimestampAddInterval":
-                added = _literal(children[1])
-                return None if not isinstance(added, int) else self._less(children[0], -added, exact=True)
-            case "Add" | "Subtract":
-                return self._sum(kind, *children)
-            case _ if kind in _AS_IT_IS:
-                return self._shifted(children[0])
-            case _:
-                return None
-
-    def _sum(self, kind: str, first: Expression, second: Expression) -> _Shifted | None:
-        """Return a sum within a window: Spark computes the begin of a window as a time less a remainder."""
-        if str(first.dataType().catalogString()) != "bigint":
-            return None
-        if self._nodes.kind(second) == "CaseWhen" and kind == "Subtract":
-            remainder = _first(second, "Remainder")
-            length = None if remainder is None else _literal(remainder.right())
-            return self._less(first, length) if isinstance(length, int) else None
-        value = _literal(second)
-        if not isinstance(value, int):
-            return None
-        return self._less(first, value if kind == "Subtract" else -value, exact=True)
-
-    def _less(self, expression: Expression, microseconds: int, *, exact: bool = False) -> _Shifted | None:
-        found = self._shifted(expression)
-        if found is None:
-            return None
-        return _Shifted(found.column, found.microseconds - microseconds, found.exact and exact)
-
-
-def _literal(expression: Expression) -> Any:
-    """Return the value of a literal, a text in capitals; None of another expression, and of NULL."""
-    if PlanNodes.kind(expression) != "Literal":
-        return None
-    value = expression.value()
-    return value if isinstance(value, int) or value is None else str(value.toString()).upper()
-
-
-def _first(expression: Expression, kind: str) -> Expression | None:
-    """Return the first expression of a kind within one."""
-    if PlanNodes.kind(expression) == kind:
-        return expression
-    found = (_first(child, kind) for child in items(expression.children()))
-    return next((each for each in found if each is not None), None)
+        return [time.column], {None: known[time.column].plus(time.least)}

@@ -38,8 +38,9 @@ def check_deterministic(frame: DataFrame, nodes: PlanNodes, view: str, *, determ
         if kind in NOW:
             raise InvalidError(
                 "NOT_INCREMENTAL",
-                f"{view} uses {_function(kind)} otherwise than in WHERE, as in `at > now() - INTERVAL 1 HOUR` of a "
-                f"TIMESTAMP: {_INSTEAD}, with {NONDETERMINISTIC[kind]}",
+                f"{view} uses {_function(kind)} otherwise than in a condition such as `at > now() - INTERVAL 1 HOUR` "
+                "of a TIMESTAMP, alone or with AND in a WHERE, without months and days of a calendar: "
+                f"{_INSTEAD}, with {NONDETERMINISTIC[kind]}",
             )
         raise InvalidError(
             "NOT_INCREMENTAL",

@@ -129,6 +129,18 @@ class PlanNodes:
         """Return the attributes that a node gives."""
         return items(node.output())
 
+    def leaves(self, node: Node) -> list[Node]:
+        """Return the leaves of a plan, those of its subqueries among them."""
+        below = [*self.children(node), *items(node.subqueries())]
+        return [leaf for each in below for leaf in self.leaves(each)] if below else [node]
+
+    def without_ctes(self, node: Node) -> Node:
+        """Return an analysed plan with each common table expression in the places that name it."""
+        if "CTERelationRef" not in str(node.toString()):
+            return node
+        always, dangling, kept = True, False, False
+        return self._jvm.org.apache.spark.sql.catalyst.optimizer.InlineCTE(always, dangling, kept).apply(node)
+
     def over(self, node: Node, children: Iterable[Node]) -> Node:
         """Return a node over other children."""
         return node.withNewChildren(self._seq(children))
@@ -302,6 +314,13 @@ class PlanNodes:
             return None
         return items(found.get()._1()), items(found.get()._2()), items(found.get()._3())
 
+    @classmethod
+    def session_keys(cls, aggregate: Node) -> list[Expression]:
+        """Return the grouping keys of an aggregate that are session windows: constants and others have no metadata."""
+        keys = items(aggregate.groupingExpressions())
+        named = [key for key in keys if cls.kind(key) in ("AttributeReference", "Alias")]
+        return [key for key in named if "sessionWindow" in str(key.metadata().json())]
+
     def fields(self, struct: Expression) -> list[Expression] | None:
         """Return the fields of a struct; None of another type."""
         if self.kind(struct.dataType()) != "StructType":
@@ -422,7 +441,7 @@ class PlanNodes:
         return self.project(columns, plan)
 
     def milliseconds(self, period: str, what: str) -> int:
-        """Return the length of a period, in Spark's words, in milliseconds.
+        """Return the length of a period, as Spark's functions take it, in milliseconds.
 
         Args:
             period: The period.

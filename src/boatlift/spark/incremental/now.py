@@ -1,38 +1,42 @@
-"""Temporal filters of a query: `WHERE at > now() - INTERVAL 1 HOUR`, which rows leave as time passes."""
+"""Temporal conditions of a query: `WHERE at > now() - INTERVAL 1 HOUR`, which rows leave as time passes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from boatlift.spark.incremental.nodes import Expression, Node, PlanNodes, items
+from boatlift.spark.incremental.shifted import has_calendar_days, interval_in
 
-__all__ = ["NOW", "TemporalFilter", "temporal_filter"]
+__all__ = ["NOW", "TemporalCondition", "temporal_condition"]
 
 _LATER_FIRST = {"GreaterThan": (True, False), "GreaterThanOrEqual": (True, True)}
 _LATER_SECOND = {"LessThan": (False, False), "LessThanOrEqual": (False, True)}
-_COMPARISONS = _LATER_FIRST | _LATER_SECOND
+_LATER = _LATER_FIRST | _LATER_SECOND
 """A comparison to whether its first side is the later one, and whether both may be equal."""
 
 NOW = frozenset({"Now", "CurrentTimestamp"})
+"""The expressions that are the time of the step."""
 
 
 @dataclass(frozen=True, slots=True)
-class TemporalFilter:
-    """The rows whose time is less than a period ago.
+class TemporalCondition:
+    """The condition that the time of a row is less than a period ago.
 
     Attributes:
-        column: The column with the time of a row.
+        attribute: The id of the attribute with the time of a row.
         period: The period, in milliseconds.
         inclusive: Whether a row holds that is just as long ago.
+        others: The other conditions of the filter; None if there are none.
     """
 
-    column: str
+    attribute: int
     period: int
     inclusive: bool
+    others: Expression | None
 
 
-def temporal_filter(node: Node, nodes: PlanNodes) -> tuple[TemporalFilter, Expression | None] | None:
-    """Return the first temporal filter of a filter of an analysed plan, and its other conditions; None if it has none.
+def temporal_condition(node: Node, nodes: PlanNodes) -> TemporalCondition | None:
+    """Return the first temporal condition of a filter of an analysed plan; None if it has none.
 
     Args:
         node: The filter.
@@ -41,9 +45,9 @@ def temporal_filter(node: Node, nodes: PlanNodes) -> tuple[TemporalFilter, Expre
     parts = nodes.conjuncts(node.condition())
     for number, part in enumerate(parts):
         kind = nodes.kind(part)
-        if kind not in _COMPARISONS:
+        if kind not in _LATER:
             continue
-        later_first, inclusive = _COMPARISONS[kind]
+        later_first, inclusive = _LATER[kind]
         first, second = items(part.children())
         later, earlier = (first, second) if later_first else (second, first)
         column, now = _plus(later, nodes), _plus(earlier, nodes)
@@ -52,8 +56,8 @@ def temporal_filter(node: Node, nodes: PlanNodes) -> tuple[TemporalFilter, Expre
         microseconds = column[1] - now[1]
         if nodes.kind(column[0]) != "AttributeReference" or microseconds % 1000:
             continue
-        others = [each for place, each in enumerate(parts) if place != number]
-        return TemporalFilter(str(column[0].name()), microseconds // 1000, inclusive), nodes.all_of(others)
+        others = nodes.all_of([each for place, each in enumerate(parts) if place != number])
+        return TemporalCondition(nodes.id(column[0]), microseconds // 1000, inclusive, others)
     return None
 
 
@@ -68,9 +72,10 @@ def _plus(expression: Expression, nodes: PlanNodes) -> tuple[Expression, int] | 
             return _plus(children[0], nodes) if same else None
         case "DatetimeSub":
             return _plus(children[0], nodes)
-        case "TimestampAddInterval" if children[1].foldable():
-            added = children[1].eval(None)
-            below = _plus(children[0], nodes)
-            return None if below is None or not isinstance(added, int) else (below[0], below[1] + added)
+        case "TimestampAddInterval":
+            added, below = interval_in(expression), _plus(children[0], nodes)
+            if added is None or below is None or has_calendar_days(expression, added):
+                return None
+            return below[0], below[1] + added
         case _:
             return None

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from typing import Any
 
 from boatlift.errors import InvalidError
 from boatlift.spark.aggregates.kernel import Layout
@@ -230,7 +229,8 @@ class _Cutting:
         return self._stage((node,), join.keys, join.place, form=join.form, condition=join.condition)
 
     def _aggregate(self, node: Node) -> Flow:
-        keys = [key for key in items(node.groupingExpressions()) if not _is_session(key)]
+        sessions = {self._nodes.id(key.toAttribute()) for key in self._nodes.session_keys(node)}
+        keys = [key for key in items(node.groupingExpressions()) if not self._is_one_of(key, sessions)]
         place = f"GROUP BY {words(keys) or 'nothing'}"
         whole = node.groupingExpressions().isEmpty()
         if len(keys) < node.groupingExpressions().size() or collated(keys):
@@ -244,6 +244,10 @@ class _Cutting:
         if kept is None:
             return self._stage((node,), (tuple(keys),), place, whole=whole)
         return self._kernel_aggregate(node, parts, place, Form.AGGREGATE, kept)
+
+    def _is_one_of(self, key: Expression, ids: AbstractSet[int]) -> bool:
+        """Return whether a grouping key, which may be a constant, is the attribute of one of some ids."""
+        return self._nodes.kind(key) in ("AttributeReference", "Alias") and self._nodes.id(key.toAttribute()) in ids
 
     def _kernel_aggregate(
         self, node: Node, parts: AggregateParts, place: str, form: Form, kept: KeptAggregates | None = None
@@ -341,9 +345,3 @@ class _Cutting:
 
     def _refused(self, what: str, instead: str) -> InvalidError:
         return InvalidError("NOT_INCREMENTAL", f"{self._view} has {what}, which cannot be kept up to date: {instead}")
-
-
-def _is_session(key: Any) -> bool:
-    """Return whether a grouping key is a session window, which is a column: constants and others have no metadata."""
-    named = PlanNodes.kind(key) in ("AttributeReference", "Alias")
-    return named and "sessionWindow" in str(key.metadata().json())

@@ -77,7 +77,7 @@ class KeyedSteps(JobSteps):
         if self._kernel.time is not KernelTime.NONE and not any(receipts):
             # Rows that Spark knows to be none have no task, but time passes for the state.
             receipts = self._jobs.planner.without_rows(self._keyed_job, takes).run(
-                self._state.located(held), clocks=clocks
+                self._state.located(held), clocks=clocks, answers=self._answers(takes)
             )
         results = []
         now: dict[str, int] = {}

@@ -40,7 +40,7 @@ from boatlift.spark.tasks.stage import Output, Report, StageTask, TaskReceipt
 from boatlift.spark.tasks.staging import ArrowStager
 from boatlift.storage.records.payloads import StepClock
 
-__all__ = ["RECEIPTS", "KeyedJob", "StepPlan", "StepPlanner", "power_of_two", "tasks_for"]
+__all__ = ["RECEIPTS", "KeyedJob", "RecordedAnswers", "StepPlan", "StepPlanner", "power_of_two", "tasks_for"]
 
 ONE_TASK_BYTES = 4 << 20
 """A step with less input than this runs as one task: a shuffle would cost more than it saves."""

@@ -17,7 +17,7 @@ from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.background import PlansAhead
 from boatlift.spark.jobs.jobs import Jobs, clock_of
 from boatlift.spark.jobs.plan_cache import PlanCache
-from boatlift.spark.jobs.planner import StepPlan
+from boatlift.spark.jobs.planner import RecordedAnswers, StepPlan
 from boatlift.spark.jobs.steps import Steps
 from boatlift.spark.keyed.state import StepTime
 from boatlift.spark.tasks.keyed_task import LocatedRun
@@ -76,14 +76,17 @@ class JobSteps(Steps):
         plan = planned() if planned is not None else self._ahead.take(takes) or self._plan(takes)
         runs = held()
         try:
-            answers = [take.determinant for take in takes] if self._unit.unit.records_answers else ()
-            receipts = plan.run(runs, clocks=clocks, answers=answers)
+            receipts = plan.run(runs, clocks=clocks, answers=self._answers(takes))
         except BaseException:
             if self._cache is not None:
                 self._cache.forget()
             raise
         jobs.inputs.verify(self._unit.name, takes)
         return receipts, time.perf_counter() - began
+
+    def _answers(self, takes: Sequence[StepInput]) -> list[RecordedAnswers]:
+        """Return the recorded answers of each step, of a unit that asks the outside."""
+        return [take.determinant for take in takes] if self._unit.unit.records_answers else []
 
     def _plan(self, takes: Sequence[StepInput]) -> StepPlan:
         self._jobs.group.join(self._unit.name)

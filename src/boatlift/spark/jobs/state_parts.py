@@ -120,7 +120,7 @@ class StateParts:
             step: The last step.
             passed: Part to the time that has passed for it after that step, if its rows expire.
         """
-        if passed:
+        if self._expiries:
             self._passed.record(step, passed)
         for part, runs in held.items():
             self._jobs.files.made(run.name for run in runs)  # a merged run is the state's once a step takes it up

@@ -20,11 +20,13 @@ class Answers:
 
     Attributes:
         given: The answers of this execution as JSON texts, by the hash of their key.
+        failure: The first call that raised. It fails the step, whatever the function does: a replay has no such call.
     """
 
     def __init__(self, processor: str, recorded: Mapping[str, Sequence[str]] | None) -> None:
         self._processor, self._recorded = processor, recorded
         self.given: dict[str, list[str]] = {}
+        self.failure: Exception | None = None
 
     def ask(self, key: int, ask: Callable[[], Any]) -> Any:
         """Return an answer, in the form that JSON gives it.
@@ -37,6 +39,13 @@ class Answers:
             UserCodeError: `[USER_CODE]` the answer is no JSON.
             DivergedError: `[DIVERGED]` the step asks for more than it did.
         """
+        try:
+            return self._answer(key, ask)
+        except Exception as error:
+            self.failure = self.failure or error
+            raise
+
+    def _answer(self, key: int, ask: Callable[[], Any]) -> Any:
         of_key = self.given.setdefault(f"{key:x}", [])
         if self._recorded is None:
             text = self._as_json(ask())

@@ -57,6 +57,7 @@ class ExpiryColumn:
     def _times(self, rows: KeyedRows[Any]) -> tuple[Ints, Mask]:
         """Return the time at which each row expires, and which rows do."""
         if self.of == "keys":
+            assert self.field is None, "a key is no struct"
             column: Column = rows.keys[self.place]
             known = np.ones(len(rows), np.bool_) if column.valid is None else column.valid
             return self._milliseconds(column.values.astype(np.int64), column.type), known

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, NoReturn
 
@@ -51,7 +51,7 @@ def taking_watermarks(rows: DataFrame, call: WatermarkCall) -> Iterator[None]:
                 setattr(kind, method, own)
 
 
-def refusing_watermarks(rows: DataFrame, name: str) -> Any:
+def refusing_watermarks(rows: DataFrame, name: str) -> AbstractContextManager[None]:
     """Return a context in which such calls raise.
 
     Args:
