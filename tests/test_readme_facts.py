@@ -46,10 +46,15 @@ def test_the_figures_are_those_of_the_newest_results() -> None:
         return list(results[name]["ratios"].values())
 
     p50_rocksdb, p50_memory, *_ = ratios("step_latency")
+    over_arrow, by_key, *_ = ratios("processor")
     said = (
         *(
             f"{rocksdb:.1f} times the rows/s of its RocksDB state, {memory:.1f} times those of its in-memory state"
             for rocksdb, memory in map(ratios, ("keyed_aggregation", "join", "windows", "dedup"))
+        ),
+        (
+            f"| {by_key:.0f} times the rows/s of `transformWithStateInPandas` on RocksDB, "
+            f"over Arrow {over_arrow:.0f} times |"
         ),
         f"| {p50_rocksdb:.2f} of RocksDB's, {p50_memory:.2f} of in-memory state's |",
         f"| latency with 10M keys over that with 100k, median | {ratios('state_growth')[0]:.2f} |",
