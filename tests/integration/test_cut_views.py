@@ -131,7 +131,14 @@ def _named(rows: DataFrame, others: DataFrame) -> DataFrame:
     return both.withWatermark("o.at", "9999 days").select("r.k", F.col("o.v").alias("v"), F.col("r.v").alias("w"))
 
 
+def _twice(rows: DataFrame) -> DataFrame:
+    some = rows.where("v % 20 = 0").withWatermark("at", "9999 days").alias("b")
+    both = rows.alias("a").withWatermark("at", "9999 days").join(some, F.expr("a.k = b.k"))
+    return both.select("a.k", "a.v", F.col("b.v").alias("w"))
+
+
 CUT: dict[str, tuple[str | Callable[..., DataFrame], str]] = {
+    "one stream twice": (_twice, "SELECT a.k, a.v, b.v AS w FROM rows a JOIN rows b ON a.k = b.k WHERE b.v % 20 = 0"),
     "another side of a join": (f"{JOINED} WHERE o.at > {HOUR}", f"{JOINED} WHERE o.fresh"),
     "capitals": (f"SELECT K, V FROM rows WHERE AT > {HOUR}", "SELECT K, V FROM rows WHERE fresh"),
     "another stream in a subquery": (

@@ -20,12 +20,9 @@ from boatlift.runtime.inspect.program import plan_of
 from boatlift.spark.compile.program import compile_program
 from boatlift.spark.jobs import planner
 from boatlift.spark.keyed.answers import Answers
+from support.ended_runs import killed
 
 FILES = 7
-
-
-class KilledError(Exception):
-    """Ends a run before it has taken all."""
 
 
 @pytest.fixture(autouse=True)
@@ -75,20 +72,6 @@ def flow_of(policy: Any, *, over_arrow: bool = False, calls: bool = True) -> bl.
     for name in ("one", "two"):
         linked.sink(name, bl.parquet(name))
     return flow
-
-
-def killed(flow: bl.Dataflow, spark: SparkSession, at: tuple[str, str, int] | None) -> bool:
-    """Run a dataflow; end it when a processor reports of a step. Return whether it was ended so."""
-
-    def watch(progress: bl.Progress) -> None:
-        if at is not None and (progress.what, progress.processor) == at[:2] and progress.time >= at[2]:
-            raise KilledError
-
-    try:
-        bl.run(flow, "store", available_now=True, spark=spark, on_progress=watch)
-    except KilledError:
-        return True
-    return False
 
 
 CASES: dict[str, tuple[Any, bool, bool]] = {

@@ -13,12 +13,9 @@ from pyspark.sql import SparkSession
 
 import boatlift as bl
 from boatlift.errors import DivergedError, InvalidError
+from support.ended_runs import killed
 
 FILES = 7
-
-
-class KilledError(Exception):
-    """Ends a run before it has taken all."""
 
 
 @pytest.fixture(autouse=True)
@@ -52,20 +49,6 @@ def flow_of(policy: bl.Lazy | bl.Eager, *, deterministic: bool) -> bl.Dataflow:
     for name in ("one", "two"):
         linked.sink(name, bl.parquet(name))
     return flow
-
-
-def killed(flow: bl.Dataflow, spark: SparkSession, at: tuple[str, str, int] | None) -> bool:
-    """Run a dataflow; end it when a processor reports of a step. Return whether it was ended so."""
-
-    def watch(progress: bl.Progress) -> None:
-        if at is not None and (progress.what, progress.processor) == at[:2] and progress.time >= at[2]:
-            raise KilledError
-
-    try:
-        bl.run(flow, "store", available_now=True, spark=spark, on_progress=watch)
-    except KilledError:
-        return True
-    return False
 
 
 @pytest.mark.parametrize("policy", [bl.Lazy(every=2), bl.Eager()], ids=repr)
