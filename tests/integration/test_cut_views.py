@@ -14,8 +14,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import boatlift as bl
+from boatlift.dataflow import plan
 from boatlift.runtime.inspect.opening import log_at
+from boatlift.runtime.inspect.preflight import check_store
+from boatlift.runtime.inspect.source_steps import is_of_a_query
 from boatlift.runtime.inspect.status import status_of
+from boatlift.storage.records.division import units_in
 from support.event_time import SECOND, drawn_steps, first_rows, judged, windows_of
 from support.stepped_rows import Fields, rows_of, run, steps_of, write_steps
 
@@ -219,3 +223,16 @@ def test_what_has_no_meaning_is_refused(spark: SparkSession, name: str) -> None:
     with pytest.raises(bl.InvalidError, match=words) as refused:
         run(flow, spark)
     assert refused.value.condition == condition
+
+
+def test_look_and_skip_know_the_units_that_a_view_is_cut_into(spark: SparkSession) -> None:
+    write_steps(drawn_steps(1, steps=2))
+    run(_flow(), spark)
+    store, planned = Path("store"), plan(_flow())
+    names = [name for name in units_in(log_at(store).history.program) if name.startswith("once")]
+    assert sorted(names) == ["once", "once_watermark", "once_within"]
+    asked = [name for name in (*sorted(names), "rows", "other") if is_of_a_query(planned, store, name)]
+    assert asked == ["once_watermark", "once_within"]
+    check_store(planned, store, {("once_within", 5)})
+    with pytest.raises(bl.InvalidError, match="other executes no steps that could be skipped"):
+        check_store(planned, store, {("other", 5)})

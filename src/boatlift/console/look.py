@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from boatlift.api.dataflow import Dataflow
 from boatlift.api.registry import ON_SPARK
 from boatlift.dataflow import plan
-from boatlift.runtime.inspect.source_steps import source_steps
+from boatlift.runtime.inspect.source_steps import is_of_a_query, source_steps
 from boatlift.spark.compile.program import compile_program
 
 __all__ = ["show_rows"]
@@ -41,7 +41,7 @@ def show_rows(
         DataError: `[INPUT_CHANGED]`, `[INPUT_MISSING]` the rows are not what they were.
     """
     planned = plan(flow)
-    if processor not in planned.units:  # a view may be cut into units once Spark knows its query
+    if is_of_a_query(planned, store, processor):
         planned = compile_program(begin(), planned, ON_SPARK).plan
     for step in source_steps(planned, store, processor, time):
         frame = planned.sources[step.source].source.load(begin(), step.position)

@@ -9,6 +9,7 @@ from boatlift.dataflow import Plan
 from boatlift.runtime.host.overrides import refuse_skip
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
+from boatlift.storage.records.division import units_in
 
 __all__ = ["check_store"]
 
@@ -27,5 +28,10 @@ def check_store(planned: Plan, path: Path, skip: Collection[tuple[str, int]]) ->
     """
     # A first run that was refused before it recorded anything leaves an empty folder.
     history = Log.open(LocalStore.open(path, create=True), planned.dataflow).history if path.exists() else None
-    for unit, time in set(skip) - (set() if history is None else history.decided("skipped")):
-        refuse_skip(planned, unit, time, -1 if history is None else history.last_executed(unit))
+    if history is None:
+        asked, units = set(skip), set[str]()
+    else:
+        asked, units = set(skip) - history.decided("skipped"), set(units_in(history.program))
+    for unit, time in asked:
+        if unit in planned.units or unit not in units:  # else Spark has to read the query of a view first
+            refuse_skip(planned, unit, time, -1 if history is None else history.last_executed(unit))

@@ -13,9 +13,10 @@ from boatlift.errors import DataError, InvalidError
 from boatlift.runtime.inspect.opening import store_at
 from boatlift.storage.input_log import InputLog
 from boatlift.storage.log import Log
+from boatlift.storage.records.division import units_in
 from boatlift.storage.records.history import LogHistory
 
-__all__ = ["SourceStep", "source_steps"]
+__all__ = ["SourceStep", "is_of_a_query", "source_steps"]
 
 
 class SourceStep(msgspec.Struct, frozen=True):
@@ -30,6 +31,22 @@ class SourceStep(msgspec.Struct, frozen=True):
     source: str
     step: int
     position: Any
+
+
+def is_of_a_query(planned: Plan, path: Path, processor: str) -> bool:
+    """Return whether a processor is a unit of a store but not of the plan, because a view is cut by its query.
+
+    Args:
+        planned: The dataflow, planned without Spark.
+        path: The store.
+        processor: The processor.
+
+    Raises:
+        DataError: the log cannot be read.
+    """
+    if processor in planned.units or not path.exists():
+        return False
+    return processor in units_in(Log.open(store_at(path), planned.dataflow).history.program)
 
 
 def source_steps(planned: Plan, path: Path, processor: str, time: int) -> Iterator[SourceStep]:
