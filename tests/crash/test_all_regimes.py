@@ -20,8 +20,8 @@ VICTIM = Victim(
     flow="support.crash_regimes:flow",
     judge=is_one_execution,
     middle=CrashPoint("sink.commit(told)", "after", 12),
-    acts=("step", "store.create(runs)"),
-    points=14,
+    acts=("step", "sink.commit", "store.create(runs)"),
+    points=18,
     again=("restore", "step"),
     outcome="as one execution",
 )
