@@ -13,9 +13,9 @@ from boatlift.spark.plans.catalyst import INPUT, passed_on
 TRANSFORMS: dict[str, tuple[Callable[[DataFrame], DataFrame], str | None]] = {
     "kept": (lambda df: df.where("k > 1").withColumn("more", F.lit(1)), "at"),
     "exploded": (lambda df: df.withColumn("each", F.explode(F.array("k", "k"))), "at"),
-    "renamed": (lambda df: df.withColumnRenamed("at", "time"), None),
+    "renamed": (lambda df: df.withColumnRenamed("at", "time"), "time"),
     "the other's name": (lambda df: df.selectExpr("k", "started AS at"), None),
-    "swapped": (lambda df: df.selectExpr("k", "started AS at", "at AS started"), None),
+    "swapped": (lambda df: df.selectExpr("k", "started AS at", "at AS started"), "started"),
     "overwritten": (lambda df: df.withColumn("at", F.date_trunc("hour", "at")), None),
     "dropped": (lambda df: df.select("k"), None),
     "united": (lambda df: df.select("k", "at").union(df.select("k", F.col("started").alias("at"))), None),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -128,7 +128,7 @@ def test_two_inputs_of_other_columns_are_one_step(
     texts = right.transform("texts", lambda df: df.select("key", F.lit("t").alias("text")))
     made = flow.add(Balance("balance", left.name, texts.name, bl.Lazy(every=2)))
     made.sink("out", bl.parquet("out"))
-    registry = {**ON_SPARK, Balance.kind: BalanceOnSpark()}
+    registry = replace(ON_SPARK, operators={**ON_SPARK.operators, Balance.kind: BalanceOnSpark()})
     store = LocalStore.open(Path("store"), create=True)
     Host(SparkEngine(spark, plan(flow), registry), store, RunOptions(available_now=True)).run()
     found = [
@@ -160,7 +160,7 @@ def test_two_branches_of_one_source_are_two_units_and_one_step(
         "right": ("rows",),
         "balance": ("rows", "right"),
     }
-    registry = {**ON_SPARK, Balance.kind: BalanceOnSpark()}
+    registry = replace(ON_SPARK, operators={**ON_SPARK.operators, Balance.kind: BalanceOnSpark()})
     store = LocalStore.open(Path("store"), create=True)
     Host(SparkEngine(spark, planned, registry), store, RunOptions(available_now=True)).run()
     found = [
