@@ -25,7 +25,7 @@ from support.stepped_rows import SCHEMA, Fields, rows_of, run, steps_of, write_s
 
 MINUTE = 60 * SECOND
 OFTEN = bl.Lazy(every=3)
-STEPS = 36
+STEPS = 24
 
 QUERIES = {
     "windows": "SELECT k, window.start AS s, window.end AS e, count(*) AS n, sum(v) AS v, count(DISTINCT v) AS d "
@@ -90,7 +90,7 @@ def _sum(steps: Sequence[Sequence[Fields]]) -> Counter[str]:
 
 @pytest.mark.parametrize("divided", [False, True], ids=["one task", "divided"])
 def test_views_whose_state_goes_have_the_rows_of_spark(
-    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, divided: bool
+    interpreting: SparkSession, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, divided: bool
 ) -> None:
     """Law: a view over rows that are not late is Spark's answer over them, and its state does not grow with time."""
     if divided:
@@ -125,20 +125,20 @@ def test_views_whose_state_goes_have_the_rows_of_spark(
         grown(self, held, step, passed)
 
     monkeypatch.setattr(StateParts, "grown", watch)
-    run(flow, spark)
+    run(flow, interpreting)
     for name, (steps, late_by) in streams.items():
         timely = [row for rows in judged(steps, late_by)[0] for row in rows]
         assert len(timely) < sum(map(len, steps)), "some rows are late"
         made = [Row(row["k"], row["v"], row["at"]) for row in timely]
-        spark.createDataFrame(made, SCHEMA).createOrReplaceTempView(name)
-        request.addfinalizer(partial(spark.catalog.dropTempView, name))
+        interpreting.createDataFrame(made, SCHEMA).createOrReplaceTempView(name)
+        request.addfinalizer(partial(interpreting.catalog.dropTempView, name))
     for name, text in queries.items():
         own = name.replace(" ", "_")
-        expected = spark.sql(text).withColumn("_weight", F.lit(1))
+        expected = interpreting.sql(text).withColumn("_weight", F.lit(1))
         if own in ("distinct", "sessions"):
             # A column of Spark's own keeps the mark of a session, and would be one again.
-            spark.createDataFrame(expected.drop("_weight").toArrow()).createOrReplaceTempView(own)
-            request.addfinalizer(partial(spark.catalog.dropTempView, own))
+            interpreting.createDataFrame(expected.drop("_weight").toArrow()).createOrReplaceTempView(own)
+            request.addfinalizer(partial(interpreting.catalog.dropTempView, own))
         assert _sum(steps_of(f"out/{own}")) == _sum([expected.toArrow().to_pylist()]), name
         if name in STAYS:
             continue
