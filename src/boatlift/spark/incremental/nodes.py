@@ -445,7 +445,7 @@ class PlanNodes:
 
         Args:
             period: The period.
-            what: What it is the length of, for the error.
+            what: The call or option that has the period, for the error.
 
         Raises:
             InvalidError: `[BAD_OPTION]` the text is no period, or has months.
