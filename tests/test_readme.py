@@ -29,6 +29,7 @@ from boatlift.dataflow.processors import SinkProcessor
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from support.readme import ROOT, TEXT, Block, block_of_file, blocks
+from support.receiver import receiving
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,6 +40,7 @@ FIRST, FUNCTIONS, JOINS = "Write one", "Call your own functions", "Joins, batche
 AGGREGATES, PROCESSORS = "Aggregates", "State and timers of your own"
 EVENT_TIME = "Late rows, windows that end, rows that leave"
 LOOPS = "Loops"
+DELIVERIES = "Deliver rows at least once"
 VIEWS = "Views: a query, kept up to date"
 PUSH, OPERATE = "Push rows", "Operate it"
 PYTHON = blocks(language="python")
@@ -48,6 +50,7 @@ RUN_BY = {
     "# flights.py": "test_the_first_example_prints_what_is_printed_below_it",
     ". .venv/bin/activate": "test_the_first_example_prints_what_is_printed_below_it",
     "import boatlift as bl": "test_the_first_example_goes_on_from_python_and_its_history_sums_up_to_its_answers",
+    "import os": "test_late_flights_are_delivered",
     "@F.udf": "test_joins_and_functions_run_and_give_what_is_said",
     "def price_of": "test_joins_and_functions_run_and_give_what_is_said",
     "# delays.py": "test_the_kafka_example_takes_messages_and_gives_messages",
@@ -276,6 +279,21 @@ def test_aggregates_give_what_is_said(weeks: Path, spark: SparkSession) -> None:
         routes = [count for (count,) in database.execute("SELECT flights FROM delays")]
     assert sizes == {size: routes.count(size) for size in routes}
     assert sum(size * count for size, count in sizes.items()) == held["flights"]
+
+
+def test_late_flights_are_delivered(weeks: Path, spark: SparkSession) -> None:
+    for week in sorted((weeks / "data" / "flights").iterdir())[2:]:
+        week.unlink()
+    (deliveries,) = blocks(DELIVERIES, "python")
+    with receiving(8099) as desk:
+        bl.run(built(deliveries.text)["flow"], "store", available_now=True, spark=spark)
+    flown = spark.read.csv(str(weeks / "data" / "flights"), header=True, nullValue="NA", inferSchema=True)
+    late = sorted((row["origin"], row["arr_delay"]) for row in flown.where("arr_delay > 300").collect())
+    assert late
+    logged = [line.split(",") for line in Path("late.log").read_text().splitlines()]
+    assert sorted((origin, int(delay)) for _, origin, delay in logged) == late
+    assert {int(step) for step, *_ in logged} == {0, 1}
+    assert sorted((row["origin"], row["arr_delay"]) for row in desk.rows()) == late
 
 
 def test_the_processor_gives_what_is_said(weeks: Path, spark: SparkSession) -> None:

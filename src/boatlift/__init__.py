@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from boatlift.api.dataflow import Dataflow
     from boatlift.api.running import Running, run, start
     from boatlift.api.streams import Stream
-    from boatlift.connectors import files, generator, kafka, parquet, push, sqlite
+    from boatlift.connectors import files, foreach, generator, http_post, kafka, parquet, push, sqlite
     from boatlift.operators.custom.contract import StatefulOperator
     from boatlift.operators.process.batch import KeyedBatch, Processed, Timers
     from boatlift.operators.window.node import window
@@ -68,7 +68,9 @@ __all__ = [
     "UserCodeError",
     "call",
     "files",
+    "foreach",
     "generator",
+    "http_post",
     "kafka",
     "now",
     "parquet",
@@ -88,6 +90,8 @@ _LATER = {
     "Dataflow": "boatlift.api.dataflow",
     "Stream": "boatlift.api.streams",
     "files": "boatlift.connectors",
+    "foreach": "boatlift.connectors",
+    "http_post": "boatlift.connectors",
     "generator": "boatlift.connectors",
     "kafka": "boatlift.connectors",
     "parquet": "boatlift.connectors",

@@ -256,6 +256,12 @@ CONDITIONS: dict[str, Condition] = {
     "SINK_FAILED": Condition(
         "UnavailableError", "the sink could not be written", "mend it, then run again", retry=Retry.AGAIN
     ),
+    "SINK_REFUSED": Condition(
+        "UnavailableError",
+        "the receiver of a sink's rows will not take a step, however often it is delivered",
+        "correct the receiver or the options, or leave the step out with boatlift run --skip SINK:STEP",
+        retry=Retry.STOP,
+    ),
     "SINK_DAMAGED": Condition("DataError", "a sink's own record of steps cannot be read", "restore the sink"),
     "DUPLICATE_KEY": Condition(
         "InvalidError",

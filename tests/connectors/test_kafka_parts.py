@@ -17,11 +17,11 @@ import boatlift as bl
 from boatlift.connectors.kafka import ledger_topic
 from boatlift.connectors.kafka.access import Access
 from boatlift.connectors.kafka.division import part_of
-from boatlift.connectors.kafka.json_text import json_objects
 from boatlift.connectors.kafka.ledger import SLOTS, Claimed, Ledger, Written
 from boatlift.connectors.kafka.ledger_topic import LedgerTopic
 from boatlift.connectors.kafka.offsets import Found, advanced, shares, taken_next
 from boatlift.connectors.kafka.write_task import refuse_speculation
+from boatlift.connectors.kit.json_text import json_objects
 
 START = {"topics": {}, "began": False}
 

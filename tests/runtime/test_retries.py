@@ -65,4 +65,5 @@ def test_every_error_that_may_pass_says_whether_a_step_is_tried_again() -> None:
         "LOOP_TOO_LONG",
         "NEGATIVE_WEIGHT",
         "SINK_LOCKED",
+        "SINK_REFUSED",
     }

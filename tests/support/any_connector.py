@@ -6,13 +6,17 @@ from dataclasses import asdict
 from types import SimpleNamespace
 from typing import Any
 
-from boatlift.dataflow import SinkCapabilities, SourceCapabilities
+from boatlift.dataflow import Delivery, SinkCapabilities, SourceCapabilities
 
-__all__ = ["ANY"]
+__all__ = ["ANY", "NO_ACCOUNT"]
 
 ANY: Any = SimpleNamespace(
+    delivery=Delivery.EXACTLY_ONCE,
     capabilities=SimpleNamespace(**asdict(SourceCapabilities()), **asdict(SinkCapabilities())),
     describe=dict,
     key=None,
 )
 """A source, a sink, or a function of the program, without any capability."""
+
+NO_ACCOUNT: Any = SimpleNamespace(**{**vars(ANY), "delivery": Delivery.AT_LEAST_ONCE})
+"""A sink that keeps no account of its steps."""

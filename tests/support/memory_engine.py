@@ -20,7 +20,7 @@ import msgspec
 import xxhash
 
 import boatlift as bl
-from boatlift.dataflow import Committed, Json, Outcome, Plan, Reading, plan
+from boatlift.dataflow import Committed, Delivery, Json, Outcome, Plan, Reading, plan
 from boatlift.dataflow.identity import identity_of
 from boatlift.errors import DivergedError, FencedError
 from boatlift.runtime.division import division_of
@@ -75,11 +75,13 @@ class World:
     Attributes:
         rows: How many rows the source has.
         held: Sink to its steps, each with the determinants that made it and the digest.
+        delivered: Sink without an account to its deliveries, each with the number of the step.
         owners: Sink to the newest token that opened it.
     """
 
     rows: int = 20
     held: dict[str, list[Json]] = field(default_factory=dict)
+    delivered: dict[str, list[tuple[int, Json]]] = field(default_factory=dict)
     owners: dict[str, int] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -146,8 +148,13 @@ class MemoryEngine:
             if self.world.owners.get(sink, 0) > self._token:
                 raise FencedError("FENCED", f"{sink} has a newer owner: stop this one")
             self.world.owners[sink] = self._token
+            if not self._keeps_account(sink):
+                return None
             held = self.world.held.setdefault(sink, [])
             return Committed(len(held) - 1, 1, held[-1]["digest"]) if held else None
+
+    def _keeps_account(self, sink: str) -> bool:
+        return self.plan.sinks[sink].sink.delivery is Delivery.EXACTLY_ONCE
 
     def call_off(self, unit: str) -> None:
         pass
@@ -218,6 +225,9 @@ class MemoryEngine:
 
     def commit(self, sink: str, time: int, payload: Any) -> Outcome:
         step = {**self._read(payload), "digest": payload["digest"]}
+        if not self._keeps_account(sink):
+            self.world.delivered.setdefault(sink, []).append((time, step))
+            return Outcome.APPENDED
         with self.world.lock:
             if self.world.owners[sink] > self._token:
                 raise FencedError("FENCED", f"{sink} has a newer owner: stop this one")

@@ -47,8 +47,15 @@ def show_plan(flow: Dataflow, *, as_json: bool) -> None:
         _show_log(report)
         _show_orders(report)
         _show_costs(report)
-        loose = ", ".join(report.at_least_once) or "nothing; every source and sink is exactly-once"
-        show(f"\nAt least once: {loose}")
+        loose = "; ".join(_loose(name, report.processors[name]) for name in report.at_least_once)
+        show(f"\nAt least once: {loose or 'nothing; every source and sink is exactly-once'}")
+
+
+def _loose(name: str, about: Mapping[str, Any]) -> str:
+    """Return the words for a connector that is at-least-once: some receivers make it exactly-once."""
+    if (condition := about.get("exactly_once_if")) is not None:
+        return f"{name} (exactly once if {condition})"
+    return f"{name} (the step under way may come again after a failure)"
 
 
 def _trees(processors: Mapping[str, Mapping[str, Any]]) -> list[Tree]:

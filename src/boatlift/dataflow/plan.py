@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from boatlift.dataflow.contracts import Delivery
 from boatlift.dataflow.operator import Timing
 from boatlift.dataflow.policies import History
 from boatlift.dataflow.processors import Processor, SinkProcessor, SourceProcessor
@@ -73,8 +74,8 @@ class Plan:
 
         The client keeps them until they are stable. All that comes of such a source restarts with it, at one step. So
         the rows are kept in the store after all where a processor reads them again (`History`), and where they would
-        wait for another processor: before a batch, a union with another source, and a sink that may have a part of
-        a step.
+        wait for another processor: before a batch, a union with another source, and a sink that may have a step, or
+        a part of one, that the log does not know of.
         """
         backed = self.sources[source].source.capabilities.store_backed
         if backed is None or not backed.answers_when_stable:
@@ -88,7 +89,7 @@ class Plan:
                 len(unit.reads) > 1 and unit.timing is not Timing.ARRIVAL and len(self.sources_of(unit.name)) > 1
                 for unit in behind
             )
-            or any(sink.capabilities.parts > 1 for sink in sinks)
+            or any(sink.capabilities.parts > 1 or sink.delivery is Delivery.AT_LEAST_ONCE for sink in sinks)
         )
 
     def sources_of(self, name: str) -> frozenset[str]:

@@ -272,7 +272,10 @@ class SparkEngine:
         assert step.rows is not None
         assert step.digest is not None
         staged = [Staged(run.residue, run.rows, str(self.path(run))) for run in step.runs]
-        return self.plan.sinks[sink].sink.commit(time, step.rows, step.digest, staged)
+        to = self.plan.sinks[sink].sink
+        if to.capabilities.runs_jobs:
+            self._group.join(sink)  # else its jobs would be those of the unit whose step ran last on this thread
+        return to.commit(time, step.rows, step.digest, staged)
 
     # -- runs ---------------------------------------------------------------------------------------------------------
 

@@ -59,7 +59,7 @@ class MessageStager:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        from boatlift.connectors.kafka.json_text import json_objects
+        from boatlift.connectors.kit.json_text import json_objects
 
         value = (
             rows.column(VALUE).cast(pa.binary())
@@ -82,7 +82,7 @@ class MessageStager:
     def _keys(self, rows: pa.RecordBatch) -> pa.Array:
         import pyarrow as pa
 
-        from boatlift.connectors.kafka.json_text import json_objects, json_values, plain_texts
+        from boatlift.connectors.kit.json_text import json_objects, json_values, plain_texts
 
         if not self.key:
             return pa.nulls(rows.num_rows, pa.binary())

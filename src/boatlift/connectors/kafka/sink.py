@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -29,6 +29,7 @@ from boatlift.connectors.kafka.ownership import decisions_of, refuse_another
 from boatlift.connectors.kafka.topics import Topics
 from boatlift.connectors.kafka.writer import Writer
 from boatlift.connectors.kit import Decision, StepLedger, checked_options, read_pieces
+from boatlift.connectors.kit.task_jobs import session_of_process
 from boatlift.dataflow.contracts import (
     Committed,
     Delivery,
@@ -40,9 +41,6 @@ from boatlift.dataflow.contracts import (
     Stager,
 )
 from boatlift.errors import DataError, Finding, InvalidError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 __all__ = ["KafkaSink", "sink"]
 
@@ -153,7 +151,7 @@ class KafkaSink:
         servers = [server.strip().lower() for server in self._access.servers.split(",")]
         topics = (self._topic, self._ledger_topic.name)
         places = tuple(f"topic {topic} at {server}" for topic in topics for server in servers)
-        return SinkCapabilities(parts=self._count, crash_points=self, places=places)
+        return SinkCapabilities(self._count, self._count > 1, crash_points=self, places=places)
 
     def announce(self, moment: Callable[[str], None]) -> None:
         """Call a function when a writer's transaction is complete (`written`), and when it has ended (`committed`)."""
@@ -185,7 +183,7 @@ class KafkaSink:
         raw, json_key = self._shape["format"] == "raw", self._shape["key_format"] == "json"
         stager = message_stager(context, key, raw=raw, json_key=json_key, upserts=self.key is not None)
         self._context, self._sure = context, False
-        spark = _session()
+        spark = session_of_process()
         if spark is not None and self._count > 1:
             refuse_speculation(spark)
         topic_id = self._topics.id_of(self._topic)
@@ -323,7 +321,7 @@ class KafkaSink:
 
         self._sure = False  # until this returns, the content of the topic is unknown
         ends = self._topics.ends_asked(self._topic)
-        if worth_tasks(rows, len(records)) and (spark := _session()) is not None:
+        if worth_tasks(rows, len(records)) and (spark := session_of_process()) is not None:
             begun = tuple(_beginning(record, ends) for record in records)
             upserts = self.key is not None
             task = WriteTask(self._access, self._topic, self._ledger_topic.name, begun, rows, tuple(staged), upserts)
@@ -342,14 +340,6 @@ class KafkaSink:
         for record in written:
             self._ledger.apply(record)
         self._sure = True
-
-
-def _session() -> SparkSession | None:
-    """Return the Spark session, also in threads without an active one; None: there is none."""
-    from pyspark import SparkContext
-    from pyspark.sql import SparkSession
-
-    return SparkSession.builder.getOrCreate() if SparkContext._active_spark_context is not None else None
 
 
 def _beginning(record: Written, ends: Callable[[], dict[int, int]]) -> Written:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
-import pyarrow as pa
 
 from boatlift.connectors.kafka.access import Access
 from boatlift.connectors.kafka.division import part_of
@@ -16,9 +14,9 @@ from boatlift.connectors.kafka.ledger import Written
 from boatlift.connectors.kafka.ownership import refuse_newer
 from boatlift.connectors.kafka.writer import Writer
 from boatlift.connectors.kit import read_pieces
-from boatlift.connectors.kit.tasks import guarded
+from boatlift.connectors.kit.task_jobs import run_in_tasks
 from boatlift.dataflow.contracts import Staged
-from boatlift.errors import InvalidError, UnavailableError, from_text
+from boatlift.errors import InvalidError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +29,7 @@ ROWS_FOR_TASKS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class WriteTask:
-    """Writes a step's part of each writer whose number it gets.
+    """Writes the part of a step of the writer whose number it gets.
 
     Attributes:
         access: How to reach the cluster.
@@ -49,13 +47,9 @@ class WriteTask:
     staged: tuple[Staged, ...]
     upserts: bool
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write the parts; yield the records that were written."""
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                work = partial(self.run, self.records[number])
-                written = guarded(f"the sink of topic {self.topic}", work)
-                yield pa.record_batch({"receipt": pa.array([msgspec.json.encode(written)], pa.binary())})
+    def __call__(self, number: int) -> bytes:
+        """Write the part of a record by its number, and return the record as it was written."""
+        return msgspec.json.encode(self.run(self.records[number]))
 
     def run(self, record: Written) -> Written:
         """Write a part, unless an earlier attempt has; fence that attempt."""
@@ -76,15 +70,8 @@ def write_in_tasks(spark: SparkSession, task: WriteTask) -> list[Written]:
         BoatliftError: a task raised it.
         UnavailableError: `[SINK_FAILED]` the job failed.
     """
-    count = len(task.records)
-    try:
-        rows = spark.range(0, count, 1, count).mapInArrow(task, "receipt BINARY").collect()
-    except Exception as error:
-        ours = from_text(str(error))
-        if ours is not None:
-            raise ours from error
-        raise UnavailableError("SINK_FAILED", f"the tasks that write topic {task.topic} failed: {error}") from error
-    return [_WRITTEN.decode(bytes(row[0])) for row in rows]
+    written = run_in_tasks(spark, len(task.records), task, f"the sink of topic {task.topic}")
+    return [_WRITTEN.decode(each) for each in written]
 
 
 def refuse_speculation(spark: SparkSession) -> None:

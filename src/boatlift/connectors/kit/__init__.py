@@ -12,6 +12,9 @@ Connectors import nothing of `boatlift.spark`: what they need of it comes throug
 | `checked_options` | functions that users call: a missing or unknown argument is an error with a condition |
 | `SinkWrapper`, `SourceWrapper` | connectors around connectors |
 | `kit.tasks`: `guarded`, `job_parameters` | code that runs in Spark's tasks; imports PySpark |
+| `kit.task_jobs`: `run_in_tasks`, `session_of_process` | sinks whose `commit` is a job of its own |
+| `kit.row_order`: `ordered_part` | sinks: parts and order of a step's rows that depend on the rows alone |
+| `kit.json_text`: `json_objects` | rows as JSON text |
 | `kit.arrow_text`: `is_string`, `timestamps_as_text` | values as text; imports PyArrow |
 
 Importing `boatlift.connectors` is quick, so this module imports neither PySpark nor PyArrow. A connector imports the

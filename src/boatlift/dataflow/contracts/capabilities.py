@@ -164,6 +164,8 @@ class SinkCapabilities:
     Attributes:
         parts: In how many parts a step becomes visible, each atomically. After a crash a sink of several parts may show
             some of a step, so the same rows must come again.
+        runs_jobs: Whether `commit` runs Spark jobs: the engine makes these jobs the sink's own, so that the end of a
+            unit's jobs does not end them.
         crash_points: Announces the moments inside `commit`; None: `commit` is one outside act.
         places: The places that belong to the sink alone, in words, such as `folder /out`. Two sinks of a program that
             have one in common are refused. Law: two sinks that exclude each other, of any options, have a place in
@@ -171,5 +173,6 @@ class SinkCapabilities:
     """
 
     parts: int = 1
+    runs_jobs: bool = False
     crash_points: CrashPoints | None = None
     places: tuple[str, ...] = ()

@@ -115,6 +115,14 @@ class Sink(Protocol):
         * NULL stays NULL, NaN stays NaN or is refused (`[NAN_REFUSED]`), −0.0 stays a zero.
 
     `connectors.kit.StepLedger` decides the first three, and has the words of their errors.
+
+    Laws of a sink whose `delivery` is `AT_LEAST_ONCE`, in place of these:
+        * `open` returns None. The log is the sink's account: the host records each step durably after its commit, and
+          before the next step is committed.
+        * `commit` of a step returns once the outside has all its rows: `APPENDED`. Steps come in order, without a gap.
+        * After a crash, or an error of the outside, only the step under way comes again, with the same rows. The sink
+          does not compare it.
+        * No owner is fenced: a paused owner that goes on may deliver the step once more that it had under way.
     """
 
     @property
@@ -139,7 +147,7 @@ class Sink(Protocol):
         """Take the sink over: make its place if there is none, fence older owners, return the newest step.
 
         Returns:
-            The newest step that is there as a whole; None if there is none.
+            The newest step that is there as a whole; None if there is none, or if the sink keeps no account.
 
         Raises:
             DataError: `[SINK_OF_ANOTHER_DATAFLOW]`, `[SINK_OF_ANOTHER_STORE]`, `[SINK_DAMAGED]`.

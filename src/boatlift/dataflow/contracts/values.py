@@ -13,7 +13,10 @@ Json = Mapping[str, Any]
 
 
 class Delivery(Enum):
-    """What a connector can promise."""
+    """The promise of a connector.
+
+    A sink that is `AT_LEAST_ONCE` keeps no account of steps: it holds the steps that the log has recorded as committed.
+    """
 
     EXACTLY_ONCE = "exactly once"
     AT_LEAST_ONCE = "at least once"

@@ -71,6 +71,23 @@ class LogCalls:
         """Write records, and answer once they are durable."""
         self._writer.submit(records, partial(self._queue.put_or_fail, then))
 
+    def make_durable(self, record: Record) -> None:
+        """Write a record, and return once it is durable; any thread but the writer's may call this.
+
+        Raises:
+            BoatliftError: the record could not be written.
+        """
+        written: Future[None] = Future()
+
+        def answer(error: BaseException | None) -> None:
+            if error is None:
+                written.set_result(None)
+            else:
+                written.set_exception(error)
+
+        self._writer.submit([record], answer)
+        written.result()
+
     def append(self, order: AppendLog) -> None:
         """Write facts, with the cursors and the records that go with them."""
         cursors = self._cursors(order.facts)

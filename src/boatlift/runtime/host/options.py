@@ -22,7 +22,8 @@ class RunOptions:
         available_now: Finish once every source has nothing new.
         accept_released: Let stand what sinks hold of a step that a replay now computes differently (`[DIVERGED]`), on
             the record. Later steps are computed from the replay.
-        skip: Steps that yield nothing, whatever they take, each with its unit, on the record.
+        skip: Steps that yield nothing, whatever they take, each with its unit; steps that an at-least-once sink is not
+            handed, each with the sink. The log records both.
         on_progress: Called with each `Progress`, on the host's own thread.
     """
 

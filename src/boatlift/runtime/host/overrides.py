@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from queue import SimpleQueue
 from typing import Any
 
-from boatlift.dataflow import Plan
+from boatlift.dataflow import Delivery, Plan
 from boatlift.errors import BoatliftError, DataError, DivergedError, InvalidError
 from boatlift.recovery import RecoveryGraph
 from boatlift.runtime.machine.instructions import StepInput
@@ -20,7 +20,7 @@ from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.live import LiveRecords
 from boatlift.storage.records.records import Override, Record
 
-__all__ = ["Overrides", "refuse_skip"]
+__all__ = ["Overrides", "done_by", "refuse_skip"]
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,8 @@ class Overrides:
     Args:
         history: The log before this process began.
         accept: Let every released step stand where a replay differs.
-        skip: Steps that yield nothing, whatever they take, each with its unit.
+        skip: Steps that yield nothing, whatever they take, each with its unit; steps that a sink is not handed, each
+            with the sink.
         recorded: Unit to the last step whose input is recorded. A unit that chooses its input records a step only once
             the step has failed.
         plan: The dataflow.
@@ -55,7 +56,8 @@ class Overrides:
         graph: RecoveryGraph,
     ) -> None:
         # A step that failed may belong to a unit that only other policies make; a skip must be heeded for ever.
-        strange = sorted((unit, step) for unit, step in history.decided(SKIPPED) if unit not in plan.units)
+        known = {*plan.units, *plan.sinks}
+        strange = sorted((unit, step) for unit, step in history.decided(SKIPPED) if unit not in known)
         if strange:
             unit, step = strange[0]
             raise DataError(
@@ -80,12 +82,17 @@ class Overrides:
         }
         self._memos: SimpleQueue[Record] = SimpleQueue()
         for name, number in sorted(set(skip) - self._skipped):
-            self._skip(name, number, history.last_executed(name), recorded)
+            self._skip(name, number, done_by(plan, name, history), recorded)
 
     @property
     def skipped(self) -> AbstractSet[tuple[str, int]]:
         """The steps that are skipped, each with its unit, without those of units that choose their input."""
-        return {(unit, n) for unit, n in self._skipped if not self._plan.units[unit].takes_by_choice}
+        units = self._plan.units
+        return {(unit, n) for unit, n in self._skipped if unit in units and not units[unit].takes_by_choice}
+
+    def leaves_out(self, sink: str, step: int) -> bool:
+        """Return whether a sink is not handed a step: its receiver refuses the step for good."""
+        return (sink, step) in self._skipped
 
     @property
     def passed_over(self) -> AbstractSet[tuple[str, str, Any]]:
@@ -140,8 +147,12 @@ class Overrides:
         """Return the records that are still to be written."""
         return [self._memos.get() for _ in range(self._memos.qsize())]  # no other thread takes any
 
-    def _skip(self, unit: str, step: int, executed: int, recorded: Mapping[str, int]) -> None:
-        refuse_skip(self._plan, unit, step, executed)
+    def _skip(self, unit: str, step: int, done: int, recorded: Mapping[str, int]) -> None:
+        refuse_skip(self._plan, unit, step, done)
+        if unit in self._plan.sinks:
+            self._skipped.add((unit, step))
+            self._put_on_record(SKIPPED, unit, step, f"{unit} is not handed step {step}")
+            return
         if self._plan.units[unit].takes_by_choice:
             if (unit, step) not in self._of_failed:
                 raise InvalidError(
@@ -163,17 +174,25 @@ class Overrides:
         self._memos.put(Override(what, unit, step, said, messages))
 
 
-def refuse_skip(plan: Plan, unit: str, step: int, executed: int) -> None:
+def done_by(plan: Plan, name: str, history: LogHistory) -> int:
+    """Return the last step that a unit has executed, or that a sink holds, as far as the log knows; -1 for none."""
+    return history.held(name) if name in plan.sinks else history.last_executed(name)
+
+
+def refuse_skip(plan: Plan, unit: str, step: int, done: int) -> None:
     """Refuse to skip a step if the program, or an execution of the step, forbids that.
 
     Args:
         plan: The dataflow.
-        unit, step: The step.
-        executed: The last step of that unit that was executed.
+        unit, step: The step; of a sink, the step that it is not handed.
+        done: As `done_by` returns it.
 
     Raises:
         InvalidError: `[BAD_OPTION]`.
     """
+    if unit in plan.sinks:
+        _refuse_skip_of_a_sink(plan, unit, step, done)
+        return
     refused = plan.units.get(unit)
     if refused is None:
         units = ", ".join(plan.units)
@@ -191,9 +210,22 @@ def refuse_skip(plan: Plan, unit: str, step: int, executed: int) -> None:
             f"{unkept[0]} keeps no rows, so that a step of {unit} would be of others now: let its function pass over "
             "bad ones, or choose ack='recorded'",
         )
-    if step <= executed:
+    if step <= done:
         raise InvalidError(
             "BAD_OPTION",
             f"step {step} of {unit} was executed, and other processors may have taken its rows: only a step that "
             f"fails can be skipped",
+        )
+
+
+def _refuse_skip_of_a_sink(plan: Plan, sink: str, step: int, held: int) -> None:
+    if plan.sinks[sink].sink.delivery is not Delivery.AT_LEAST_ONCE:
+        raise InvalidError(
+            "BAD_OPTION", f"{sink} is exactly-once, and its steps have no gap: skip the step of the unit that it reads"
+        )
+    if step <= held:
+        raise InvalidError("BAD_OPTION", f"step {step} was delivered to {sink}: the last was {held}")
+    if step > held + 1:
+        raise InvalidError(
+            "BAD_OPTION", f"step {step} of {sink} has not failed: the next step that it is handed is {held + 1}"
         )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from boatlift.dataflow import Delivery
 from boatlift.recovery import RecoveryGraph
 from boatlift.runtime.engine import Engine, StepResult
 from boatlift.runtime.graph import edge_name
@@ -25,19 +26,32 @@ HeldSteps = Sequence[tuple[str, int]]
 class SinkCommits:
     """Hands steps to sinks, each under a lock of its own, since the engine takes one call for a sink at a time.
 
+    A sink that is at-least-once keeps no account. The log is its account: such a sink holds the steps of which the
+    record of the commit is durable.
+
     Args:
         engine: Calls the sinks.
         graph: The numbers with which a unit's steps reach its sinks.
-        overrides: Decides about a step that differs from the step that a sink holds.
+        overrides: Decides about a step that differs from the step that a sink holds, and about steps left out.
+        recorded: Sink to the last step that the log has it hold.
 
     Attributes:
         held: Sink to the last step that it is known to hold, -1 for none; the host's own thread sets it.
     """
 
-    def __init__(self, engine: Engine, graph: RecoveryGraph, overrides: Overrides) -> None:
+    def __init__(self, engine: Engine, graph: RecoveryGraph, overrides: Overrides, recorded: Mapping[str, int]) -> None:
         self._engine, self._graph, self._overrides = engine, graph, overrides
+        self._accounts = {
+            name: recorded.get(name, -1)
+            for name, each in engine.plan.sinks.items()
+            if each.sink.delivery is Delivery.AT_LEAST_ONCE
+        }
         self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
         self.held: dict[str, int] = {}
+
+    def keeps_account(self, sink: str) -> bool:
+        """Return whether a sink itself tells which steps it holds."""
+        return sink not in self._accounts
 
     def open(self) -> None:
         """Take all sinks over, which fences older owners."""
@@ -59,12 +73,15 @@ class SinkCommits:
         """Return the last step that a sink holds, -1 for none, once no commit under way can reach it any more."""
         with self._locks[sink]:
             committed = self._engine.open_sink(sink)
+            if sink in self._accounts:
+                return self._accounts[sink]
         return -1 if committed is None else committed.step
 
     def held_steps(self, order: instructions.Execute) -> list[HeldSteps]:
-        """Return, for each step that is ordered, the sinks that hold it already."""
+        """Return, for each step that is ordered, the sinks that hold it already, and can compare it."""
         unit = self._engine.plan.units[order.processor]
-        edges = [(sink.name, self._graph.edges[edge_name(unit.name, sink.name)]) for sink in unit.sinks]
+        sinks = [sink.name for sink in unit.sinks if sink.name not in self._accounts]
+        edges = [(sink, self._graph.edges[edge_name(unit.name, sink)]) for sink in sinks]
         arrivals = [[(sink, edge.projection.arrives(take.time)) for sink, edge in edges] for take in order.takes]
         return [[(sink, at) for sink, at in each if at is not None and at <= self.held[sink]] for each in arrivals]
 
@@ -79,14 +96,21 @@ class SinkCommits:
             with self._locks[sink]:
                 self._overrides.compare(sink, at, partial(self._engine.commit, sink, at, payload))
 
-    def place(self, order: instructions.CommitSink, last: int) -> None:
+    def place(self, order: instructions.CommitSink, last: int, record: Callable[[SinkCommit], None]) -> None:
         """Make steps visible, with empty steps for the times without messages: a sink's steps have no gap.
 
         Args:
             order: The steps that have messages.
             last: The last step that the sink holds.
+            record: Writes a record, and returns once it is durable.
         """
+        sink = order.sink
         payloads = {at: message.payload for at, (message,) in order.steps}
-        with self._locks[order.sink]:  # `position` is answered once all of this has reached the sink
-            for at in range(last + 1, last_of(order.frontier) + 1):
-                self._engine.commit(order.sink, at, payloads.get(at, NOTHING))
+        with self._locks[sink]:  # `position` is answered once all of this has reached the sink
+            end = last_of(order.frontier)
+            for at in range(last + 1, end + 1):
+                if not self._overrides.leaves_out(sink, at):
+                    self._engine.commit(sink, at, payloads.get(at, NOTHING))
+                if sink in self._accounts and (at in payloads or at == end):
+                    record(SinkCommit(sink, at))  # before the next step: only the step under way may come again
+                    self._accounts[sink] = at

@@ -56,7 +56,7 @@ class SinkCalls:
 
     def _commit(self, order: CommitSink, last: int) -> Answer:
         try:
-            self._commits.place(order, last)
+            self._commits.place(order, last, self._log.make_durable)
         except UnavailableError as error:
             cause = error
             return lambda: self._unknown(order, cause)
@@ -73,7 +73,7 @@ class SinkCalls:
         last = last_of(order.frontier)
         self._commits.held[order.sink] = last
         self._failures.went_on(order.sink, last)
-        self._log.remember(SinkCommit(order.sink, last))
+        self._remember(order.sink, last)
         yield events.SinkCommitted(order.sink, order.incarnation, order.frontier)
 
     def _reopen(self, order: ReopenSink) -> Answer:
@@ -92,5 +92,13 @@ class SinkCalls:
 
     def _positioned(self, order: ReopenSink, last: int) -> Iterable[events.Event]:
         self._commits.held[order.sink] = last
-        self._log.remember(SinkCommit(order.sink, last))  # becomes durable before anything that rests on it
+        self._remember(order.sink, last)
         yield events.SinkPosition(order.sink, order.incarnation, Frontier.up_to(last))
+
+    def _remember(self, sink: str, last: int) -> None:
+        """Let the position of a sink become durable before anything that rests on it.
+
+        Where the log is the sink's account, the position is durable already, and a later one may be, too.
+        """
+        if self._commits.keeps_account(sink):
+            self._log.remember(SinkCommit(sink, last))

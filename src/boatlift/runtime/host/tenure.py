@@ -82,7 +82,7 @@ class Tenure:
             plan=plan,
             graph=self._program.graph,
         )
-        self._commits = SinkCommits(engine, self._program.graph, self._overrides)
+        self._commits = SinkCommits(engine, self._program.graph, self._overrides, history.committed)
         self._runs = KeptRuns(store, engine)
         self._runs.begin(history.live_runs(), token)
         store.discard_scratch(before=token)

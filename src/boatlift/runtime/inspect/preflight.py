@@ -6,7 +6,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from boatlift.dataflow import Plan
-from boatlift.runtime.host.overrides import refuse_skip
+from boatlift.runtime.host.overrides import done_by, refuse_skip
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.records.division import units_in
@@ -33,5 +33,5 @@ def check_store(planned: Plan, path: Path, skip: Collection[tuple[str, int]]) ->
     else:
         asked, units = set(skip) - history.decided("skipped"), set(units_in(history.program))
     for unit, time in asked:
-        if unit in planned.units or unit not in units:  # else Spark has to read the query of a view first
-            refuse_skip(planned, unit, time, -1 if history is None else history.last_executed(unit))
+        if unit in {*planned.units, *planned.sinks} or unit not in units:  # else Spark has to read a view's query first
+            refuse_skip(planned, unit, time, -1 if history is None else done_by(planned, unit, history))

@@ -81,7 +81,7 @@ class Admitted(Recorded, frozen=True, tag="admitted"):
 
 
 class SinkCommit(Recorded, frozen=True, tag="committed"):
-    """A sink holds every time up to this one (a memo: the sink itself is the truth)."""
+    """A sink holds every time up to this one (a memo, unless the sink keeps no account: then this is the account)."""
 
     sink: str
     time: _Step

@@ -1,0 +1,169 @@
+"""A sink that posts rows to a URL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+from urllib.parse import urlsplit
+
+import xxhash
+
+from boatlift.connectors.deliver.sink import DeliveringSink, StepPart
+from boatlift.connectors.kit import checked_options
+from boatlift.errors import InvalidError, UnavailableError
+
+if TYPE_CHECKING:
+    import urllib3
+
+__all__ = ["http_post"]
+
+_TYPES = {"json": "application/json", "lines": "application/x-ndjson"}
+
+_PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+"""Answers after which the same request may succeed later."""
+
+
+@checked_options("bl.http_post")
+def http_post(
+    url: str,
+    *,
+    format: Literal["json", "lines"] = "json",  # noqa: A002
+    headers: Mapping[str, str] | None = None,
+    rows_per_request: int = 1000,
+    parts: int = 1,
+    timeout: float = 30.0,
+    tries: int = 5,
+) -> DeliveringSink:
+    """Return a sink that posts the rows of each step to a URL, at least once.
+
+    Each request has the header `Idempotency-Key`, which names dataflow, store, sink, step, part and content. A step
+    that is delivered again is the same requests with the same keys, so that delivery is exactly once where the receiver
+    ignores a key that it knows. An answer 2xx is success. After 408, 425, 429, 500, 502, 503, 504, no answer in time,
+    or no connection, a request is tried again, with rests that double; the receiver may ask for longer ones by
+    `Retry-After`. Any other answer is a refusal: the dataflow stops, and nothing is lost.
+
+    Args:
+        url: `http://…` or `https://…`.
+        format: `json`: a body is an array of objects, one a row. `lines`: one object a line.
+        headers: Further headers, such as `Authorization`; they are kept in memory only.
+        rows_per_request: The most rows of a request.
+        parts: How many requests of a step are under way at the same time, each in a task of its own.
+        timeout: Seconds to wait for a connection, and for an answer.
+        tries: How often a request is sent before the sink counts as failed. The host then rests and delivers the step
+            again, a few times.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]`, `[MISSING_EXTRA]`.
+    """
+    place = urlsplit(str(url))
+    if place.scheme not in ("http", "https") or not place.hostname:
+        raise InvalidError("BAD_OPTION", f"url is {url!r}: give http://… or https://…")
+    if place.username is not None or place.password is not None:
+        raise InvalidError("BAD_OPTION", "the url holds a password: give it in headers, as Authorization")
+    if format not in _TYPES:
+        raise InvalidError("BAD_OPTION", f"format is {format!r}: choose 'json' or 'lines'")
+    for name, number in (("rows_per_request", rows_per_request), ("parts", parts), ("tries", tries)):
+        if number != int(number) or number < 1:
+            raise InvalidError("BAD_OPTION", f"{name} is {number!r}: give a whole number from 1 on")
+    if not timeout > 0:
+        raise InvalidError("BAD_OPTION", f"timeout is {timeout!r}: give seconds, more than 0")
+    for name, value in (headers or {}).items():
+        if not _is_header(name) or not _is_header(value):
+            raise InvalidError("BAD_OPTION", f"header {name!r} has characters that HTTP does not carry: encode them")
+    own = [name for name in headers or {} if name.lower() in ("idempotency-key", "content-type")]
+    if own:
+        raise InvalidError("BAD_OPTION", f"header {own[0]} is the sink's own: leave it out")
+    try:
+        import urllib3  # noqa: F401 - the tasks need it
+    except ImportError:
+        raise InvalidError(
+            "MISSING_EXTRA", "bl.http_post needs urllib3: pip install 'boatlift[http]', on driver and executors"
+        ) from None
+    shown = place._replace(query="", fragment="").geturl()
+    about = {
+        "kind": "http_post",
+        "url": shown,
+        "format": format,
+        "rows_per_request": rows_per_request,
+        "parts": parts,
+        "exactly_once_if": "the receiver ignores an Idempotency-Key that it knows",
+    }
+    post = _Post(url, shown, format == "lines", dict(headers or {}), rows_per_request, timeout, tries)
+    return DeliveringSink(post, about, parts)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _Post:
+    """Posts the rows of a part, some a request, one request after the other."""
+
+    url: str
+    shown: str
+    lines: bool
+    headers: dict[str, str]
+    rows: int
+    timeout: float
+    tries: int
+
+    def __call__(self, part: StepPart) -> None:
+        import urllib3
+
+        with urllib3.PoolManager(1) as pool:
+            for begin in range(0, len(part.texts), self.rows):
+                self._post(pool, part, self._body(part.texts.slice(begin, self.rows).to_pylist()))
+
+    def _body(self, texts: list[str]) -> bytes:
+        text = "\n".join(texts) + "\n" if self.lines else "[" + ",\n".join(texts) + "]"
+        return text.encode()
+
+    def _post(self, pool: urllib3.PoolManager, part: StepPart, body: bytes) -> None:
+        """Post a body until an answer says that it was taken.
+
+        The key names the content, too. So a receiver takes no rows for others that it knows, though options have
+        changed between a failure and the next try.
+        """
+        import urllib3
+
+        key = f"{part.key}/{xxhash.xxh3_64_hexdigest(body)}"
+        kind = _TYPES["lines" if self.lines else "json"]
+        again = urllib3.Retry(
+            self.tries - 1,
+            redirect=False,
+            allowed_methods=None,
+            status_forcelist=_PASSING,
+            backoff_factor=0.2,
+            backoff_max=30,
+            raise_on_status=False,
+        )
+        try:
+            answer = pool.request(
+                "POST",
+                self.url,
+                body=body,
+                headers={**self.headers, "Content-Type": kind, "Idempotency-Key": key},
+                timeout=self.timeout,
+                retries=again,
+                redirect=False,
+            )
+        except urllib3.exceptions.HTTPError as error:
+            raise UnavailableError(
+                "SINK_FAILED",
+                f"{self.shown} did not answer request {key}: {_one_line(str(error))}; the step is delivered again",
+            ) from error
+        if 200 <= answer.status < 300:
+            return
+        text = _one_line(answer.data.decode(errors="replace"))
+        said = f"{self.shown} answered {answer.status} to request {key}: {text}"
+        if answer.status in _PASSING:
+            raise UnavailableError("SINK_FAILED", f"{said}; the step is delivered again")
+        raise UnavailableError("SINK_REFUSED", f"{said}; correct the receiver, or the options, and run again")
+
+
+def _is_header(text: str) -> bool:
+    """Return whether a text can be the name or the value of a header."""
+    return text.isprintable() and all(ord(character) < 256 for character in text)
+
+
+def _one_line(text: str) -> str:
+    """Return the beginning of a text, in one line."""
+    return " ".join(text.split())[:300]

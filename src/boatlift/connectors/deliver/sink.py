@@ -1,0 +1,149 @@
+"""A sink that hands rows over and keeps no account: what it has delivered, the log says.
+
+`commit` delivers the rows of a step in tasks, at once, and nothing of it can be taken back. A process that dies after
+the delivery and before the log's record of it delivers the step once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from boatlift.connectors.kit import ArrowStager, read_pieces
+from boatlift.connectors.kit.row_order import ordered_part
+from boatlift.connectors.kit.task_jobs import run_in_tasks, session_of_process
+from boatlift.dataflow.contracts import (
+    Delivery,
+    Json,
+    Outcome,
+    SinkCapabilities,
+    SinkContext,
+    Staged,
+    Stager,
+)
+from boatlift.errors import FLOW_AND_STORE, BoatliftError, Finding
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Deliver", "DeliveringSink", "StepPart"]
+
+
+@dataclass(frozen=True, slots=True)
+class StepPart:
+    """The rows of a step, or those of one of its parts.
+
+    A step that is delivered again, after whatever failure, comes in the same parts with the same rows in the same
+    order, as long as the number of parts stays.
+
+    Attributes:
+        sink: The sink's name.
+        key: Names the part among all parts of all steps of all sinks: `DATAFLOW/STORE/SINK/STEP/PART`.
+        step, part: The numbers of step and part.
+        rows: The rows: the user's columns, then `_weight` if rows are changes.
+        texts: A JSON object for each row.
+    """
+
+    sink: str
+    key: str
+    step: int
+    part: int
+    rows: pa.Table
+    texts: pa.ChunkedArray
+
+
+class Deliver(Protocol):
+    """Hands the rows of a part to the outside. It runs in a task, and is pickled."""
+
+    def __call__(self, part: StepPart) -> None:
+        """Return once the outside has the rows.
+
+        Raises:
+            UnavailableError: `[SINK_FAILED]` the outside does not have all of them, and another try is worth it;
+                `[SINK_REFUSED]` it will never take them.
+        """
+
+
+class DeliveringSink:
+    """A sink that delivers the rows of each step, at least once, in the order of steps.
+
+    Args:
+        deliver: Delivers a part.
+        about: Kind, place and options, as `describe` returns them.
+        parts: In how many parts a step is delivered, at the same time, each in a task of its own.
+    """
+
+    delivery = Delivery.AT_LEAST_ONCE
+    key: Sequence[str] | None = None
+    capabilities = SinkCapabilities(runs_jobs=True)
+
+    def __init__(self, deliver: Deliver, about: Json, parts: int) -> None:
+        self._deliver, self._about, self._parts = deliver, about, parts
+        self._context: SinkContext | None = None
+
+    def describe(self) -> Json:
+        """Return kind, place and options."""
+        return self._about
+
+    def open(self, context: SinkContext) -> None:
+        """Take note of the owner; the outside is not asked, since it has no account of steps."""
+        self._context = context
+
+    def stager(self) -> Stager:
+        """Return the part that runs in the tasks of a step."""
+        return ArrowStager(self._opened.schema)
+
+    def commit(self, step: int, rows: int, _digest: str, staged: Sequence[Staged]) -> Outcome:
+        """Deliver a step; a step without rows needs no delivery.
+
+        Raises:
+            UnavailableError: `[SINK_FAILED]`, `[SINK_REFUSED]`.
+        """
+        context = self._opened
+        if rows:
+            work = _PartTask(self._deliver, context, step, rows, tuple(staged), self._parts)
+            try:
+                spark = session_of_process()
+                if spark is not None:
+                    run_in_tasks(spark, self._parts, work, f"sink {context.sink}")
+                else:
+                    for number in range(self._parts):
+                        work(number)
+            except BoatliftError as error:
+                if error.condition == "SINK_REFUSED":
+                    error.remedy = f"boatlift run {FLOW_AND_STORE} --skip {context.sink}:{step} leaves the step out"
+                raise
+        return Outcome.APPENDED
+
+    def verify(self) -> Iterator[Finding]:
+        """Return no findings: nothing that was delivered can be read back."""
+        return iter(())
+
+    def close(self) -> None:
+        """Do nothing: the sink holds nothing open."""
+
+    @property
+    def _opened(self) -> SinkContext:
+        assert self._context is not None, "open comes first"
+        return self._context
+
+
+@dataclass(frozen=True, slots=True)
+class _PartTask:
+    """Delivers the part of a step whose number it gets."""
+
+    deliver: Deliver
+    context: SinkContext
+    step: int
+    rows: int
+    staged: tuple[Staged, ...]
+    parts: int
+
+    def __call__(self, number: int) -> bytes:
+        owner = self.context
+        rows, texts = ordered_part(read_pieces(self.rows, self.staged), number, self.parts)
+        if rows.num_rows:
+            key = f"{owner.dataflow}/{owner.store}/{owner.sink}/{self.step}/{number}"
+            self.deliver(StepPart(owner.sink, key, self.step, number, rows, texts))
+        return b""

@@ -1,0 +1,58 @@
+"""Jobs of a sink's own: a commit that is worth several tasks, or whose effect belongs into the tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from boatlift.errors import UnavailableError, from_text
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+__all__ = ["run_in_tasks", "session_of_process"]
+
+
+def session_of_process() -> SparkSession | None:
+    """Return the Spark session, also in threads without an active one; None: there is none."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    return SparkSession.builder.getOrCreate() if SparkContext._active_spark_context is not None else None
+
+
+def run_in_tasks(spark: SparkSession, count: int, work: Callable[[int], bytes], what: str) -> list[bytes]:
+    """Run a function in a task for each number from 0 on, and return its results, in no order.
+
+    A task that fails is tried again, as often as Spark tries any task.
+
+    Args:
+        spark: The session.
+        count: The number of tasks.
+        work: The function; it is pickled.
+        what: The owner of the tasks, in words, for errors: `the sink of topic orders`.
+
+    Raises:
+        BoatliftError: the function raised it.
+        UnavailableError: `[SINK_FAILED]` the job failed.
+    """
+
+    def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        from boatlift.connectors.kit.tasks import guarded
+
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                result = guarded(what, lambda: work(number))  # noqa: B023 - called at once
+                yield pa.record_batch({"result": pa.array([result], pa.binary())})
+
+    try:
+        rows = spark.range(0, count, 1, count).mapInArrow(each, "result BINARY").collect()
+    except Exception as error:
+        ours = from_text(str(error))
+        if ours is not None:
+            raise ours from error
+        raise UnavailableError("SINK_FAILED", f"the tasks of {what} failed: {error}") from error
+    return [bytes(row[0]) for row in rows]

@@ -1,0 +1,229 @@
+"""The laws of sinks that keep no account, and what each of them does when its receiver does not answer well."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import boatlift as bl
+from boatlift.connectors.deliver.sink import DeliveringSink
+from boatlift.connectors.kit.json_text import json_objects
+from boatlift.connectors.kit.row_order import ordered_part
+from boatlift.dataflow import Delivery, Outcome, Staged
+from boatlift.errors import InvalidError, UnavailableError
+from connectors.conformance import SCHEMA, Row, batch_of, context, rows_of, stage
+from support.receiver import Receiver, receiving
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with receiving() as there:
+        yield there
+
+
+def opened(sink: DeliveringSink) -> DeliveringSink:
+    sink.open(context())
+    return sink
+
+
+def put(sink: DeliveringSink, folder: Path, step: int, rows: Sequence[Row] | None = None) -> Outcome:
+    rows = rows_of(step) if rows is None else rows
+    return sink.commit(step, len(rows), f"digest {step}", stage(sink, folder, step, rows))
+
+
+def calls_of(parts: int = 1) -> tuple[list[tuple[Any, ...]], DeliveringSink]:
+    """Return a list of calls, and the sink that makes them."""
+    calls: list[tuple[Any, ...]] = []
+
+    def remember(rows: pa.Table, *numbers: int) -> None:
+        calls.append((*numbers, rows.to_pylist()))
+
+    return calls, opened(bl.foreach(remember, parts=parts))
+
+
+# -- laws -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_sink_that_delivers_keeps_no_account() -> None:
+    calls, sink = calls_of()
+    assert sink.delivery is Delivery.AT_LEAST_ONCE
+    assert sink.open(context()) is None  # type: ignore[func-returns-value]
+    assert list(sink.verify()) == []
+    assert not calls
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_a_step_comes_again_in_the_same_parts_with_the_same_rows_in_the_same_order(tmp_path: Path, parts: int) -> None:
+    calls, sink = calls_of(parts)
+    rows = rows_of(1)
+    for draw in range(4):
+        shuffled = Random(draw).sample(rows, len(rows))
+        half = draw * 11
+        receipts: list[Staged] = []
+        for number, piece in enumerate((shuffled[:half], shuffled[half:])):
+            name = f"piece-{draw}-{number}"
+            receipts.append(sink.stager().stage(str(tmp_path), name, number, iter([batch_of(piece)] if piece else [])))
+        assert sink.commit(1, len(rows), "", receipts) is Outcome.APPENDED
+    first = calls[: len(calls) // 4]
+    assert calls == first * 4
+    assert len(first) == parts
+    there = [tuple(row.values()) for *_, part in first for row in part]
+    assert sorted(map(repr, there)) == sorted(map(repr, rows))
+
+
+def test_a_step_without_rows_is_not_delivered(tmp_path: Path) -> None:
+    calls, sink = calls_of()
+    assert put(sink, tmp_path, 0, []) is Outcome.APPENDED
+    assert not calls
+
+
+def test_equal_rows_are_delivered_as_often_as_they_are_there(tmp_path: Path) -> None:
+    table = pa.Table.from_batches([batch_of([rows_of(0)[1]] * 5)])
+    parts = [ordered_part([table, table], number, 4)[0].num_rows for number in range(4)]
+    assert sorted(parts) == [0, 0, 0, 10]
+
+
+def test_rows_of_any_type_have_an_order() -> None:
+    nested = pa.table(
+        {
+            "m": pa.array([[("a", 1)], None], pa.map_(pa.string(), pa.int64())),
+            "s": pa.array([{"x": [1.5, None]}, {"x": []}]),
+            "b": pa.array([b"\xff", None]),
+        }
+    )
+    rows, texts = ordered_part([nested], 0, 1)
+    assert rows.num_rows == 2
+    assert texts.to_pylist() == sorted(
+        json_objects(nested.schema.names, nested.combine_chunks().to_batches()[0].columns).to_pylist()
+    )
+
+
+# -- functions --------------------------------------------------------------------------------------------------------
+
+
+def test_a_function_that_raises_is_a_failure_of_the_outside(tmp_path: Path) -> None:
+    def refuse(rows: pa.Table, step: int) -> None:
+        raise ValueError("the service\nis away")
+
+    with pytest.raises(
+        UnavailableError,
+        match=r"\[SINK_FAILED\] .*refuse raised at step 3 of sink out: ValueError: the service is away",
+    ):
+        put(opened(bl.foreach(refuse)), tmp_path, 3)
+
+
+@pytest.mark.parametrize(
+    ("function", "parts", "said"),
+    [
+        (lambda rows: None, 1, r"with \(rows, step\), and .* does not take these"),
+        (lambda rows, step: None, 2, r"with \(rows, step, part\), and .* does not take these"),
+        (7, 1, "function is 7: give a function"),
+        (print, 0, "parts is 0: give a whole number"),
+    ],
+)
+def test_bad_functions_are_refused(function: Any, parts: int, said: str) -> None:
+    with pytest.raises(InvalidError, match=rf"\[BAD_OPTION\] .*{said}"):
+        bl.foreach(function, parts=parts)
+
+
+# -- posts ------------------------------------------------------------------------------------------------------------
+
+
+def posting(receiver: Receiver, **options: Any) -> DeliveringSink:
+    return opened(bl.http_post(receiver.url, **{"timeout": 5, "tries": 2, **options}))
+
+
+def test_every_row_is_posted_some_a_request_each_under_a_key_of_its_own(receiver: Receiver, tmp_path: Path) -> None:
+    put(posting(receiver, rows_per_request=15), tmp_path, 0)
+    wanted = [dict(zip(SCHEMA.names, row, strict=True)) for row in rows_of(0)]
+    assert sorted(receiver.rows(), key=repr) == sorted(wanted, key=repr)
+    keys = [key for key, _ in receiver.requests]
+    assert len(set(keys)) == 3
+    assert all(key.startswith(f"flow/{'5' * 32}/out/0/0/") for key in keys)
+
+
+def test_a_step_that_is_delivered_again_has_the_same_keys_and_other_requests_have_others(
+    receiver: Receiver, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        put(posting(receiver), tmp_path, 0)
+    put(posting(receiver, rows_per_request=15), tmp_path, 0)
+    first, second, *others = receiver.requests
+    assert first == second
+    assert first[0] not in {key for key, _ in others}, "a receiver would drop rows that it does not have"
+
+
+def test_lines_are_objects_one_a_line(receiver: Receiver, tmp_path: Path) -> None:
+    put(posting(receiver, format="lines"), tmp_path, 0)
+    ((_, body),) = receiver.requests
+    assert len([json.loads(line) for line in body.splitlines()]) == len(rows_of(0))
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_an_answer_that_may_pass_is_tried_again(receiver: Receiver, tmp_path: Path, status: int) -> None:
+    receiver.answers.append((status, {"Retry-After": "0"}))
+    put(posting(receiver), tmp_path, 0)
+    assert receiver.tried == 2
+    assert len(receiver.rows()) == len(rows_of(0))
+
+
+def test_an_answer_that_does_not_pass_is_a_failure(receiver: Receiver, tmp_path: Path) -> None:
+    receiver.answers.extend([(503, {"Retry-After": "0"})] * 2)
+    with pytest.raises(UnavailableError, match=r"\[SINK_FAILED\] .*/orders answered 503 .*: that is no order"):
+        put(posting(receiver), tmp_path, 0)
+
+
+@pytest.mark.parametrize("status", [301, 302, 400, 401, 422])
+def test_a_refusal_stops_and_is_not_tried_again(receiver: Receiver, tmp_path: Path, status: int) -> None:
+    receiver.answers.append((status, {"Location": receiver.url}))
+    with pytest.raises(
+        UnavailableError, match=rf"\[SINK_REFUSED\] .*answered {status} .*: that is no order"
+    ) as refused:
+        put(posting(receiver), tmp_path, 6)
+    assert receiver.tried == 1
+    assert not receiver.requests
+    assert refused.value.remedy == "boatlift run FLOW --store STORE --skip out:6 leaves the step out"
+
+
+def test_a_receiver_that_never_answers_is_a_failure(receiver: Receiver, tmp_path: Path) -> None:
+    receiver.answers.extend([(0, {})] * 2)
+    with pytest.raises(UnavailableError, match=r"\[SINK_FAILED\] .*did not answer request flow/"):
+        put(posting(receiver, timeout=0.2), tmp_path, 0)
+
+
+def test_a_receiver_that_is_not_there_is_a_failure(tmp_path: Path) -> None:
+    sink = opened(bl.http_post("http://127.0.0.1:1/x", timeout=1, tries=1))
+    with pytest.raises(UnavailableError, match=r"\[SINK_FAILED\] http://127.0.0.1:1/x did not answer"):
+        put(sink, tmp_path, 0)
+
+
+def test_secrets_are_not_shown() -> None:
+    sink = bl.http_post("https://example.org/in?token=secret", headers={"Authorization": "secret"})
+    assert "secret" not in repr(sink.describe())
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "said"),
+    [
+        ("ftp://x/y", {}, r"url is 'ftp://x/y': give http"),
+        ("http://me:pass@x/y", {}, "the url holds a password"),
+        ("http://x", {"format": "xml"}, "format is 'xml'"),
+        ("http://x", {"rows_per_request": 0}, "rows_per_request is 0"),
+        ("http://x", {"parts": 1.5}, "parts is 1.5"),
+        ("http://x", {"tries": 0}, "tries is 0"),
+        ("http://x", {"timeout": 0}, "timeout is 0"),
+        ("http://x", {"headers": {"a": "b\nc: d"}}, "header 'a' has characters"),
+        ("http://x", {"headers": {"a": "…"}}, "header 'a' has characters"),
+        ("http://x", {"headers": {"idempotency-key": "1"}}, "header idempotency-key is the sink's own"),
+        ("http://x", {"patience": 1}, "bl.http_post has no option patience"),
+    ],
+)
+def test_bad_options_are_refused(url: str, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidError, match=rf"\[BAD_OPTION\] {said}"):
+        bl.http_post(url, **options)
