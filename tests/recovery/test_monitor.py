@@ -327,3 +327,23 @@ def test_a_message_that_stands_for_a_time_stays_while_another_of_that_time_is_ne
     monitor.committed("b", up_to(1))
     assert monitor.stable("p") == up_to(1)
     assert monitor.needless("p-a") == up_to(1)
+
+
+@pytest.mark.parametrize("account", [True, False])
+def test_a_sink_without_an_account_is_shown_only_what_comes_again_while_it_holds_nothing(account):
+    """A step of a processor that chooses: a sink that has the step needs no repetition, and one that forgets does."""
+    vertices = [
+        Vertex("input", Kind.SOURCE),
+        Vertex("asks", Kind.STATELESS, deterministic=False),
+        Vertex("output", Kind.SINK, account=account),
+    ]
+    edges = [Edge("input->asks", "input", "asks"), Edge("asks->output", "asks", "output")]
+    monitor = Monitor(RecoveryGraph(vertices, edges))
+    monitor.durable_determinants("input", 0)
+    for p in ("input", "asks"):
+        monitor.completed(p, up_to(0))
+    monitor.sent("input->asks", 0)
+    monitor.sent("asks->output", 0)
+    assert (monitor.releasable("output", [up_to(0)]) is not None) == account
+    monitor.durable_determinants("asks", 0)
+    assert monitor.releasable("output", [up_to(0)])

@@ -25,11 +25,14 @@ from boatlift.runtime.machine.kinds.arrival import ArrivalOrdered
 from boatlift.runtime.machine.kinds.epochs import Structured
 from boatlift.runtime.machine.kinds.processor import MachineProcessor, Step
 from boatlift.runtime.machine.release_gate import ReleaseGate
+from boatlift.simulation.deliveries import Deliveries
 from boatlift.simulation.disk import Disk
 from boatlift.simulation.shrink import Case, attempt
 from boatlift.simulation.simulation import Simulation
 from boatlift.storage.records.facts import Determinant, Truncation
-from boatlift.times import EpochFrontier, Frontier, all_times, frontier_of
+from boatlift.storage.records.history import LogHistory
+from boatlift.storage.records.records import SinkCommit
+from boatlift.times import EpochFrontier, Frontier, all_times, frontier_of, last_of
 
 __all__ = ["EXACT", "MUTANTS", "SEEDS", "Mutant", "caught"]
 
@@ -71,6 +74,8 @@ _take_back = recover._take_back
 _drop_back = MachineProcessor.drop_back
 _call_off = MachineProcessor.call_off
 _report = DurableFacts._report
+_apply = LogHistory.apply
+_deliver = Deliveries.place
 
 
 def _closed_but_nothing(self: Any, source: Any, positions: Any) -> None:
@@ -340,6 +345,16 @@ def _stands(_self: Any, _step: Any, _fixed: Any) -> bool:
     return True
 
 
+def _without_commits(self: LogHistory, record: Any) -> None:
+    if not isinstance(record, SinkCommit):
+        _apply(self, record)
+
+
+def _believed_at_once(self: Deliveries, order: CommitSink, *, unheard: bool) -> None:
+    self._accounts[order.sink] = last_of(order.frontier) - 1
+    _deliver(self, order, unheard=unheard)
+
+
 MUTANTS: dict[str, Mutant] = {
     "waiting": Mutant(
         "a time is run before all of its messages are there", {(Structured, "upcoming"): _whether_complete_or_not}
@@ -458,6 +473,17 @@ MUTANTS: dict[str, Mutant] = {
     "never-nothing": Mutant(
         "a source that has nothing stops the sources that it meets",
         {(StateMachine, "_has_nothing"): lambda _self, _source: False},
+    ),
+    "uncertain": Mutant(
+        "a sink that keeps no account is shown what may come out differently while the sink does not hold it",
+        {(Monitor, "_certain"): Monitor._largest},
+    ),
+    "no-account": Mutant(
+        "the record of what a sink without an account was shown is not read", {(LogHistory, "apply"): _without_commits}
+    ),
+    "believed": Mutant(
+        "a sink without an account counts as holding what it was shown, before the record of that is durable",
+        {(Deliveries, "place"): _believed_at_once},
     ),
     "called-off": Mutant(
         "what is being taken is not called off when it comes out differently",

@@ -69,6 +69,11 @@ class Incremental:
         self._solved()
         return None if self._growing is None else self._growing.fixes(sink, times)
 
+    def certain(self, sink: str, times: AnyFrontier) -> bool:
+        """Return whether times of a sink come out as they did though it does not hold them."""
+        solving = self._solved()
+        return times <= solving.on_inputs(sink) if self._growing is None else self._growing.fixes(sink, times)
+
     def _solved(self) -> Solving:
         if self._solving is not None and self._changed and self._growing is not None:
             self._grow(self._solving, self._growing)

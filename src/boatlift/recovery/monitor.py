@@ -241,6 +241,9 @@ class Monitor:
         is put for the sink holding exactly that frontier. Where a sender can only restart behind several times
         together, the answer is no to each alone and yes to all, which must then be made visible in one act.
 
+        A sink that keeps no account is asked about more strictly: the frontier must stay fixed while the sink holds
+        none of it. For after a failure nothing may be known of what it was shown, and the same must come again.
+
         Args:
             sink: The sink.
             prefixes: The frontiers in question, each within the next.
@@ -249,9 +252,8 @@ class Monitor:
         asked = (sink, tuple(prefixes))
         if asked not in self._releases:
             larger = [f for f in prefixes if not f <= held]
-            self._releases[asked] = self._largest(sink, held, larger) or next(
-                (f for f in reversed(prefixes) if f <= held), None
-            )
+            find = self._largest if self._graph.vertices[sink].account else self._certain
+            self._releases[asked] = find(sink, held, larger) or next((f for f in reversed(prefixes) if f <= held), None)
         return self._releases[asked]
 
     def one_epoch_at_a_time(self, sink: str, frontier: AnyFrontier) -> AnyFrontier | None:
@@ -294,6 +296,11 @@ class Monitor:
             return None
         chosen = largest(self._graph, self.knowledge(), sink, [held, *larger])
         return chosen if chosen != held else None
+
+    def _certain(self, sink: str, _held: AnyFrontier, larger: Sequence[AnyFrontier]) -> AnyFrontier | None:
+        """Return the largest frontier that stays fixed while a sink holds none of it; None if there is none."""
+        incremental = self._solve()
+        return next((frontier for frontier in reversed(larger) if incremental.certain(sink, frontier)), None)
 
     def plan(self, failed: AbstractSet[str]) -> RecoveryPlan:
         """Plan the recovery from a failure of some processors. Nothing changes until `recovered` is reported.

@@ -121,6 +121,11 @@ class Solving:
             inputs_n = self._on_all_inputs(known, self.fixed_n)
         return self._take(p, self.allowed(p, self.f[p], self.f_n[p], inputs, inputs_n))
 
+    def on_inputs(self, p: str) -> AnyFrontier:
+        """Return the times of a processor that are fixed, and notified as over, on all its inputs."""
+        known = self.knowledge[p]
+        return self._on_all_inputs(known, self.fixed) & self._on_all_inputs(known, self.fixed_n)
+
     def renew(self, p: str, known: Knowledge) -> None:
         """Replace the knowledge of a processor."""
         self.knowledge[p] = known

@@ -9,7 +9,7 @@ from functools import cache
 from itertools import chain
 from typing import Any
 
-from boatlift.dataflow import Ephemeral, Plan, Policy, Timing
+from boatlift.dataflow import Delivery, Ephemeral, Plan, Policy, Timing
 from boatlift.recovery import Edge, Kind, RecoveryGraph, Vertex
 from boatlift.runtime.machine import Durability, Program
 from boatlift.times import (
@@ -42,6 +42,7 @@ class GraphNode:
         repeats: True if executing a step again, with the same determinants, gives the same rows; of a source, if it can
             be read again.
         answers: True if it asks the outside, and the answers are recorded.
+        account: Of a sink: True if it tells which steps it holds.
     """
 
     name: str
@@ -52,6 +53,7 @@ class GraphNode:
     batch: bool = False
     repeats: bool = True
     answers: bool = False
+    account: bool = True
 
 
 def program_of(plan: Plan, policies: Mapping[str, Policy] | None = None) -> Program:
@@ -78,7 +80,9 @@ def program_of(plan: Plan, policies: Mapping[str, Policy] | None = None) -> Prog
                 unit.records_answers,
             )
         )
-    nodes += [GraphNode(name, (plan.unit_of_sink(name).name,), Kind.SINK) for name in plan.sinks]
+    for name, sink in plan.sinks.items():
+        account = sink.sink.delivery is Delivery.EXACTLY_ONCE
+        nodes.append(GraphNode(name, (plan.unit_of_sink(name).name,), Kind.SINK, account=account))
     return program_from(nodes)
 
 
@@ -109,7 +113,7 @@ def program_from(nodes: Iterable[GraphNode]) -> Program:
     for node in nodes:
         domain: Any = orders[node.name].domain if node.ordered else EPOCH
         repeats = node.repeats and not node.batch and not node.answers
-        vertices.append(Vertex(node.name, node.kind, repeats, domain, coarse=node.batch))
+        vertices.append(Vertex(node.name, node.kind, repeats, domain, coarse=node.batch, account=node.account))
     edges = [
         Edge(edge_name(sender, node.name), sender, node.name, projection(sender, node))
         for node in nodes

@@ -10,6 +10,7 @@ from typing import Any
 
 from boatlift.dataflow import Eager
 from boatlift.runtime.machine import StateMachine, events, instructions
+from boatlift.simulation.deliveries import Deliveries
 from boatlift.simulation.disk import CrashError, Disk
 from boatlift.simulation.memory import Memory, clock_of, digest_of
 from boatlift.simulation.settings import Settings
@@ -20,7 +21,7 @@ from boatlift.storage.records.facts import Determinant, Fact, Truncation, stands
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.live import LiveRecords
 from boatlift.storage.records.records import Claim
-from boatlift.times import AnyFrontier, frontier_of, last_of
+from boatlift.times import AnyFrontier, Frontier, frontier_of, last_of
 
 __all__ = ["SimulatedDriver", "check_nothing_lost", "machine_of"]
 
@@ -82,7 +83,10 @@ class SimulatedDriver:
         self.facts = tuple(self._log.history.live_records.facts())
         world.durable(self.facts)  # a write may have become durable in the moment in which its owner died
         eager = {name for name, part in settings.recipe.parts.items() if isinstance(part.durability.policy, Eager)}
-        self.held = world.open_sinks(self.owner, eager)
+        accounts = {sink: self._log.history.committed.get(sink, -1) for sink in world.without_account}
+        world.recorded.update(accounts)
+        self._deliveries = Deliveries(world, self.owner, accounts, self._commit, self._later, disk.die)
+        self.held = {**world.open_sinks(self.owner, eager), **self._deliveries.held}
         self.machine = machine_of(self.facts, self.held, settings)
         self.told: list[list[instructions.Instruction]] = []
         self._closed = {source: dict(world.chosen[source]) for source in world.items}
@@ -123,6 +127,7 @@ class SimulatedDriver:
         """Empty the memory of some processors; their next steps take their time to start."""
         self._failed = frozenset(processors)
         self._memory.lose(self._failed)
+        self._world.failed |= self._failed
         lost = [
             todo
             for todo in self.outstanding
@@ -136,6 +141,9 @@ class SimulatedDriver:
         """Hand the machine an event."""
         self.heard.append(event)
         self._take_up(self.machine.handle(event))
+
+    def _later(self, act: instructions.Instruction | events.Event) -> None:
+        self.outstanding.append(act)
 
     def _take_up(self, given: list[instructions.Instruction]) -> None:
         """Let instructions be carried out later; the log's writer takes its own at once, in order."""
@@ -262,6 +270,8 @@ class SimulatedDriver:
                 self._run(todo)
             case instructions.CommitSink():
                 self._place(todo)
+            case instructions.ReopenSink(sink) if sink in self._world.without_account:
+                self._deliveries.reopen(todo)
             case instructions.ReopenSink():
                 self.outstanding.append(self._world.ask(self.owner, todo))
             case instructions.Acknowledge(source, frontier):
@@ -331,6 +341,10 @@ class SimulatedDriver:
         self._commit.manifest(written)
 
     def _place(self, order: instructions.CommitSink) -> None:
+        if order.sink in self._world.without_account:
+            self._deliveries.place(order, unheard=self.timeout)
+            self.timeout = False
+            return
         many = last_of(order.frontier) - last_of(self._world.held[order.sink])
         if self.dies_between and many > 1:
             left = self._chance.randint(1, many - 1)
@@ -355,8 +369,9 @@ class SimulatedDriver:
 
     def _fail_everything(self) -> None:
         """Fail everything: a recovery must not need what was just collected."""
-        facts = tuple(Log.open(self._disk, DATAFLOW).history.live_records.facts())
-        machine = machine_of(facts, self._world.held, self.settings)
+        history = Log.open(self._disk, DATAFLOW).history
+        recorded = {sink: Frontier.up_to(history.committed.get(sink, -1)) for sink in self._world.without_account}
+        machine = machine_of(tuple(history.live_records.facts()), {**self._world.held, **recorded}, self.settings)
         memory = Memory(self.settings.recipe, self._world.nodes, self._world.kept)
         for order in machine.start():
             memory.check(order)

@@ -36,6 +36,9 @@ LOOP_ROUNDS = 3
 PROBED = 0.4
 """The share of batches whose rows are probed."""
 
+LOOSE = 0.5
+"""The share of programs that have sinks without an account, and of their sinks that keep none."""
+
 
 class Role(Enum):
     """The ways in which processors count time."""
@@ -70,6 +73,7 @@ class RecipePart:
         skips: It sends nothing at every time whose number divides by this; 0: it always sends.
         hesitates: Its choice decides whether it sends.
         depth: The number of loops that it is in.
+        account: A sink tells what it holds; else the log is its account.
     """
 
     name: str
@@ -80,6 +84,7 @@ class RecipePart:
     skips: int = 0
     hesitates: bool = False
     depth: int = 0
+    account: bool = True
 
     @property
     def swallows(self) -> bool:
@@ -93,6 +98,7 @@ class RecipePart:
             (self.durability.messages, "messages durable"),
             (self.skips, f"sends nothing at every {self.skips}."),
             (self.hesitates, "sends or not by choice"),
+            (not self.account, "keeps no account"),
         )
         policy = "" if self.role in {Role.SOURCE, Role.SINK} else f", {self.durability.policy}"
         return f"{self.name}: {self.role.value}{policy}" + "".join(f", {what}" for holds, what in traits if holds)
@@ -153,6 +159,15 @@ class Recipe:
                 parts[name] = replace(part, durability=replace(part.durability, policy=probed))
         return replace(self, parts=parts)
 
+    def with_sinks_without_account(self, chance: random.Random) -> Recipe:
+        """Return the same program in which some sinks keep no account of what they hold."""
+        share = LOOSE if chance.random() < LOOSE else 0.0
+        parts = {
+            name: replace(part, account=not (part.role is Role.SINK and chance.random() < share))
+            for name, part in self.parts.items()
+        }
+        return replace(self, parts=parts)
+
     def program(self) -> Program:
         """Return a fresh program, with nothing chosen yet."""
         orders = {
@@ -175,7 +190,7 @@ class Recipe:
         kind = {Role.SOURCE: Kind.SOURCE, Role.SINK: Kind.SINK}.get(
             part.role, Kind.STATEFUL if part.keeps else Kind.STATELESS
         )
-        return Vertex(part.name, kind, part.deterministic, domain, part.role is Role.BATCH)
+        return Vertex(part.name, kind, part.deterministic, domain, part.role is Role.BATCH, part.account)
 
     def _projection(self, wire: Wire, orders: dict[str, ArrivalOrder], cuts: dict[str, EpochBoundaries]) -> Projection:
         source, target = self.parts[wire.source], self.parts[wire.target]

@@ -31,8 +31,11 @@ class World:
     Attributes:
         items: Source to the number of its items.
         chosen: Processor to time to its durable choice, collected or not.
-        held: Sink to the frontier that it holds.
+        held: Sink to the frontier that it holds; without an account, the times that were delivered.
+        without_account: The sinks that keep no account of what they hold.
+        recorded: Each of these to the last time that is recorded durably.
         effects: Sink to time to the messages that became visible.
+        failed: The processors that failed alone at some time.
         acknowledged: Source to the times that no driver may read again.
         digests: Results have a digest, so that the machine itself can compare them.
         kept: Digest of each state and message that is durable to the number of the copy: each is kept under a name of
@@ -47,7 +50,10 @@ class World:
         self.items = {name: chance.randint(recipe.epochs, 4 * recipe.epochs) for name in sources}
         self.chosen: dict[str, dict[Any, Determinant]] = {name: {} for name in recipe.parts}
         self.held: dict[str, AnyFrontier] = {name: Frontier.up_to(-1) for name in sinks}
+        self.without_account = {name for name in sinks if not recipe.parts[name].account}
+        self.recorded = dict.fromkeys(self.without_account, -1)
         self.effects: dict[str, dict[Any, Effect]] = {name: {} for name in sinks}
+        self.failed: set[str] = set()
         self.acknowledged: dict[str, AnyFrontier] = {name: Frontier.up_to(-1) for name in sources}
         self.kept: dict[str, int] = {}
         self._copies = 0
@@ -136,7 +142,7 @@ class World:
         )
 
     def open_sinks(self, owner: int, eager: AbstractSet[str] = frozenset()) -> dict[str, AnyFrontier]:
-        """Fence every earlier owner, and return what sinks hold.
+        """Fence every earlier owner, and return what sinks hold, but for those that keep no account.
 
         Args:
             owner: The new owner.
@@ -145,7 +151,7 @@ class World:
         self._owner = owner
         self._eager = eager if self._eager is None else self._eager & eager
         self._lives.clear()
-        return dict(self.held)
+        return {name: frontier for name, frontier in self.held.items() if name not in self.without_account}
 
     def fences(self, owner: int) -> bool:
         """Return whether a newer owner has come."""
@@ -178,6 +184,20 @@ class World:
                 self._check_eager(order.sink, time, effects[time])
             self.held[order.sink] = Frontier.up_to(time)
             die()
+
+    def deliver(self, owner: int, sink: str, time: int, messages: tuple[instructions.Message, ...]) -> None:
+        """Show a time to a receiver that keeps no account and fences no owner.
+
+        Raises:
+            AssertionError: the time comes again with other messages, or though its first coming is on the record.
+        """
+        effect, effects = effect_of(messages), self.effects[sink]
+        if effects.setdefault(time, effect) != effect:
+            raise AssertionError(f"{sink} is delivered {effect} at {time}, and was delivered {effects[time]}")
+        if time <= self.recorded[sink] and not self.fences(owner):
+            raise AssertionError(f"{sink} is delivered {time} again, and {self.recorded[sink]} is on the record")
+        self._check_eager(sink, time, effect)
+        self.held[sink] = self.held[sink] | Frontier.up_to(time)
 
     def _check_eager(self, sink: str, time: Any, effect: Effect) -> None:
         """Check that the last message and state of each eager processor that led to an effect are durable."""

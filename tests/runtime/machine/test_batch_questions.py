@@ -132,3 +132,14 @@ def test_a_message_that_comes_again_is_probed_again():
     driver.hear(events.ProcessorsFailed(frozenset({"in"})))
     driver.go()
     assert probes(driver) == [probe, probe]
+
+
+def test_messages_that_come_again_in_another_order_are_probed_up_to_the_earliest():
+    """As behind a merge, whose messages a recovery puts back edge by edge."""
+    driver = driver_of(Batch(when="count(*) > 5"), 4)
+    batch = driver.machine.processors["p"]
+    probed = batch.unprobed.pop(("in>p", 2))
+    batch._probes["in>p", 2] = events.RowProbe(None, True)
+    batch.unprobed = dict(reversed(batch.unprobed.items()))
+    assert probed.time == 2
+    assert batch._probed_up_to(3) == -1

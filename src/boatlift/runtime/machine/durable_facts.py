@@ -78,18 +78,22 @@ class DurableFacts:
     def add(self, processor: str, facts: Iterable[Fact]) -> None:
         """Add facts of a processor.
 
-        The facts from the first on that names a payload are written together, once all such payloads are durable.
+        The facts from the first on that names a payload are written together, once all such payloads are durable. A
+        logged input without a payload waits behind the inputs that were logged before it: their order in the log is the
+        order in which a state is rebuilt.
         """
         added = list(facts)
         self.version += 1
-        at = next((at for at, fact in enumerate(added) if payloads_of(fact)), len(added))
+        others_wait = any(each.processor == processor for each in self._waiting)
+        at = next((at for at, fact in enumerate(added) if _has_to_wait(fact, others_wait)), len(added))
         self._next += added[:at]
         if at == len(added):
             return
-        self._persists += 1
-        self._waiting.append(_Unpersisted(self._persists, processor, tuple(added[at:])))
         payloads = tuple(payload for fact in added[at:] for payload in payloads_of(fact))
-        self._to_persist.append(Persist(self._persists, processor, payloads))
+        self._persists += 1
+        self._waiting.append(_Unpersisted(self._persists, processor, tuple(added[at:]), done=not payloads))
+        if payloads:
+            self._to_persist.append(Persist(self._persists, processor, payloads))
 
     def persist(self) -> list[Persist]:
         """Return the instructions that make payloads durable before facts name them."""
@@ -205,6 +209,10 @@ class DurableFacts:
                         monitor.durable_input_below(name, frontier_of(vertex.domain, fact.choices[name]))
             case _:
                 pass  # digests are compared only; a truncation follows from a plan that the monitor made
+
+
+def _has_to_wait(fact: Fact, others_wait: bool) -> bool:
+    return bool(payloads_of(fact)) or (others_wait and isinstance(fact, LoggedInput))
 
 
 def _left_of(facts: Iterable[Fact], cut: Truncation) -> tuple[Fact, ...]:

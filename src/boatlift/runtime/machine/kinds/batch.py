@@ -146,13 +146,10 @@ class BatchEpochs(MachineProcessor):
     def _probed_up_to(self, complete: int) -> int:
         """Return the input epoch before the first that was not probed.
 
-        An epoch ends no later than with the step that ends it.
+        An epoch ends no later than with the step that ends it. After a recovery messages come in any order.
         """
-        first = next(iter(self.unprobed), None)
-        if first is None:
-            return complete
-        edge, time = first
-        return int(self._epochs[edge].arrives(time) or 0) - 1
+        epochs = (int(self._epochs[edge].arrives(time) or 0) for edge, time in self.unprobed)
+        return min(epochs, default=complete + 1) - 1
 
     def _first_end(self, end: int) -> int:
         """Return the first input epoch, up to one, that satisfies the policy: later ones belong to the next epoch."""
