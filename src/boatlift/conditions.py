@@ -37,7 +37,11 @@ CONDITIONS: dict[str, Condition] = {
         "give each a place of its own",
     ),
     "EMPTY_DATAFLOW": Condition("InvalidError", "the dataflow has no source or no sink", "add what is missing"),
-    "BAD_NAME": Condition("InvalidError", "a name has characters other than letters, digits, - and _", "rename it"),
+    "BAD_NAME": Condition(
+        "InvalidError",
+        "a name has characters other than letters, digits, - and _, or a file has a name under which it is not read",
+        "rename it",
+    ),
     "BAD_OPTION": Condition(
         "InvalidError", "an option is missing or not known, or has a value that makes no sense", "correct the option"
     ),

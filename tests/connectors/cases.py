@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 import sqlite3
 from collections.abc import Callable
@@ -204,6 +206,57 @@ class CsvCase(SourceCase):
         draft = folder / "_draft"
         draft.write_text("id,text\n" + "".join(f"{key},{text}\n" for key, text in rows))
         draft.rename(folder / f"part-{number}.csv")
+        return rows
+
+
+class GzipCsvCase(CsvCase):
+    """Compressed, two files a step, with tabs between fields."""
+
+    @staticmethod
+    def make(folder: Path) -> Source:
+        return files(folder / "*.csv.gz", schema="id BIGINT, text STRING", separator="\t", max_files_per_step=2)
+
+    @staticmethod
+    def add(folder: Path, number: int) -> list[Row]:
+        rows = _rows(number)
+        draft = folder / "_draft"
+        draft.write_bytes(gzip.compress(("id\ttext\n" + "".join(f"{key}\t{text}\n" for key, text in rows)).encode()))
+        draft.rename(folder / f"part-{number}.csv.gz")
+        return rows
+
+
+class JsonLinesCase(SourceCase):
+    """An object a line, two files a step."""
+
+    endless = False
+    tampers = staticmethod(_tampers)
+
+    @staticmethod
+    def make(folder: Path) -> Source:
+        return files(folder / "*.jsonl", schema="id BIGINT, text STRING", max_files_per_step=2)
+
+    @staticmethod
+    def add(folder: Path, number: int) -> list[Row]:
+        rows = _rows(number)
+        draft = folder / "_draft"
+        draft.write_text("".join(json.dumps({"text": text, "id": key}) + "\n" for key, text in rows))
+        draft.rename(folder / f"part-{number}.jsonl")
+        return rows
+
+
+class JsonArrayCase(JsonLinesCase):
+    """One array a file, over several lines."""
+
+    @staticmethod
+    def make(folder: Path) -> Source:
+        return files(folder, format="json", schema="id BIGINT, text STRING", multi_line=True, max_files_per_step=2)
+
+    @staticmethod
+    def add(folder: Path, number: int) -> list[Row]:
+        rows = _rows(number)
+        draft = folder / "_draft"
+        draft.write_text(json.dumps([{"id": key, "text": text} for key, text in rows], indent=1))
+        draft.rename(folder / f"part-{number}.json")
         return rows
 
 

@@ -347,7 +347,7 @@ def test_a_parquet_file_damaged_inside_is_refused(tmp_path: Path, spark: SparkSe
 @pytest.mark.spark
 def test_null_values_and_quotes(tmp_path: Path, spark: SparkSession) -> None:
     write(tmp_path, "a.csv", 'a;b;c\nNA;1;NA\n2;;""\n3;NA;"x;""y"\n')
-    source = csv(tmp_path, null_value="NA", sep=";", escape='"')
+    source = csv(tmp_path, null_value="NA", separator=";", escape='"')
     rows = source.load(spark, first(source)).collect()
     assert [tuple(row) for row in rows] == [(None, 1, None), (2, None, ""), (3, None, 'x;"y')]
 

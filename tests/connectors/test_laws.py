@@ -5,6 +5,9 @@ from __future__ import annotations
 from connectors.cases import (
     CsvCase,
     GeneratorCase,
+    GzipCsvCase,
+    JsonArrayCase,
+    JsonLinesCase,
     ParquetCase,
     ParquetFilesCase,
     PushCase,
@@ -30,6 +33,18 @@ class TestSqliteSinkWithNanAsText(SinkLaws):
 
 class TestCsvFiles(SourceLaws):
     case = CsvCase
+
+
+class TestGzipCsvFiles(SourceLaws):
+    case = GzipCsvCase
+
+
+class TestJsonLinesFiles(SourceLaws):
+    case = JsonLinesCase
+
+
+class TestJsonArrayFiles(SourceLaws):
+    case = JsonArrayCase
 
 
 class TestParquetFiles(SourceLaws):

@@ -1,1 +1,1 @@
-"""Files as a source: CSV and Parquet."""
+"""Files as a source: CSV, JSON and Parquet."""

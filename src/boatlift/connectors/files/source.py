@@ -1,89 +1,30 @@
-"""A source of files: CSV or Parquet, each taken once, whole; new files are taken in order of name."""
+"""A source of files, each taken once, whole; new files are taken in order of name."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from boatlift.connectors.files.listing import KnownDigests, Listing, digest_of, folded
-from boatlift.connectors.kit import Columns, checked_options, columns_of, struct_of
+from boatlift.connectors.kit import Columns, struct_of
 from boatlift.dataflow.columns import ORDINAL
 from boatlift.dataflow.contracts import Delivery, Json, SourceCapabilities
 from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError
-from boatlift.paths import refuse_url
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from boatlift.connectors.files.formats import FileFormat
+    from boatlift.connectors.files.formats import FileFormat, ReadFiles
 
-__all__ = ["FilesSource", "files"]
+__all__ = ["FilesSource"]
 
 _FILES_NAMED = 3
 """How many files of a step an error names."""
 
 _READ_FAILURES = ("FAILED_READ_FILE", "MALFORMED_RECORD", "CANNOT_READ_FILE", "PATH_NOT_FOUND")
-
-
-@checked_options("bl.files")
-def files(
-    path: str | Path,
-    *,
-    format: Literal["csv", "parquet"] | None = None,  # noqa: A002 - Spark's word
-    schema: str | StructType | None = None,
-    header: bool = True,
-    null_value: str = "",
-    sep: str = ",",
-    escape: str = "\\",
-    max_files_per_step: int = 1,
-    max_bytes_per_step: int | None = None,
-) -> FilesSource:
-    r"""Return a source of the files in a folder, or of those that match a glob; it finds new files by itself.
-
-    A file must appear whole: write it under a name that begins with `_` or `.`, or ends in `.tmp`, and rename it. It
-    must stay unchanged until no recovery can need it again.
-
-    Args:
-        path: A folder, a file, or a glob (`data/*.csv`).
-        format: `csv` or `parquet`; None: by the path's suffix.
-        schema: DDL (`origin STRING, arr_delay INT`) or a StructType. CSV needs one; without one, Parquet has the schema
-            of the first file.
-        header: Whether CSV files begin with a line of column names.
-        null_value: The text of NULL in CSV; an empty field is NULL too.
-        sep: The separator of fields in CSV.
-        escape: The character before a quote inside quotes in CSV: `\` as in Spark, or `"`.
-        max_files_per_step: How many files a step takes at most.
-        max_bytes_per_step: How many bytes a step takes at most; a single larger file is a step of its own.
-
-    Raises:
-        InvalidError: `[BAD_OPTION]`.
-    """
-    from boatlift.connectors.files.formats import CsvFormat, ParquetFormat
-
-    refuse_url(path, "a source's files")
-    listing = Listing(path)
-    name = format or Path(path).suffix.removeprefix(".").lower()
-    if name not in ("csv", "parquet"):
-        raise InvalidError("BAD_OPTION", f"the suffix of {path} names no format: give format='csv' or 'parquet'")
-    if max_files_per_step != int(max_files_per_step) or max_files_per_step < 1:
-        raise InvalidError("BAD_OPTION", f"max_files_per_step is {max_files_per_step!r}: give a whole number from 1")
-    if max_bytes_per_step is not None and max_bytes_per_step < 1:
-        raise InvalidError("BAD_OPTION", f"max_bytes_per_step is {max_bytes_per_step}: give bytes, or None")
-    columns = None if schema is None else columns_of(schema)
-    file_format: FileFormat
-    if name == "csv":
-        if columns is None:
-            raise InvalidError("BAD_OPTION", f"the CSV files of {path} need a schema: give schema='NAME TYPE, …'")
-        file_format = CsvFormat(header, null_value, sep, escape)
-        options: dict[str, Any] = {"header": header, "null_value": null_value, "sep": sep, "escape": escape}
-    else:
-        file_format, options = ParquetFormat(positioned=listing.flat), {}
-    file_format.check_columns(columns or ())
-    described = {"kind": "files", "path": str(path), "format": name, **options}
-    return FilesSource(listing, file_format, schema, columns, described, max_files_per_step, max_bytes_per_step)
 
 
 class FilesSource:
@@ -109,7 +50,7 @@ class FilesSource:
         self._max_files = max_files
         self._max_bytes = max_bytes
         self._schema: StructType | None = None
-        self._readers: dict[SparkSession, DataFrameReader] = {}
+        self._readers: dict[SparkSession, ReadFiles] = {}
         self._digests = KnownDigests()
 
     @property
@@ -138,6 +79,7 @@ class FilesSource:
                 schema = spark.read.parquet(spark_path(first)).schema
             else:
                 schema = struct_of(self._declared)
+                self._format.check_patterns(spark)
             self._schema = StructType([StructField(field.name, field.dataType) for field in schema.fields])
         return self._schema
 
@@ -269,17 +211,13 @@ class FilesSource:
 
     def _scan(self, spark: SparkSession, files: Sequence[tuple[Path, int]]) -> DataFrame:
         """Read files, each with its place in the step that takes it."""
-        from boatlift.connectors.files.formats import spark_path
-
         if spark not in self._readers:
             self._readers[spark] = self._format.reader(spark, self.schema(spark))
-        paths = [spark_path(path) for path, _ in files]
-        rows = self._readers[spark].load(paths[0] if len(paths) == 1 else paths)
-        return self._format.guard(rows, files)
+        return self._readers[spark](files)
 
     def _known_columns(self) -> Columns:
         if self._columns is None:
-            from boatlift.connectors.files.formats import columns_of_footer
+            from boatlift.connectors.files.parquet_format import columns_of_footer
 
             self._columns = columns_of_footer(self._first_file())
         return self._columns

@@ -1,0 +1,82 @@
+"""Compressed files of text: which ones Spark reads, and how the driver reads them.
+
+Spark chooses the codec by the file's name. `.gz`, `.bz2` and `.zst` hold what every tool writes under these names. The
+other names are refused: Hadoop's `.lz4` and `.snappy` are forms of its own, and reading the common ones as these can
+exhaust the memory of an executor.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from boatlift.errors import InvalidError
+
+__all__ = ["DAMAGE", "damage_of", "opened", "refuse_unreadable", "without_compression"]
+
+_READ = (".gz", ".bz2", ".zst")
+_REFUSED = (".7z", ".br", ".deflate", ".lz4", ".lzo", ".snappy", ".xz", ".z", ".zip")
+_CHUNK = 1 << 20
+
+DAMAGE = (OSError, EOFError, zlib.error)
+"""What reading raises where bytes cannot be decompressed."""
+
+
+def without_compression(path: Path) -> Path:
+    """Return a path without the suffix of a compression: `a.csv` for `a.csv.gz`."""
+    return path.with_suffix("") if path.suffix in _READ else path
+
+
+def refuse_unreadable(path: Path) -> None:
+    """Raise if a file's name says that it is compressed in a way that is not read.
+
+    Raises:
+        InvalidError: `[BAD_NAME]`.
+    """
+    suffix = path.suffix
+    if suffix.lower() in _REFUSED or (suffix.lower() in _READ and suffix not in _READ):
+        raise InvalidError("BAD_NAME", f"file {path} ends in {suffix}: compress it as .gz, .bz2 or .zst, or not at all")
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file for its bytes, decompressed; reading them raises `DAMAGE` where they cannot be."""
+    if path.suffix == ".gz":
+        with gzip.open(path) as file:
+            yield io.BufferedReader(file)
+    elif path.suffix == ".bz2":
+        with bz2.open(path) as file:
+            yield io.BufferedReader(file)
+    elif path.suffix == ".zst":
+        import pyarrow as pa
+
+        with pa.input_stream(str(path), compression="zstd") as stream:
+            yield io.BufferedReader(stream)
+    else:
+        with path.open("rb") as file:
+            yield file
+
+
+def damage_of(path: Path) -> str | None:
+    """Return, in words, why a compressed file cannot be read to its end; None if it can, or is not compressed.
+
+    Raises:
+        FileNotFoundError: the file is gone.
+    """
+    if path.suffix not in _READ:
+        return None
+    try:
+        with opened(path) as file:
+            while file.read(_CHUNK):
+                pass
+    except FileNotFoundError:
+        raise
+    except DAMAGE as error:
+        return f"{path} cannot be decompressed ({error}); put a whole file in its place"
+    return None

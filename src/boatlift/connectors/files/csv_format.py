@@ -1,0 +1,164 @@
+"""Files of CSV: lines of fields, compared with the schema by the header line and by Spark's strict parser."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from boatlift.connectors.files.compression import DAMAGE, damage_of, opened, refuse_unreadable
+from boatlift.connectors.files.dates import DatePatterns
+from boatlift.connectors.files.formats import TEXT_TYPES, ReadFiles, difference, loaded
+from boatlift.connectors.kit import Columns
+from boatlift.dataflow.contracts import Json
+from boatlift.errors import DataError, InvalidError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrameReader, Row, SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = ["ENCODINGS", "CsvFormat"]
+
+ENCODINGS = {"utf-8": "utf-8-sig", "iso-8859-1": "iso-8859-1"}
+"""The encodings that Spark reads line by line, as Python calls them for reading."""
+
+_BAD_ROW = "_boatlift_bad_row"
+
+
+@dataclass(frozen=True, slots=True)
+class CsvFormat:
+    """Lines of text; every field of every row must fit the schema, also in unused columns.
+
+    Attributes:
+        header, null_value, separator, quote, escape, encoding, multi_line: As `bl.files` takes them, checked.
+        patterns: How text says dates and times.
+    """
+
+    header: bool
+    null_value: str
+    separator: str
+    quote: str | None
+    escape: str
+    encoding: str
+    multi_line: bool
+    patterns: DatePatterns
+
+    @property
+    def positioned(self) -> bool:
+        """Return False: Spark numbers no lines."""
+        return False
+
+    def describe(self) -> Json:
+        """Return the options."""
+        return {
+            "header": self.header,
+            "null_value": self.null_value,
+            "separator": self.separator,
+            "quote": self.quote,
+            "escape": self.escape,
+            "encoding": self.encoding,
+            "multi_line": self.multi_line,
+            **self.patterns.describe(),
+        }
+
+    def check_columns(self, columns: Columns) -> None:
+        """Raise if a field of text cannot hold a type."""
+        for name, kind in columns:
+            if kind.split("(")[0] not in TEXT_TYPES:
+                raise InvalidError("BAD_OPTION", f"CSV cannot hold column {name} of type {kind}: declare it as string")
+
+    def check_patterns(self, spark: SparkSession) -> None:
+        """Raise if Spark does not know a pattern of dates and times."""
+        self.patterns.check(spark)
+
+    def check_file(self, path: Path, columns: Columns) -> None:
+        """Compare the header line, if there is one, with the schema: same names, same order."""
+        refuse_unreadable(path)
+        if not self.header:
+            return
+        declared = [name for name, _ in columns]
+        try:
+            with opened(path) as file:
+                text = self._text(file)
+                found = next(self._split(line for line in text if line.strip()), None)
+        except DAMAGE as error:
+            if (damage := damage_of(path)) is not None:
+                raise DataError("BAD_HEADER", damage) from error
+            raise
+        if found is None:
+            raise DataError("BAD_HEADER", f"{path} has no header line: the schema has {declared}; correct the file")
+        if found != declared:
+            raise DataError("BAD_HEADER", f"{path} {difference(found, declared)}; correct the file or the schema")
+
+    def reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
+        """Return a strict reader; the session pushes no filter into the parser.
+
+        The condition makes Spark parse every column of every row: by default it skips unused columns and does not count
+        fields. It is true for every row, and no rule of Spark's optimizer can prove that.
+        """
+        reader = self._options(spark).schema(schema).option("mode", "FAILFAST")
+        return lambda files: loaded(reader, files).where("hash(*) % 2 < 2")
+
+    def explain(self, spark: SparkSession, path: Path, columns: Columns, schema: StructType) -> DataError | None:
+        """Read the file again, leniently, for its first bad row; return that row's line and fault."""
+        from pyspark.sql.types import StringType, StructField, StructType
+
+        if (damage := damage_of(path)) is not None:
+            return DataError("BAD_ROW", damage)
+        lenient = StructType([*schema.fields, StructField(_BAD_ROW, StringType())])
+        reader = self._options(spark).schema(lenient)
+        reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", _BAD_ROW)
+        bad = loaded(reader, [(path, 0)]).where(f"{_BAD_ROW} is not null").limit(1).collect()
+        if not bad:
+            return None
+        text = bad[0][_BAD_ROW]
+        line, fault = self._line_of(path, text), self._fault(text, bad[0], columns)
+        return DataError("BAD_ROW", f"{path} line {line}: {fault}; corrected, the file needs a new name")
+
+    def _fault(self, text: str, row: Row, columns: Columns) -> str:
+        fields = next(self._split(io.StringIO(text, newline="")), [])
+        if len(fields) != len(columns):
+            return f"it has {len(fields)} fields, the schema {len(columns)}: {text[:200]!r}"
+        for field, (name, kind) in zip(fields, columns, strict=True):
+            if row[name] is None and field not in {"", self.null_value}:
+                return f"column {name} is {field[:200]!r}, which is no {kind}{self.patterns.of(kind)}"
+        return f"it does not fit the schema: {text[:200]!r}"
+
+    def _line_of(self, path: Path, text: str) -> int | str:
+        """Return the number of the line at which a row of this text begins; the first line is 1."""
+        wanted = text.rstrip("\r\n")
+        with opened(path) as file:
+            lines = self._text(file)
+            if "\n" not in wanted:
+                numbered = enumerate(lines, start=1)
+                return next((number for number, line in numbered if line.rstrip("\r\n") == wanted), "unknown")
+            before, found, _ = lines.read().partition(wanted)
+            return before.count("\n") + 1 if found else "unknown"
+
+    def _text(self, file: IO[bytes]) -> io.TextIOWrapper:
+        return io.TextIOWrapper(file, ENCODINGS[self.encoding], errors="replace", newline="\n")
+
+    def _split(self, lines: Iterable[str]) -> Iterator[list[str]]:
+        if self.quote is None:
+            return csv.reader(lines, delimiter=self.separator, quoting=csv.QUOTE_NONE)
+        if self.escape == self.quote:
+            return csv.reader(lines, delimiter=self.separator, quotechar=self.quote)
+        return csv.reader(
+            lines, delimiter=self.separator, quotechar=self.quote, doublequote=False, escapechar=self.escape
+        )
+
+    def _options(self, spark: SparkSession) -> DataFrameReader:
+        return spark.read.format("csv").options(
+            header=self.header,
+            nullValue=self.null_value,
+            sep=self.separator,
+            quote=self.quote or "",  # empty: no character is a quote
+            escape=self.escape,
+            encoding=self.encoding,
+            multiLine=self.multi_line,
+            enforceSchema=False,
+            **self.patterns.options(),
+        )

@@ -1,0 +1,147 @@
+"""`bl.files`: the options of a source of files, checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from boatlift.connectors.files.compression import without_compression
+from boatlift.connectors.files.dates import DatePatterns
+from boatlift.connectors.files.listing import Listing
+from boatlift.connectors.files.source import FilesSource
+from boatlift.connectors.kit import checked_options, columns_of
+from boatlift.errors import InvalidError
+from boatlift.paths import refuse_url
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from boatlift.connectors.files.formats import FileFormat
+
+__all__ = ["files"]
+
+_FORMATS = {"csv": "csv", "json": "json", "jsonl": "json", "ndjson": "json", "parquet": "parquet"}
+_ONE_CHARACTER = ("separator", "quote", "escape")
+_OF_TEXT: dict[str, Any] = {"multi_line": False, "date_format": None, "timestamp_format": None}
+_OF_CSV: dict[str, Any] = {
+    "header": True,
+    "null_value": "",
+    "separator": ",",
+    "quote": '"',
+    "escape": "\\",
+    "encoding": "utf-8",
+    **_OF_TEXT,
+}
+_DEFAULTS = {"csv": _OF_CSV, "json": _OF_TEXT, "parquet": dict[str, Any]()}
+
+
+@checked_options("bl.files")
+def files(
+    path: str | Path,
+    *,
+    format: Literal["csv", "json", "parquet"] | None = None,  # noqa: A002 - Spark's word
+    schema: str | StructType | None = None,
+    header: bool = True,
+    null_value: str = "",
+    separator: str = ",",
+    quote: str | None = '"',
+    escape: str = "\\",
+    encoding: Literal["utf-8", "iso-8859-1"] = "utf-8",
+    multi_line: bool = False,
+    date_format: str | None = None,
+    timestamp_format: str | None = None,
+    max_files_per_step: int = 1,
+    max_bytes_per_step: int | None = None,
+) -> FilesSource:
+    r"""Return a source of the files in a folder, or of those that match a glob; it finds new files by itself.
+
+    A file must appear whole: write it under a name that begins with `_` or `.`, or ends in `.tmp`, and rename it. It
+    must stay unchanged until no recovery can need it again. A file of text may be compressed: `.gz`, `.bz2`, `.zst`.
+
+    Args:
+        path: A folder, a file, or a glob (`data/*.csv`).
+        format: `csv`, `json` or `parquet`; None: by the path's suffix, as `.csv.gz`, `.jsonl` or `.parquet`.
+        schema: DDL (`origin STRING, arr_delay INT`) or a StructType. CSV and JSON need one; without one, Parquet has
+            the schema of the first file.
+        header: Whether CSV files begin with a line of column names.
+        null_value: The text of NULL in CSV; an empty field is NULL too.
+        separator: The character between fields in CSV.
+        quote: The character around a field in CSV that has separators in it; None: no character is a quote.
+        escape: The character before a quote inside quotes in CSV: `\` as in Spark, or `"`.
+        encoding: The encoding of CSV: `utf-8` or `iso-8859-1`. JSON is UTF-8.
+        multi_line: JSON: a file is one array of objects, or one object; else every line is an object. CSV: quoted
+            fields may have line ends in them. One task reads the whole of such a file.
+        date_format: Spark's pattern of dates in text, such as `dd.MM.yyyy`; None: ISO 8601.
+        timestamp_format: Spark's pattern of timestamps in text, such as `dd.MM.yyyy HH:mm`; None: ISO 8601.
+        max_files_per_step: How many files a step takes at most.
+        max_bytes_per_step: How many bytes a step takes at most; a single larger file is a step of its own.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]`.
+    """
+    refuse_url(path, "a source's files")
+    listing = Listing(path)
+    suffix = without_compression(Path(path)).suffix.removeprefix(".").lower()
+    name = format or _FORMATS.get(suffix)
+    if name not in _DEFAULTS:
+        known = "csv, json or parquet"
+        if format is not None:
+            raise InvalidError("BAD_OPTION", f"format is {format!r}: choose {known}")
+        raise InvalidError("BAD_OPTION", f"the suffix of {path} names no format: give format={known}")
+    if max_files_per_step != int(max_files_per_step) or max_files_per_step < 1:
+        raise InvalidError("BAD_OPTION", f"max_files_per_step is {max_files_per_step!r}: give a whole number from 1")
+    if max_bytes_per_step is not None and max_bytes_per_step < 1:
+        raise InvalidError("BAD_OPTION", f"max_bytes_per_step is {max_bytes_per_step}: give bytes, or None")
+    columns = None if schema is None else columns_of(schema)
+    if columns is None and name != "parquet":
+        raise InvalidError(
+            "BAD_OPTION", f"the {name.upper()} files of {path} need a schema: give schema='NAME TYPE, …'"
+        )
+    options = {
+        "header": header,
+        "null_value": null_value,
+        "separator": separator,
+        "quote": quote,
+        "escape": escape,
+        "encoding": encoding,
+        "multi_line": multi_line,
+        "date_format": date_format,
+        "timestamp_format": timestamp_format,
+    }
+    file_format = _format(name, options, listing)
+    file_format.check_columns(columns or ())
+    described = {"kind": "files", "path": str(path), "format": name, **file_format.describe()}
+    return FilesSource(listing, file_format, schema, columns, described, max_files_per_step, max_bytes_per_step)
+
+
+def _format(name: str, options: dict[str, Any], listing: Listing) -> FileFormat:
+    """Return a format with its options.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]` an option has a value that makes no sense, or is one of another format.
+    """
+    from boatlift.connectors.files.csv_format import ENCODINGS, CsvFormat
+    from boatlift.connectors.files.json_format import JsonFileFormat
+    from boatlift.connectors.files.parquet_format import ParquetFormat
+
+    for option, value in options.items():
+        if option not in _DEFAULTS[name] and value != _OF_CSV[option]:
+            known = ", ".join(_DEFAULTS[name]) or "none"
+            raise InvalidError(
+                "BAD_OPTION", f"{option} is no option of format {name}: leave it out (it has these: {known})"
+            )
+    for option in _ONE_CHARACTER:
+        value = options[option]
+        if not (option == "quote" and value is None) and not (isinstance(value, str) and len(value) == 1):
+            raise InvalidError("BAD_OPTION", f"{option} is {value!r}: give one character")
+    if options["encoding"] not in ENCODINGS:
+        raise InvalidError(
+            "BAD_OPTION",
+            f"encoding is {options['encoding']!r}: choose {' or '.join(ENCODINGS)}, and convert other files to UTF-8",
+        )
+    if name == "parquet":
+        return ParquetFormat(positioned=listing.flat)
+    patterns = DatePatterns(options.pop("date_format"), options.pop("timestamp_format"))
+    if name == "json":
+        return JsonFileFormat(options["multi_line"], patterns)
+    return CsvFormat(**options, patterns=patterns)

@@ -1,0 +1,153 @@
+"""Files of JSON: an object a line, or one array of objects a file.
+
+Spark's own JSON source would pass over all that follows the first value of a line or a file, so Spark reads the text
+alone, and `JsonValues` the columns.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from boatlift.connectors.files.compression import damage_of, opened, refuse_unreadable
+from boatlift.connectors.files.dates import DatePatterns
+from boatlift.connectors.files.formats import TEXT_TYPES, ReadFiles, loaded
+from boatlift.connectors.files.json_values import JsonValues
+from boatlift.connectors.kit import Columns
+from boatlift.dataflow.contracts import Json
+from boatlift.errors import DataError, InvalidError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrameReader, SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = ["JsonFileFormat"]
+
+_TYPES = (*TEXT_TYPES, "binary", "array", "map", "struct")
+_CORRECTED = "corrected, the file needs a new name"
+
+
+@dataclass(frozen=True, slots=True)
+class JsonFileFormat:
+    """Objects whose keys are columns: a missing key is NULL, and a key that the schema has not is passed over.
+
+    Attributes:
+        multi_line: Whether a file is one array of objects, or one object; else every line is an object.
+        patterns: How text says dates and times.
+    """
+
+    multi_line: bool
+    patterns: DatePatterns
+
+    @property
+    def positioned(self) -> bool:
+        """Return False: Spark numbers no lines."""
+        return False
+
+    def describe(self) -> Json:
+        """Return the options."""
+        return {"multi_line": self.multi_line, **self.patterns.describe()}
+
+    def check_columns(self, columns: Columns) -> None:
+        """Raise if JSON has no value of a type."""
+        for name, kind in columns:
+            if kind.partition("(")[0].partition("<")[0] not in _TYPES:
+                raise InvalidError("BAD_OPTION", f"JSON cannot hold column {name} of type {kind}: declare it as string")
+
+    def check_patterns(self, spark: SparkSession) -> None:
+        """Raise if Spark does not know a pattern of dates and times."""
+        self.patterns.check(spark)
+
+    def check_file(self, path: Path, columns: Columns) -> None:  # noqa: ARG002
+        """Look at the name alone: JSON has no header."""
+        refuse_unreadable(path)
+
+    def reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
+        """Return a strict reader."""
+        text, rows = self._reader(spark), self._values.rows(schema)
+        return lambda files: loaded(text, files).select(rows)
+
+    def explain(self, spark: SparkSession, path: Path, columns: Columns, schema: StructType) -> DataError | None:
+        """Read the file again for its first bad row; return that row's place and fault."""
+        if (damage := damage_of(path)) is not None:
+            return DataError("BAD_ROW", damage)
+        not_text = _not_text(path)
+        if not_text is not None:
+            return not_text
+        return (self._explain_file if self.multi_line else self._explain_line)(spark, path, columns, schema)
+
+    def _explain_line(self, spark: SparkSession, path: Path, columns: Columns, schema: StructType) -> DataError | None:
+        bad = self._first_bad(spark, path, schema)
+        if bad is None:
+            return None
+        with opened(path) as file:
+            wanted = (bad.encode(), codecs.BOM_UTF8 + bad.encode())  # of which Spark gives the text alone
+            numbered = enumerate(file, start=1)
+            line = next((number for number, line in numbered if line.rstrip(b"\r\n") in wanted), "unknown")
+        return DataError("BAD_ROW", f"{path} line {line}: {self._fault(spark, bad, columns, schema)}; {_CORRECTED}")
+
+    def _explain_file(self, spark: SparkSession, path: Path, columns: Columns, schema: StructType) -> DataError | None:
+        text = self._first_bad(spark, path, schema)
+        if text is None:
+            return None
+        try:
+            found = json.loads(text.lstrip("\ufeff"))
+        except json.JSONDecodeError as error:
+            message = f"it is no single JSON value ({error.msg} at column {error.colno})"
+            return DataError("BAD_ROW", f"{path} line {error.lineno}: {message}; {_CORRECTED}")
+        elements = found if isinstance(found, list) else [found]
+        texts = [json.dumps(element, ensure_ascii=False) for element in elements]
+        flawed = JsonValues(arrays=False, patterns=self.patterns).flawed(schema)
+        frame = spark.createDataFrame(list(enumerate(texts, start=1)), "number INT, value STRING")
+        bad = frame.where(flawed).orderBy("number").first()
+        if bad is None:
+            return DataError("BAD_ROW", f"{path} does not fit the schema; {_CORRECTED}")
+        fault = self._fault(spark, bad["value"], columns, schema)
+        return DataError("BAD_ROW", f"{path} object {bad['number']} of {len(texts)}: {fault}; {_CORRECTED}")
+
+    def _first_bad(self, spark: SparkSession, path: Path, schema: StructType) -> str | None:
+        """Return the text of the first value that does not fit; None if all fit."""
+        read = loaded(self._reader(spark), [(path, 0)])
+        bad = read.where(self._values.flawed(schema)).first()
+        return None if bad is None else str(bad["value"])
+
+    def _fault(self, spark: SparkSession, text: str, columns: Columns, schema: StructType) -> str:
+        """Return what is wrong with the text of one object."""
+        from pyspark.sql.types import StructType
+
+        try:
+            found = json.loads(text)
+        except json.JSONDecodeError as error:
+            return f"it is no single JSON value ({error.msg} at column {error.colno}): {text[:200]!r}"
+        if not isinstance(found, dict):
+            return f"it is no object: {text[:200]!r}"
+        frame = spark.createDataFrame([(text,)], "value STRING")
+        one = JsonValues(arrays=False, patterns=self.patterns)
+        columns_flawed = (one.flawed(StructType([field])).alias(f"c{n}") for n, field in enumerate(schema.fields))
+        (flaws,) = frame.select(*columns_flawed).collect()
+        for (name, kind), flawed in zip(columns, flaws, strict=True):
+            if flawed:
+                value = json.dumps(found.get(name), ensure_ascii=False)[:200]
+                return f"column {name} is {value}, which is no {kind}{self.patterns.of(kind)}"
+        return f"it does not fit the schema: {text[:200]!r}"
+
+    def _reader(self, spark: SparkSession) -> DataFrameReader:
+        return spark.read.format("text").option("wholetext", self.multi_line)
+
+    @property
+    def _values(self) -> JsonValues:
+        return JsonValues(self.multi_line, self.patterns)
+
+
+def _not_text(path: Path) -> DataError | None:
+    """Return the error for the first line that is not UTF-8; None if all are."""
+    with opened(path) as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                line.decode()
+            except UnicodeDecodeError as error:
+                return DataError("BAD_ROW", f"{path} line {number} is not UTF-8 ({error}); {_CORRECTED}")
+    return None

@@ -1,0 +1,94 @@
+"""JSON text in a column `value` as rows, and whether all of the text is in them.
+
+`from_json` passes over all that follows the first value of a text. Therefore the text is put into an object, and a key
+behind it proves that the text was one value and no more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from boatlift.connectors.files.dates import DatePatterns
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType, StructType
+
+__all__ = ["JsonValues"]
+
+_ROWS, _END, _BAD = "_boatlift_rows", "_boatlift_end", "_boatlift_bad"
+
+
+@dataclass(frozen=True, slots=True)
+class JsonValues:
+    """How texts are read.
+
+    Attributes:
+        arrays: Whether a text is one array of objects, or one object; else it is one object, or blank.
+        patterns: How text says dates and times.
+    """
+
+    arrays: bool
+    patterns: DatePatterns
+
+    def rows(self, schema: StructType) -> Column:
+        """Return a generator of the rows of each text; it raises `MALFORMED_RECORD` at a text that does not fit.
+
+        A generator parses each text once, and no unused column and no filter behind it keeps it from that.
+        """
+        from pyspark.sql import functions as F
+
+        stop = F.raise_error(F.lit("MALFORMED_RECORD")).cast(_array_of(schema))
+
+        def checked(parsed: Column) -> Column:
+            return F.when(self._is_flawed(parsed), stop).otherwise(parsed[_ROWS])
+
+        return F.inline(F.element_at(F.transform(F.array(self._parsed(schema)), checked), 1))
+
+    def flawed(self, schema: StructType) -> Column:
+        """Return whether a text does not fit: it is no value, or several, or one with other types."""
+        from pyspark.sql import functions as F
+
+        return F.element_at(F.transform(F.array(self._parsed(schema)), self._is_flawed), 1)
+
+    def _parsed(self, schema: StructType) -> Column:
+        """Return rows, whether the text ends behind them, and the text if one of these cannot be read."""
+        from pyspark.sql import functions as F
+        from pyspark.sql.types import BooleanType, StringType, StructField, StructType
+
+        text = self._text()
+        before, after = [F.when(self._is_array(), "").otherwise(each) for each in "[]"]
+        whole = F.concat(F.lit(f'{{"{_ROWS}":'), before, text, after, F.lit(f',"{_END}":true}}'))
+        # Bytes that are not UTF-8 would become other characters.
+        whole = F.when(F.is_valid_utf8(F.col("value")), whole).otherwise("")
+        rows = StructField(_ROWS, _array_of(schema))
+        fields = [rows, StructField(_END, BooleanType()), StructField(_BAD, StringType())]
+        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BAD, **self.patterns.options()}
+        return F.from_json(whole, StructType(fields), options)
+
+    def _is_flawed(self, parsed: Column) -> Column:
+        from pyspark.sql import functions as F
+
+        rows = parsed[_ROWS]
+        ended = parsed[_BAD].isNull() & F.coalesce(parsed[_END], F.lit(False)) & rows.isNotNull()
+        number = self._is_array() | (F.size(rows) == 1) if self.arrays else F.size(rows) <= 1
+        return ~F.coalesce(ended & number & F.forall(rows, lambda row: row.isNotNull()), F.lit(False))
+
+    def _is_array(self) -> Column:
+        from pyspark.sql import functions as F
+
+        return self._text().startswith("[") if self.arrays else F.lit(False)
+
+    def _text(self) -> Column:
+        """Return the text; of a whole file, of which Spark cuts nothing, without what may stand before a value."""
+        from pyspark.sql import functions as F
+
+        text = F.col("value")
+        return F.regexp_replace(text, r"^\x{FEFF}?[ \t\r\n]*", "") if self.arrays else text
+
+
+def _array_of(schema: StructType) -> DataType:
+    from pyspark.sql.types import ArrayType
+
+    return ArrayType(schema)

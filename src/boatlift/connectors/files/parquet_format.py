@@ -1,0 +1,120 @@
+"""Files of Parquet: the footer has the schema."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from boatlift.connectors.files.formats import ReadFiles, by_file, difference, loaded
+from boatlift.connectors.kit import Columns
+from boatlift.dataflow.contracts import Json
+from boatlift.errors import DataError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = ["ParquetFormat", "columns_of_footer"]
+
+
+@dataclass(frozen=True)
+class ParquetFormat:
+    """Columnar files; the footer's columns must be the declared ones, in any order."""
+
+    positioned: bool
+
+    def describe(self) -> Json:
+        """Return nothing: a Parquet file says all of itself."""
+        return {}
+
+    def check_columns(self, columns: Columns) -> None:
+        """Do nothing: Parquet holds every type that Spark can declare."""
+
+    def check_file(self, path: Path, columns: Columns) -> None:
+        """Compare the footer with the schema."""
+        found = dict(columns_of_footer(path))
+        declared = dict(columns)
+        if found == declared:
+            return
+        if set(found) != set(declared):
+            raise DataError(
+                "BAD_HEADER", f"{path} {difference(list(found), list(declared))}; correct the file or the schema"
+            )
+        name = next(name for name in declared if found[name] != declared[name])
+        raise DataError(
+            "BAD_HEADER", f"{path}: column {name} is {found[name]}, not {declared[name]}; correct file or schema"
+        )
+
+    def check_patterns(self, spark: SparkSession) -> None:
+        """Do nothing: Parquet has no text for dates."""
+
+    def reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
+        """Return a reader with the declared schema, so that no job infers one."""
+        reader = spark.read.format("parquet").schema(schema)
+        return lambda files: self._with_positions(loaded(reader, files), files)
+
+    def _with_positions(self, rows: DataFrame, files: Sequence[tuple[Path, int]]) -> DataFrame:
+        """Add `_position`: the file's place in the step, in the upper bits, and the row's index in the file."""
+        if not self.positioned:
+            return rows
+        if not any(place for _, place in files):
+            return rows.selectExpr("*", "_metadata.row_index AS _position")
+        from pyspark.sql import functions as F
+
+        place = by_file(rows.sparkSession, files)
+        return rows.select("*", (place * (1 << 40) + F.col("_metadata.row_index")).alias("_position"))
+
+    def explain(
+        self,
+        spark: SparkSession,  # noqa: ARG002
+        path: Path,
+        columns: Columns,  # noqa: ARG002
+        schema: StructType,  # noqa: ARG002
+    ) -> DataError | None:
+        """Return an error if the file cannot be read whole."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            for _ in pq.ParquetFile(path).iter_batches():
+                pass
+        except (pa.ArrowException, OSError) as error:
+            reason = str(error).splitlines()[0]
+            return DataError("BAD_ROW", f"{path} cannot be read as Parquet ({reason}); put a whole file in its place")
+        return None
+
+
+def columns_of_footer(path: Path) -> Columns:
+    """Return the columns of a Parquet file, as Spark would read them.
+
+    Raises:
+        DataError: `[BAD_HEADER]` the file is not Parquet, or has a type that Spark does not read.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyspark.errors import PySparkTypeError
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    try:
+        file = pq.ParquetFile(path)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError("BAD_HEADER", f"{path} is not a whole Parquet file ({error}); correct the file") from error
+    old_timestamps = {
+        column.path for column in map(file.schema.column, range(len(file.schema))) if column.physical_type == "INT96"
+    }
+    unsigned = {pa.uint8(): "smallint", pa.uint16(): "int", pa.uint32(): "bigint", pa.uint64(): "decimal(20,0)"}
+    columns = []
+    for field in file.schema_arrow:
+        try:
+            if field.name in old_timestamps:
+                kind = "timestamp"
+            elif field.type in unsigned:
+                kind = unsigned[field.type]
+            else:
+                kind = from_arrow_type(field.type, prefer_timestamp_ntz=True).simpleString()
+        except PySparkTypeError as error:
+            raise DataError("BAD_HEADER", f"{path}: Spark cannot read column {field.name}, {field.type}") from error
+        columns.append((field.name, kind))
+    return tuple(columns)
