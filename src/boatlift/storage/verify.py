@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import xxhash
 
 from boatlift.errors import BoatliftError, Finding
+from boatlift.storage.blocks import BLOCK_BYTES, BlockTable
 from boatlift.storage.identities import IDENTITIES
 from boatlift.storage.input_log import INPUT, verify_input
 from boatlift.storage.log import Log
@@ -23,14 +24,14 @@ from boatlift.storage.store import Store
 
 __all__ = ["verify"]
 
-READ_BYTES = 8 << 20
+READ_BYTES = 1024 * BLOCK_BYTES
 
 
 def verify(store: Store) -> Iterator[Finding]:
     """Read every object of a store, and yield each damage and each object that no record names.
 
     The check covers each log object by itself, then the log as a whole (numbers, chain, owners and all their claims),
-    then size and digest of every run that a live checkpoint names, then the input logs of sources.
+    then every byte of every run that a live checkpoint names, then the input logs of sources.
 
     One loss cannot be seen: that of the newest objects of a log whose owner did not stop in good order, for a crash
     just before them leaves the same bytes. The sinks, which know their last step, reveal it at the next start. An owner
@@ -118,19 +119,33 @@ def _live_runs(history: LogHistory) -> Iterator[RunRef]:
 
 
 def _check_run(store: Store, run: RunRef) -> Finding | None:
-    digest = xxhash.xxh3_128()
-    size = 0
     try:
-        while part := store.read(run.name, size, READ_BYTES):
-            digest.update(part)
-            size += len(part)
+        damage = _damage(store, run)
     except BoatliftError as error:
         return Finding(run.name, error.condition, error.message)
-    if (size, digest.hexdigest()) == (run.size, run.digest):
+    return None if damage is None else Finding(run.name, "CORRUPT", f"{run.name} {damage}: {RESTORE}")
+
+
+def _damage(store: Store, run: RunRef) -> str | None:
+    """Return what is wrong with a run's bytes."""
+    digest = xxhash.xxh3_128()
+    covered = 0 if run.tail is None else run.size - run.tail
+    tail = bytearray()
+    place = covered
+    while part := store.read(run.name, place, READ_BYTES):
+        digest.update(part)
+        place += len(part)
+        if run.tail is not None:
+            tail += part
+    if (place, digest.hexdigest()) != (run.size, run.digest):
+        of = "with digest" if run.tail is None else f"the last {run.tail} with digest"
+        return f"has {place} bytes, {of} {digest.hexdigest()}, but {run.size} with {run.digest} are recorded"
+    if run.tail is None:
         return None
-    return Finding(
-        run.name,
-        "CORRUPT",
-        f"{run.name} has {size} bytes with digest {digest.hexdigest()}, but {run.size} bytes with {run.digest} are "
-        f"recorded: {RESTORE}",
-    )
+    table = BlockTable.of_tail(memoryview(tail))
+    for place in range(0, covered, READ_BYTES):
+        part = store.read(run.name, place, min(READ_BYTES, covered - place))
+        damaged = next(table.damaged(place // BLOCK_BYTES, part), None)
+        if damaged is not None:
+            return f"has another checksum than recorded from byte {damaged * BLOCK_BYTES} on"
+    return None

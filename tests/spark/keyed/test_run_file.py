@@ -45,18 +45,32 @@ def run(tmp_path: Path) -> RunRef:
     return run_of(made)
 
 
-def condition(path: Path, expect: RunRef | None, layout: Layout = LAYOUT) -> str:
+def condition(path: Path, expect: RunRef, layout: Layout = LAYOUT) -> str:
+    """Return what is said of a run that is opened, and all of whose rows are read."""
     forget_runs()
     with pytest.raises(BoatliftError) as caught:
-        open_run(path, expect, codec=PartialsCodec(layout))
+        read_whole(path, expect, layout)
     assert isinstance(caught.value, DataError)
+    assert str(path) in caught.value.message
     return caught.value.condition
+
+
+def read_whole(path: Path, expect: RunRef, layout: Layout = LAYOUT) -> int:
+    codec = PartialsCodec(layout)
+    return sum(len(each.cut(codec, 0, len(each))) for each in open_run(path, expect, codec=codec).segments)
+
+
+def recorded(path: Path) -> RunRef:
+    """Return the record of a file whose bytes all are its tail."""
+    content = path.read_bytes() if path.exists() else b""
+    return RunRef(str(path), 0, 0, 1, 0, 1, len(content), xxhash.xxh3_128_hexdigest(content), tail=len(content))
 
 
 def test_a_run_says_what_it_is(run: RunRef) -> None:
     content = Path(run.name).read_bytes()
     assert (run.first, run.last, run.modulus, run.residue, run.rows) == (5, 5, 1, 0, 9)
-    assert (run.size, run.digest) == (len(content), xxhash.xxh3_128_hexdigest(content))
+    assert run.tail is not None
+    assert (run.size, run.digest) == (len(content), xxhash.xxh3_128_hexdigest(content[-run.tail :]))
     opened = open_run(run.name, run, codec=PartialsCodec(LAYOUT))
     assert opened.rows == 9
     assert {key: opened.meta[key] for key in ("format", "processor", "first", "last", "modulus", "residue")} == {
@@ -111,7 +125,8 @@ def test_infinities_are_counted_not_summed(tmp_path: Path) -> None:
     assert row == [{"-inf.0": 2, "inf.0": 1, "nan.0": 1, "rows": 5, "sum.0.0": 1}]
 
 
-def test_every_flipped_byte_is_found(run: RunRef) -> None:
+def test_every_flipped_byte_of_what_is_read_is_found(run: RunRef) -> None:
+    """Of a small run all bytes are in one block, which its rows are read with, or in the tail."""
     path = Path(run.name)
     content = bytearray(path.read_bytes())
     for place in range(len(content)):
@@ -121,7 +136,7 @@ def test_every_flipped_byte_is_found(run: RunRef) -> None:
         assert condition(path, run) == "CORRUPT"
     path.write_bytes(content)
     forget_runs()
-    assert open_run(path, run, codec=PartialsCodec(LAYOUT)).rows == 9
+    assert read_whole(path, run) == 9
 
 
 def test_a_cut_or_grown_file_is_found_without_reading_it(run: RunRef) -> None:
@@ -129,33 +144,36 @@ def test_a_cut_or_grown_file_is_found_without_reading_it(run: RunRef) -> None:
     content = path.read_bytes()
     for other in (b"", content[:-1], content[: len(content) // 2], content + b"\0"):
         path.write_bytes(other)
-        for verify in (True, False):
-            forget_runs()
-            with pytest.raises(DataError, match=rf"CORRUPT.* has {len(other)} bytes, recorded are {len(content)}"):
-                open_run(path, run, codec=PartialsCodec(LAYOUT), verify=verify)
+        forget_runs()
+        with pytest.raises(DataError, match=rf"CORRUPT.* has {len(other)} bytes, recorded are {len(content)}"):
+            open_run(path, run, codec=PartialsCodec(LAYOUT))
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "run"
     path.write_bytes(b"not an arrow file, and long enough to be one")
-    assert condition(path, None) == "CORRUPT"
+    assert condition(path, recorded(path)) == "CORRUPT"
     with pa.ipc.new_file(path, pa.schema([("a", I64)])) as file:
         file.write_batch(pa.record_batch({"a": [1]}))
-    assert condition(path, None) == "CORRUPT"
-    assert condition(tmp_path / "nothing", None) == "MISSING_OBJECT"
+    assert condition(path, recorded(path)) == "CORRUPT"
+    assert condition(tmp_path / "nothing", recorded(tmp_path / "nothing")) == "MISSING_OBJECT"
 
 
-def test_a_newer_format_and_another_layout_are_refused(run: RunRef, tmp_path: Path) -> None:
+def test_a_newer_format_and_another_layout_are_refused(
+    run: RunRef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     other = Layout(LAYOUT.keys, LAYOUT.aggregates[:2])
     assert condition(Path(run.name), run, other) == "PROGRAM_CHANGED"
-    with pa.ipc.open_file(run.name) as file:
-        table = file.read_all()
-    meta = json.loads(table.schema.metadata[b"boatlift.run"])
-    meta["format"] = 2
-    newer = table.replace_schema_metadata({"boatlift.run": json.dumps(meta)})
-    with pa.ipc.new_file(tmp_path / "newer", newer.schema) as file:
-        file.write_table(newer)
-    assert condition(tmp_path / "newer", None) == "NEWER_FORMAT"
+    monkeypatch.setattr("boatlift.spark.keyed.run_file.FORMAT", 2)
+    newer = merge_runs(
+        PartialsCodec(LAYOUT),
+        [open_run(run.name, run, codec=PartialsCodec(LAYOUT))],
+        tmp_path / "newer",
+        processor="totals",
+        share=ALL_KEY_GROUPS,
+    )
+    assert newer is not None
+    assert condition(tmp_path / "newer", newer) == "NEWER_FORMAT"
 
 
 class OtherCodec(PartialsCodec):
@@ -173,9 +191,9 @@ def test_a_run_of_another_kind_is_refused(run: RunRef, tmp_path: Path) -> None:
         assert json.loads(file.schema.metadata[b"boatlift.run"])["kind"] == "other"
     assert open_run(copy.name, copy, codec=other).rows == run.rows
     forget_runs()
-    for path, codec in ((run.name, other), (copy.name, known)):
+    for each, codec in ((run, other), (copy, known)):
         with pytest.raises(DataError, match=r"\[PROGRAM_CHANGED\].* holds the state of another computation"):
-            open_run(path, codec=codec)
+            open_run(each.name, each, codec=codec)
 
 
 def test_a_run_is_opened_once_in_a_process(run: RunRef, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -190,8 +208,6 @@ def test_a_run_is_opened_once_in_a_process(run: RunRef, monkeypatch: pytest.Monk
 
 
 def test_an_open_run_is_checked_against_what_is_expected_now(run: RunRef) -> None:
-    opened = open_run(run.name, run, codec=PartialsCodec(LAYOUT), verify=False)
-    assert opened.digest is None
     assert open_run(run.name, run, codec=PartialsCodec(LAYOUT)).digest == run.digest
     with pytest.raises(DataError, match="CORRUPT"):
         open_run(run.name, msgspec.structs.replace(run, digest="0" * 32), codec=PartialsCodec(LAYOUT))

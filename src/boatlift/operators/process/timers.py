@@ -19,10 +19,10 @@ from boatlift.operators.process.node import TimerTime
 from boatlift.spark.keyed.column import Column
 from boatlift.spark.keyed.group import group, ranges, search_stretches
 from boatlift.spark.keyed.merge import filtered, merge_rows
-from boatlift.spark.keyed.newest.codec import NewestCodec, NewestRows
+from boatlift.spark.keyed.newest.codec import NewestCodec, NewestRows, StoredRows
 from boatlift.spark.keyed.newest.held import TouchedKeys
-from boatlift.spark.keyed.opened import Segment
 from boatlift.spark.keyed.rows import KeyedRows
+from boatlift.spark.keyed.segment import Segment
 from boatlift.spark.keyed.state import KernelTime, StepState
 
 __all__ = ["DUE", "DueTimers", "due_codec", "due_timers", "time_of", "timer_rows"]
@@ -128,17 +128,17 @@ def timer_rows(
     return KeyedRows(of_groups[order], [column.take(order) for column in identity], values, True)
 
 
-def _between(codec: NewestCodec, segment: Segment[NewestRows], before: int, now: int) -> KeyedRows[NewestRows]:
+def _between(codec: NewestCodec, segment: Segment[StoredRows], before: int, now: int) -> KeyedRows[NewestRows]:
     """Return the rows of a segment that fire after a time, up to another."""
-    begins = np.ones(len(segment.hash), np.bool_)
-    begins[1:] = segment.hash[1:] != segment.hash[:-1]
+    hashes = segment.hash
+    begins = np.ones(len(hashes), np.bool_)
+    begins[1:] = hashes[1:] != hashes[:-1]
     first = np.flatnonzero(begins)
-    last = np.append(first[1:], len(segment.hash)).astype(np.int64)
-    fires = segment.keys[_FIRES].values
+    last = np.append(first[1:], len(hashes)).astype(np.int64)
+    fires = segment.key_values(_FIRES)
     low, high = (
         search_stretches([fires], first, last, [np.full(len(first), time, np.int64)], behind=True)
         for time in (before, now)
     )
     places = ranges(low, high)
-    rows = [column.take(places) for column in segment.keys]
-    return KeyedRows(segment.hash[places], rows, codec.read(segment.values, places), True)
+    return segment.take(codec, places)

@@ -101,11 +101,10 @@ class FinalWindowKernel(LayoutKernel):
     ) -> Iterator[KeyedRows[PartialAggregates]]:
         """Yield the rows of the state whose windows end after one time, up to another."""
         for segment in (segment for run in state.runs[STATE] for segment in run.segments):
-            ends = segment.keys[self.window_end].values
+            ends = segment.key(self.window_end).values
             places = np.flatnonzero((ends > before) & (ends <= now) & state.share.holds(segment.hash))
             if len(places):
-                keys = [column.take(places) for column in segment.keys]
-                yield KeyedRows(segment.hash[places], keys, codec.read(segment.values, places), segment.collides)
+                yield segment.take(codec, places)
 
     def _ends(self, rows: KeyedRows[PartialAggregates]) -> npt.NDArray[np.int64]:
         ends: npt.NDArray[np.int64] = rows.keys[self.window_end].values

@@ -82,11 +82,10 @@ class RowsUntil:
         """Yield the rows of the state that leave after the time of the step before, up to that of this one."""
         codec, before, now = self.parts[STATE], state.clock.before, state.clock.now
         for segment in (segment for run in state.runs[STATE] for segment in run.segments):
-            leaves = segment.keys[0].values
+            leaves = segment.key(0).values
             places = np.flatnonzero((leaves > before) & (leaves <= now) & state.share.holds(segment.hash))
             if len(places):
-                keys = [column.take(places) for column in segment.keys]
-                yield KeyedRows(segment.hash[places], keys, codec.read(segment.values, places), segment.collides)
+                yield segment.take(codec, places)
 
     def held(self, rows: LeavingRows | None, state: StepState) -> dict[str, RunRef]:
         """Write the rows that are held from this step on; return their run."""

@@ -7,19 +7,35 @@ whose hash several keys share are sorted by key.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from boatlift.spark.keyed.column import Column, sort_rows, unequal_rows
 
-__all__ = ["Grouping", "distinct_sorted", "group", "grouped_sum", "ranges", "search_stretches", "sort_hashes"]
+__all__ = [
+    "Grouping",
+    "RowValues",
+    "distinct_sorted",
+    "group",
+    "grouped_sum",
+    "ranges",
+    "search_stretches",
+    "sort_hashes",
+]
 
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 
 _RADIX_PAYS = 1 << 13
+
+
+class RowValues(Protocol):
+    """Values of rows, as an array has them; read only at the rows that are asked for."""
+
+    def __getitem__(self, places: Ints, /) -> Any:
+        """Return the values of some rows, as an array."""
 
 
 class Grouping(NamedTuple):
@@ -139,7 +155,12 @@ def ranges(first: Ints, last: Ints) -> Ints:
 
 
 def search_stretches(
-    columns: Sequence[Ints], first: Ints, last: Ints, wanted: Sequence[Ints], *, behind: bool = False
+    columns: Sequence[RowValues],
+    first: Ints,
+    last: Ints,
+    wanted: Sequence[npt.NDArray[Any]],
+    *,
+    behind: bool = False,
 ) -> Ints:
     """Return for each stretch of sorted rows the first that is not before the wanted one, or the first behind it."""
     low, high = first.copy(), last.copy()

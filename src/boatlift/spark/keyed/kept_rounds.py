@@ -84,12 +84,7 @@ NOT_KEPT: KeptRounds = _NotKept()
 
 def rows_of_share(codec: ValueCodec[Any, Any], runs: Sequence[OpenRun[Any]], share: Share) -> KeyedRows[Any] | None:
     """Return the rows of runs that are of some key groups; None if there are none."""
-    pieces = [
-        KeyedRows(segment.hash, segment.keys, codec.read(segment.values, slice(None)), segment.collides)
-        for run in runs
-        for segment in run.segments
-        if len(segment.hash)
-    ]
+    pieces = [segment.cut(codec, 0, len(segment)) for run in runs for segment in run.segments if len(segment)]
     pieces = [filtered(codec, piece, share.holds(piece.hash)) for piece in pieces]
     pieces = [piece for piece in pieces if len(piece)]
     rows = merge_rows(codec, pieces) if pieces else None

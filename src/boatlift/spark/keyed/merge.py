@@ -17,9 +17,10 @@ from boatlift.spark.keyed.column import Column
 from boatlift.spark.keyed.expiry import ExpiryColumn
 from boatlift.spark.keyed.group import group
 from boatlift.spark.keyed.key_groups import Share
-from boatlift.spark.keyed.opened import OpenRun, Segment
+from boatlift.spark.keyed.opened import OpenRun
 from boatlift.spark.keyed.rows import KeyedRows
 from boatlift.spark.keyed.run_file import write_run
+from boatlift.spark.keyed.segment import Segment
 from boatlift.storage.records.records import RunRef
 
 __all__ = ["SLICE_ROWS", "filtered", "merge_rows", "merge_runs"]
@@ -60,8 +61,8 @@ def merge_runs(
     Returns:
         The new run, over the times from the first to the last of all merged; None if no row is left.
     """
-    segments = [segment for run in runs for segment in run.segments if len(segment.hash)]
-    total = sum(len(segment.hash) for segment in segments)
+    segments = [segment for run in runs for segment in run.segments if len(segment)]
+    total = sum(map(len, segments))
     pieces = _merged_slices(codec, segments, total, share, slice_rows, oldest=oldest)
     latest: list[int | None] = []
     if expiry is not None:
@@ -111,13 +112,13 @@ def _merged_slices(
     """Merge slice by slice; a slice is a range of hashes, so that equal keys meet in one."""
     if not segments:
         return
-    largest = max(segments, key=lambda segment: len(segment.hash)).hash
+    largest = max(segments, key=len).hash
     count = -(-total // slice_rows)
     marks = largest[np.arange(1, count) * len(largest) // count] if count > 1 else largest[:0]
     cuts = [[0, *segment.hash.searchsorted(marks, "left").tolist(), len(segment.hash)] for segment in segments]
     for number in range(count):
         parts = [
-            _range(codec, segment, cut[number], cut[number + 1])
+            segment.cut(codec, cut[number], cut[number + 1])
             for segment, cut in zip(segments, cuts, strict=True)
             if cut[number] < cut[number + 1]
         ]
@@ -142,12 +143,6 @@ def _unexpired(
         if len(rows):
             latest.append(expiry.latest(rows))
             yield rows
-
-
-def _range(codec: ValueCodec[V, S], segment: Segment[S], start: int, stop: int) -> KeyedRows[V]:
-    keys = [column.slice(start, stop) for column in segment.keys]
-    values = codec.read(segment.values, slice(start, stop))
-    return KeyedRows(segment.hash[start:stop], keys, values, segment.collides)
 
 
 def _widest(codec: ValueCodec[V, S], runs: Sequence[OpenRun[S]]) -> list[pa.Field]:

@@ -1,4 +1,4 @@
-"""Runs as they are read: memory-mapped, checked once in a process, and kept open for the next step."""
+"""Runs as they are read: memory-mapped, each block proved when a process first touches it, and kept open."""
 
 from __future__ import annotations
 
@@ -6,23 +6,24 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
 from boatlift.errors import DataError
 from boatlift.spark.keyed.codec import ValueCodec
-from boatlift.spark.keyed.column import Column
+from boatlift.spark.keyed.proof import Proof
 from boatlift.spark.keyed.run_file import COLLIDES_KEY, FIRST_KIND, FORMAT, HASH_FIELD, METADATA_KEY, key_field
+from boatlift.spark.keyed.segment import MappedSegment, Segment
+from boatlift.storage.blocks import BlockTable
 from boatlift.storage.records.damage import RESTORE
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["LocatedRun", "OpenRun", "RunsOnDemand", "Segment", "forget_runs", "open_run"]
+__all__ = ["LocatedRun", "OpenRun", "RunsOnDemand", "forget_runs", "open_run"]
 
 LocatedRun = tuple[RunRef, str]
 """A run, and the file in which this machine can read it."""
@@ -38,23 +39,6 @@ _opening = threading.RLock()
 
 
 @dataclass(slots=True)
-class Segment(Generic[S]):
-    """One record batch of a run, as NumPy and Arrow views of the mapped file: nothing is read before it is touched.
-
-    Attributes:
-        hash: Ascending.
-        keys: Key columns.
-        values: The rest, as the codec's `decode` returns it.
-        collides: Whether two of its rows may have one hash.
-    """
-
-    hash: npt.NDArray[np.uint64]
-    keys: Sequence[Column]
-    values: S
-    collides: bool
-
-
-@dataclass(slots=True)
 class OpenRun(Generic[S]):
     """A run that can be read.
 
@@ -63,19 +47,19 @@ class OpenRun(Generic[S]):
         size: Its bytes.
         meta: The run's own account of itself: format, processor, first, last, modulus, residue, layout.
         segments: Its rows; no key is in two of them.
-        digest: The digest of the file; None until the file is checked.
+        digest: The digest of the file's tail.
     """
 
     path: str
     size: int
     meta: Mapping[str, Any]
     segments: Sequence[Segment[S]]
-    digest: str | None = field(default=None)
+    digest: str = ""
 
     @property
     def rows(self) -> int:
         """Number of rows, one a key."""
-        return sum(len(segment.hash) for segment in self.segments)
+        return sum(map(len, self.segments))
 
     @property
     def times(self) -> tuple[int, int]:
@@ -101,39 +85,31 @@ class RunsOnDemand(Generic[S]):
             yield open_run(path, expected, codec=self.codec)
 
 
-def open_run(
-    path: str | Path, expected: RunRef | None = None, *, codec: ValueCodec[Any, S], verify: bool = True
-) -> OpenRun[S]:
-    """Open a run, or return the one that this process has open.
+def open_run(path: str | Path, expected: RunRef, *, codec: ValueCodec[Any, S]) -> OpenRun[S]:
+    """Open a run, or return the one that this process has open. Its tail is read, and the heads of its record batches.
+
+    Rows are proved when they are read: a damaged one raises `[CORRUPT]` then.
 
     Args:
         path: The file.
         expected: The run as it is recorded.
         codec: How its values are read.
-        verify: Check size and digest against `expected` when this process opens it first.
 
     Raises:
         DataError: `[MISSING_OBJECT]` no such file; `[CORRUPT]` the file is not the one expected, or no run;
             `[NEWER_FORMAT]`; `[PROGRAM_CHANGED]` the run's keys or values have another form.
     """
+    name = str(path)
     with _opening:
-        return _open_or_opened(str(path), expected, codec, verify)
-
-
-def _open_or_opened(name: str, expected: RunRef | None, codec: ValueCodec[Any, S], verify: bool) -> OpenRun[S]:
-    run = _opened.get(name)
-    if run is None or (expected is not None and run.size != expected.size):
-        run = _open(name, expected, codec, verify)
-        _opened[name] = run
-        _close_some()
-    else:
-        _opened.move_to_end(name)
-    if verify and expected is not None and run.digest != expected.digest:
-        if run.digest is None:  # opened without a check before
-            del _opened[name]
-            return _open_or_opened(name, expected, codec, verify=True)
-        raise DataError("CORRUPT", f"the run {name} has digest {run.digest}, recorded is {expected.digest}: restore it")
-    return run
+        run = _opened.get(name)
+        if run is None or run.size != expected.size:
+            run = _opened[name] = _open(name, expected, codec)
+            _close_some()
+        else:
+            _opened.move_to_end(name)
+        if run.digest != expected.digest:
+            raise _another(name, run.digest, expected)
+        return run
 
 
 def forget_runs(paths: Sequence[str] | None = None) -> None:
@@ -153,7 +129,7 @@ def _close_some() -> None:
         _opened.popitem(last=False)
 
 
-def _open(name: str, expected: RunRef | None, codec: ValueCodec[Any, S], verify: bool) -> OpenRun[S]:
+def _open(name: str, expected: RunRef, codec: ValueCodec[Any, S]) -> OpenRun[S]:
     try:
         with pa.memory_map(name) as file:  # the mapping lives on as long as a buffer of it
             whole = file.read_buffer()
@@ -161,14 +137,17 @@ def _open(name: str, expected: RunRef | None, codec: ValueCodec[Any, S], verify:
         raise DataError("MISSING_OBJECT", f"the run {name} is not there: {RESTORE}") from error
     except (OSError, pa.ArrowInvalid) as error:
         raise DataError("CORRUPT", f"the run {name} cannot be read: {error}") from error
-    digest: str | None = None
-    if expected is not None and whole.size != expected.size:
-        raise DataError("CORRUPT", f"the run {name} has {whole.size} bytes, recorded are {expected.size}: restore it")
-    if expected is not None and verify:
-        digest = xxhash.xxh3_128_hexdigest(whole)
-        if digest != expected.digest:
-            raise DataError("CORRUPT", f"the run {name} has digest {digest}, recorded is {expected.digest}: restore it")
+    if whole.size != expected.size:
+        raise DataError("CORRUPT", f"the run {name} has {whole.size} bytes, recorded are {expected.size}: {RESTORE}")
+    covered = expected.size - (expected.tail or 0)
+    tail = whole.slice(covered)
+    digest = xxhash.xxh3_128_hexdigest(tail)
+    if digest != expected.digest:
+        raise _another(name, digest, expected)
     try:
+        table = BlockTable.of_tail(memoryview(tail))
+        proof = Proof(name, whole, table, covered)
+        proof.prove_heads(np.frombuffer(table.starts, "<u8").tolist())
         reader = pa.ipc.open_file(whole)
         meta = json.loads((reader.schema.metadata or {})[METADATA_KEY])
         if meta["format"] > FORMAT:
@@ -179,18 +158,26 @@ def _open(name: str, expected: RunRef | None, codec: ValueCodec[Any, S], verify:
                 "PROGRAM_CHANGED",
                 f"the run {name} holds the state of another computation, or of one over other columns",
             )
-        segments = [_segment(reading, reader, number) for number in range(reader.num_record_batches)]
+        segments = _segments(reading, reader, proof, table)
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         raise DataError("CORRUPT", f"the run {name} is no run: {error}") from error
     return OpenRun(name, whole.size, meta, segments, digest)
 
 
-def _segment(codec: ValueCodec[Any, S], reader: Any, number: int) -> Segment[S]:
-    stored = reader.get_batch_with_custom_metadata(number)
-    columns = dict(zip(stored.batch.schema.names, stored.batch.columns, strict=True))
-    hashes = columns.pop(HASH_FIELD).to_numpy()
-    keys = [
-        Column.from_arrow(columns.pop(key_field(place)), kind, canonical=False)
-        for place, (_, kind) in enumerate(codec.keys)
-    ]
-    return Segment(hashes, keys, codec.decode(columns), stored.custom_metadata[COLLIDES_KEY] == b"1")
+def _another(name: str, digest: str, expected: RunRef) -> DataError:
+    return DataError("CORRUPT", f"the run {name} has digest {digest}, recorded is {expected.digest}: {RESTORE}")
+
+
+def _segments(codec: ValueCodec[Any, S], reader: Any, proof: Proof, table: BlockTable) -> list[Segment[S]]:
+    """Return the record batches of a run."""
+    key_fields = (HASH_FIELD, *(key_field(place) for place in range(len(codec.keys))))
+    marks = np.frombuffer(table.marks, "<u8")
+    segments = []
+    for number in range(reader.num_record_batches):
+        stored = reader.get_batch_with_custom_metadata(number)
+        columns = dict(zip(stored.batch.schema.names, stored.batch.columns, strict=True))
+        count = -(-stored.batch.num_rows // table.mark_rows)
+        own, marks = marks[:count], marks[count:]
+        collides = stored.custom_metadata[COLLIDES_KEY] == b"1"
+        segments.append(MappedSegment(proof, codec, columns, key_fields, own, table.mark_rows, collides))
+    return list(segments)

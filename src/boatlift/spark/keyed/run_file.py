@@ -12,6 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
@@ -19,6 +21,7 @@ from boatlift.errors import FencedError, UnavailableError
 from boatlift.spark.keyed.codec import ValueCodec
 from boatlift.spark.keyed.key_groups import Share
 from boatlift.spark.keyed.rows import KeyedRows
+from boatlift.storage.blocks import BlockWriter
 from boatlift.storage.records.records import RunRef
 
 __all__ = ["COLLIDES_KEY", "FIRST_KIND", "FORMAT", "HASH_FIELD", "METADATA_KEY", "key_field", "write_run"]
@@ -26,6 +29,9 @@ __all__ = ["COLLIDES_KEY", "FIRST_KIND", "FORMAT", "HASH_FIELD", "METADATA_KEY",
 FORMAT = 1
 FIRST_KIND = "aggregate"
 """The kind of a run whose metadata names none: the first runs held aggregates."""
+
+MARK_ROWS = 1024
+"""The hash of every so many rows stands in the tail of a run: a search begins there."""
 
 METADATA_KEY = b"boatlift.run"
 COLLIDES_KEY = b"boatlift.collides"
@@ -35,16 +41,18 @@ V = TypeVar("V")
 
 
 class _DigestingFile(io.RawIOBase):
-    """A fresh file that is digested as it is written."""
+    """A fresh file of blocks and a tail, of which the checksums and the digest are made as it is written."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("xb", buffering=1 << 16)
-        self._digest = xxhash.xxh3_128()
+        self._blocks = BlockWriter()
+        self._tail: xxhash.xxh3_128 | None = None
+        self._covered = 0
         self.written = 0
 
     def write(self, data: Any) -> int:
         view = memoryview(data)
-        self._digest.update(view)
+        (self._blocks.write if self._tail is None else self._tail.update)(view)
         self._file.write(view)
         self.written += view.nbytes
         return view.nbytes
@@ -65,8 +73,17 @@ class _DigestingFile(io.RawIOBase):
         with suppress(OSError):
             self.close()
 
-    def digest(self) -> str:
-        return self._digest.hexdigest()
+    def begin_tail(self, starts: Sequence[int], marks: Sequence[npt.NDArray[np.uint64]]) -> None:
+        """End the blocks: the table of their checksums is written, and all that is written from there is digested."""
+        self._covered, self._tail = self.written, xxhash.xxh3_128()
+        first, second = np.array(starts, "<u8"), np.concatenate(marks).astype("<u8")
+        self.write(self._blocks.table(first.tobytes(), second.tobytes(), MARK_ROWS))
+
+    @property
+    def proof(self) -> tuple[str, int]:
+        """The digest of the tail, and how many bytes it has."""
+        assert self._tail is not None
+        return self._tail.hexdigest(), self.written - self._covered
 
 
 def write_run(
@@ -79,7 +96,7 @@ def write_run(
     share: Share,
     fields: Sequence[pa.Field] | None = None,
 ) -> RunRef:
-    """Write a run, and digest it on the way. The file is not made durable here (no fsync): the store does that.
+    """Write a run, and make its proof on the way. The file is not made durable here (no fsync): the store does that.
 
     Args:
         path: A fresh file; also the reference's name.
@@ -98,6 +115,7 @@ def write_run(
     path = Path(path)
     first, last = times
     rows = 0
+    starts, marks = [], []
     try:
         file = _DigestingFile(path)
     except FileExistsError as error:
@@ -116,17 +134,21 @@ def write_run(
             columns = [pa.array(piece.hash), *(column.to_arrow() for column in piece.keys)]
             columns += codec.encode(piece.values, fields)
             batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+            starts.append(file.written)
             writer.write_batch(batch, custom_metadata={COLLIDES_KEY: b"1" if piece.collides else b"0"})
             rows += len(piece)
+            marks.append(piece.hash[::MARK_ROWS])
         if writer is None:
             raise ValueError("a run has at least one piece")
+        file.begin_tail(starts, marks)  # between the last record batch and Arrow's footer, by which readers go
         writer.close()
         file.close()
     except OSError as error:
         file.abandon()
         path.unlink(missing_ok=True)
         raise UnavailableError("STORE_FAILED", f"the run {path} could not be written: {error}") from error
-    return RunRef(str(path), first, last, share.modulus, share.residue, rows, file.written, file.digest())
+    digest, tail = file.proof
+    return RunRef(str(path), first, last, share.modulus, share.residue, rows, file.written, digest, tail=tail)
 
 
 def key_field(number: int) -> str:

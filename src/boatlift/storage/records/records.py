@@ -41,9 +41,11 @@ class RunRef(Recorded, frozen=True):
         modulus, residue: The run holds key groups g with g % modulus == residue.
         rows: Number of rows.
         size: Bytes.
-        digest: xxh3-128 of the file, in hex.
+        digest: xxh3-128 of the file, or of its tail, in hex.
         expires: The time after which no step needs its rows, in milliseconds since 1970, by the clock or the bound that
             the processor goes by; None: they may be needed for ever.
+        tail: How many bytes the file's tail has: it begins with the checksums of all blocks before it
+            (`storage/blocks.py`), so that its digest proves the file. None: the digest is of the whole file.
     """
 
     name: str
@@ -55,6 +57,7 @@ class RunRef(Recorded, frozen=True):
     size: int
     digest: str
     expires: int | None = None
+    tail: int | None = None
 
 
 class Claim(Recorded, frozen=True, tag="claim"):

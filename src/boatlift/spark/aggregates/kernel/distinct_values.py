@@ -16,9 +16,10 @@ from boatlift.spark.aggregates.kernel.step_input import aggregate
 from boatlift.spark.keyed.arrangement.arranged import Arranged, arranged, key_hashes
 from boatlift.spark.keyed.arrangement.codec import ArrangedRows, ArrangementCodec
 from boatlift.spark.keyed.arrangement.ordered import weights_held
-from boatlift.spark.keyed.opened import OpenRun, Segment
+from boatlift.spark.keyed.opened import OpenRun
 from boatlift.spark.keyed.probe import matching_rows
 from boatlift.spark.keyed.rows import KeyedRows
+from boatlift.spark.keyed.segment import Segment
 
 __all__ = ["DistinctValues", "counted_once", "distinct_codec", "distinct_part"]
 
@@ -68,7 +69,7 @@ class DistinctValues:
         at = pa.array(known)
         columns = [column.take(at) for column in (*keys, values)]
         moved = arranged(codec, columns, weights[known], key_hashes(columns[:-1], len(known)))
-        segments = [segment for run in runs for segment in run.segments if len(segment.hash)]
+        segments = [segment for run in runs for segment in run.segments if len(segment)]
         before = weights_held(codec, moved, segments)
         after = before + moved.values.weights
         return cls(moved, after, np.sign(after) - np.sign(before))

@@ -90,7 +90,7 @@ class FirstValues:
         _, words = _words([column.to_arrow() for column in keys.keys], len(keys))
         order = np.lexsort((words, keys.hash))
         asked = KeyWords(keys.hash[order], words[order])
-        segments = [segment for run in runs for segment in run.segments if len(segment.hash)]
+        segments = [segment for run in runs for segment in run.segments if len(segment)]
         found: tuple[list[Arranged], list[Arranged]] = ([], [])
         for sides in _FIRST.around(codec, asked, segments, moved):
             for pieces, side in zip(found, sides, strict=True):

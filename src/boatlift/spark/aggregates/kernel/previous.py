@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from boatlift.spark.aggregates.kernel.codec import PartialsCodec
 from boatlift.spark.aggregates.kernel.layout import ROWS, Layout
 from boatlift.spark.aggregates.kernel.order_code import ABSENT, merge_ranked
 from boatlift.spark.aggregates.kernel.partials import PartialAggregates, StoredPartials, settle_sums
@@ -47,6 +48,7 @@ def previous_of(
         delta: The keys.
         runs: May hold other key groups as well, or only some.
     """
+    codec = PartialsCodec(layout)
     length = len(delta)
     found = np.zeros(length, np.bool_)
     everyone = False
@@ -55,7 +57,7 @@ def previous_of(
         for segment in run.segments:
             asked, rows = matching_rows(delta, segment)
             if len(asked):
-                _add(partials, asked, segment.values.read(rows))
+                _add(partials, asked, segment.read(codec, rows))
                 if not everyone:
                     found[asked] = True
                     everyone = len(asked) == length

@@ -12,9 +12,9 @@ from boatlift.spark.keyed.arrangement.codec import ArrangedRows, ArrangementCode
 from boatlift.spark.keyed.column import Column
 from boatlift.spark.keyed.group import group, ranges
 from boatlift.spark.keyed.merge import filtered
-from boatlift.spark.keyed.opened import Segment
 from boatlift.spark.keyed.row_hash import hash_rows
 from boatlift.spark.keyed.rows import KeyedRows
+from boatlift.spark.keyed.segment import Segment
 
 __all__ = ["KEY_SEED", "Arranged", "arranged", "key_hashes", "key_words", "rows_of_keys"]
 
@@ -85,6 +85,4 @@ def rows_of_keys(codec: ArrangementCodec, wanted: Hashes, segment: Segment[Arran
         wanted: The hashes, ascending, each once.
         segment: A batch of a run.
     """
-    places = ranges(segment.hash.searchsorted(wanted, "left"), segment.hash.searchsorted(wanted, "right"))
-    keys = [column.take(places) for column in segment.keys]
-    return KeyedRows(segment.hash[places], keys, codec.read(segment.values, places), segment.collides)
+    return segment.take(codec, ranges(*segment.stretches(wanted)))

@@ -17,8 +17,9 @@ from boatlift.spark.keyed.arrangement.arranged import Arranged
 from boatlift.spark.keyed.arrangement.codec import ArrangedRows, ArrangementCodec
 from boatlift.spark.keyed.column import Column, is_supported, unequal_rows
 from boatlift.spark.keyed.group import ranges
-from boatlift.spark.keyed.opened import OpenRun, Segment
+from boatlift.spark.keyed.opened import OpenRun
 from boatlift.spark.keyed.row_hash import hash_rows
+from boatlift.spark.keyed.segment import Segment
 
 __all__ = ["Side", "join_change"]
 
@@ -84,15 +85,14 @@ def _pairs(
     side: Side, change: Arranged, other: Side, segment: Segment[ArrangedRows]
 ) -> Iterator[tuple[list[pa.Array], Ints]]:
     """Return the pairs of the rows of a change with those of a segment: columns of the change first."""
-    first = segment.hash.searchsorted(change.hash, "left")
-    last = segment.hash.searchsorted(change.hash, "right")
+    first, last = segment.stretches(change.hash)
     counts = last - first
     for begin, end in _cuts(counts):
         rows = ranges(first[begin:end], last[begin:end])
         if not len(rows):
             continue
         asked = np.repeat(np.arange(begin, end), counts[begin:end])
-        found = other.codec.read(segment.values, rows)
+        found = segment.read(other.codec, rows)
         mine = side.codec.take(change.values, asked)
         differ = unequal_rows(
             _keys(mine.rows, side.keys),

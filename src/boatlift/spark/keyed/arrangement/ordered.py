@@ -17,8 +17,7 @@ from boatlift.spark.keyed.arrangement.arranged import Arranged
 from boatlift.spark.keyed.arrangement.codec import ArrangedRows, ArrangementCodec
 from boatlift.spark.keyed.group import ranges, search_stretches
 from boatlift.spark.keyed.merge import filtered, merge_rows
-from boatlift.spark.keyed.opened import Segment
-from boatlift.spark.keyed.rows import KeyedRows
+from boatlift.spark.keyed.segment import Segment
 
 __all__ = ["FirstRows", "KeyWords", "weights_held"]
 
@@ -59,8 +58,8 @@ class KeyWords:
 
     def stretches(self, segment: Segment[ArrangedRows]) -> tuple[Ints, Ints]:
         """Return where the rows of each key begin and end in a segment."""
-        hashes, words = segment.hash, _values(segment, _KEY)
-        first, last = hashes.searchsorted(self.hash, "left"), hashes.searchsorted(self.hash, "right")
+        first, last = segment.stretches(self.hash)
+        words = segment.key_values(_KEY)
         there = np.flatnonzero(first < last)
         mixed = there[(words[first[there]] != self.word[there]) | (words[last[there] - 1] != self.word[there])]
         if len(mixed):  # keys with equal hashes
@@ -145,11 +144,11 @@ def weights_held(codec: ArrangementCodec, rows: Arranged, segments: Sequence[Seg
     held = np.zeros(len(rows), np.int64)
     wanted = [column.values for column in rows.keys]
     for segment in segments:
-        columns = [column.values for column in segment.keys]
-        first, last = segment.hash.searchsorted(rows.hash, "left"), segment.hash.searchsorted(rows.hash, "right")
+        columns = [segment.key_values(number) for number in range(len(wanted))]
+        first, last = segment.stretches(rows.hash)
         low, high = (search_stretches(columns, first, last, wanted, behind=behind) for behind in (False, True))
         there = np.flatnonzero(low < high)
-        held[there] += codec.read(segment.values, low[there]).weights
+        held[there] += segment.read(codec, low[there]).weights
     return held
 
 
@@ -174,15 +173,14 @@ def _read(
         end = np.minimum(begin + most, whole)
         left = np.flatnonzero(end < whole)
         cut = pending[left]
-        known[cut] = np.minimum(known[cut], _values(segment, _PLACE)[end[left]])
+        known[cut] = np.minimum(known[cut], segment.key_values(_PLACE)[end[left]])
         complete[cut] = False
         places = ranges(begin, end)
         if len(places):
-            columns = [column.take(places) for column in segment.keys]
-            held.append(KeyedRows(segment.hash[places], columns, codec.read(segment.values, places), True))
+            held.append(segment.take(codec, places))
     return held, known, complete
 
 
-def _values(rows: Arranged | Segment[ArrangedRows], column: int) -> Ints:
+def _values(rows: Arranged, column: int) -> Ints:
     values: Ints = rows.keys[column].values
     return values

@@ -14,8 +14,9 @@ from boatlift.spark.keyed.codec import ValueCodec
 from boatlift.spark.keyed.column import Column, unequal_rows
 from boatlift.spark.keyed.group import distinct_sorted, ranges
 from boatlift.spark.keyed.merge import filtered, merge_rows
-from boatlift.spark.keyed.opened import OpenRun, Segment
+from boatlift.spark.keyed.opened import OpenRun
 from boatlift.spark.keyed.rows import KeyedRows
+from boatlift.spark.keyed.segment import Segment
 
 __all__ = ["HeldRows", "RoundedCodec", "as_run", "at_round"]
 
@@ -161,9 +162,7 @@ class HeldRows(Generic[V]):
         return _without_rounds(self.codec.inner, _taken(self.codec, held, places)) if len(places) else None
 
     def _of_segment(self, wanted: Hashes, segment: Segment[Any]) -> KeyedRows[V]:
-        places = ranges(segment.hash.searchsorted(wanted, "left"), segment.hash.searchsorted(wanted, "right"))
-        keys = [column.take(places) for column in segment.keys]
-        return KeyedRows(segment.hash[places], keys, self.codec.read(segment.values, places), segment.collides)
+        return segment.take(self.codec, ranges(*segment.stretches(wanted)))
 
 
 def _taken(codec: ValueCodec[V, Any], rows: KeyedRows[V], places: Ints) -> KeyedRows[V]:

@@ -77,7 +77,7 @@ class DistinctNode:
         for run in state.runs[COUNTS]:
             for segment in run.segments:
                 asked, places = matching_rows(rows, segment)
-                before[asked] += codec.read(segment.values, places).weights
+                before[asked] += segment.read(codec, places).weights
         after = before + rows.values.weights
         refuse_negative(rows.values.rows, after, self.rows, self.place, self.processor)
         signs = np.sign(after) - np.sign(before)

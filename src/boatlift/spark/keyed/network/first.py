@@ -106,7 +106,7 @@ class FirstNode:
     def _around(self, moved: Arranged, state: StepState) -> tuple[list[Arranged], list[Arranged]]:
         """Return the first rows of the touched keys, before the step and after it."""
         codec = self._codec
-        segments = [segment for run in state.runs[FIRST_ROWS] for segment in run.segments if len(segment.hash)]
+        segments = [segment for run in state.runs[FIRST_ROWS] for segment in run.segments if len(segment)]
         taken_back = filtered(codec, moved, moved.values.weights < 0)
         if len(taken_back):
             left = weights_held(codec, taken_back, segments) + taken_back.values.weights

@@ -17,8 +17,8 @@ from boatlift.spark.keyed.network.negative import refuse_negative
 from boatlift.spark.keyed.network.node import NodeOutput, ZSet, concat
 from boatlift.spark.keyed.network.presence import Presence
 from boatlift.spark.keyed.network.sides import arranged_side, by_partner, held_rows
-from boatlift.spark.keyed.opened import OpenRun, Segment
-from boatlift.spark.keyed.rows import KeyedRows
+from boatlift.spark.keyed.opened import OpenRun
+from boatlift.spark.keyed.segment import Segment
 from boatlift.spark.keyed.state import StepState
 
 __all__ = ["NotInNode"]
@@ -120,7 +120,7 @@ class NotInNode:
         """Return the held rows that begin or cease to come out, and the changed rows that come out now."""
         codec = self.left.codec
         segments = [segment for run in held for segment in run.segments]
-        there = [_rows_of(codec, segment) for segment in segments if len(segment.hash)]
+        there = [_rows_of(codec, segment) for segment in segments if len(segment)]
         pieces = []
         if there:
             rows = merge_rows(codec, there)
@@ -161,5 +161,4 @@ def _has_value(side: Side, rows: Arranged) -> Mask:
 
 def _rows_of(codec: ArrangementCodec, segment: Segment[ArrangedRows]) -> Arranged:
     """Return all rows of a segment."""
-    values = codec.read(segment.values, slice(None))
-    return KeyedRows(segment.hash, segment.keys, values, segment.collides)
+    return segment.cut(codec, 0, len(segment))

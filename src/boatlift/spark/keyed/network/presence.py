@@ -19,9 +19,10 @@ from boatlift.spark.keyed.arrangement.ordered import weights_held
 from boatlift.spark.keyed.column import Column
 from boatlift.spark.keyed.merge import filtered
 from boatlift.spark.keyed.network.node import ZSet
-from boatlift.spark.keyed.opened import OpenRun, Segment
+from boatlift.spark.keyed.opened import OpenRun
 from boatlift.spark.keyed.row_hash import hash_rows
 from boatlift.spark.keyed.rows import KeyedRows
+from boatlift.spark.keyed.segment import Segment
 
 __all__ = ["Presence"]
 
@@ -61,7 +62,7 @@ class Presence:
             moved: The keys of the rows that the step moves on this side, none of them NULL; None if there are none.
             one_group: Whether all keys are in one key group.
         """
-        counts = [segment for run in runs for segment in run.segments if len(segment.hash)]
+        counts = [segment for run in runs for segment in run.segments if len(segment)]
         if moved is None:
             return cls(codec, counts, None, one_group)
         hashes = key_hashes(moved.columns, len(moved), one_group=one_group)

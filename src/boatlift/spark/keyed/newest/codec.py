@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["NewestCodec", "NewestRows"]
+__all__ = ["NewestCodec", "NewestRows", "StoredRows"]
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -25,7 +25,7 @@ class NewestRows:
     """Rows, each with the time that wrote it.
 
     Attributes:
-        times: The step that wrote each row. In a run they have the width of the file.
+        times: The step that wrote each row.
         present: Whether the key has a row from then on; False: a tombstone, whose columns are NULL.
         columns: The columns of the rows.
     """
@@ -33,6 +33,21 @@ class NewestRows:
     times: Ints
     present: Mask
     columns: tuple[pa.Array, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRows:
+    """Rows of a record batch, as the run has them.
+
+    Attributes:
+        times: As in `NewestRows`, in the width of the file.
+        present: As in `NewestRows`.
+        columns: As in `NewestRows`; None: the rows were written before the column was declared.
+    """
+
+    times: npt.NDArray[np.signedinteger]
+    present: pa.BooleanArray
+    columns: tuple[pa.Array | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +94,7 @@ class NewestCodec:
         """Return the columns; times are as narrow as the latest allows."""
         return self._fields(int(values.times.max(initial=0)))
 
-    def fields_of_merged(self, runs: Sequence[Sequence[NewestRows]]) -> list[pa.Field]:
+    def fields_of_merged(self, runs: Sequence[Sequence[StoredRows]]) -> list[pa.Field]:
         """Return the columns, with times as wide as in the widest run."""
         return self._fields(max((int(each.times.max(initial=0)) for run in runs for each in run), default=0))
 
@@ -92,18 +107,28 @@ class NewestCodec:
         """Return the columns."""
         return [pa.array(values.times).cast(fields[0].type), pa.array(values.present), *values.columns]
 
-    def decode(self, columns: Mapping[str, pa.Array]) -> NewestRows:
+    def decode(self, columns: Mapping[str, pa.Array]) -> StoredRows:
         """Return the columns of a record batch, as views."""
-        times = columns[_TIME].to_numpy(zero_copy_only=True)
-        present = columns[_PRESENT].to_numpy(zero_copy_only=False)
-        if self.stored is None:
-            return NewestRows(times, present, tuple(columns[f"row.{number}"] for number in range(len(self.schema))))
-        place = {name: f"row.{number}" for number, name in enumerate(self.stored)}
+        names = [field.name for field in self.schema] if self.stored is None else self.stored
+        place = {name: f"row.{number}" for number, name in enumerate(names)}
+        given = (columns[place[field.name]] if field.name in place else None for field in self.schema)
+        return StoredRows(columns[_TIME].to_numpy(zero_copy_only=True), columns[_PRESENT], tuple(given))
+
+    def read(self, stored: StoredRows, rows: Ints | slice) -> NewestRows:
+        """Return some rows of a record batch."""
+
+        def chosen(column: pa.Array) -> pa.Array:
+            if isinstance(rows, slice):
+                start, stop, _ = rows.indices(len(stored.times))
+                return column.slice(start, stop - start)
+            return column.take(pa.array(rows))
+
+        present = chosen(stored.present).to_numpy(zero_copy_only=False)
         given = (
-            columns[place[field.name]] if field.name in place else self._first_values(number, present)
-            for number, field in enumerate(self.schema)
+            self._first_values(number, present) if column is None else chosen(column)
+            for number, column in enumerate(stored.columns)
         )
-        return NewestRows(times, present, tuple(given))
+        return NewestRows(stored.times[rows].astype(np.int64), present, tuple(given))
 
     def _first_values(self, number: int, present: Mask) -> pa.Array:
         """Return the values of a column that rows were written without: NULL in a tombstone."""
@@ -111,19 +136,10 @@ class NewestCodec:
         value = self.initial[number] if self.initial else pa.scalar(None, kind)
         return pc.if_else(pa.array(present), value, pa.scalar(None, kind))
 
-    def read(self, stored: NewestRows, rows: Ints | slice) -> NewestRows:
-        """Return some rows of a record batch."""
-        if isinstance(rows, slice):
-            start, stop, _ = rows.indices(len(stored.times))
-            columns = tuple(column.slice(start, stop - start) for column in stored.columns)
-        else:
-            at = pa.array(rows)
-            columns = tuple(column.take(at) for column in stored.columns)
-        return NewestRows(stored.times[rows].astype(np.int64), stored.present[rows], columns)
-
     def take(self, values: NewestRows, rows: Ints) -> NewestRows:
         """Return some of the rows."""
-        return self.read(values, rows)
+        at = pa.array(rows)
+        return NewestRows(values.times[rows], values.present[rows], tuple(each.take(at) for each in values.columns))
 
     def merge(self, pieces: Sequence[NewestRows], order: Ints, starts: Ints) -> NewestRows:
         """Return of each key the row of the latest time."""

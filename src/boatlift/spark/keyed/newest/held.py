@@ -12,7 +12,7 @@ import pyarrow as pa
 from boatlift.spark.keyed.column import Column, unequal_rows
 from boatlift.spark.keyed.group import distinct_sorted, group, ranges
 from boatlift.spark.keyed.merge import filtered, merge_rows
-from boatlift.spark.keyed.newest.codec import NewestCodec, NewestRows
+from boatlift.spark.keyed.newest.codec import NewestCodec, NewestRows, StoredRows
 from boatlift.spark.keyed.opened import OpenRun
 from boatlift.spark.keyed.rows import KeyedRows
 
@@ -70,7 +70,7 @@ class Cells:
         return len(self.key)
 
 
-def held_rows(codec: NewestCodec, touched: TouchedKeys, runs: Iterable[OpenRun[NewestRows]]) -> Cells:
+def held_rows(codec: NewestCodec, touched: TouchedKeys, runs: Iterable[OpenRun[StoredRows]]) -> Cells:
     """Return the rows that hold of touched keys, in order of their keys.
 
     Args:
@@ -81,10 +81,9 @@ def held_rows(codec: NewestCodec, touched: TouchedKeys, runs: Iterable[OpenRun[N
     wanted = distinct_sorted(touched.hash)
     pieces = []
     for segment in (segment for run in runs for segment in run.segments):
-        places = ranges(segment.hash.searchsorted(wanted, "left"), segment.hash.searchsorted(wanted, "right"))
+        places = ranges(*segment.stretches(wanted))
         if len(places):
-            keys = [column.take(places) for column in segment.keys]
-            pieces.append(KeyedRows(segment.hash[places], keys, codec.read(segment.values, places), segment.collides))
+            pieces.append(segment.take(codec, places))
     width = len(touched.columns)
     if not pieces:
         further = tuple(_no_values(kind) for _, kind in codec.keys[width:])

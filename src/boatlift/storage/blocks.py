@@ -1,0 +1,122 @@
+"""The proof of a file block by block: a table of checksums, which is digested in the place of the file.
+
+A file has two parts: blocks, and a *tail* that begins with the table of their checksums. A record of the file names the
+length and the digest of the tail. So the digest proves the tail, the tail proves each block, and a block is read only
+when it is needed. docs/formats/run.md describes the bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import xxhash
+
+__all__ = ["BLOCK_BYTES", "BlockTable", "BlockWriter"]
+
+BLOCK_BYTES = 8192
+
+_MAGIC = b"BLKSUMS1"
+_HEAD = struct.Struct("<8sIIQQQ")
+_WORD = 8
+
+
+@dataclass(frozen=True, slots=True)
+class BlockTable:
+    """The table of a file.
+
+    Attributes:
+        sums: The xxh3-64 of each block, eight bytes each, most significant first.
+        starts, marks: Whole numbers of 64 bits that the file's writer keeps with the checksums, least significant byte
+            first. Of a run: where its record batches begin, and the hash of every so many rows of each.
+        mark_rows: How many rows there are from one mark to the next.
+    """
+
+    sums: memoryview
+    starts: memoryview
+    marks: memoryview
+    mark_rows: int
+
+    @classmethod
+    def of_tail(cls, tail: bytes | memoryview) -> BlockTable:
+        """Read the table of a tail whose digest is proved.
+
+        Raises:
+            ValueError: the tail begins with no table.
+        """
+        content = memoryview(tail).cast("B")  # Arrow has signed bytes, of which none equals a byte from 128 on
+        if len(content) < _HEAD.size:
+            raise ValueError("the tail has no table of checksums")
+        magic, block, mark_rows, *counts = _HEAD.unpack_from(content)
+        if magic != _MAGIC or block != BLOCK_BYTES or _HEAD.size + _WORD * sum(counts) > len(content):
+            raise ValueError("the tail has no table of checksums")
+        parts, begin = [], _HEAD.size
+        for count in counts:
+            parts.append(content[begin : begin + _WORD * count])
+            begin += _WORD * count
+        sums, starts, marks = parts
+        return cls(sums, starts, marks, mark_rows)
+
+    def __len__(self) -> int:
+        """Return the number of blocks."""
+        return len(self.sums) // _WORD
+
+    def proves(self, number: int, block: bytes | memoryview) -> bool:
+        """Return whether a block is the one that was written."""
+        return xxhash.xxh3_64_digest(block) == self.sums[_WORD * number : _WORD * (number + 1)]
+
+    def damaged(self, first: int, content: bytes | memoryview) -> Iterator[int]:
+        """Yield the numbers of damaged blocks.
+
+        Args:
+            first: The number of the first block.
+            content: It, and the blocks after it.
+        """
+        blocks = memoryview(content)
+        for place in range(0, len(blocks), BLOCK_BYTES):
+            number = first + place // BLOCK_BYTES
+            if not self.proves(number, blocks[place : place + BLOCK_BYTES]):
+                yield number
+
+
+class BlockWriter:
+    """Makes the table while a file is written: no byte is read again."""
+
+    def __init__(self) -> None:
+        self._sums: list[bytes] = []
+        self._open = xxhash.xxh3_64()
+        self._in_open = 0
+
+    def write(self, content: bytes | memoryview) -> None:
+        """Take further bytes of the file."""
+        rest = memoryview(content).cast("B")
+        if self._in_open:
+            head = rest[: BLOCK_BYTES - self._in_open]
+            self._open.update(head)
+            self._in_open += len(head)
+            rest = rest[len(head) :]
+            if self._in_open == BLOCK_BYTES:
+                self._close()
+        whole = len(rest) - len(rest) % BLOCK_BYTES
+        digest = xxhash.xxh3_64_digest
+        self._sums += [digest(rest[place : place + BLOCK_BYTES]) for place in range(0, whole, BLOCK_BYTES)]
+        if whole < len(rest):
+            self._open.update(rest[whole:])
+            self._in_open = len(rest) - whole
+
+    def table(self, starts: bytes, marks: bytes, mark_rows: int) -> bytes:
+        """Return the table of all bytes so far, with which the tail begins.
+
+        Args:
+            starts, marks, mark_rows: See `BlockTable`.
+        """
+        if self._in_open:
+            self._close()
+        counts = len(self._sums), len(starts) // _WORD, len(marks) // _WORD
+        return b"".join([_HEAD.pack(_MAGIC, BLOCK_BYTES, mark_rows, *counts), *self._sums, starts, marks])
+
+    def _close(self) -> None:
+        self._sums.append(self._open.digest())
+        self._open.reset()
+        self._in_open = 0
