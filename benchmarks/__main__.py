@@ -26,6 +26,7 @@ NAMES = (
     "overhead",
     "checkpoint_size",
     "recovery",
+    "restart",
     "policies",
     "fast_path",
     "partial_failure",
