@@ -17,9 +17,12 @@ from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateKernel, L
 from boatlift.spark.aggregates.kernel.codec import PartialsCodec
 from boatlift.spark.keyed.arrangement.arranged import arranged, key_hashes
 from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
+from boatlift.spark.keyed.column import Column
 from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS
 from boatlift.spark.keyed.merge import merge_runs
+from boatlift.spark.keyed.newest.codec import NewestCodec, NewestRows
 from boatlift.spark.keyed.opened import forget_runs, open_run
+from boatlift.spark.keyed.rows import KeyedRows
 from boatlift.spark.keyed.run_file import write_run
 from boatlift.spark.keyed.segment import Segment
 from boatlift.storage.blocks import BLOCK_BYTES, BlockTable
@@ -113,6 +116,19 @@ def test_a_flipped_bit_of_the_tail_is_found_when_the_run_is_opened(run: RunRef) 
         flip(run, place)
 
 
+def test_a_flipped_bit_of_a_head_is_found_when_the_run_is_opened(run: RunRef) -> None:
+    table = BlockTable.of_tail(memoryview(Path(run.name).read_bytes())[covered(run) :])
+    starts = np.frombuffer(table.starts, "<u8").tolist()
+    assert (len(starts), starts[0]) == (3, 0)
+    for start in starts:
+        for place in (start, start + 4, start + 100):
+            flip(run, place)
+            with pytest.raises(DataError, match=r"\[CORRUPT\].*another checksum") as caught:
+                open_run(run.name, run, codec=CODEC)
+            assert run.name in caught.value.message
+            flip(run, place)
+
+
 @pytest.mark.parametrize("part", ["heads", "rows", "checksums", "footer"])
 def test_a_check_of_the_store_finds_a_flipped_bit_anywhere(run: RunRef, tmp_path: Path, part: str) -> None:
     assert found_by_verify(run, tmp_path / "whole") == []
@@ -183,6 +199,47 @@ def test_a_step_proves_blocks_in_proportion_to_its_keys(
     columns = len(pa.ipc.open_file(run.name).schema)
     assert len(proved) - heads <= 2 * 2 * 3 * (columns + 1), "two keys, in three batches, of all columns two blocks"
     assert len(set(proved)) == len(proved), "a block is proved once"
+
+
+def test_opening_reads_no_row_whatever_the_columns_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flags and keys with NULLs have to be unpacked, and columns that came later be filled in: all that waits too."""
+    keys = (("k", I64), ("flag", pa.bool_()), ("text", pa.string()))
+    columns = pa.schema({"a": pa.bool_(), "b": pa.float64()})
+    count = 50_000
+    number = np.arange(count)
+    held = KeyedRows(
+        number.astype(np.uint64) << np.uint64(40),
+        [
+            Column.from_arrow(pa.array(number, I64, mask=number % 3 == 0), I64),
+            Column.from_arrow(pa.array(number % 2 == 0), pa.bool_()),
+            Column.from_arrow(pa.array([str(each) for each in number]), pa.string()),
+        ],
+        NewestRows(number, number % 5 > 0, (pa.array(number % 7 == 0), pa.array(number / 2))),
+        collides=False,
+    )
+    old = NewestCodec(keys, columns)
+    run = write_run(tmp_path / "run", old, [held], processor="p", times=(0, 0), share=ALL_KEY_GROUPS)
+    proved: list[int] = []
+    proves = BlockTable.proves
+
+    def counted(self: BlockTable, number: int, block: bytes | memoryview) -> bool:
+        proved.append(number)
+        return proves(self, number, block)
+
+    monkeypatch.setattr(BlockTable, "proves", counted)
+    for codec in (old, NewestCodec(keys, columns.append(pa.field("later", I64)))):
+        proved.clear()
+        forget_runs()
+        (segment,) = open_run(run.name, run, codec=codec).segments
+        assert len(proved) == 1, "the head of the one record batch"
+        places = np.array([7, 3, 40_000])
+        found = segment.take(codec, places)
+        assert [each.to_arrow() for each in found.keys] == [each.take(places).to_arrow() for each in held.keys]
+        assert found.values.times.tolist() == places.tolist()
+        assert found.values.present.tolist() == [True, True, False]
+        assert [each.to_pylist() for each in found.values.columns[:2]] == [[True, False, False], [3.5, 1.5, 20_000.0]]
+        assert all(each.null_count == len(places) for each in found.values.columns[2:])
+        assert len(proved) < 30
 
 
 @pytest.mark.parametrize("hashes", [1 << 63, 3000, 5, 1])

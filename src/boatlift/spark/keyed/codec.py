@@ -23,6 +23,7 @@ class ValueCodec(Protocol[V, S]):
     of which nothing is read before `read` asks for it.
 
     Laws:
+        - `decode` reads no value, for nothing is proved yet; `read` reads those of the rows that it is asked for.
         - `read(decode(encode(v, fields_of(v))), all rows)` equals v.
         - `merge` is associative and commutative: rows of equal keys, merged in any order and by any number of merges,
           give the same values, bit for bit. So compaction cannot be seen.

@@ -214,7 +214,11 @@ class MappedSegment(Segment[S]):
         return view
 
     def _is_searched_whole(self, wanted: Hashes) -> bool:
-        return self._of_hash.is_proved or len(wanted) >= len(self._marks)
+        """Return whether a search goes by the whole column: it is proved, or hardly a row would be left unproved."""
+        if self._of_hash.is_proved or not len(self._marks):
+            return True
+        within = (wanted >= self._marks[0]) & (wanted <= self._marks[-1])
+        return int(np.count_nonzero(within)) >= len(self._marks)
 
     def _between_marks(self, wanted: Hashes, *, behind: bool) -> Ints:
         """Return the first row of each hash, or the first one behind its rows; only rows between two marks are read."""
