@@ -84,16 +84,27 @@ class Batch:
 class Lazy:
     """Keeps state and makes it durable at intervals, incrementally.
 
+    Without `every` and `seconds` there is no checkpoint at all: determinants alone are durable (input logging), and a
+    replay begins at the start.
+
     Args:
-        every: A checkpoint after every so many steps, at least 1. Small: quick recovery; large: cheap steps. None: no
-            checkpoint at all, so that determinants alone are durable (input logging) and a replay begins at the start.
+        every: A checkpoint after every so many steps, at least 1. Small: quick recovery; large: cheap steps. None: not
+            by steps.
+        seconds: A checkpoint so many seconds after the first step that is in none, by the clock of the steps, also if
+            no further step comes. None: not by the clock.
     """
 
     every: int | None = 20
+    seconds: float | None = None
 
     def __post_init__(self) -> None:
         if self.every is not None and self.every < 1:
             raise InvalidError("BAD_OPTION", f"Lazy(every={self.every}): every must be at least 1 step")
+        fits = isinstance(self.seconds, int | float) and 0 < self.seconds < float("inf")
+        if self.seconds is not None and not fits:
+            raise InvalidError(
+                "BAD_OPTION", f"Lazy(seconds={self.seconds!r}): seconds must be a number above 0, or None"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,9 @@ LOOP_ROUNDS = 3
 PROBED = 0.4
 """The share of batches whose rows are probed."""
 
+TIMED = 0.3
+"""The share of lazy processors whose state becomes durable by the clock, too."""
+
 LOOSE = 0.5
 """The share of programs that have sinks without an account, and of their sinks that keep none."""
 
@@ -157,6 +160,16 @@ class Recipe:
             if part.role is Role.BATCH and isinstance(policy, Batch) and chance.random() < PROBED:
                 probed = replace(policy, when="count(*) > 0")
                 parts[name] = replace(part, durability=replace(part.durability, policy=probed))
+        return replace(self, parts=parts)
+
+    def with_checkpoints_by_the_clock(self, chance: random.Random) -> Recipe:
+        """Return the same program in which some states become durable by the clock, too, or by the clock alone."""
+        parts = dict(self.parts)
+        for name, part in self.parts.items():
+            policy = part.durability.policy
+            if isinstance(policy, Lazy) and chance.random() < TIMED:
+                timed = replace(policy, seconds=chance.choice((0.1, 1.0)))
+                parts[name] = replace(part, durability=replace(part.durability, policy=timed))
         return replace(self, parts=parts)
 
     def with_sinks_without_account(self, chance: random.Random) -> Recipe:

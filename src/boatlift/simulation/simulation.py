@@ -50,6 +50,7 @@ class Simulation:
         self._of_lives = random.Random(f"lives {seed}")
         self._drivers = 0
         self.recipe = random_recipe(of_recipe, epochs=epochs).with_probes(random.Random(f"probes {seed}"))
+        self.recipe = self.recipe.with_checkpoints_by_the_clock(random.Random(f"timed {seed}"))
         self.recipe = self.recipe.with_sinks_without_account(random.Random(f"sinks {seed}"))
         acts = 4 * self.recipe.epochs * len(self.recipe.parts)
         if self.recipe.chain:

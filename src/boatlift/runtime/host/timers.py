@@ -21,7 +21,7 @@ The clock of steps may be set, and the alarm's clock may stand still in a suspen
 
 
 class HostTimers:
-    """The deadline of each batch.
+    """The deadline of each processor: the end of a batch's epoch, or a checkpoint.
 
     Args:
         queue: Wakes the host.

@@ -31,7 +31,7 @@ class Durability:
 
     @property
     def state_every(self) -> int | None:
-        """The number of steps from one checkpoint to the next; None: there are none."""
+        """The number of steps from one checkpoint to the next; None: there are none by the number of steps."""
         match self.policy:
             case Lazy(every):
                 return every
@@ -39,6 +39,17 @@ class Durability:
                 return 1
             case _:
                 return None
+
+    @property
+    def state_after(self) -> int | None:
+        """The milliseconds from a step to the checkpoint that has it; None: there are none by the clock."""
+        seconds = self.policy.seconds if isinstance(self.policy, Lazy) else None
+        return None if seconds is None else round(1000 * seconds)
+
+    @property
+    def has_checkpoints(self) -> bool:
+        """Return whether the state becomes durable at intervals."""
+        return self.state_every is not None or self.state_after is not None
 
     @property
     def keeps_messages(self) -> bool:

@@ -95,7 +95,9 @@ class PollSource:
 
 @dataclass(frozen=True, slots=True)
 class SetTimer:
-    """Wait until the clock reaches a deadline: the open epoch of a batch has lasted long enough then.
+    """Wait until the clock reaches a deadline.
+
+    Then the open epoch of a batch has lasted long enough, or a checkpoint of a state is due.
 
     Answer: `TimerFired`.
 

@@ -87,7 +87,7 @@ class StateMachine:
         self._liveness = Liveness(
             self.processors, self.durable, self.backpressure, self._garbage, awaited, self.transitions
         )
-        self._checked = checked
+        self._checked, self._clock_of = checked, clock_of
         self._stopping = self._stops_at_once = False
         self._position = {name: position for position, name in enumerate(program.graph.order)}
         self._moved: set[str] = set()
@@ -122,9 +122,12 @@ class StateMachine:
                 end.wake()
                 self._moved.add(source)
             case events.TimerFired() | events.RowsProbed() | events.ProbeFailed():
-                if isinstance(batch := self._current(event.processor, event.incarnation), BatchEpochs):
-                    batch.learn(event)
-                    self._moved.add(batch.name)
+                answered = self._current(event.processor, event.incarnation)
+                if isinstance(answered, BatchEpochs):
+                    answered.learn(event)
+                    self._moved.add(answered.name)
+                elif answered is not None and isinstance(event, events.TimerFired) and answered.is_due(event.deadline):
+                    self.durable.add(answered.name, step_facts.checkpoint_of(answered, self.durable))
             case events.StepDone():
                 self._executed(event)
             case events.Persisted(number):
@@ -206,6 +209,7 @@ class StateMachine:
         if event.digest is not None:
             digest = StepDigest(p.name, step.key, event.digest, event.rows, event.milliseconds)
         self.durable.add(p.name, step_facts.facts_of(p, step, event.determinant, event.sent, digest, self.durable))
+        p.since(self._clock_of(message.payload) for message in step.inputs if message.payload is not None)
         if p.vertex.kind is Kind.STATEFUL:
             p.hold_state()
             self.monitor.holds(p.name, [held.frontier for held in p.states])
@@ -334,6 +338,7 @@ class StateMachine:
             self._commit(p)
         if isinstance(p, BatchEpochs) and not self._stops_at_once:
             self._outbox += p.questions()
+        self._outbox += p.timer()
 
     def _advance_source(self, source: SourceEnd, *, hasten: bool) -> None:
         """Send the recorded epochs of a source again, then poll it, as long as backpressure allows.

@@ -22,7 +22,7 @@ from boatlift.storage.records.facts import (
 )
 from boatlift.storage.records.live import LiveRecords
 
-__all__ = ["everything_of", "facts_of", "facts_of_nothing", "messages_known", "state_of"]
+__all__ = ["checkpoint_of", "everything_of", "facts_of", "facts_of_nothing", "messages_known", "state_of"]
 
 
 def facts_of(
@@ -70,6 +70,11 @@ def facts_of(
         yield from _state_of(p, durable)
 
 
+def checkpoint_of(p: MachineProcessor, durable: DurableFacts) -> Iterator[Fact]:
+    """Return the facts of a checkpoint that is due by the clock."""
+    yield from _state_of(p, durable)
+
+
 def facts_of_nothing(p: MachineProcessor, time: Any) -> Iterator[Fact]:
     """Return the facts of a time that is over with nothing to do.
 
@@ -98,7 +103,7 @@ def state_of(p: MachineProcessor, durable: DurableFacts) -> Iterator[Fact]:
     """
     if isinstance(p, SourceEnd | SinkEnd):
         return
-    kept = p.durability.state_every is not None or p.durability.keeps_inputs
+    kept = p.durability.has_checkpoints or p.durability.keeps_inputs
     for edge, receiver in p.receivers if p.stateless or kept else ():
         known = durable.records.sent.get(edge.name, {})
         for time, payload in p.sent[edge.name].items():
@@ -109,7 +114,7 @@ def state_of(p: MachineProcessor, durable: DurableFacts) -> Iterator[Fact]:
 
 
 def _state_of(p: MachineProcessor, durable: DurableFacts, *, with_messages: bool = True) -> Iterator[Fact]:
-    p.unsaved = 0
+    p.unsaved, p.unsaved_since = 0, None
     unrecorded = p.vertex.chooses and not p.durability.recorded
     if (unrecorded or p.durability.with_state) and with_messages and not p.durability.keeps_messages:
         # Another execution would send other messages: without these, no message could leave to a sink before the

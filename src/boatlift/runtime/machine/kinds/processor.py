@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from boatlift.recovery import Edge, Kind, Vertex
 from boatlift.runtime.machine.durability import Durability
-from boatlift.runtime.machine.instructions import Message
+from boatlift.runtime.machine.instructions import Message, SetTimer
 from boatlift.storage.records.facts import Determinant, LoggedInput
 from boatlift.times import LAST, NO_ROUND, AnyFrontier, EpochFrontier, Loop, LoopTime, frontier_of
 
@@ -45,12 +45,13 @@ class Held:
 
     Attributes:
         frontier: The times that the processor had done.
-        state, unsaved, unrecorded: As in `MachineProcessor`, at that time.
+        state, unsaved, unsaved_since, unrecorded: As in `MachineProcessor`, at that time.
     """
 
     frontier: AnyFrontier
     state: Any
     unsaved: int
+    unsaved_since: int | None
     unrecorded: tuple[Determinant, ...]
 
 
@@ -72,6 +73,7 @@ class MachineProcessor(ABC):
             without a message: that is known, and is as good as a message.
         state: The state after all times done.
         unsaved: The number of steps since the last checkpoint.
+        unsaved_since: The clock of the first of these, in milliseconds; None if there is none, or it has no clock.
         unrecorded: The choices since then, if they are not recorded step by step.
         rebuild: Logged inputs that are still to be executed again to rebuild the state.
         states: The last states, in rising order; the present one is the last.
@@ -90,6 +92,8 @@ class MachineProcessor(ABC):
         self.sent: dict[str, dict[Any, Any]] = {edge.name: {} for edge in outputs}
         self.state: Any = None
         self.unsaved = 0
+        self.unsaved_since: int | None = None
+        self._checkpoint_timer: int | None = None
         self.unrecorded: list[Determinant] = []
         self.rebuild: deque[LoggedInput] = deque()
         self.states: deque[Held] = deque(maxlen=HELD_STATES)
@@ -223,12 +227,12 @@ class MachineProcessor(ABC):
 
     def hold_state(self) -> None:
         """Keep the present state in memory."""
-        self.states.append(Held(self.done, self.state, self.unsaved, tuple(self.unrecorded)))
+        self.states.append(Held(self.done, self.state, self.unsaved, self.unsaved_since, tuple(self.unrecorded)))
 
     def go_back(self, frontier: AnyFrontier) -> None:
         """Begin another incarnation at a frontier, without a state."""
         self.call_off()
-        self.done, self.state, self.unsaved = frontier, None, 0
+        self.done, self.state, self.unsaved, self.unsaved_since = frontier, None, 0, None
         self.unrecorded.clear()
         self.rebuild.clear()
 
@@ -243,7 +247,8 @@ class MachineProcessor(ABC):
         if not self.states or self.states[-1].frontier != frontier:
             return False
         held = self.states[-1]
-        self.state, self.unsaved, self.unrecorded = held.state, held.unsaved, list(held.unrecorded)
+        self.state, self.unrecorded = held.state, list(held.unrecorded)
+        self.unsaved, self.unsaved_since = held.unsaved, held.unsaved_since
         return True
 
     def call_off(self) -> None:
@@ -251,6 +256,28 @@ class MachineProcessor(ABC):
         self.incarnation += 1
         self.running.clear()
         self.prepared = ()
+        self._checkpoint_timer = None
+
+    def since(self, clocks: Iterable[int | None]) -> None:
+        """Take note of the clocks of a step that was done, for a checkpoint by the clock."""
+        if self.unsaved and self.unsaved_since is None:
+            self.unsaved_since = max((clock for clock in clocks if clock is not None), default=None)
+
+    def timer(self) -> Iterator[SetTimer]:
+        """Return the timer of the next checkpoint by the clock, once for each incarnation."""
+        deadline = self._checkpoint_due
+        if deadline is not None and deadline != self._checkpoint_timer:
+            self._checkpoint_timer = deadline
+            yield SetTimer(self.name, self.incarnation, deadline)
+
+    def is_due(self, deadline: int) -> bool:
+        """Return whether a checkpoint is due at a deadline that has passed."""
+        return self._checkpoint_due is not None and self._checkpoint_due <= deadline
+
+    @property
+    def _checkpoint_due(self) -> int | None:
+        after = self.durability.state_after
+        return None if after is None or self.unsaved_since is None else self.unsaved_since + after
 
     def forget(self, step: Step) -> None:
         """Drop the messages that a step took."""
