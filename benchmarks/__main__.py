@@ -32,6 +32,7 @@ NAMES = (
     "partial_failure",
     "selective",
     "solver",
+    "log_growth",
     "simulation",
     "kafka_read",
     "kafka_write",

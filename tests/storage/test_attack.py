@@ -33,7 +33,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = LocalStore.open(root, create=True, filesystem=Unsynced())
     freed = 0
     for owner in range(OWNERS):
-        log = Log.open(store, "flow")
+        log = Log.open(store, "flow", facts_an_object=1)
         token = log.claim(CLAIM)
         inputs = InputLog(store, log.store_id, "orders")
         inputs.claim(token, freed)
@@ -47,7 +47,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         log.append([saved(owner, run_of(content, f"runs/{owner}")), Cursor("orders", owner, {"last": freed})])
         stable = {"orders": (owner,), "sums": (owner,)}
         log.append([GarbageCollection(stable, stable, {})])
-        log.checkpoint(log.history.snapshot())
+        log.move_facts()
+        log.checkpoint()
         log.truncate()
         if owner:
             store.delete(f"runs/{owner - 1}")
@@ -56,7 +57,14 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     log.append([Determinant("orders", OWNERS, None, {"position": position, "clock": 1, "seed": 2})])
     log.append([Stopped()])
     assert list(verify(store)) == []
-    assert {name.partition("/")[0] for name in store.list("")} == {*IDENTITIES, "log", "input", "runs", "stopped"}
+    assert {name.partition("/")[0] for name in store.list("")} == {
+        *IDENTITIES,
+        "facts",
+        "input",
+        "log",
+        "runs",
+        "stopped",
+    }
     return root
 
 

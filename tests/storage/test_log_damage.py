@@ -66,7 +66,7 @@ def test_a_truncated_log_that_lost_its_only_manifest_is_not_a_young_one(store: L
     """All that is left is the first claim: just what a process that died at once would leave."""
     log = claimed(store)
     log.append([made(0)])
-    log.checkpoint(log.history.snapshot())
+    log.checkpoint()
     log.truncate()
     store.delete(name_of(log.last))
     assert list(store.list("log/")) == [name_of(1)]
@@ -78,7 +78,7 @@ def test_a_truncated_log_that_lost_its_only_manifest_is_not_a_young_one(store: L
 def test_a_store_that_lost_its_identity_is_refused(store: LocalStore, gone: str) -> None:
     log = claimed(store)
     log.append([made(0)])
-    log.checkpoint(log.history.snapshot())
+    log.checkpoint()
     log.truncate()
     store.delete(gone)
     with pytest.raises(DataError, match=rf"\[MISSING_OBJECT\] {gone} is not there"):
@@ -101,7 +101,7 @@ def test_a_gap_is_refused(store: LocalStore) -> None:
 def test_a_lost_manifest_is_refused_though_the_groups_before_it_are_there(store: LocalStore) -> None:
     log = claimed(store)
     log.append([made(0)])
-    log.checkpoint(log.history.snapshot())
+    log.checkpoint()
     log.append([made(1)])
     store.delete(name_of(3))
     with pytest.raises(DataError, match=rf"\[MISSING_OBJECT\] {name_of(3)}"):
@@ -160,7 +160,7 @@ def test_an_identity_object_of_another_store_is_refused(store: LocalStore, tmp_p
     for each in (store, other):
         log = claimed(each)
         log.append([made(0)])
-        log.checkpoint(log.history.snapshot())
+        log.checkpoint()
         log.truncate()
     store.delete(name)
     store.create(name, other.read(name))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from boatlift.storage.records.codec import FORMAT_VERSION
 from boatlift.storage.records.records import Claim
 from support.facts import CLAIM, Unsynced, last_made, made
 from support.hostile_stores import in_format
-from support.logs import Meanwhile, claimed
+from support.logs import Meanwhile, claimed, manifest_of
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def test_an_older_owner_is_fenced_by_a_claim_and_stays_so(store: LocalStore) -> 
     assert new.claim(Claim("other-host", 4711, 0, {"graph": "g"}, {})) == 3
     writes: tuple[Callable[[], object], ...] = (
         lambda: old.append([made(1)]),
-        lambda: old.checkpoint(old.history.snapshot()),
+        old.checkpoint,
         lambda: old.append([]),
     )
     for write in writes:
@@ -57,7 +58,7 @@ def test_an_owner_can_look_whether_it_still_is_one(store: LocalStore) -> None:
         assert found is not None
         assert found.condition == "FENCED"
         assert newer.newer_owner() is None
-        newer.checkpoint(newer.history.snapshot())
+        newer.checkpoint()
         newer.truncate()
 
 
@@ -82,7 +83,7 @@ def test_an_owner_does_not_take_a_damaged_object_for_a_newer_owner(store: LocalS
 
 def test_a_newer_owner_is_seen_while_it_truncates(store: LocalStore) -> None:
     def truncated() -> None:
-        newer.checkpoint(newer.history.snapshot())
+        newer.checkpoint()
         newer.truncate()
 
     older = Log.open(Meanwhile(store, "read", name_of(3), truncated), "flow")  # type: ignore[arg-type]
@@ -117,7 +118,7 @@ def test_what_the_owner_itself_truncates_meanwhile_is_no_newer_owner(store: Loca
 
     def write() -> None:
         owner.append([made(0)])
-        owner.checkpoint(owner.history.snapshot())
+        owner.checkpoint()
         owner.truncate()
         truncated.set()
 
@@ -148,7 +149,7 @@ def test_an_older_owner_is_fenced_also_when_the_newer_one_has_truncated(store: L
     old = claimed(store)
     new = claimed(store)
     new.append([made(0)])
-    new.checkpoint(new.history.snapshot())
+    new.checkpoint()
     new.truncate()
     with pytest.raises(FencedError, match=r"\[FENCED\] process 1 on host"):
         old.append([made(0)])
@@ -160,7 +161,7 @@ def test_older_owners_are_fenced_however_many_came_and_truncated_after_them(stor
     for time in range(4):
         owners.append(claimed(store))
         owners[-1].append([made(time)])
-        owners[-1].checkpoint(owners[-1].history.snapshot())
+        owners[-1].checkpoint()
         owners[-1].truncate()
     for old in owners[:-1]:
         with pytest.raises(FencedError, match=r"\[FENCED\] process 1 on host"):
@@ -178,14 +179,14 @@ def test_whoever_was_paused_before_its_claim_is_not_taken_in_by_a_free_number(st
     slow = Log.open(store, "flow")
     for time in range(length, 4):
         log.append([made(time)])
-    log.checkpoint(log.history.snapshot())
+    log.checkpoint()
     log.truncate()
     assert slow.claim(CLAIM) == log.last + 1
     assert last_made(slow.history) == max(3, length - 1)
     with pytest.raises(FencedError):
         log.append([made(4)])
     slow.append([made(4)])
-    slow.checkpoint(slow.history.snapshot())
+    slow.checkpoint()
     slow.truncate()
     assert Log.open(store, "flow").history == slow.history
     assert list(store.list("log/")) == [name_of(number) for number in (1, slow.last - 2, slow.last)]
@@ -204,7 +205,7 @@ def test_of_any_owners_paused_anywhere_only_the_newest_writes(
     for _ in range(data.draw(st.integers(1, 25))):
         act = data.draw(st.sampled_from(["open", "claim", "append", "append", "manifest", "truncate"]))
         if act == "open" or not processes:
-            processes.append(Log.open(store, "flow"))
+            processes.append(Log.open(store, "flow", facts_an_object=2))
             continue
         who = data.draw(st.integers(0, len(processes) - 1))
         log = processes[who]
@@ -214,13 +215,13 @@ def test_of_any_owners_paused_anywhere_only_the_newest_writes(
             assert last_made(log.history) == durable - 1, "the new owner knows all that was acknowledged"
             owner = who
         elif act in {"append", "manifest"} and who in tokens:
-            records = [made(durable)] if act == "append" else [log.history.snapshot()]
+            write = partial(log.append, [made(durable)]) if act == "append" else partial(manifest_of, log)
             if who == owner:
-                log.append(records)
+                write()
                 durable += act == "append"
             else:
                 with pytest.raises(FencedError, match=r"\[FENCED\]"):
-                    log.append(records)
+                    write()
         elif act == "truncate" and who in tokens:
             log.truncate()
         assert last_made(Log.open(store, "flow").history) == durable - 1
@@ -231,7 +232,7 @@ def test_an_older_owner_may_truncate_what_it_made_garbage(store: LocalStore) -> 
     """A pause between manifest and truncation takes nothing from the newer owner."""
     old = claimed(store)
     old.append([made(0)])
-    old.checkpoint(old.history.snapshot())
+    old.checkpoint()
     new = claimed(store)
     new.append([made(1)])
     old.truncate()
@@ -319,7 +320,7 @@ def test_after_a_write_of_unknown_outcome_the_log_refuses_though_the_store_would
     writes: tuple[Callable[[], object], ...] = (
         lambda: log.append([made(1)]),
         lambda: log.append([made(1)]),
-        lambda: log.checkpoint(log.history.snapshot()),
+        log.checkpoint,
     )
     for write in writes:
         with pytest.raises(KeyboardInterrupt):
@@ -336,7 +337,7 @@ def test_a_reader_is_not_disturbed_by_a_truncation(store: LocalStore) -> None:
         log.append([made(time)])
 
     def truncate() -> None:
-        log.checkpoint(log.history.snapshot())
+        log.checkpoint()
         log.truncate()
 
     for prefix in (name_of(log.last), name_of(2)):

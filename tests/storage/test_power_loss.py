@@ -66,7 +66,7 @@ def live(base: Path) -> Session:
     """A short life with every kind of act: claim, groups, a run, manifest, truncation, another run, clean stop."""
     files, session = Recorder(), Session()
     store = Marking.open(base / STORE, create=True, filesystem=files)
-    log = Log.open(store, "flow")
+    log = Log.open(store, "flow", facts_an_object=2)
     log.claim(CLAIM)
     note(session, log, files)
     log.append([made(0), made(1)])
@@ -80,7 +80,8 @@ def live(base: Path) -> Session:
         store.create(f"runs/{time}", file)
         log.append([gave(time), saved(time, run_of(content, f"runs/{time}")), stable({"sums": time})])
         note(session, log, files)
-    log.checkpoint(log.history.snapshot())
+    log.move_facts()
+    log.checkpoint()
     note(session, log, files)
     log.truncate()
     store.delete("runs/0")
@@ -119,13 +120,14 @@ class Survivors:
 
     def _recover(self, root: Path) -> int:
         store = LocalStore.open(root, create=True, filesystem=Unsynced())
-        log = Log.open(store, "flow")
+        log = Log.open(store, "flow", facts_an_object=2)
         last = log.last
         assert log.history == self._meanings[last], "what survived is whole and in order"
         assert [finding for finding in verify(store) if finding.is_error] == []
         log.claim(CLAIM)
         log.append([made(7)])
-        log.checkpoint(log.history.snapshot())
+        log.move_facts()
+        log.checkpoint()
         log.truncate()
         assert Log.open(store, "flow").history == log.history
         return last

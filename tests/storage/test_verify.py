@@ -113,7 +113,7 @@ def test_nothing_is_said_of_a_stop_after_which_a_newer_owner_has_gone_on_meanwhi
             self.looked += prefix == "stopped/"
             if self.looked == 2 and newer.last == 7:  # the log was read with the first look
                 newer.claim(CLAIM)
-                newer.checkpoint(newer.history.snapshot())
+                newer.checkpoint()
                 newer.truncate()
             return super().list(prefix)
 
@@ -157,7 +157,7 @@ def test_what_a_truncation_left_is_a_note(tmp_path: Path) -> None:
     log.claim(CLAIM)
     log.append([made(0)])
     left = store.read(name_of(2))
-    log.checkpoint(log.history.snapshot())
+    log.checkpoint()
     log.truncate()
     store.create(name_of(2), left)
     assert [(finding.name, finding.condition) for finding in verify(store)] == [(name_of(2), None)]
@@ -183,7 +183,7 @@ def test_a_run_of_a_checkpoint_that_is_gone_meanwhile_is_no_loss(tmp_path: Path)
         def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
             if name == "runs/0" and store.size(name) is not None:
                 log.append([saved(1, run_of(b"rows", "runs/1")), stable({"sums": 1})])
-                log.checkpoint(log.history.snapshot())
+                log.checkpoint()
                 log.truncate()
                 store.delete(name)
             return super().read(name, start, length)

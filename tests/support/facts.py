@@ -98,7 +98,7 @@ def small_store(root: Path, *, stopped: bool) -> tuple[Store, list[Record]]:
     store.create("runs/1", content)
     log.append([gave(0), saved(0, run_of(content, "runs/1")), stable({"numbers": 0, "sums": 0})])
     snapshot = log.history.snapshot()
-    log.checkpoint(snapshot)
+    log.checkpoint()
     log.truncate()
     records: list[Record] = [snapshot, made(2), SinkCommit("table", 0), gave(1)]
     log.append(records[1:2])

@@ -7,14 +7,21 @@ from collections.abc import Callable
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.records.records import Claim
+from boatlift.storage.records.standing import FACTS_AN_OBJECT
 from boatlift.storage.store import Store
 from support.facts import CLAIM
 
 
-def claimed(store: Store, claim: Claim = CLAIM) -> Log:
-    log = Log.open(store, "flow")
+def claimed(store: Store, claim: Claim = CLAIM, *, facts_an_object: int = FACTS_AN_OBJECT) -> Log:
+    log = Log.open(store, "flow", facts_an_object=facts_an_object)
     log.claim(claim)
     return log
+
+
+def manifest_of(log: Log) -> None:
+    """Write a manifest, with its facts in objects of their own as far as there are enough."""
+    log.move_facts()
+    log.checkpoint()
 
 
 class Meanwhile:

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from msgspec.structs import replace as replace_fields
+
 from boatlift.errors import DataError, InternalError
 from boatlift.recovery import Every, Kind, Monitor, incremental, knowledge, solver
 from boatlift.recovery.knowledge import Knowledge
@@ -29,9 +31,12 @@ from boatlift.simulation.deliveries import Deliveries
 from boatlift.simulation.disk import Disk
 from boatlift.simulation.shrink import Case, attempt
 from boatlift.simulation.simulation import Simulation
+from boatlift.storage import log_reader
+from boatlift.storage.log import Log
+from boatlift.storage.log_reader import LogReader
 from boatlift.storage.records.facts import Determinant, Truncation
 from boatlift.storage.records.history import LogHistory
-from boatlift.storage.records.records import SinkCommit
+from boatlift.storage.records.records import SinkCommit, Snapshot
 from boatlift.times import EpochFrontier, Frontier, all_times, frontier_of, last_of
 
 __all__ = ["EXACT", "MUTANTS", "SEEDS", "Mutant", "caught"]
@@ -76,6 +81,8 @@ _call_off = MachineProcessor.call_off
 _report = DurableFacts._report
 _apply = LogHistory.apply
 _deliver = Deliveries.place
+_begin_with = LogReader._begin_with
+_move_facts = Log.move_facts
 
 
 def _closed_but_nothing(self: Any, source: Any, positions: Any) -> None:
@@ -355,6 +362,16 @@ def _believed_at_once(self: Deliveries, order: CommitSink, *, unheard: bool) -> 
     _deliver(self, order, unheard=unheard)
 
 
+def _begin_with_manifest_alone(self: Any, snapshot: Snapshot) -> None:
+    _begin_with(self, replace_fields(snapshot, standing=()))
+
+
+def _move_facts_and_delete(self: Any) -> None:
+    _move_facts(self)
+    for name in self.objects_of_facts - {each.name for each in self._standing.objects}:
+        self._store.delete(name)
+
+
 MUTANTS: dict[str, Mutant] = {
     "waiting": Mutant(
         "a time is run before all of its messages are there", {(Structured, "upcoming"): _whether_complete_or_not}
@@ -484,6 +501,20 @@ MUTANTS: dict[str, Mutant] = {
     "believed": Mutant(
         "a sink without an account counts as holding what it was shown, before the record of that is durable",
         {(Deliveries, "place"): _believed_at_once},
+    ),
+    "gone-facts": Mutant(
+        "facts of an object that are gone are read", {(log_reader, "_not_gone"): lambda _named, facts: iter(facts)}
+    ),
+    "manifest-alone": Mutant(
+        "a manifest is read without the objects that it names", {(LogReader, "_begin_with"): _begin_with_manifest_alone}
+    ),
+    "deleted-first": Mutant(
+        "an object of facts is deleted before the manifest that does not name it",
+        {(Log, "move_facts"): _move_facts_and_delete},
+    ),
+    "inputs-in-any-order": Mutant(
+        "logged inputs are taken again as they stand in the log's objects",
+        {(recover, "_by_frontier"): lambda _one, _other: 0},
     ),
     "called-off": Mutant(
         "what is being taken is not called off when it comes out differently",

@@ -26,6 +26,7 @@ from boatlift.times import AnyFrontier, Frontier, frontier_of, last_of
 __all__ = ["SimulatedDriver", "check_nothing_lost", "machine_of"]
 
 DATAFLOW = "simulated"
+FACTS_AN_OBJECT = 3
 SLUGGISH = 0.9
 LATE = 0.8
 TRIES = 2
@@ -77,7 +78,7 @@ class SimulatedDriver:
         self._acts = self._acts_since_failure = 0
         self._disk, self.settings = disk, settings
         self._memory = Memory(settings.recipe, world.nodes, world.kept)
-        self._log = Log.open(disk, DATAFLOW)
+        self._log = Log.open(disk, DATAFLOW, facts_an_object=FACTS_AN_OBJECT)
         self.owner = self._log.claim(Claim("simulated", 0, 0, {"plan": "simulated"}, {}))
         self._commit = GroupCommit(self._log)
         self.facts = tuple(self._log.history.live_records.facts())
@@ -338,6 +339,7 @@ class SimulatedDriver:
             if error is None:
                 self.outstanding.append(delete)
 
+        self._log.move_facts()
         self._commit.manifest(written)
 
     def _place(self, order: instructions.CommitSink) -> None:

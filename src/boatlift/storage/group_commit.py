@@ -86,7 +86,7 @@ class GroupCommit:
     def _write(self, group: Submissions) -> None:
         match group:
             case [_Manifest()]:
-                self._log.checkpoint(self._log.history.snapshot())
+                self._log.checkpoint()
             case _:
                 self._log.append([record for item in group if isinstance(item, _Records) for record in item.records])
 

@@ -28,6 +28,7 @@ class GroupWriter:
         self._commit = GroupCommit(log)
         self._changed = threading.Condition()
         self._closed = False
+        self._one_manifest = threading.Lock()
         self._thread = threading.Thread(target=self._work, name="boatlift-log", daemon=True)
         self._thread.start()
 
@@ -38,12 +39,32 @@ class GroupWriter:
             self._commit.submit(records, callback)
             self._changed.notify_all()
 
+    def manifest_if_it_pays(self, frees: int) -> bool:
+        """Write a manifest as `manifest` does, if it is worth its bytes (`Log.pays`); return whether it was.
+
+        Args:
+            frees: Bytes of other objects that the caller deletes after the manifest.
+
+        Raises:
+            BoatliftError: As `manifest`.
+        """
+        with self._one_manifest:
+            if pays := self._log.pays(frees):
+                self._write_manifest()
+            return pays
+
     def manifest(self) -> None:
         """Write a manifest of everything submitted so far, wait for it, and delete the objects that it made garbage.
+
+        All work that takes long is done on the caller's thread, so that no group waits for it.
 
         Raises:
             BoatliftError: the manifest, or a record submitted before it, could not be written.
         """
+        with self._one_manifest:
+            self._write_manifest()
+
+    def _write_manifest(self) -> None:
         done = threading.Event()
         errors: list[BaseException] = []
 
@@ -53,12 +74,15 @@ class GroupWriter:
 
         with self._changed:
             self._check_open()
+        self._log.move_facts()
+        with self._changed:
+            self._check_open()
             self._commit.manifest(answer)
             self._changed.notify_all()
         done.wait()
         if errors:
             raise errors[0]
-        self._log.truncate()  # on this thread: the next group need not wait for it
+        self._log.truncate()
 
     def close(self) -> None:
         """Write all submissions, then end the thread; a failure reaches the callbacks alone."""

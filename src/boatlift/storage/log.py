@@ -21,17 +21,23 @@ import msgspec
 
 from boatlift.errors import BoatliftError, DataError, FencedError, InternalError
 from boatlift.storage.identities import BEGUN, IDENTITY, TRUNCATED
-from boatlift.storage.log_reader import Group, LogReader, name_of
-from boatlift.storage.records.codec import Header, checksum_of, encode_group
+from boatlift.storage.log_reader import FACTS, Group, LogReader, name_of
+from boatlift.storage.records.codec import Header, checksum_of, encode_facts, encode_group
 from boatlift.storage.records.division import without_units
 from boatlift.storage.records.history import LogHistory
-from boatlift.storage.records.records import Claim, Record, Snapshot, Stopped
+from boatlift.storage.records.records import Claim, FactsObject, Record, Snapshot, Stopped
+from boatlift.storage.records.standing import FACTS_AN_OBJECT
 from boatlift.storage.stops import drop_older_marks, mark_of
 from boatlift.storage.store import Store
 
 __all__ = ["CLAIM_ATTEMPTS", "Log"]
 
 CLAIM_ATTEMPTS = 16
+
+MOST_OBJECTS = 1024
+"""A manifest is worth its bytes after so many objects."""
+LITTLE = 4
+"""A manifest adds little to facts that have so many times its bytes."""
 
 
 class Log(LogReader):
@@ -44,31 +50,49 @@ class Log(LogReader):
         store: The store that holds the log.
         dataflow: The dataflow whose log it must be; empty takes the store's own.
         clock: Returns the time of day for objects that are written, in milliseconds since 1970; 0 is no time.
+        facts_an_object: So many facts are moved into an object of their own.
     """
 
     _garbage: list[int]
     """The numbers of the objects that this process has read or written, except claims."""
+    _dissolved: list[str]
+    """The names of the objects of facts that the newest manifest does not name, to be deleted."""
+    _bytes_since: int
+    """Bytes of the log's objects from the newest manifest on."""
+    _objects_since: int
+    """Number of objects after the newest manifest."""
 
-    def __init__(self, store: Store, dataflow: str, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, store: Store, dataflow: str, clock: Callable[[], int], facts_an_object: int = FACTS_AN_OBJECT
+    ) -> None:
         self._clock = clock
+        self._facts_written = 0
         self._token: int | None = None
         self._failure: BaseException | None = None
         self._writing = threading.Lock()
-        super().__init__(store, dataflow)
+        self._meaning = threading.Lock()  # held for moments, never while an object is written
+        super().__init__(store, dataflow, facts_an_object)
 
     @classmethod
-    def open(cls, store: Store, dataflow: str | None, *, clock: Callable[[], int] = lambda: 0) -> Log:
+    def open(
+        cls,
+        store: Store,
+        dataflow: str | None,
+        *,
+        clock: Callable[[], int] = lambda: 0,
+        facts_an_object: int = FACTS_AN_OBJECT,
+    ) -> Log:
         """Read a store's log to its end; nothing is written before `claim`.
 
         Args:
             store: The store. Without any object it is a new one, with an empty log.
             dataflow: The dataflow whose log it must be; None takes the store's own.
-            clock: See the class.
+            clock, facts_an_object: See the class.
 
         Raises:
             DataError: As `LogReader.load`.
         """
-        log = cls(store, dataflow or "", clock)
+        log = cls(store, dataflow or "", clock, facts_an_object)
         log.load()
         return log
 
@@ -109,6 +133,7 @@ class Log(LogReader):
             if self._numbers()[-1] == number == self.last:
                 self._token = number
                 self._identities.create(BEGUN)
+                self._dissolved = self._left_by_earlier_owners()
                 return number
             self.load()
         raise FencedError("FENCED", f"other processes keep claiming {self.dataflow}: stop this one or those")
@@ -132,17 +157,73 @@ class Log(LogReader):
                 drop_older_marks(self._store, number)
             return number
 
-    def checkpoint(self, snapshot: Snapshot) -> int:
-        """Write a manifest: from now on the log begins with it. See `append`."""
+    def pays(self, frees: int = 0) -> bool:
+        """Return whether a manifest is worth its bytes.
+
+        It is if it frees half as much again as it writes. It also is if it frees many objects, or if facts fill an
+        object and the manifest adds little to them: then opening the log is faster, and the next manifest is smaller.
+
+        Args:
+            frees: Bytes of other objects that can be deleted after the manifest.
+        """
+        with self._meaning:
+            self._standing.dissolve()
+            head = msgspec.structs.replace(self.history.snapshot(self._standing), facts=(), standing=())
+            adds = len(msgspec.msgpack.encode(head)) + self._standing.bytes_of_names
+            new = self._standing.bytes_of_new
+            return (
+                2 * (self._bytes_since + frees) >= 3 * (adds + new)
+                or self._objects_since >= MOST_OBJECTS
+                or (self._standing.fill_an_object and new >= LITTLE * adds)
+            )
+
+    def move_facts(self) -> None:
+        """Move facts that stand in no object into objects of their own, if there are many: a manifest is small then.
+
+        The log can be appended to meanwhile. Until a manifest names the objects, no reader reads them.
+
+        Raises:
+            UnavailableError: `[STORE_FAILED]` see `Store`.
+        """
+        self._refuse_after_failure()
+        with self._meaning:
+            self._standing.dissolve()
+            parts = self._standing.to_write()
+        for facts in parts:
+            self._facts_written += 1
+            name = f"{FACTS}{self._token:012}-{self._facts_written:012}"
+            content = encode_facts(name, facts)
+            self._store.create(name, content)
+            with self._meaning:
+                self._standing.stand_in(FactsObject(name, checksum_of(content).hex(), len(facts)), facts)
+                self.objects_of_facts.add(name)
+
+    def checkpoint(self) -> int:
+        """Write a manifest: from now on the log begins with it. See `append`.
+
+        The manifest names the objects of `move_facts`; facts that stand in none stand in itself.
+        """
         with self._writing:
-            return self._write_next((snapshot,))
+            with self._meaning:
+                snapshot = self.history.snapshot(self._standing)
+            number = self._write_next((snapshot,))
+            with self._meaning:
+                # An object that was dissolved meanwhile is named, and one that was made meanwhile is to be named next.
+                needed = {each.name for each in (*snapshot.standing, *self._standing.objects)}
+                self._dissolved += sorted(self.objects_of_facts - needed)
+                self.objects_of_facts = needed
+            return number
 
     def truncate(self) -> None:
-        """Delete the objects before the newest manifest, except claims; a crash may leave some, which are not read."""
+        """Delete what the newest manifest has made garbage; a crash may leave some, which is not read.
+
+        That is objects before it, except claims, and objects of facts that it does not name.
+        """
         with self._writing:
             garbage = [number for number in self._garbage if number < self.manifest]
             self._garbage = self._garbage[len(garbage) :]
             leftovers, self._leftovers = self._leftovers, []
+            dissolved, self._dissolved = self._dissolved, []
         if leftovers:
             claims = set(self.claims())
             garbage += [number for number in leftovers if number not in claims]
@@ -150,6 +231,8 @@ class Log(LogReader):
             self._identities.create(TRUNCATED)
         for number in garbage:
             self._store.delete(name_of(number))
+        for name in dissolved:
+            self._store.delete(name)
 
     def newer_owner(self) -> FencedError | None:
         """Return the error of an owner that has lost the log to another process; None if none has claimed it since.
@@ -168,12 +251,22 @@ class Log(LogReader):
 
     def _reset(self) -> None:
         super()._reset()
-        self._garbage = []
+        self._garbage, self._dissolved = [], []
+        self._bytes_since = self._objects_since = 0
 
     def _apply(self, group: Group) -> None:
         super()._apply(group)
+        begins = group.header.number == group.header.manifest
+        self._bytes_since = group.size + (0 if begins else self._bytes_since)
+        self._objects_since = 0 if begins else self._objects_since + 1
         if self.last != self.owner:
             self._garbage.append(self.last)
+
+    def _begin_with(self, snapshot: Snapshot) -> None:
+        if self._token is None:
+            super()._begin_with(snapshot)
+        else:
+            self.history.checkpointed()  # this process's own manifest says what it knows
 
     def _wrote(self, number: int) -> bool:
         """Return whether this owner wrote an object; its newest write may have succeeded without an answer yet."""
@@ -211,7 +304,13 @@ class Log(LogReader):
         except BaseException as error:
             self._failure = error
             raise
-        self._apply(Group(header, records, checksum_of(content)))
+        with self._meaning:
+            self._apply(Group(header, records, checksum_of(content), len(content)))
+
+    def _left_by_earlier_owners(self) -> list[str]:
+        """Return the objects of facts that earlier owners wrote, and that the newest manifest does not name."""
+        written = (name for name in self._store.list(FACTS) if name < f"{FACTS}{self._token:012}")
+        return [name for name in written if name not in self.objects_of_facts]
 
     def _refuse_other_program(self, record: Claim, accepts: Callable[[LogHistory, str, Any, Any], bool]) -> None:
         recorded, now = without_units(self.history.program), without_units(record.program)

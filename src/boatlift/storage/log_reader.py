@@ -9,18 +9,24 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import msgspec
+
 from boatlift.errors import DataError
 from boatlift.storage.identities import BEGUN, IDENTITY, TRUNCATED, Identities
-from boatlift.storage.records.codec import Header, checksum_of, decode_group
+from boatlift.storage.records.codec import Header, checksum_of, decode_facts, decode_group
 from boatlift.storage.records.damage import RESTORE
+from boatlift.storage.records.facts import Fact, GarbageCollection
 from boatlift.storage.records.history import LogHistory
-from boatlift.storage.records.records import Claim, Record, Snapshot
+from boatlift.storage.records.live import LiveRecords
+from boatlift.storage.records.records import Claim, FactsObject, Record, Snapshot
+from boatlift.storage.records.standing import FACTS_AN_OBJECT, StandingFacts
 from boatlift.storage.stops import last_mark, newest_mark
 from boatlift.storage.store import Store
 
-__all__ = ["FIRST", "LOG", "Group", "LogReader", "name_of", "number_of"]
+__all__ = ["FACTS", "FIRST", "LOG", "Group", "LogReader", "name_of", "number_of"]
 
 LOG = "log/"
+FACTS = "facts/"
 FIRST = 1
 
 READ_ATTEMPTS = 8
@@ -33,6 +39,8 @@ class Group:
     header: Header
     records: tuple[Record, ...]
     checksum: bytes
+    size: int
+    """Bytes."""
 
 
 class LogReader:
@@ -43,6 +51,7 @@ class LogReader:
     Args:
         store: The store that holds the log.
         dataflow: The dataflow whose log it must be; empty takes the store's own.
+        facts_an_object: So many facts are moved into an object of their own.
 
     Attributes:
         history: The meaning of the records.
@@ -50,11 +59,14 @@ class LogReader:
         manifest: The number of the newest manifest, 0 for none.
         owner: The token of the owner that wrote the newest object, 0 for none.
         predecessor: The token of the owner before that one, 0 for none.
+        objects_of_facts: The names of the objects that the newest manifest names; of the log's writer, also of those
+            that no manifest names yet.
         written_at: When the newest object was written, in milliseconds since 1970, 0 if unknown.
     """
 
-    def __init__(self, store: Store, dataflow: str) -> None:
+    def __init__(self, store: Store, dataflow: str, facts_an_object: int = FACTS_AN_OBJECT) -> None:
         self._store = store
+        self._facts_an_object = facts_an_object
         self._identities = Identities(store, dataflow)
         self._reset()
 
@@ -141,10 +153,12 @@ class LogReader:
         name = name_of(number)
         content = self._store.read(name)
         header, records = decode_group(content, name)
-        return Group(header, records, checksum_of(content))
+        return Group(header, records, checksum_of(content), len(content))
 
     def _reset(self) -> None:
-        self.history = LogHistory(self.dataflow)
+        self._standing = StandingFacts(self._facts_an_object)
+        self.history = LogHistory(self.dataflow, live_records=LiveRecords(watch=self._standing))
+        self.objects_of_facts: set[str] = set()
         self.last = self.manifest = self.owner = self.predecessor = self.written_at = 0
         self._checksum = b""
         self._only_claims = True
@@ -193,7 +207,33 @@ class LogReader:
         self.owner, self.predecessor = group.header.token, group.header.predecessor
         for record in group.records:
             self._only_claims = self._only_claims and isinstance(record, Claim)
-            self.history.apply(record)
+            if isinstance(record, Snapshot):
+                self._begin_with(record)
+            else:
+                self.history.apply(record)
+
+    def _begin_with(self, snapshot: Snapshot) -> None:
+        """Apply a manifest, and the facts that stand in the objects that it names."""
+        objects = [(named, self._facts_of(named)) for named in snapshot.standing]
+        standing = [fact for named, facts in objects for fact in _not_gone(named, facts)]
+        collections = [fact for fact in snapshot.facts if isinstance(fact, GarbageCollection)]  # take nothing live
+        new = [fact for fact in snapshot.facts if not isinstance(fact, GarbageCollection)]
+        self.history.apply(msgspec.structs.replace(snapshot, facts=(*collections, *standing, *new), standing=()))
+        for named, facts in objects:
+            self._standing.stand_in(named, facts)
+            self.objects_of_facts.add(named.name)
+
+    def _facts_of(self, named: FactsObject) -> tuple[Fact, ...]:
+        try:
+            content = self._store.read(named.name)
+        except DataError as error:
+            raise DataError(
+                error.condition, f"the newest manifest rests on facts that are lost: {error.message}"
+            ) from error
+        facts = decode_facts(content, named.name)
+        if (checksum_of(content).hex(), len(facts)) != (named.digest, named.count):
+            raise DataError("CORRUPT", f"{named.name} holds other facts than the newest manifest names: {RESTORE}")
+        return facts
 
     def _identify(self) -> None:
         self._identities.check(IDENTITY)
@@ -244,6 +284,14 @@ class LogReader:
             )
         if self._identities.exists(IDENTITY):
             self._identify()
+
+
+def _not_gone(named: FactsObject, facts: tuple[Fact, ...]) -> Iterator[Fact]:
+    end = 0
+    for begin, following in named.gone:
+        yield from facts[end:begin]
+        end = following
+    yield from facts[end:]
 
 
 def name_of(number: int) -> str:

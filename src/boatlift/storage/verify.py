@@ -11,8 +11,8 @@ from boatlift.storage.blocks import BLOCK_BYTES, BlockTable
 from boatlift.storage.identities import IDENTITIES
 from boatlift.storage.input_log import INPUT, verify_input
 from boatlift.storage.log import Log
-from boatlift.storage.log_reader import LOG, name_of
-from boatlift.storage.records.codec import decode_group, decode_identity
+from boatlift.storage.log_reader import FACTS, LOG, name_of
+from boatlift.storage.records.codec import decode_facts, decode_group, decode_identity
 from boatlift.storage.records.damage import RESTORE
 from boatlift.storage.records.facts import payloads_of
 from boatlift.storage.records.history import LogHistory
@@ -30,8 +30,8 @@ READ_BYTES = 1024 * BLOCK_BYTES
 def verify(store: Store) -> Iterator[Finding]:
     """Read every object of a store, and yield each damage and each object that no record names.
 
-    The check covers each log object by itself, then the log as a whole (numbers, chain, owners and all their claims),
-    then every byte of every run that a live checkpoint names, then the input logs of sources.
+    The check covers each log object and each object of facts by itself, then the log as a whole (numbers, chain, owners
+    and all their claims), then every byte of every run that a live checkpoint names, then the input logs of sources.
 
     One loss cannot be seen: that of the newest objects of a log whose owner did not stop in good order, for a crash
     just before them leaves the same bytes. The sinks, which know their last step, reveal it at the next start. An owner
@@ -41,7 +41,7 @@ def verify(store: Store) -> Iterator[Finding]:
     """
     damaged = set()
     for name in store.list(""):
-        if name in IDENTITIES or name.startswith((LOG, STOPS)):
+        if name in IDENTITIES or name.startswith((LOG, FACTS, STOPS)):
             for finding in _check_object(store, name):
                 damaged.add(finding.name)
                 yield finding
@@ -73,6 +73,8 @@ def _check_object(store: Store, name: str) -> Iterator[Finding]:
         content = store.read(name)
         if name.startswith(LOG):
             decode_group(content, name)
+        elif name.startswith(FACTS):
+            decode_facts(content, name)
         else:
             decode_identity(content, name)
     except BoatliftError as error:
@@ -104,7 +106,7 @@ def _check_runs(store: Store, history: LogHistory) -> Iterator[Finding]:
 
 
 def _left_over(store: Store, log: Log, claims: Sequence[int]) -> Iterator[Finding]:
-    needed = {*IDENTITIES, *log.history.live_runs(), *(name_of(token) for token in claims)}
+    needed = {*IDENTITIES, *log.history.live_runs(), *log.objects_of_facts, *(name_of(token) for token in claims)}
     begin = name_of(log.manifest)
     for name in store.list(""):
         belongs = name.startswith((INPUT, STOPS)) or (name.startswith(LOG) and name >= begin)

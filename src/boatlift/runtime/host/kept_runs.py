@@ -24,7 +24,7 @@ class KeptRuns:
 
     def __init__(self, store: Store, engine: Engine) -> None:
         self._store, self._engine = store, engine
-        self._durable: set[str] = set()
+        self._durable: dict[str, int] = {}  # name to bytes
         self._under_way: set[str] = set()
         self._over = False
         self._changed = threading.Condition()
@@ -38,7 +38,7 @@ class KeptRuns:
         """
         for name in self._store.list("runs/"):
             if name in live:
-                self._durable.add(name)
+                self._durable[name] = self._store.size(name) or 0
             elif Path(name).name < f"{token:012d}":
                 self._store.delete(name)
 
@@ -48,7 +48,7 @@ class KeptRuns:
             if self._begin_to_keep(run.name):
                 try:
                     self._store.create(run.name, self._engine.path(run))
-                    self._durable.add(run.name)
+                    self._durable[run.name] = run.size
                 finally:
                     with self._changed:
                         self._under_way.discard(run.name)
@@ -64,17 +64,16 @@ class KeptRuns:
             self._under_way.add(name)
             return True
 
-    def garbage(self, live: AbstractSet[str]) -> list[str]:
-        """Return the durable runs that are not among these; from now on they count as gone.
+    def garbage(self, live: AbstractSet[str]) -> dict[str, int]:
+        """Return the durable runs that are not among these, with their bytes; from now on they count as gone.
 
         Args:
             live: All runs that may be needed, those that are being kept among them.
         """
-        gone = sorted(self._durable.copy() - live)
-        self._durable.difference_update(gone)
-        return gone
+        gone = sorted(self._durable.copy().keys() - live)
+        return {name: self._durable.pop(name) for name in gone}
 
-    def finish(self, named: AbstractSet[str]) -> list[str]:
+    def finish(self, named: AbstractSet[str]) -> dict[str, int]:
         """Let no more runs become durable, and return those that are and that no fact names.
 
         Memory may name more runs than facts do: states to go back to. No processor goes back after the last step.

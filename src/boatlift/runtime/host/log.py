@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Future
 from functools import partial
@@ -61,6 +62,8 @@ class LogCalls:
         self._cursors, self._payloads, self._watch = cursors, payloads, watch
         self._remembered: list[Record] = []
         self._manifests: list[Future[None]] = []
+        self._collecting = threading.Lock()
+        self._garbage: dict[str, int] = {}  # runs to their bytes, to be deleted after the next manifest
         self.finished = False
 
     def remember(self, record: Record) -> None:
@@ -98,11 +101,14 @@ class LogCalls:
         self._workers.submit(self._persist, order)
 
     def collect(self, _order: CollectGarbage) -> None:
-        """Write a manifest on a thread, then delete the runs that no processor needs: what is needed is known now."""
+        """Let a thread delete the runs that no processor needs, after a manifest: what is needed is known now.
+
+        A manifest is written once it is worth its bytes, those of the runs among them.
+        """
         live = names_of_runs(self._payloads()) | self._engine.holds()
         self._engine.discard(live)
         under_way = [manifest for manifest in self._manifests if not manifest.done()]
-        self._manifests = [*under_way, self._workers.run(self._write_manifest, self._runs.garbage(live))]
+        self._manifests = [*under_way, self._workers.run(self._collect, self._runs.garbage(live))]
 
     def finish(self, order: Finish) -> None:
         """End the log, on a thread."""
@@ -123,17 +129,24 @@ class LogCalls:
         self._runs.keep(order.processor, [run for payload in order.payloads for run in runs_of(payload)])
         return lambda: (events.Persisted(order.number),)
 
-    def _write_manifest(self, garbage: Sequence[str]) -> None:
-        self._writer.manifest()
-        self._runs.delete(garbage)
+    def _collect(self, garbage: Mapping[str, int]) -> None:
+        with self._collecting:
+            self._garbage.update(garbage)
+            if self._writer.manifest_if_it_pays(sum(self._garbage.values())):
+                self._delete_garbage()
+
+    def _delete_garbage(self) -> None:
+        self._runs.delete(self._garbage)
+        self._garbage.clear()
 
     def _finish(self, named: AbstractSet[str]) -> Answer:
         """Write the last record, once the last manifest is there, and no run but those that facts name."""
         for manifest in self._manifests:
             manifest.result()
-        if garbage := self._runs.finish(named):
+        self._garbage.update(self._runs.finish(named))
+        if self._garbage:
             self._writer.manifest()
-            self._runs.delete(garbage)
+            self._delete_garbage()
         self._log.truncate()  # also what a crash left before the manifest
         self.write((*self._take_remembered(), Stopped()), self._end)
         return tuple

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
+from functools import cmp_to_key
 
 from boatlift.recovery import RecoveryPlan
 from boatlift.runtime.machine.instructions import Cancel, Instruction, Restore
 from boatlift.runtime.machine.kinds.batch import BatchEpochs
 from boatlift.runtime.machine.kinds.processor import MachineProcessor
+from boatlift.storage.records.facts import LoggedInput
 from boatlift.storage.records.live import LiveRecords
 from boatlift.times import AnyFrontier, frontier_of, last_of, read_frontier
 
@@ -78,11 +80,16 @@ def _restore(p: MachineProcessor, frontier: AnyFrontier, records: LiveRecords) -
     checkpoint = records.checkpoint_within(p.name, frontier)
     p.state = None if checkpoint is None else checkpoint.payload
     before = read_frontier(() if checkpoint is None else checkpoint.frontier)
-    logged = records.taken.get(p.name, {}).values()
-    p.rebuild = deque(
+    logged = [
         taken
-        for taken in logged
+        for taken in records.taken.get(p.name, {}).values()
         if taken.messages and frontier.contains(taken.time) and not before.contains(taken.time)
-    )
+    ]
+    p.rebuild = deque(sorted(logged, key=cmp_to_key(_by_frontier)))  # live records have no order
     if p.state is not None:
         yield Restore(p.name, p.incarnation, frontier_of(p.vertex.domain, before.maximal), p.state)
+
+
+def _by_frontier(one: LoggedInput, other: LoggedInput) -> int:
+    """Compare two logged inputs of a processor: their frontiers are a chain."""
+    return -1 if read_frontier(one.frontier) <= read_frontier(other.frontier) else 1

@@ -16,6 +16,7 @@ import xxhash
 
 from boatlift.errors import DataError
 from boatlift.storage.records.damage import RESTORE
+from boatlift.storage.records.facts import Fact
 from boatlift.storage.records.records import Milliseconds, Record
 from boatlift.storage.records.well_formed import fault_of
 
@@ -26,9 +27,11 @@ __all__ = [
     "Push",
     "StoreIdentity",
     "checksum_of",
+    "decode_facts",
     "decode_group",
     "decode_identity",
     "decode_input",
+    "encode_facts",
     "encode_group",
     "encode_identity",
     "encode_input",
@@ -43,6 +46,7 @@ _CHECKSUM_BYTES = 16
 _GROUP = b"G"
 _IDENTITY = b"I"
 _INPUT = b"P"
+_FACTS = b"F"
 
 _Number = Annotated[int, msgspec.Meta(ge=0, lt=10**12)]
 """The number of an object: its name has twelve digits."""
@@ -142,6 +146,7 @@ _encoder = msgspec.msgpack.Encoder()
 _groups = msgspec.msgpack.Decoder(tuple[Header, tuple[Record, ...]])
 _identities = msgspec.msgpack.Decoder(StoreIdentity)
 _inputs = msgspec.msgpack.Decoder(InputObject)
+_facts = msgspec.msgpack.Decoder(tuple[str, tuple[Fact, ...]])
 
 
 def encode_group(header: Header, records: Iterable[Record]) -> bytes:
@@ -164,6 +169,22 @@ def decode_group(content: bytes, name: str) -> tuple[Header, tuple[Record, ...]]
     if fault is not None:
         raise _corrupt(name, f"holds a record that no Boatlift writes: {fault}")
     return header, records
+
+
+def encode_facts(name: str, facts: Iterable[Fact]) -> bytes:
+    """Return the bytes of an object of facts."""
+    return _framed(_FACTS, _encoder.encode((name, tuple(facts))))
+
+
+def decode_facts(content: bytes, name: str) -> tuple[Fact, ...]:
+    """Return the facts of an object; see `decode_group`."""
+    named, facts = _decoded(_facts, _payload(content, name, _FACTS), name)
+    if named != name:
+        raise _corrupt(name, f"is a copy of {named}")
+    fault = next(filter(None, map(fault_of, facts)), None)
+    if fault is not None:
+        raise _corrupt(name, f"holds a record that no Boatlift writes: {fault}")
+    return facts
 
 
 def encode_identity(identity: StoreIdentity) -> bytes:

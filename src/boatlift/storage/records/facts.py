@@ -35,6 +35,7 @@ __all__ = [
     "Time",
     "Truncation",
     "ends_within",
+    "is_within",
     "last_epoch",
     "last_number",
     "left_of",
@@ -178,10 +179,11 @@ def stands(fact: Fact, cut: Truncation) -> bool:
             pass
         case _:
             return True
-    return name not in limits or _is_within(fact, read_frontier(limits[name]))
+    return name not in limits or is_within(fact, read_frontier(limits[name]))
 
 
-def _is_within(fact: Fact, limit: AnyFrontier) -> bool:
+def is_within(fact: Fact, limit: AnyFrontier) -> bool:
+    """Return whether a frontier of the fact's processor, or of its edge, holds all that the fact is of."""
     match fact:
         case LoggedMessage(time=time) | LoggedInput(time=time):
             return limit.contains(time)

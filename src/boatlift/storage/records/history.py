@@ -10,11 +10,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from boatlift.errors import InternalError
 from boatlift.storage.records.division import UNITS, edges_of, units_in
 from boatlift.storage.records.facts import last_epoch, last_number, payloads_of
 from boatlift.storage.records.live import LiveRecords
 from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.records.records import Admitted, Claim, Cursor, Override, Record, SinkCommit, Snapshot, Stopped
+from boatlift.storage.records.standing import StandingFacts
 
 __all__ = ["LogHistory"]
 
@@ -77,23 +79,37 @@ class LogHistory:
                 if what == "skipped":
                     self.decisions.pop(("failed", who, time), None)
             case Snapshot():
+                if record.standing:
+                    raise InternalError("INTERNAL", "a snapshot was applied without the facts that stand in objects")
                 self._become(record)
             case Stopped() | Admitted():
                 pass
             case _:
                 self.live_records.apply(record)
 
-    def snapshot(self) -> Snapshot:
-        """Return the record that can stand for all before it."""
+    def snapshot(self, standing: StandingFacts | None = None) -> Snapshot:
+        """Return the record that can stand for all before it.
+
+        Args:
+            standing: The objects in which facts stand; None: all facts stand in the record.
+        """
+        live = self.live_records
         return Snapshot(
             dataflow=self.dataflow,
             program=self.program,
             environment=self.environment if self._claimed is None else self._claimed,
             cursors=dict(self.cursors),
             committed=dict(self.committed),
-            facts=tuple(self.live_records.facts()),
+            facts=tuple(live.facts() if standing is None else [*live.collections(), *standing.new()]),
             decided=tuple(self.decisions.values()),
+            standing=() if standing is None else standing.objects,
         )
+
+    def checkpointed(self) -> None:
+        """Note that a snapshot of this very meaning was recorded."""
+        if self._claimed is not None:
+            self.environment, self._claimed = self._claimed, None
+        self.stopped = self.resumed = False
 
     def live_runs(self) -> set[str]:
         """Return the names of all runs that a live fact names: those that a recovery may still need."""
@@ -142,5 +158,5 @@ class LogHistory:
         self.dataflow = snapshot.dataflow
         self.program, self.environment = snapshot.program, snapshot.environment
         self.cursors, self.committed = dict(snapshot.cursors), dict(snapshot.committed)
-        self.live_records = LiveRecords.of(snapshot.facts)
+        self.live_records = LiveRecords.of(snapshot.facts, self.live_records.watch)
         self.decisions = {(each.what, each.who, each.time): each for each in snapshot.decided}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from boatlift.storage.records.facts import (
     Checkpoint,
@@ -19,12 +19,23 @@ from boatlift.storage.records.facts import (
     Time,
     Truncation,
     ends_within,
+    is_within,
     left_of,
     stands,
 )
 from boatlift.times import AnyFrontier, contains_event, read_frontier
 
-__all__ = ["LiveRecords"]
+__all__ = ["FactWatch", "LiveRecords"]
+
+
+class FactWatch(Protocol):
+    """What is told of each fact that comes to live, and of each that is live no more."""
+
+    def added(self, fact: Fact) -> None:
+        """Take note of a fact that is live now."""
+
+    def removed(self, fact: Fact) -> None:
+        """Take note of a fact that was live."""
 
 
 @dataclass(slots=True)
@@ -34,11 +45,12 @@ class LiveRecords:
     Law: folding `facts()` gives the same live records. So they can be written in place of all facts before.
 
     Attributes:
-        chosen, results, taken: Processor to time to fact, in the order of the log.
+        chosen, results, taken: Processor to time to fact, in no order.
         ended: Processor to the last rounds that are known.
         states: Processor to frontier to fact.
         sent: Edge to sender's time to fact.
         collected: All garbage collections, in one.
+        watch: Is told of facts that come and go; None: nothing is.
     """
 
     chosen: dict[str, dict[Time, Determinant]] = field(default_factory=dict)
@@ -48,11 +60,14 @@ class LiveRecords:
     taken: dict[str, dict[Time, LoggedInput]] = field(default_factory=dict)
     sent: dict[str, dict[Time, LoggedMessage]] = field(default_factory=dict)
     collected: GarbageCollection = field(default_factory=lambda: GarbageCollection({}, {}, {}))
+    watch: FactWatch | None = field(default=None, compare=False, repr=False)
+    _late: set[tuple[str, str]] = field(default_factory=set, compare=False, repr=False)
+    """Kinds and names of which a fact has come within the frontier of their last collection."""
 
     @classmethod
-    def of(cls, facts: Iterable[Fact]) -> LiveRecords:
+    def of(cls, facts: Iterable[Fact], watch: FactWatch | None = None) -> LiveRecords:
         """Return the live records of some facts, folded in order."""
-        live = cls()
+        live = cls(watch=watch)
         for fact in facts:
             live.apply(fact)
         return live
@@ -61,17 +76,17 @@ class LiveRecords:
         """Add the next fact, or carry out the truncation or collection that it records."""
         match fact:
             case Determinant(processor, time):
-                self.chosen.setdefault(processor, {})[time] = fact
+                self._add(self.chosen, "choices", processor, time, fact)
             case LoopEnd(processor, time):
-                self.ended.setdefault(processor, {})[time] = fact
+                self._add(self.ended, "choices", processor, time, fact)
             case StepDigest(processor, time):
-                self.results.setdefault(processor, {})[time] = fact
+                self._add(self.results, "states", processor, time, fact)
             case Checkpoint(processor, frontier):
-                self.states.setdefault(processor, {})[frontier] = fact
+                self._add(self.states, "states", processor, frontier, fact)
             case LoggedInput(processor, time):
-                self.taken.setdefault(processor, {})[time] = fact
+                self._add(self.taken, "states", processor, time, fact)
             case LoggedMessage(edge, time):
-                self.sent.setdefault(edge, {})[time] = fact
+                self._add(self.sent, "messages", edge, time, fact)
             case Truncation():
                 self._truncate(fact)
             case GarbageCollection():
@@ -83,7 +98,7 @@ class LiveRecords:
         parts = (self.chosen, self.ended, self.results, self.states, self.taken)
         for part, names in [*((part, processors) for part in parts), (self.sent, edges)]:
             for name in names:
-                part.pop(name, None)
+                self._keep(part, name, lambda _fact: False)
         of = self.collected
         self.collected = GarbageCollection(
             {name: frontier for name, frontier in of.states.items() if name not in processors},
@@ -93,13 +108,17 @@ class LiveRecords:
 
     def facts(self) -> Iterator[Fact]:
         """Yield the live facts, and before them the garbage collections in one."""
-        if self.collected != GarbageCollection({}, {}, {}):
-            yield self.collected
+        yield from self.collections()
         parts: tuple[dict[str, dict[Any, Any]], ...]
         parts = (self.chosen, self.ended, self.results, self.states, self.taken, self.sent)
         for part in parts:
             for facts in part.values():
                 yield from facts.values()
+
+    def collections(self) -> Iterator[GarbageCollection]:
+        """Yield the garbage collections in one, if there was any."""
+        if self.collected != GarbageCollection({}, {}, {}):
+            yield self.collected
 
     def checkpoint_within(self, processor: str, limit: AnyFrontier) -> Checkpoint | None:
         """Return a processor's largest checkpoint within a limit; None if there is none.
@@ -120,46 +139,85 @@ class LiveRecords:
 
         for part in (self.chosen, self.results, self.states, self.taken):
             for processor in cut.processors:
-                _keep(part, processor, outlives)
-        for processor, ended in self.ended.items():
-            left = {time: left_of(fact, cut) for time, fact in ended.items()}
-            self.ended[processor] = {time: fact for time, fact in left.items() if isinstance(fact, LoopEnd)}
+                self._keep(part, processor, outlives)
+        for processor, ended in [*self.ended.items()]:
+            cut_down = {time: left_of(fact, cut) for time, fact in ended.items()}
+            left = {time: fact for time, fact in cut_down.items() if isinstance(fact, LoopEnd)}
+            self._report(ended.values(), left.values())
+            _put(self.ended, processor, left)
         for edge in cut.messages:
-            _keep(self.sent, edge, outlives)
+            self._keep(self.sent, edge, outlives)
 
     def _collect(self, garbage: GarbageCollection) -> None:
-        for processor, maximal in garbage.states.items():
-            self._collect_states(processor, read_frontier(maximal))
-        for processor, maximal in garbage.choices.items():
-            self._collect_determinants(processor, read_frontier(maximal))
-        for edge, maximal in garbage.messages.items():
-            self._collect_messages(edge, read_frontier(maximal))
         before = self.collected
+        for processor, frontier in self._to_collect("states", garbage.states, before.states):
+            self._collect_states(processor, frontier)
+        for processor, frontier in self._to_collect("choices", garbage.choices, before.choices):
+            self._collect_determinants(processor, frontier)
+        for edge, frontier in self._to_collect("messages", garbage.messages, before.messages):
+            self._collect_messages(edge, frontier)
         self.collected = GarbageCollection(
             {**before.states, **garbage.states},
             {**before.choices, **garbage.choices},
             {**before.messages, **garbage.messages},
         )
 
+    def _to_collect(
+        self, kind: str, garbage: Mapping[str, Maximal], before: Mapping[str, Maximal]
+    ) -> Iterator[tuple[str, AnyFrontier]]:
+        """Yield the names whose facts are to be looked through: what is collected already costs no time again."""
+        for name, maximal in garbage.items():
+            if before.get(name) != maximal or (kind, name) in self._late:
+                self._late.discard((kind, name))
+                yield name, read_frontier(maximal)
+
+    def _note_late(self, kind: str, name: str, fact: Fact) -> None:
+        collected: dict[str, Maximal] = getattr(self.collected, kind)
+        if name in collected and is_within(fact, read_frontier(collected[name])):
+            self._late.add((kind, name))
+
     def _collect_states(self, processor: str, stable: AnyFrontier) -> None:
-        _keep(self.results, processor, lambda fact: not contains_event(stable, fact.time))
+        self._keep(self.results, processor, lambda fact: not contains_event(stable, fact.time))
         base = self.checkpoint_within(processor, stable)
         if base is not None:
             last = read_frontier(base.frontier)
-            _keep(self.states, processor, lambda fact: fact is base or not read_frontier(fact.frontier) <= last)
-            _keep(self.taken, processor, lambda fact: not last.contains(fact.time))
+            self._keep(self.states, processor, lambda fact: fact is base or not read_frontier(fact.frontier) <= last)
+            self._keep(self.taken, processor, lambda fact: not last.contains(fact.time))
 
     def _collect_determinants(self, processor: str, stable: AnyFrontier) -> None:
         within = (time for time in self.chosen.get(processor, ()) if contains_event(stable, time))
         last: Any = max(within, default=None)
-        _keep(self.chosen, processor, lambda fact: fact.time == last or not contains_event(stable, fact.time))
-        _keep(self.ended, processor, lambda fact: not ends_within(fact, stable))
+        self._keep(self.chosen, processor, lambda fact: fact.time == last or not contains_event(stable, fact.time))
+        self._keep(self.ended, processor, lambda fact: not ends_within(fact, stable))
 
     def _collect_messages(self, edge: str, needless: AnyFrontier) -> None:
-        _keep(self.sent, edge, lambda fact: not needless.contains(fact.time))
+        self._keep(self.sent, edge, lambda fact: not needless.contains(fact.time))
+
+    def _add(self, part: dict[str, dict[Any, Any]], kind: str, name: str, key: Any, fact: Fact) -> None:
+        self._note_late(kind, name, fact)
+        facts = part.setdefault(name, {})
+        if self.watch is not None:
+            self._report([facts[key]] if key in facts else (), [fact])
+        facts[key] = fact
+
+    def _keep(self, part: dict[str, dict[Any, Any]], name: str, kept: Callable[[Any], bool]) -> None:
+        facts = part.get(name)
+        if facts:
+            left = {key: fact for key, fact in facts.items() if kept(fact)}
+            if self.watch is not None and len(left) < len(facts):
+                self._report([fact for key, fact in facts.items() if key not in left], ())
+            _put(part, name, left)
+
+    def _report(self, before: Iterable[Fact], after: Iterable[Fact]) -> None:
+        if self.watch is not None:
+            for fact in before:
+                self.watch.removed(fact)
+            for fact in after:
+                self.watch.added(fact)
 
 
-def _keep(part: dict[str, dict[Any, Any]], name: str, kept: Callable[[Any], bool]) -> None:
-    facts = part.get(name)
-    if facts:
-        part[name] = {key: fact for key, fact in facts.items() if kept(fact)}
+def _put(part: dict[str, dict[Any, Any]], name: str, facts: dict[Any, Any]) -> None:
+    """Put facts in the place of others; a name without facts is left out, as folding `facts()` has it."""
+    part[name] = facts
+    if not facts:
+        del part[name]

@@ -17,6 +17,7 @@ __all__ = [
     "Admitted",
     "Claim",
     "Cursor",
+    "FactsObject",
     "Milliseconds",
     "Override",
     "Record",
@@ -28,6 +29,7 @@ __all__ = [
 
 _Step = Annotated[int, Meta(ge=-1, lt=LAST)]
 """The last of some steps; -1 for none."""
+_Count = Annotated[int, Meta(ge=0)]
 Milliseconds = Annotated[int, Meta(ge=0, lt=253_402_300_800_000)]
 """Since 1970, up to the last year that a date has."""
 
@@ -122,6 +124,22 @@ class Stopped(Recorded, frozen=True, tag="stopped"):
     """The owner stopped in good order: a step that is logged and not executed was never executed by any process."""
 
 
+class FactsObject(Recorded, frozen=True):
+    """The name of an object of facts, and which of its facts are live no more.
+
+    Attributes:
+        name: The object's name in the store (`facts/…`).
+        digest: The checksum that the object carries, in hex.
+        count: Number of facts in it.
+        gone: The places, in the object, of facts that no recovery needs: ranges from and up to, in order.
+    """
+
+    name: str
+    digest: str
+    count: _Count
+    gone: tuple[tuple[_Count, _Count], ...] = ()
+
+
 class Snapshot(Recorded, frozen=True, tag="snapshot"):
     """The manifest: the meaning of all records before it, so that those can go.
 
@@ -131,8 +149,9 @@ class Snapshot(Recorded, frozen=True, tag="snapshot"):
         environment: The environment under which the recorded work was done (`LogHistory.environment`).
         cursors: Source to (time, cursor): the cursor after all positions up to and including that time.
         committed: Sink to the last time that it is recorded to hold.
-        facts: The live facts of processors.
+        facts: The live facts of processors that stand in no object of facts.
         decided: The overrides of single steps.
+        standing: The objects of facts, in which all other live facts stand.
     """
 
     dataflow: str
@@ -142,6 +161,7 @@ class Snapshot(Recorded, frozen=True, tag="snapshot"):
     committed: dict[str, _Step]
     facts: tuple[Fact, ...]
     decided: tuple[Override, ...] = ()
+    standing: tuple[FactsObject, ...] = ()
 
 
 Record = Admitted | Claim | SinkCommit | Cursor | Override | Stopped | Snapshot | Fact

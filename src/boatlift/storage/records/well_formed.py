@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -26,7 +27,7 @@ from boatlift.storage.records.facts import (
     payloads_of,
 )
 from boatlift.storage.records.payloads import runs_of
-from boatlift.storage.records.records import Claim, Cursor, Override, Record, SinkCommit, Snapshot
+from boatlift.storage.records.records import Claim, Cursor, FactsObject, Override, Record, SinkCommit, Snapshot
 from boatlift.times import Domain, Maximal, Sequence, Time, domain_of, is_end
 
 __all__ = ["MOST_NESTED", "fault_of", "fault_of_value"]
@@ -35,6 +36,8 @@ MOST_NESTED = 100
 """The deepest nesting of a value: far below the limit of Python's encoders, far above a program's need."""
 
 _PLAIN = frozenset((str, int, float, bool, type(None)))
+_FACTS_NAME = re.compile(r"facts/[0-9]{12}-[0-9]{12}")
+_DIGEST = re.compile(r"[0-9a-f]{32}")
 _NAME = re.compile(r"[A-Za-z0-9_.:>-]{1,300}")
 
 
@@ -100,6 +103,16 @@ def _of_snapshot(record: Snapshot) -> Iterator[str]:
     yield from _of_values([record.program, record.environment, *(cursor for _, cursor in record.cursors.values())])
     for part in (*record.decided, *record.facts):
         yield from _faults(part)
+    for each in record.standing:
+        yield from _of_object(each)
+
+
+def _of_object(named: FactsObject) -> Iterator[str]:
+    if _FACTS_NAME.fullmatch(named.name) is None or _DIGEST.fullmatch(named.digest) is None:
+        yield f"{named.name[:300]!r} with digest {named.digest[:300]!r} is no object of facts"
+    ends = [-1, *(end for each in named.gone for end in each)]
+    if any(end <= before for before, end in pairwise(ends)) or ends[-1] > named.count:
+        yield f"{named.gone!r} are no places of {named.count} facts"
 
 
 def _of_fact(fact: Determinant | LoopEnd | LoggedMessage | StepDigest | Checkpoint | LoggedInput) -> Iterator[str]:
