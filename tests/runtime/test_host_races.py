@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.log import LogCalls
 from boatlift.runtime.host.options import RunOptions
 from boatlift.storage.local import LocalStore
+from boatlift.storage.log import Log
 from boatlift.storage.log_reader import LOG
 from boatlift.storage.records.codec import decode_group
 from boatlift.storage.records.facts import StepDigest
@@ -64,14 +65,15 @@ def test_a_run_that_no_durable_checkpoint_names_yet_is_not_collected(
                 assert all(store.size(run.name) is not None for run in runs), "it was collected as garbage"
             super().kept(unit, runs)
 
-    write_manifest = LogCalls._write_manifest
+    collect = LogCalls._collect
 
-    def write_and_tell(self: LogCalls, garbage: Sequence[str]) -> None:
-        write_manifest(self, garbage)
+    def collect_and_tell(self: LogCalls, garbage: Mapping[str, int]) -> None:
+        collect(self, garbage)
         if store.go_on.is_set():  # not another one, which ends while the first is held
             collected.set()
 
-    monkeypatch.setattr(LogCalls, "_write_manifest", write_and_tell)
+    monkeypatch.setattr(LogCalls, "_collect", collect_and_tell)
+    monkeypatch.setattr(Log, "pays", lambda _log, _frees: True)
     monkeypatch.setattr(tenure, "COLLECT_AFTER", 1)
     world = World()
     Host(SavingEngine(world, every=1), store, RunOptions(available_now=True)).run()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from boatlift.errors import FencedError
+from boatlift.runtime.host import tenure
 from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.kept_runs import KeptRuns
 from boatlift.runtime.host.options import RunOptions
@@ -132,3 +133,27 @@ def test_a_run_that_is_on_its_way_at_the_end_is_not_left_over_either(tmp_path: P
     assert found == [early.name]
     runs.keep("sums", [late])
     assert store.size(late.name) is None, "nobody would delete it"
+
+
+class LookingStore(LocalStore):
+    """A store that refuses to delete a run which a record from the newest manifest on names."""
+
+    deleted = 0
+
+    def delete(self, name: str) -> None:
+        if name.startswith("runs/"):
+            records = [group.records for group in Log.open(self, "flow").groups()]
+            assert name not in repr(records), "it is deleted before the manifest that makes it garbage"
+            self.deleted += 1
+        super().delete(name)
+
+
+def test_runs_are_deleted_after_the_manifest_that_makes_them_garbage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tenure, "COLLECT_AFTER", 1)
+    store = LookingStore.open(tmp_path, create=True, filesystem=Unsynced())
+    world = World(rows=60)
+    run_until_idle(Awaiting(world, every=1), store)
+    assert store.deleted > 10
+    world.check()

@@ -205,7 +205,7 @@ def test_a_power_loss_at_any_moment_loses_nothing_acknowledged(base: Path, tmp_p
     assert count >= 100
 
 
-SYNCS = 31
+SYNCS = 34
 """How many syncs the life above makes, so that each is a test of its own."""
 
 
