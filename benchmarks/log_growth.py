@@ -27,7 +27,7 @@ from boatlift.times import Coarse, EpochBoundaries, Fine
 
 __all__ = ["measure"]
 
-STEPS_A_ROUND = 3_000
+STEPS_A_ROUND = 7_000
 """Steps of a run; times the number of rounds."""
 LEAST_STEPS = 1_000
 TENTHS = 10

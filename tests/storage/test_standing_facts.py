@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from boatlift.errors import DataError, FencedError
+from boatlift.storage.group_writer import GroupWriter
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.records.records import Snapshot
@@ -74,6 +76,23 @@ def test_facts_that_go_while_they_are_moved_are_gone_from_the_object(store: Loca
     manifest_of(log)
     assert [each.gone for each in newest_manifest(store).standing] == [((2, 3),)]
     assert read_again(store) == [0, 1]
+
+
+def test_a_group_is_written_while_facts_are_moved(store: LocalStore) -> None:
+    """The object of facts is not there before the group is durable."""
+    log = claimed(store, facts_an_object=3)
+    writer, durable = GroupWriter(log), threading.Event()
+    log.append([made(time) for time in range(3)])
+
+    def write_a_group() -> None:
+        writer.submit([made(3)], lambda _error: durable.set())
+        assert durable.wait(60), "the group waits for the manifest"
+
+    log._store = Meanwhile(store, "create", "facts/", write_a_group)  # type: ignore[assignment]
+    writer.manifest()
+    writer.close()
+    assert len(newest_manifest(store).standing) == 1
+    assert read_again(store) == [0, 1, 2, 3]
 
 
 def test_an_object_that_is_gone_by_half_is_dissolved_and_deleted_after_the_manifest(store: LocalStore) -> None:
@@ -222,7 +241,7 @@ def test_a_crash_at_any_point_loses_nothing(store: LocalStore, dies: str) -> Non
     assert list(map(str, verify(store))) == []
 
 
-def test_a_manifest_pays_if_it_frees_half_as_much_again_as_it_writes(store: LocalStore) -> None:
+def test_a_manifest_pays_if_it_frees_several_times_what_it_writes(store: LocalStore) -> None:
     log = claimed(store)
     log.append([made(time) for time in range(200)])
     assert not log.pays(), "all of it stands"

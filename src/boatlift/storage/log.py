@@ -36,6 +36,8 @@ CLAIM_ATTEMPTS = 16
 
 MOST_OBJECTS = 1024
 """A manifest is worth its bytes after so many objects."""
+WORTH = 3
+"""A manifest is worth its bytes if it frees so many times as many."""
 LITTLE = 4
 """A manifest adds little to facts that have so many times its bytes."""
 
@@ -160,7 +162,7 @@ class Log(LogReader):
     def pays(self, frees: int = 0) -> bool:
         """Return whether a manifest is worth its bytes.
 
-        It is if it frees half as much again as it writes. It also is if it frees many objects, or if facts fill an
+        It is if it frees several times what it writes. It also is if it frees many objects, or if facts fill an
         object and the manifest adds little to them: then opening the log is faster, and the next manifest is smaller.
 
         Args:
@@ -172,7 +174,7 @@ class Log(LogReader):
             adds = len(msgspec.msgpack.encode(head)) + self._standing.bytes_of_names
             new = self._standing.bytes_of_new
             return (
-                2 * (self._bytes_since + frees) >= 3 * (adds + new)
+                self._bytes_since + frees >= WORTH * (adds + new)
                 or self._objects_since >= MOST_OBJECTS
                 or (self._standing.fill_an_object and new >= LITTLE * adds)
             )
