@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+import threading
+from pathlib import Path
+
+import boatlift as bl
+from boatlift.dataflow import plan
 from boatlift.runtime.host.event_queue import EventQueue
+from boatlift.runtime.host.host import Host
+from boatlift.runtime.host.options import RunOptions
+from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.host.timers import HostTimers, clock_of
 from boatlift.runtime.machine import events, instructions
+from support.any_connector import ANY
+from support.hosts import PATIENCE, Background, open_store
+from support.memory_engine import World
+from support.memory_flows import FlowEngine
 
 
 class Clock:
@@ -50,3 +62,20 @@ def test_a_payload_without_a_clock_has_none() -> None:
     assert clock_of({"clock": 7, "runs": []}) == 7
     assert clock_of({"runs": []}) is None
     assert clock_of({"position": {}, "clock": 8, "seed": 1}) == 8
+
+
+def test_a_state_is_saved_by_the_clock_though_nothing_comes_any_more(tmp_path: Path) -> None:
+    world, saved = World(rows=6), threading.Event()
+
+    def watch(progress: Progress) -> None:
+        if progress.what == "checkpoint" and progress.processor == "sums":
+            saved.set()
+            host.stop()
+
+    flow = bl.Dataflow("flow")
+    rows = flow.source("rows", ANY).group_by("k")
+    rows.agg("sums", ANY, policy=bl.Lazy(every=100, seconds=0.2)).sink("totals", ANY)
+    host = Host(FlowEngine(world, plan(flow)), open_store(tmp_path), RunOptions(on_progress=watch))
+    running = Background(host.run)
+    assert saved.wait(PATIENCE)
+    assert running.result() is None
