@@ -197,10 +197,12 @@ def test_a_receiver_that_never_answers_is_a_failure(receiver: Receiver, tmp_path
         put(posting(receiver, timeout=0.2), tmp_path, 0)
 
 
-def test_a_receiver_that_is_not_there_is_a_failure(tmp_path: Path) -> None:
-    sink = opened(bl.http_post("http://127.0.0.1:1/x", timeout=1, tries=1))
-    with pytest.raises(UnavailableError, match=r"\[SINK_FAILED\] http://127.0.0.1:1/x did not answer"):
+def test_a_receiver_that_is_not_there_is_a_failure_and_its_error_shows_no_secret(tmp_path: Path) -> None:
+    sink = opened(bl.http_post("http://127.0.0.1:1/x?token=secret", timeout=1, tries=1))
+    with pytest.raises(UnavailableError, match=r"\[SINK_FAILED\] http://127.0.0.1:1/x did not answer") as failed:
         put(sink, tmp_path, 0)
+    assert "secret" not in str(failed.value)
+    assert "refused" in str(failed.value)
 
 
 def test_secrets_are_not_shown() -> None:

@@ -50,7 +50,8 @@ def run(
         accept_released: Let stand what sinks hold of a step that a replay now computes differently (`[DIVERGED]`), and
             put that on the record; later steps are computed from the replay.
         skip: Steps that fail whenever they are tried, each with its processor, as `("clean", 7)`: they yield nothing,
-            and that is put on the record. `boatlift look` shows the rows that such a step takes.
+            and that is put on the record. `boatlift look` shows the rows that such a step takes. Or steps that the
+            receiver of an at-least-once sink refuses, each with the sink: the sink is not handed them.
         spark: The session; if not given, the active one, or a new local one.
         on_progress: Called for each step, commit and checkpoint.
 

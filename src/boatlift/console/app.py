@@ -62,8 +62,8 @@ def run(
         store: The folder of the dataflow's durable state; made if absent.
         available_now: Stop when no source has anything new.
         accept_released: If a replay differs from what a sink holds, leave the sink as it is, and record that.
-        skip: A step that always fails, such as clean:7. The step gives no rows, and the log records that. May be
-            repeated.
+        skip: A step that always fails, such as clean:7. The step gives no rows, and the log records that. Or a step
+            that the receiver of a sink refuses, such as desk:7: the sink is not handed it. May be repeated.
         master: Spark's master URL.
         conf: A Spark setting, name=value; may be repeated.
         quiet: Show only a takeover, warnings and the last line.

@@ -146,14 +146,15 @@ class _Post:
                 redirect=False,
             )
         except urllib3.exceptions.HTTPError as error:
+            cause = getattr(error, "reason", None) or error  # the error itself names the whole URL, secrets included
             raise UnavailableError(
                 "SINK_FAILED",
-                f"{self.shown} did not answer request {key}: {_one_line(str(error))}; the step is delivered again",
-            ) from error
+                f"{self.shown} did not answer request {key}: {_one_line(str(cause))}; the step is delivered again",
+            ) from None
         if 200 <= answer.status < 300:
             return
         text = _one_line(answer.data.decode(errors="replace"))
-        said = f"{self.shown} answered {answer.status} to request {key}: {text}"
+        said = f"{self.shown} answered {answer.status} to request {key}{text and f': {text}'}"
         if answer.status in _PASSING:
             raise UnavailableError("SINK_FAILED", f"{said}; the step is delivered again")
         raise UnavailableError("SINK_REFUSED", f"{said}; correct the receiver, or the options, and run again")
