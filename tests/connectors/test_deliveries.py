@@ -159,6 +159,15 @@ def test_a_step_that_is_delivered_again_has_the_same_keys_and_other_requests_hav
     assert first[0] not in {key for key, _ in others}, "a receiver would drop rows that it does not have"
 
 
+def test_requests_with_equal_rows_have_keys_of_their_own(receiver: Receiver, tmp_path: Path) -> None:
+    rows = [rows_of(0)[1]] * 5
+    put(posting(receiver, rows_per_request=2), tmp_path, 0, rows)
+    put(posting(receiver, rows_per_request=2), tmp_path, 0, rows)
+    keys = [key for key, _ in receiver.requests]
+    assert len(set(keys)) == 3, "a receiver that drops known keys must get all five rows"
+    assert keys[:3] == keys[3:]
+
+
 def test_lines_are_objects_one_a_line(receiver: Receiver, tmp_path: Path) -> None:
     put(posting(receiver, format="lines"), tmp_path, 0)
     ((_, body),) = receiver.requests
@@ -214,12 +223,20 @@ def test_secrets_are_not_shown() -> None:
     ("url", "options", "said"),
     [
         ("ftp://x/y", {}, r"url is 'ftp://x/y': give http"),
+        ("http://host:99999/x?token=secret", {}, r"url is 'http://host:99999/x': give http"),
         ("http://me:pass@x/y", {}, "the url holds a password"),
         ("http://x", {"format": "xml"}, "format is 'xml'"),
         ("http://x", {"rows_per_request": 0}, "rows_per_request is 0"),
         ("http://x", {"parts": 1.5}, "parts is 1.5"),
         ("http://x", {"tries": 0}, "tries is 0"),
+        ("http://x", {"tries": None}, "tries is None"),
+        ("http://x", {"parts": "x"}, "parts is 'x'"),
         ("http://x", {"timeout": 0}, "timeout is 0"),
+        ("http://x", {"timeout": "3"}, "timeout is '3'"),
+        ("http://x", {"timeout": float("inf")}, "timeout is inf"),
+        ("http://x", {"headers": {"My Header": "1"}}, "header 'My Header' has characters"),
+        ("http://x", {"headers": {"": "1"}}, "header '' has characters"),
+        ("http://x", {"headers": {"a": 1}}, "header 'a' has characters"),
         ("http://x", {"headers": {"a": "b\nc: d"}}, "header 'a' has characters"),
         ("http://x", {"headers": {"a": "…"}}, "header 'a' has characters"),
         ("http://x", {"headers": {"idempotency-key": "1"}}, "header idempotency-key is the sink's own"),

@@ -13,8 +13,10 @@ from boatlift.errors import InvalidError, UnavailableError
 from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.options import RunOptions
 from boatlift.runtime.host.overrides import refuse_skip
+from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from support.any_connector import ANY, NO_ACCOUNT
+from support.facts import Unsynced
 from support.hosts import check_store, open_store, run
 from support.memory_engine import MemoryEngine, World, identity_in_memory
 from support.mortality import Fate, KilledError, MortalStore
@@ -142,3 +144,27 @@ def test_skipping_what_no_receiver_has_refused_is_refused() -> None:
     ):
         with pytest.raises(InvalidError, match=rf"\[BAD_OPTION\] {said}"):
             refuse_skip(planned(), *skip, done)
+
+
+class FullStore(LocalStore):
+    """A store that takes no record of a delivery."""
+
+    def create(self, name: str, content: bytes | Path) -> None:
+        if isinstance(content, bytes) and b"committed" in content and b"alerts" in content and self.full:
+            raise UnavailableError("STORE_FAILED", "the disk is full")
+        super().create(name, content)
+
+    full = False
+
+
+def test_a_record_that_cannot_be_written_is_no_failure_of_the_sink(tmp_path: Path) -> None:
+    """The store is to blame: the run ends at once, and nothing is delivered again before the next one."""
+    world = World(rows=15)
+    store = FullStore(tmp_path, Unsynced())
+    store.full = True
+    with pytest.raises(UnavailableError, match=r"\[STORE_FAILED\] the disk is full"):
+        run(Delivering(world), store)
+    assert [time for time, _ in world.delivered["alerts"]] == [0]
+    run(Delivering(world), open_store(tmp_path))
+    world.check()
+    check_deliveries(world, repeats=1)

@@ -70,7 +70,7 @@ class Incremental:
         return None if self._growing is None else self._growing.fixes(sink, times)
 
     def certain(self, sink: str, times: AnyFrontier) -> bool:
-        """Return whether times of a sink come out as they did though it does not hold them."""
+        """Return whether times are fixed on all inputs of a sink while the sink holds none of them."""
         solving = self._solved()
         return times <= solving.on_inputs(sink) if self._growing is None else self._growing.fixes(sink, times)
 

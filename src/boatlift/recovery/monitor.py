@@ -252,8 +252,9 @@ class Monitor:
         asked = (sink, tuple(prefixes))
         if asked not in self._releases:
             larger = [f for f in prefixes if not f <= held]
-            find = self._largest if self._graph.vertices[sink].account else self._certain
-            self._releases[asked] = find(sink, held, larger) or next((f for f in reversed(prefixes) if f <= held), None)
+            account = self._graph.vertices[sink].account
+            found = self._largest(sink, held, larger) if account else self._certain(sink, larger)
+            self._releases[asked] = found or next((f for f in reversed(prefixes) if f <= held), None)
         return self._releases[asked]
 
     def one_epoch_at_a_time(self, sink: str, frontier: AnyFrontier) -> AnyFrontier | None:
@@ -297,7 +298,7 @@ class Monitor:
         chosen = largest(self._graph, self.knowledge(), sink, [held, *larger])
         return chosen if chosen != held else None
 
-    def _certain(self, sink: str, _held: AnyFrontier, larger: Sequence[AnyFrontier]) -> AnyFrontier | None:
+    def _certain(self, sink: str, larger: Sequence[AnyFrontier]) -> AnyFrontier | None:
         """Return the largest frontier that stays fixed while a sink holds none of it; None if there is none."""
         incremental = self._solve()
         return next((frontier for frontier in reversed(larger) if incremental.certain(sink, frontier)), None)

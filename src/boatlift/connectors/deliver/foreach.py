@@ -9,7 +9,7 @@ from inspect import signature
 from typing import Any
 
 from boatlift.connectors.deliver.sink import DeliveringSink, StepPart
-from boatlift.connectors.kit import checked_options
+from boatlift.connectors.kit import checked_options, whole_number
 from boatlift.errors import InvalidError, UnavailableError
 
 __all__ = ["foreach"]
@@ -21,8 +21,10 @@ def foreach(function: Callable[..., object], *, parts: int = 1) -> DeliveringSin
 
     The function is called in a task, with steps in order: each step at least once, and only the step under way may come
     again after a failure. It is then called with the same rows in the same order, so that a function whose effects are
-    idempotent by the step's number is exact. A step without rows makes no call. An error that the function raises is
-    taken for a failure of the outside: the step is delivered again a few times, then the dataflow stops.
+    idempotent by the step's number is exact. A task of a process that was killed may end late, when the next process
+    has delivered later steps: a function that overwrites compares the number of the step. A step without rows makes no
+    call. An error that the function raises is taken for a failure of the outside: the step is delivered again a few
+    times, then the dataflow stops.
 
     Args:
         function: Takes the rows, a `pyarrow.Table`, and the step's number: `function(rows, step)`; with several parts
@@ -33,9 +35,7 @@ def foreach(function: Callable[..., object], *, parts: int = 1) -> DeliveringSin
     Raises:
         InvalidError: `[BAD_OPTION]`.
     """
-    if parts != int(parts) or parts < 1:
-        raise InvalidError("BAD_OPTION", f"parts is {parts!r}: give a whole number from 1 on")
-    wanted = ("rows", "step") if parts == 1 else ("rows", "step", "part")
+    wanted = ("rows", "step") if whole_number("parts", parts) == 1 else ("rows", "step", "part")
     if not callable(function):
         raise InvalidError("BAD_OPTION", f"function is {function!r}: give a function of ({', '.join(wanted)})")
     try:
@@ -74,5 +74,6 @@ class _Call:
             raise UnavailableError(
                 "SINK_FAILED",
                 f"{self.name} raised at step {part.step} of sink {part.sink}: {type(error).__name__}: {text} "
-                f"({at.filename}, line {at.lineno}); mend that, then run again: the step is delivered again",
+                f"({at.filename}, line {at.lineno}); mend that and run again, or leave the step out with --skip "
+                f"{part.sink}:{part.step}",
             ) from error

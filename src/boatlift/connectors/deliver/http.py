@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -10,7 +11,7 @@ from urllib.parse import urlsplit
 import xxhash
 
 from boatlift.connectors.deliver.sink import DeliveringSink, StepPart
-from boatlift.connectors.kit import checked_options
+from boatlift.connectors.kit import checked_options, whole_number
 from boatlift.errors import InvalidError, UnavailableError
 
 if TYPE_CHECKING:
@@ -19,6 +20,12 @@ if TYPE_CHECKING:
 __all__ = ["http_post"]
 
 _TYPES = {"json": "application/json", "lines": "application/x-ndjson"}
+
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+
+LONGEST_REST = 30
+"""Seconds between two tries at most, whatever `Retry-After` says: a task that rests holds up the end of a run."""
 
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Answers after which the same request may succeed later."""
@@ -37,11 +44,15 @@ def http_post(
 ) -> DeliveringSink:
     """Return a sink that posts the rows of each step to a URL, at least once.
 
-    Each request has the header `Idempotency-Key`, which names dataflow, store, sink, step, part and content. A step
-    that is delivered again is the same requests with the same keys, so that delivery is exactly once where the receiver
-    ignores a key that it knows. An answer 2xx is success. After 408, 425, 429, 500, 502, 503, 504, no answer in time,
-    or no connection, a request is tried again, with rests that double; the receiver may ask for longer ones by
-    `Retry-After`. Any other answer is a refusal: the dataflow stops, and nothing is lost.
+    Each request has the header `Idempotency-Key`, which names dataflow, store, sink, step, part, request and content. A
+    step that is delivered again is the same requests with the same keys, as long as `format`, `rows_per_request` and
+    `parts` stay. So delivery is exactly once where the receiver ignores a key that it knows. A task of a process that
+    was killed may post late, when the next process has posted later steps: a receiver that overwrites compares the
+    number of the step.
+
+    An answer 2xx is success. After 408, 425, 429, 500, 502, 503, 504, no answer in time, or no connection, a request is
+    tried again, with rests that double, or as `Retry-After` says, up to half a minute. Any other answer is a refusal:
+    the dataflow stops, and nothing is lost.
 
     Args:
         url: `http://…` or `https://…`.
@@ -56,30 +67,35 @@ def http_post(
     Raises:
         InvalidError: `[BAD_OPTION]`, `[MISSING_EXTRA]`.
     """
+    try:
+        import urllib3
+    except ImportError:
+        raise InvalidError(
+            "MISSING_EXTRA", "bl.http_post needs urllib3: pip install 'boatlift[http]', on driver and executors"
+        ) from None
     place = urlsplit(str(url))
-    if place.scheme not in ("http", "https") or not place.hostname:
-        raise InvalidError("BAD_OPTION", f"url is {url!r}: give http://… or https://…")
+    try:
+        urllib3.util.parse_url(str(url))
+        is_place = place.scheme in ("http", "https") and bool(place.hostname) and place.port != 0
+    except ValueError:  # the error names the whole URL
+        is_place = False
+    if not is_place:
+        shown = place._replace(query="", fragment="").geturl()
+        raise InvalidError("BAD_OPTION", f"url is {shown!r}: give http://HOST/… or https://HOST/…")
     if place.username is not None or place.password is not None:
         raise InvalidError("BAD_OPTION", "the url holds a password: give it in headers, as Authorization")
     if format not in _TYPES:
         raise InvalidError("BAD_OPTION", f"format is {format!r}: choose 'json' or 'lines'")
     for name, number in (("rows_per_request", rows_per_request), ("parts", parts), ("tries", tries)):
-        if number != int(number) or number < 1:
-            raise InvalidError("BAD_OPTION", f"{name} is {number!r}: give a whole number from 1 on")
-    if not timeout > 0:
+        whole_number(name, number)
+    if not _is_duration(timeout):
         raise InvalidError("BAD_OPTION", f"timeout is {timeout!r}: give seconds, more than 0")
     for name, value in (headers or {}).items():
-        if not _is_header(name) or not _is_header(value):
+        if not _is_header(name, value):
             raise InvalidError("BAD_OPTION", f"header {name!r} has characters that HTTP does not carry: encode them")
     own = [name for name in headers or {} if name.lower() in ("idempotency-key", "content-type")]
     if own:
         raise InvalidError("BAD_OPTION", f"header {own[0]} is the sink's own: leave it out")
-    try:
-        import urllib3  # noqa: F401 - the tasks need it
-    except ImportError:
-        raise InvalidError(
-            "MISSING_EXTRA", "bl.http_post needs urllib3: pip install 'boatlift[http]', on driver and executors"
-        ) from None
     shown = place._replace(query="", fragment="").geturl()
     about = {
         "kind": "http_post",
@@ -109,22 +125,22 @@ class _Post:
         import urllib3
 
         with urllib3.PoolManager(1) as pool:
-            for begin in range(0, len(part.texts), self.rows):
-                self._post(pool, part, self._body(part.texts.slice(begin, self.rows).to_pylist()))
+            for number, begin in enumerate(range(0, len(part.texts), self.rows)):
+                body = self._body(part.texts.slice(begin, self.rows).to_pylist())
+                self._post(pool, f"{part.key}/{number}/{xxhash.xxh3_64_hexdigest(body)}", body)
 
     def _body(self, texts: list[str]) -> bytes:
         text = "\n".join(texts) + "\n" if self.lines else "[" + ",\n".join(texts) + "]"
         return text.encode()
 
-    def _post(self, pool: urllib3.PoolManager, part: StepPart, body: bytes) -> None:
+    def _post(self, pool: urllib3.PoolManager, key: str, body: bytes) -> None:
         """Post a body until an answer says that it was taken.
 
-        The key names the content, too. So a receiver takes no rows for others that it knows, though options have
-        changed between a failure and the next try.
+        The key names the number of the request, since two may have equal rows. It names the content, too: so a receiver
+        takes no rows for others that it knows, though options have changed between a failure and the next try.
         """
         import urllib3
 
-        key = f"{part.key}/{xxhash.xxh3_64_hexdigest(body)}"
         kind = _TYPES["lines" if self.lines else "json"]
         again = urllib3.Retry(
             self.tries - 1,
@@ -132,7 +148,8 @@ class _Post:
             allowed_methods=None,
             status_forcelist=_PASSING,
             backoff_factor=0.2,
-            backoff_max=30,
+            backoff_max=LONGEST_REST,
+            retry_after_max=LONGEST_REST,
             raise_on_status=False,
         )
         try:
@@ -160,9 +177,18 @@ class _Post:
         raise UnavailableError("SINK_REFUSED", f"{said}; correct the receiver, or the options, and run again")
 
 
-def _is_header(text: str) -> bool:
-    """Return whether a text can be the name or the value of a header."""
-    return text.isprintable() and all(ord(character) < 256 for character in text)
+def _is_duration(value: object) -> bool:
+    return isinstance(value, int | float) and 0 < value < float("inf")
+
+
+def _is_header(name: object, value: object) -> bool:
+    """Return whether HTTP carries a header of that name and value."""
+    return (
+        isinstance(name, str)
+        and isinstance(value, str)
+        and _HEADER.fullmatch(name) is not None
+        and _VALUE.fullmatch(value) is not None
+    )
 
 
 def _one_line(text: str) -> str:

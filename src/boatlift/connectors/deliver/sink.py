@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
 from boatlift.connectors.kit import ArrowStager, read_pieces
 from boatlift.connectors.kit.row_order import ordered_part
 from boatlift.connectors.kit.task_jobs import run_in_tasks, session_of_process
@@ -22,7 +24,7 @@ from boatlift.dataflow.contracts import (
     Staged,
     Stager,
 )
-from boatlift.errors import FLOW_AND_STORE, BoatliftError, Finding
+from boatlift.errors import FLOW_AND_STORE, Finding, UnavailableError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +41,7 @@ class StepPart:
 
     Attributes:
         sink: The sink's name.
-        key: Names the part among all parts of all steps of all sinks: `DATAFLOW/STORE/SINK/STEP/PART`.
+        key: The name of the part among all parts of all steps of all sinks: `DATAFLOW/STORE/SINK/STEP/PART`.
         step, part: The numbers of step and part.
         rows: The rows: the user's columns, then `_weight` if rows are changes.
         texts: A JSON object for each row.
@@ -106,11 +108,12 @@ class DeliveringSink:
             try:
                 spark = session_of_process()
                 if spark is not None:
-                    run_in_tasks(spark, self._parts, work, f"sink {context.sink}")
+                    results = run_in_tasks(spark, self._parts, work, f"sink {context.sink}")
                 else:
-                    for number in range(self._parts):
-                        work(number)
-            except BoatliftError as error:
+                    results = [work(number) for number in range(self._parts)]
+                for result in filter(None, results):
+                    raise UnavailableError(*msgspec.json.decode(result, type=tuple[str, str]))
+            except UnavailableError as error:
                 if error.condition == "SINK_REFUSED":
                     error.remedy = f"boatlift run {FLOW_AND_STORE} --skip {context.sink}:{step} leaves the step out"
                 raise
@@ -131,7 +134,11 @@ class DeliveringSink:
 
 @dataclass(frozen=True, slots=True)
 class _PartTask:
-    """Delivers the part of a step whose number it gets."""
+    """Delivers the part of a step whose number it gets.
+
+    A part that the outside does not take is a result and not a failure of the task: Spark would try the task again at
+    once, which is for the host to do, or not to do.
+    """
 
     deliver: Deliver
     context: SinkContext
@@ -141,9 +148,13 @@ class _PartTask:
     parts: int
 
     def __call__(self, number: int) -> bytes:
+        """Return nothing, or condition and message of the error with which the outside did not take the part."""
         owner = self.context
         rows, texts = ordered_part(read_pieces(self.rows, self.staged), number, self.parts)
         if rows.num_rows:
             key = f"{owner.dataflow}/{owner.store}/{owner.sink}/{self.step}/{number}"
-            self.deliver(StepPart(owner.sink, key, self.step, number, rows, texts))
+            try:
+                self.deliver(StepPart(owner.sink, key, self.step, number, rows, texts))
+            except UnavailableError as error:
+                return msgspec.json.encode((error.condition, error.message))
         return b""

@@ -151,7 +151,7 @@ class KafkaSink:
         servers = [server.strip().lower() for server in self._access.servers.split(",")]
         topics = (self._topic, self._ledger_topic.name)
         places = tuple(f"topic {topic} at {server}" for topic in topics for server in servers)
-        return SinkCapabilities(self._count, self._count > 1, crash_points=self, places=places)
+        return SinkCapabilities(self._count, runs_jobs=self._count > 1, crash_points=self, places=places)
 
     def announce(self, moment: Callable[[str], None]) -> None:
         """Call a function when a writer's transaction is complete (`written`), and when it has ended (`committed`)."""

@@ -9,7 +9,7 @@ Connectors import nothing of `boatlift.spark`: what they need of it comes throug
 | `StepLedger`, `Decision`, `fenced`, `of_another_store` | sinks: what to do with a step, and the words of errors |
 | `user_columns`, `first_difference`, `difference_of_rows` | sinks: the user's columns; the first row that differs |
 | `columns_of`, `struct_of`, `Columns` | sources: a declared schema |
-| `checked_options` | functions that users call: a missing or unknown argument is an error with a condition |
+| `checked_options`, `whole_number` | functions that users call: a bad argument is an error with a condition |
 | `SinkWrapper`, `SourceWrapper` | connectors around connectors |
 | `kit.tasks`: `guarded`, `job_parameters` | code that runs in Spark's tasks; imports PySpark |
 | `kit.task_jobs`: `run_in_tasks`, `session_of_process` | sinks whose `commit` is a job of its own |
@@ -21,7 +21,7 @@ Importing `boatlift.connectors` is quick, so this module imports neither PySpark
 last two inside functions, or in modules that only tasks load.
 """
 
-from boatlift.connectors.kit.checked_options import checked_options
+from boatlift.connectors.kit.checked_options import checked_options, whole_number
 from boatlift.connectors.kit.declared_columns import Columns, columns_of, struct_of
 from boatlift.connectors.kit.differences import difference_of_rows, first_difference
 from boatlift.connectors.kit.step_ledger import Decision, StepLedger, fenced, of_another_store
@@ -45,4 +45,5 @@ __all__ = [
     "read_pieces",
     "struct_of",
     "user_columns",
+    "whole_number",
 ]

@@ -10,7 +10,7 @@ from typing import ParamSpec, TypeVar
 
 from boatlift.errors import InvalidError
 
-__all__ = ["CallInvalidError", "checked_options"]
+__all__ = ["CallInvalidError", "checked_options", "whole_number"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -42,6 +42,17 @@ def checked_options(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         return checked
 
     return decorated
+
+
+def whole_number(name: str, value: object) -> int:
+    """Return the value of an option that is a whole number from 1 on.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]` it is none.
+    """
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise InvalidError("BAD_OPTION", f"{name} is {value!r}: give a whole number from 1 on")
+    return value
 
 
 def _flaw(parameters: list[Parameter], given: int, named: Collection[str]) -> str:

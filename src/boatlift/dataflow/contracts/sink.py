@@ -117,12 +117,13 @@ class Sink(Protocol):
     `connectors.kit.StepLedger` decides the first three, and has the words of their errors.
 
     Laws of a sink whose `delivery` is `AT_LEAST_ONCE`, in place of these:
-        * `open` returns None. The log is the sink's account: the host records each step durably after its commit, and
-          before the next step is committed.
+        * `open` returns None. The log is the sink's account: the host records each step that has rows durably after its
+          commit, and before the next step is committed.
         * `commit` of a step returns once the outside has all its rows: `APPENDED`. Steps come in order, without a gap.
-        * After a crash, or an error of the outside, only the step under way comes again, with the same rows. The sink
-          does not compare it.
-        * No owner is fenced: a paused owner that goes on may deliver the step once more that it had under way.
+        * After a crash, or an error of the outside, only the step under way comes again, with the same rows, and
+          perhaps empty steps before it. The sink does not compare it.
+        * No owner is fenced: a paused owner that goes on, or a task that outlives its process, may once more deliver
+          the step that it had under way.
     """
 
     @property

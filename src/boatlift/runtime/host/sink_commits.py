@@ -17,10 +17,22 @@ from boatlift.storage.records.payloads import NOTHING
 from boatlift.storage.records.records import SinkCommit
 from boatlift.times import last_of
 
-__all__ = ["HeldSteps", "SinkCommits"]
+__all__ = ["HeldSteps", "SinkCommits", "UnrecordedError"]
 
 HeldSteps = Sequence[tuple[str, int]]
 """The sinks that hold a step already, each with the number that the step has there."""
+
+
+class UnrecordedError(Exception):
+    """The record of a delivered step could not be written.
+
+    Args:
+        cause: The failure of the log.
+    """
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
 
 
 class SinkCommits:
@@ -103,6 +115,10 @@ class SinkCommits:
             order: The steps that have messages.
             last: The last step that the sink holds.
             record: Writes a record, and returns once it is durable.
+
+        Raises:
+            BoatliftError: the sink did not take a step.
+            UnrecordedError: a step was delivered, and its record could not be written.
         """
         sink = order.sink
         payloads = {at: message.payload for at, (message,) in order.steps}
@@ -112,5 +128,8 @@ class SinkCommits:
                 if not self._overrides.leaves_out(sink, at):
                     self._engine.commit(sink, at, payloads.get(at, NOTHING))
                 if sink in self._accounts and (at in payloads or at == end):
-                    record(SinkCommit(sink, at))  # before the next step: only the step under way may come again
+                    try:
+                        record(SinkCommit(sink, at))  # before the next step: only the step under way may come again
+                    except Exception as error:
+                        raise UnrecordedError(error) from error
                     self._accounts[sink] = at

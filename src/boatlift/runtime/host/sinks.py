@@ -9,7 +9,7 @@ from boatlift.runtime.host.event_queue import Answer
 from boatlift.runtime.host.failures import Failures
 from boatlift.runtime.host.log import LogCalls
 from boatlift.runtime.host.progress import Progress
-from boatlift.runtime.host.sink_commits import SinkCommits
+from boatlift.runtime.host.sink_commits import SinkCommits, UnrecordedError
 from boatlift.runtime.host.workers import Workers
 from boatlift.runtime.machine import events
 from boatlift.runtime.machine.instructions import CommitSink, ReopenSink
@@ -57,6 +57,8 @@ class SinkCalls:
     def _commit(self, order: CommitSink, last: int) -> Answer:
         try:
             self._commits.place(order, last, self._log.make_durable)
+        except UnrecordedError as error:  # the store has failed, not the sink: the run ends
+            raise error.cause from error
         except UnavailableError as error:
             cause = error
             return lambda: self._unknown(order, cause)
@@ -91,6 +93,8 @@ class SinkCalls:
         return ()
 
     def _positioned(self, order: ReopenSink, last: int) -> Iterable[events.Event]:
+        if last > self._commits.held[order.sink]:
+            self._failures.went_on(order.sink, last)
         self._commits.held[order.sink] = last
         self._remember(order.sink, last)
         yield events.SinkPosition(order.sink, order.incarnation, Frontier.up_to(last))

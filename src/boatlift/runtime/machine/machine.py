@@ -126,7 +126,11 @@ class StateMachine:
                 if isinstance(answered, BatchEpochs):
                     answered.learn(event)
                     self._moved.add(answered.name)
-                elif answered is not None and isinstance(event, events.TimerFired) and answered.is_due(event.deadline):
+                elif (
+                    answered is not None
+                    and isinstance(event, events.TimerFired)
+                    and answered.becomes_due(event.deadline)
+                ):
                     self.durable.add(answered.name, step_facts.checkpoint_of(answered, self.durable))
             case events.StepDone():
                 self._executed(event)

@@ -67,12 +67,7 @@ def facts_of(
         yield LoggedInput(p.name, step.time, maximal_of(p.done), messages, determinant)
     p.unsaved += 1
     if durability.state_every is not None and p.unsaved >= durability.state_every and p.vertex.kind is Kind.STATEFUL:
-        yield from _state_of(p, durable)
-
-
-def checkpoint_of(p: MachineProcessor, durable: DurableFacts) -> Iterator[Fact]:
-    """Return the facts of a checkpoint that is due by the clock."""
-    yield from _state_of(p, durable)
+        yield from checkpoint_of(p, durable)
 
 
 def facts_of_nothing(p: MachineProcessor, time: Any) -> Iterator[Fact]:
@@ -93,7 +88,7 @@ def everything_of(p: MachineProcessor, durable: DurableFacts) -> Iterator[Fact]:
         return
     yield from _messages_of(p, durable)
     if not p.stateless:
-        yield from _state_of(p, durable, with_messages=False)
+        yield from checkpoint_of(p, durable, with_messages=False)
 
 
 def state_of(p: MachineProcessor, durable: DurableFacts) -> Iterator[Fact]:
@@ -110,10 +105,11 @@ def state_of(p: MachineProcessor, durable: DurableFacts) -> Iterator[Fact]:
             if not (time in known or receiver.came_before(edge, time)):
                 yield LoggedMessage(edge.name, time, payload)  # or None, for no message
     if not p.stateless and kept:
-        yield from _state_of(p, durable)
+        yield from checkpoint_of(p, durable)
 
 
-def _state_of(p: MachineProcessor, durable: DurableFacts, *, with_messages: bool = True) -> Iterator[Fact]:
+def checkpoint_of(p: MachineProcessor, durable: DurableFacts, *, with_messages: bool = True) -> Iterator[Fact]:
+    """Return the facts that make a processor's present state durable, and messages that belong to it."""
     p.unsaved, p.unsaved_since = 0, None
     unrecorded = p.vertex.chooses and not p.durability.recorded
     if (unrecorded or p.durability.with_state) and with_messages and not p.durability.keeps_messages:

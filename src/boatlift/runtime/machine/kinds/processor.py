@@ -73,7 +73,8 @@ class MachineProcessor(ABC):
             without a message: that is known, and is as good as a message.
         state: The state after all times done.
         unsaved: The number of steps since the last checkpoint.
-        unsaved_since: The clock of the first of these, in milliseconds; None if there is none, or it has no clock.
+        unsaved_since: The clock of the first of these that has one, in milliseconds; None if there is none. It is no
+            earlier than the last checkpoint by the clock was due: else each step of a replay would have one of its own.
         unrecorded: The choices since then, if they are not recorded step by step.
         rebuild: Logged inputs that are still to be executed again to rebuild the state.
         states: The last states, in rising order; the present one is the last.
@@ -93,7 +94,8 @@ class MachineProcessor(ABC):
         self.state: Any = None
         self.unsaved = 0
         self.unsaved_since: int | None = None
-        self._checkpoint_timer: int | None = None
+        self._checkpoint_timer: int | None = None  # the deadline for which a timer is set
+        self._last_due = 0
         self.unrecorded: list[Determinant] = []
         self.rebuild: deque[LoggedInput] = deque()
         self.states: deque[Held] = deque(maxlen=HELD_STATES)
@@ -261,7 +263,8 @@ class MachineProcessor(ABC):
     def since(self, clocks: Iterable[int | None]) -> None:
         """Take note of the clocks of a step that was done, for a checkpoint by the clock."""
         if self.unsaved and self.unsaved_since is None:
-            self.unsaved_since = max((clock for clock in clocks if clock is not None), default=None)
+            known = [clock for clock in clocks if clock is not None]
+            self.unsaved_since = max(*known, self._last_due) if known else None
 
     def timer(self) -> Iterator[SetTimer]:
         """Return the timer of the next checkpoint by the clock, once for each incarnation."""
@@ -270,9 +273,11 @@ class MachineProcessor(ABC):
             self._checkpoint_timer = deadline
             yield SetTimer(self.name, self.incarnation, deadline)
 
-    def is_due(self, deadline: int) -> bool:
-        """Return whether a checkpoint is due at a deadline that has passed."""
-        return self._checkpoint_due is not None and self._checkpoint_due <= deadline
+    def becomes_due(self, deadline: int) -> bool:
+        """Return whether a checkpoint is due at a deadline that has passed, and take note of the deadline if so."""
+        due = self._checkpoint_due is not None and self._checkpoint_due <= deadline
+        self._last_due = deadline if due else self._last_due
+        return due
 
     @property
     def _checkpoint_due(self) -> int | None:
