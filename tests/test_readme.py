@@ -281,12 +281,17 @@ def test_aggregates_give_what_is_said(weeks: Path, spark: SparkSession) -> None:
     assert sum(size * count for size, count in sizes.items()) == held["flights"]
 
 
-def test_late_flights_are_delivered(weeks: Path, spark: SparkSession) -> None:
+def test_late_flights_are_delivered(weeks: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     for week in sorted((weeks / "data" / "flights").iterdir())[2:]:
         week.unlink()
     (deliveries,) = blocks(DELIVERIES, "python")
+    flow = built(deliveries.text)["flow"]
     with receiving(8099) as desk:
-        bl.run(built(deliveries.text)["flow"], "store", available_now=True, spark=spark)
+        bl.run(flow, "store", available_now=True, spark=spark)
+    show_plan(flow, as_json=False)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "log (the step under way may come again after a failure)" in said
+    assert "desk (exactly once if the receiver ignores an Idempotency-Key that it knows)" in said
     flown = spark.read.csv(str(weeks / "data" / "flights"), header=True, nullValue="NA", inferSchema=True)
     late = sorted((row["origin"], row["arr_delay"]) for row in flown.where("arr_delay > 300").collect())
     assert late

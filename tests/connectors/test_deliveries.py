@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -15,9 +15,10 @@ import boatlift as bl
 from boatlift.connectors.deliver.sink import DeliveringSink
 from boatlift.connectors.kit.json_text import json_objects
 from boatlift.connectors.kit.row_order import ordered_part
-from boatlift.dataflow import Delivery, Outcome, Staged
+from boatlift.dataflow import Outcome
 from boatlift.errors import InvalidError, UnavailableError
 from connectors.conformance import SCHEMA, Row, batch_of, context, rows_of, stage
+from connectors.loose_sink_laws import LooseSinkLaws
 from support.receiver import Receiver, receiving
 
 
@@ -37,50 +38,59 @@ def put(sink: DeliveringSink, folder: Path, step: int, rows: Sequence[Row] | Non
     return sink.commit(step, len(rows), f"digest {step}", stage(sink, folder, step, rows))
 
 
-def calls_of(parts: int = 1) -> tuple[list[tuple[Any, ...]], DeliveringSink]:
-    """Return a list of calls, and the sink that makes them."""
-    calls: list[tuple[Any, ...]] = []
-
-    def remember(rows: pa.Table, *numbers: int) -> None:
-        calls.append((*numbers, rows.to_pylist()))
-
-    return calls, opened(bl.foreach(remember, parts=parts))
-
-
 # -- laws -------------------------------------------------------------------------------------------------------------
 
 
-def test_a_sink_that_delivers_keeps_no_account() -> None:
-    calls, sink = calls_of()
-    assert sink.delivery is Delivery.AT_LEAST_ONCE
-    assert sink.open(context()) is None  # type: ignore[func-returns-value]
-    assert list(sink.verify()) == []
-    assert not calls
+class _Calls:
+    """Functions in the place of a receiver."""
+
+    def __init__(self) -> None:
+        self._calls: list[tuple[Any, ...]] = []
+
+    def sink(self, parts: int) -> DeliveringSink:
+        def remember(rows: pa.Table, *numbers: int) -> None:
+            self._calls.append((*numbers, [tuple(row.values()) for row in rows.to_pylist()]))
+
+        return bl.foreach(remember, parts=parts)
+
+    def deliveries(self) -> list[Any]:
+        return list(self._calls)
+
+    def rows(self) -> list[Row]:
+        return [row for *_, rows in self._calls for row in rows]
 
 
-@pytest.mark.parametrize("parts", [1, 3])
-def test_a_step_comes_again_in_the_same_parts_with_the_same_rows_in_the_same_order(tmp_path: Path, parts: int) -> None:
-    calls, sink = calls_of(parts)
-    rows = rows_of(1)
-    for draw in range(4):
-        shuffled = Random(draw).sample(rows, len(rows))
-        half = draw * 11
-        receipts: list[Staged] = []
-        for number, piece in enumerate((shuffled[:half], shuffled[half:])):
-            name = f"piece-{draw}-{number}"
-            receipts.append(sink.stager().stage(str(tmp_path), name, number, iter([batch_of(piece)] if piece else [])))
-        assert sink.commit(1, len(rows), "", receipts) is Outcome.APPENDED
-    first = calls[: len(calls) // 4]
-    assert calls == first * 4
-    assert len(first) == parts
-    there = [tuple(row.values()) for *_, part in first for row in part]
-    assert sorted(map(repr, there)) == sorted(map(repr, rows))
+class TestForeach(LooseSinkLaws):
+    @staticmethod
+    @contextmanager
+    def outside(folder: Path) -> Iterator[_Calls]:
+        folder.mkdir(exist_ok=True)
+        yield _Calls()
 
 
-def test_a_step_without_rows_is_not_delivered(tmp_path: Path) -> None:
-    calls, sink = calls_of()
-    assert put(sink, tmp_path, 0, []) is Outcome.APPENDED
-    assert not calls
+class _Posts:
+    """A server, and posts to it."""
+
+    def __init__(self, receiver: Receiver) -> None:
+        self._receiver = receiver
+
+    def sink(self, parts: int) -> DeliveringSink:
+        return bl.http_post(self._receiver.url, parts=parts, rows_per_request=15)
+
+    def deliveries(self) -> list[Any]:
+        return list(self._receiver.requests)
+
+    def rows(self) -> list[Row]:
+        return [tuple(row.values()) for row in self._receiver.rows()]
+
+
+class TestHttpPost(LooseSinkLaws):
+    @staticmethod
+    @contextmanager
+    def outside(folder: Path) -> Iterator[_Posts]:
+        folder.mkdir(exist_ok=True)
+        with receiving() as receiver:
+            yield _Posts(receiver)
 
 
 def test_equal_rows_are_delivered_as_often_as_they_are_there(tmp_path: Path) -> None:

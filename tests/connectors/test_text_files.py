@@ -236,6 +236,14 @@ def test_nested_types_of_json(tmp_path: Path, spark: SparkSession) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("separator", ["\t", " ", ","])
+def test_a_row_of_nulls_alone_is_a_row(tmp_path: Path, spark: SparkSession, separator: str) -> None:
+    lines = [separator.join(fields) for fields in ("abc", "123", ["", "", ""], "456")]
+    source = source_of(tmp_path, "a.csv", "\n".join(lines) + "\n", "a INT, b INT, c INT", separator=separator)
+    assert sorted(rows_of(spark, source), key=repr) == [(1, 2, 3), (4, 5, 6), (None, None, None)]
+
+
+@pytest.mark.spark
 @pytest.mark.parametrize(
     ("row", "said"),
     [
@@ -250,6 +258,10 @@ def test_nested_types_of_json(tmp_path: Path, spark: SparkSession) -> None:
         ('{"a": 3} junk', "it is no single JSON value"),
         ('{"a": 3}]', "it is no single JSON value"),
         ('{"a": 3}]} junk', "it is no single JSON value"),
+        ('{"a": 3}],"x":[{"b": 4}', "it is no single JSON value"),
+        ('{"a": 3}],"_boatlift_rows":[{"a": 9}', "it is no single JSON value"),
+        ('],"x":[', "it is no single JSON value"),
+        ('{"a": 3},"x":{"b": 4}', "it is no single JSON value"),
         ('[{"a": 3}]', "it is no object"),
         ("3", "it is no object"),
         ("null", "it is no object"),
@@ -302,6 +314,8 @@ def test_one_value_a_file(tmp_path: Path, spark: SparkSession, content: str, row
         ('{"a": 1},\n{"a": 2}\n', "line 1: it is no single JSON value"),
         ('[{"a": 1}]\n[{"a": 2}]', "line 2: it is no single JSON value"),
         ('[{"a": 1}', "line 1: it is no single JSON value"),
+        ('[{"a": 1}],"x":[{"b": 4}]', "line 1: it is no single JSON value"),
+        ('{"a": 1}],"x":[{"b": 4}', "line 1: it is no single JSON value"),
         ('[{"a": 1}]} junk', "line 1: it is no single JSON value"),
         ("\n", "line 2: it is no single JSON value"),
     ],

@@ -67,7 +67,7 @@ def damage_of(path: Path) -> str | None:
     """Return, in words, why a compressed file cannot be read to its end; None if it can, or is not compressed.
 
     Raises:
-        FileNotFoundError: the file is gone.
+        OSError: the file is gone, or cannot be read.
     """
     if path.suffix not in _READ:
         return None
@@ -75,8 +75,8 @@ def damage_of(path: Path) -> str | None:
         with opened(path) as file:
             while file.read(_CHUNK):
                 pass
-    except FileNotFoundError:
-        raise
     except DAMAGE as error:
+        if isinstance(error, OSError) and error.errno is not None:  # the file itself cannot be read
+            raise
         return f"{path} cannot be decompressed ({error}); put a whole file in its place"
     return None

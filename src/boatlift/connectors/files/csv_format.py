@@ -158,7 +158,8 @@ class CsvFormat:
             quote=self.quote or "",  # empty: no character is a quote
             escape=self.escape,
             encoding=self.encoding,
-            multiLine=self.multi_line,
+            # Line by line, Spark would pass over a line of separators alone if these are white space.
+            multiLine=self.multi_line or self.separator.isspace(),
             enforceSchema=False,
             **self.patterns.options(),
         )

@@ -130,10 +130,14 @@ def _format(name: str, options: dict[str, Any], listing: Listing) -> FileFormat:
             raise InvalidError(
                 "BAD_OPTION", f"{option} is no option of format {name}: leave it out (it has these: {known})"
             )
-    for option in _ONE_CHARACTER:
+    _check_characters(options)
+    for option in ("header", "multi_line"):
+        if not isinstance(options[option], bool):
+            raise InvalidError("BAD_OPTION", f"{option} is {options[option]!r}: give True or False")
+    for option in ("date_format", "timestamp_format", "null_value"):
         value = options[option]
-        if not (option == "quote" and value is None) and not (isinstance(value, str) and len(value) == 1):
-            raise InvalidError("BAD_OPTION", f"{option} is {value!r}: give one character")
+        if not (isinstance(value, str) or (value is None and option != "null_value")):
+            raise InvalidError("BAD_OPTION", f"{option} is {value!r}: give text")
     if options["encoding"] not in ENCODINGS:
         raise InvalidError(
             "BAD_OPTION",
@@ -145,3 +149,19 @@ def _format(name: str, options: dict[str, Any], listing: Listing) -> FileFormat:
     if name == "json":
         return JsonFileFormat(options["multi_line"], patterns)
     return CsvFormat(**options, patterns=patterns)
+
+
+def _check_characters(options: dict[str, Any]) -> None:
+    """Raise if a separator, quote or escape is no single character that a line can hold, or two are the same."""
+    for option in _ONE_CHARACTER:
+        value = options[option]
+        if option == "quote" and value is None:
+            continue
+        # A character beyond 16 bits is two of Java's.
+        if not (isinstance(value, str) and len(value) == 1 and ord(value) < 2**16):
+            raise InvalidError("BAD_OPTION", f"{option} is {value!r}: give one character")
+        if value < " " and value != "\t":
+            raise InvalidError("BAD_OPTION", f"{option} is {value!r}: give a character that is no control character")
+    for option in ("quote", "escape"):
+        if options[option] == options["separator"]:
+            raise InvalidError("BAD_OPTION", f"{option} is {options[option]!r}, as the separator is: give another one")

@@ -1,7 +1,8 @@
 """JSON text in a column `value` as rows, and whether all of the text is in them.
 
 `from_json` passes over all that follows the first value of a text. Therefore the text is put into an object, and a key
-behind it proves that the text was one value and no more.
+behind it proves that the text ends there. Text could close what it is put into and open another value: so it is put
+into an array once, and into an object once. No text closes both.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["JsonValues"]
 
 _ROWS, _END, _BAD = "_boatlift_rows", "_boatlift_end", "_boatlift_bad"
+_FIRST, _SECOND = "first", "second"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class JsonValues:
         stop = F.raise_error(F.lit("MALFORMED_RECORD")).cast(_array_of(schema))
 
         def checked(parsed: Column) -> Column:
-            return F.when(self._is_flawed(parsed), stop).otherwise(parsed[_ROWS])
+            return F.when(self._is_flawed(parsed), stop).otherwise(parsed[_FIRST][_ROWS])
 
         return F.inline(F.element_at(F.transform(F.array(self._parsed(schema)), checked), 1))
 
@@ -53,25 +55,42 @@ class JsonValues:
         return F.element_at(F.transform(F.array(self._parsed(schema)), self._is_flawed), 1)
 
     def _parsed(self, schema: StructType) -> Column:
-        """Return rows, whether the text ends behind them, and the text if one of these cannot be read."""
+        """Return rows, whether the text ends behind them in both contexts, and what of these cannot be read."""
         from pyspark.sql import functions as F
         from pyspark.sql.types import BooleanType, StringType, StructField, StructType
 
         text = self._text()
         before, after = [F.when(self._is_array(), "").otherwise(each) for each in "[]"]
-        whole = F.concat(F.lit(f'{{"{_ROWS}":'), before, text, after, F.lit(f',"{_END}":true}}'))
+        in_array, in_object = F.concat(F.lit("["), text, F.lit("]")), text
+        whole = self._ended(F.concat(F.lit(f'"{_ROWS}":'), before, text, after))
         # Bytes that are not UTF-8 would become other characters.
         whole = F.when(F.is_valid_utf8(F.col("value")), whole).otherwise("")
-        rows = StructField(_ROWS, _array_of(schema))
-        fields = [rows, StructField(_END, BooleanType()), StructField(_BAD, StringType())]
+        other = F.when(self._is_array(), in_array).otherwise(in_object)
+        again = F.when(F.trim(text) == "", self._ended(F.lit('"_":0'))).otherwise(
+            self._ended(F.concat(F.lit('"_":'), other))
+        )
+        proof = [StructField(_END, BooleanType()), StructField(_BAD, StringType())]
         options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BAD, **self.patterns.options()}
-        return F.from_json(whole, StructType(fields), options)
+        return F.struct(
+            F.from_json(whole, StructType([StructField(_ROWS, _array_of(schema)), *proof]), options).alias(_FIRST),
+            F.from_json(again, StructType(proof), options).alias(_SECOND),
+        )
+
+    @staticmethod
+    def _ended(fields: Column) -> Column:
+        """Return the text of an object whose last key says that all before it was read."""
+        from pyspark.sql import functions as F
+
+        return F.concat(F.lit("{"), fields, F.lit(f',"{_END}":true}}'))
 
     def _is_flawed(self, parsed: Column) -> Column:
         from pyspark.sql import functions as F
 
-        rows = parsed[_ROWS]
-        ended = parsed[_BAD].isNull() & F.coalesce(parsed[_END], F.lit(False)) & rows.isNotNull()
+        rows = parsed[_FIRST][_ROWS]
+        both = [parsed[_FIRST], parsed[_SECOND]]
+        ended = rows.isNotNull()
+        for each in both:
+            ended &= each[_BAD].isNull() & F.coalesce(each[_END], F.lit(False))
         number = self._is_array() | (F.size(rows) == 1) if self.arrays else F.size(rows) <= 1
         return ~F.coalesce(ended & number & F.forall(rows, lambda row: row.isNotNull()), F.lit(False))
 

@@ -71,6 +71,11 @@ def _steps_of(policy: Batch) -> int:
     return max(policy.epochs or 1, STEPS_OF_EPOCH if policy.seconds > 0 or policy.asks_rows else 1)
 
 
+def _interval_of(policy: Lazy) -> int | None:
+    """Return the number of steps from one checkpoint to the next; by the clock alone, a number that stands for it."""
+    return STEPS_OF_EPOCH if policy.every is None and policy.seconds is not None else policy.every
+
+
 class _AgedProgram:
     """A program that has run for a while, in the eyes of its monitor."""
 
@@ -79,7 +84,7 @@ class _AgedProgram:
         self._monitor = Monitor(program.graph, program.orders)
         self._steps: dict[str, int] = {}
         policies = [durability.policy for durability in program.durabilities.values()]
-        every = [p.every for p in policies if isinstance(p, Lazy) and p.every is not None]
+        every = [interval for p in policies if isinstance(p, Lazy) and (interval := _interval_of(p)) is not None]
         every += [_steps_of(policy) for policy in policies if isinstance(policy, Batch)]
         self._length = max(AT_LEAST, LONG * max(every, default=0))
         for name in program.graph.order:
@@ -148,7 +153,7 @@ class _AgedProgram:
     def _checkpoints(policy: Policy, steps: int) -> list[int]:
         """Return after how many steps there are checkpoints, the last one as old as possible."""
         match policy:
-            case Lazy(every) if every is not None:
+            case Lazy() if (every := _interval_of(policy)) is not None:
                 return sorted(range(steps - every, 0, -every))
             case Eager() | History():
                 return list(range(1, steps + 1))

@@ -139,7 +139,12 @@ def _open(name: str, expected: RunRef, codec: ValueCodec[Any, S]) -> OpenRun[S]:
         raise DataError("CORRUPT", f"the run {name} cannot be read: {error}") from error
     if whole.size != expected.size:
         raise DataError("CORRUPT", f"the run {name} has {whole.size} bytes, recorded are {expected.size}: {RESTORE}")
-    covered = expected.size - (expected.tail or 0)
+    if expected.tail is None:
+        raise DataError(
+            "PROGRAM_CHANGED",
+            f"the run {name} is of an earlier version of Boatlift: finish with that version, or begin with a new store",
+        )
+    covered = expected.size - expected.tail
     tail = whole.slice(covered)
     digest = xxhash.xxh3_128_hexdigest(tail)
     if digest != expected.digest:

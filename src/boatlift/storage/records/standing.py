@@ -109,7 +109,7 @@ class StandingFacts:
     def dissolve(self) -> None:
         """Count the facts of objects as new again that are gone by half, or that need many ranges to say what is.
 
-        Each fact is so written anew for one that is gone, at most.
+        Of the first kind at most one fact is written anew for each that is gone.
         """
         for reference in self.objects:
             _, place = self._objects[reference.name]
