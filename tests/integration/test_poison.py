@@ -111,11 +111,13 @@ def test_what_was_executed_cannot_be_skipped_nor_can_what_executes_nothing(spark
         run(spark)
     with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] step 1 of sums was executed"):
         run(spark, skip=[("sums", 1)])
-    for who in ("read", "rows", "out", "nobody"):
+    for who in ("read", "rows", "nobody"):
         with pytest.raises(
             bl.InvalidError, match=rf"\[BAD_OPTION\] {who} executes no steps that could be skipped: sums do"
         ):
             run(spark, skip=[(who, POISON)])
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] out is exactly-once, and its steps have no gap"):
+        run(spark, skip=[("out", POISON)])
     with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] step 30 of sums has not come yet: the last is \d"):
         run(spark, skip=[("sums", 30)])
     assert not skipped()

@@ -227,9 +227,10 @@ class LogReader:
         try:
             content = self._store.read(named.name)
         except DataError as error:
-            raise DataError(
-                error.condition, f"the newest manifest rests on facts that are lost: {error.message}"
-            ) from error
+            if error.condition != "MISSING_OBJECT":
+                raise
+            message = f"the newest manifest rests on facts that are lost: {error.message}"
+            raise DataError("MISSING_OBJECT", message) from error
         facts = decode_facts(content, named.name)
         if (checksum_of(content).hex(), len(facts)) != (named.digest, named.count):
             raise DataError("CORRUPT", f"{named.name} holds other facts than the newest manifest names: {RESTORE}")
