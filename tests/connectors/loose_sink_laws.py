@@ -24,7 +24,7 @@ class Outside(Protocol):
         """Return a sink of so many parts."""
 
     def deliveries(self) -> list[Any]:
-        """Return all that was delivered, in order, each with what names it."""
+        """Return all that was delivered, each with what names it."""
 
     def rows(self) -> list[Row]:
         """Return the rows of all deliveries."""
@@ -82,7 +82,7 @@ class LooseSinkLaws:
                 first = outside.deliveries()
                 shuffled = Random(again).sample(rows_of(1), len(rows_of(1)))
                 put(sink, tmp_path, 1, shuffled, pieces=1 + again)
-                assert outside.deliveries() == first * 2
+                assert sorted(outside.deliveries()) == sorted(first * 2), "parts are delivered in any order"
                 assert len(first) >= parts
 
     def test_a_step_without_rows_is_no_delivery(self, tmp_path: Path) -> None:

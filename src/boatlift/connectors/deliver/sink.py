@@ -6,11 +6,10 @@ the delivery and before the log's record of it delivers the step once more.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
-
-import msgspec
 
 from boatlift.connectors.kit import ArrowStager, read_pieces
 from boatlift.connectors.kit.row_order import ordered_part
@@ -24,7 +23,7 @@ from boatlift.dataflow.contracts import (
     Staged,
     Stager,
 )
-from boatlift.errors import FLOW_AND_STORE, Finding, UnavailableError
+from boatlift.errors import FLOW_AND_STORE, Finding, UnavailableError, from_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -111,8 +110,9 @@ class DeliveringSink:
                     results = run_in_tasks(spark, self._parts, work, f"sink {context.sink}")
                 else:
                     results = [work(number) for number in range(self._parts)]
-                for result in filter(None, results):
-                    raise UnavailableError(*msgspec.json.decode(result, type=tuple[str, str]))
+                for result in results:
+                    if (error := from_text(result.decode())) is not None:
+                        raise error
             except UnavailableError as error:
                 if error.condition == "SINK_REFUSED":
                     error.remedy = f"boatlift run {FLOW_AND_STORE} --skip {context.sink}:{step} leaves the step out"
@@ -148,7 +148,7 @@ class _PartTask:
     parts: int
 
     def __call__(self, number: int) -> bytes:
-        """Return nothing, or condition and message of the error with which the outside did not take the part."""
+        """Return the text of the error with which the outside did not take the part; empty if it did."""
         owner = self.context
         rows, texts = ordered_part(read_pieces(self.rows, self.staged), number, self.parts)
         if rows.num_rows:
@@ -156,5 +156,5 @@ class _PartTask:
             try:
                 self.deliver(StepPart(owner.sink, key, self.step, number, rows, texts))
             except UnavailableError as error:
-                return msgspec.json.encode((error.condition, error.message))
+                return "".join(traceback.format_exception_only(error)).encode()
         return b""
