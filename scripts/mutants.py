@@ -10,7 +10,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from support.mutants import EXACT, MUTANTS, SEEDS, Mutant, caught  # noqa: E402 - found by the path above
+from support.mutant import Mutant  # noqa: E402 - found by the path above
+from support.mutants import EXACT, MUTANTS, SEEDS, caught  # noqa: E402
 
 MOST_SEEDS = 12_000
 

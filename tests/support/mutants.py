@@ -5,15 +5,11 @@ They are kept in step with the code by the tests: a patch of what is no longer t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial, partialmethod
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
-
-from msgspec.structs import replace as replace_fields
 
 from boatlift.errors import DataError, InternalError
 from boatlift.recovery import Every, Kind, Monitor, incremental, knowledge, solver
@@ -27,40 +23,15 @@ from boatlift.runtime.machine.kinds.arrival import ArrivalOrdered
 from boatlift.runtime.machine.kinds.epochs import Structured
 from boatlift.runtime.machine.kinds.processor import MachineProcessor, Step
 from boatlift.runtime.machine.release_gate import ReleaseGate
-from boatlift.simulation.deliveries import Deliveries
 from boatlift.simulation.disk import Disk
 from boatlift.simulation.shrink import Case, attempt
 from boatlift.simulation.simulation import Simulation
-from boatlift.storage import log_reader
-from boatlift.storage.log import Log
-from boatlift.storage.log_reader import LogReader
 from boatlift.storage.records.facts import Determinant, Truncation
-from boatlift.storage.records.history import LogHistory
-from boatlift.storage.records.records import SinkCommit, Snapshot
-from boatlift.times import EpochFrontier, Frontier, all_times, frontier_of, last_of
+from boatlift.times import EpochFrontier, Frontier, all_times, frontier_of
+from support.mutant import Mutant
+from support.mutants_of_the_log import MUTANTS_OF_THE_LOG
 
-__all__ = ["EXACT", "MUTANTS", "SEEDS", "Mutant", "caught"]
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """A fault.
-
-    Attributes:
-        what: What is wrong.
-        patches: (owner, attribute) to what is put in its place.
-    """
-
-    what: str
-    patches: Mapping[tuple[Any, str], Any]
-
-    @contextmanager
-    def at_work(self) -> Iterator[None]:
-        """Puts the fault into the core for a while."""
-        with ExitStack() as stack:
-            for (owner, name), replacement in self.patches.items():
-                stack.enter_context(patch.object(owner, name, replacement))
-            yield
+__all__ = ["EXACT", "MUTANTS", "SEEDS", "caught"]
 
 
 # -- constraints left out
@@ -79,10 +50,6 @@ _take_back = recover._take_back
 _drop_back = MachineProcessor.drop_back
 _call_off = MachineProcessor.call_off
 _report = DurableFacts._report
-_apply = LogHistory.apply
-_deliver = Deliveries.place
-_begin_with = LogReader._begin_with
-_move_facts = Log.move_facts
 
 
 def _closed_but_nothing(self: Any, source: Any, positions: Any) -> None:
@@ -352,30 +319,6 @@ def _stands(_self: Any, _step: Any, _fixed: Any) -> bool:
     return True
 
 
-def _as_if_it_kept_an_account(self: Monitor, sink: str, larger: Any) -> Any:
-    return self._largest(sink, self._of(sink, Kind.SINK).checkpoints[0], larger)
-
-
-def _without_commits(self: LogHistory, record: Any) -> None:
-    if not isinstance(record, SinkCommit):
-        _apply(self, record)
-
-
-def _believed_at_once(self: Deliveries, order: CommitSink, *, unheard: bool) -> None:
-    self._accounts[order.sink] = last_of(order.frontier) - 1
-    _deliver(self, order, unheard=unheard)
-
-
-def _begin_with_manifest_alone(self: Any, snapshot: Snapshot) -> None:
-    _begin_with(self, replace_fields(snapshot, standing=()))
-
-
-def _move_facts_and_delete(self: Any) -> None:
-    _move_facts(self)
-    for name in self.objects_of_facts - {each.name for each in self._standing.objects}:
-        self._store.delete(name)
-
-
 MUTANTS: dict[str, Mutant] = {
     "waiting": Mutant(
         "a time is run before all of its messages are there", {(Structured, "upcoming"): _whether_complete_or_not}
@@ -495,35 +438,11 @@ MUTANTS: dict[str, Mutant] = {
         "a source that has nothing stops the sources that it meets",
         {(StateMachine, "_has_nothing"): lambda _self, _source: False},
     ),
-    "uncertain": Mutant(
-        "a sink that keeps no account is shown what may come out differently while the sink does not hold it",
-        {(Monitor, "_certain"): _as_if_it_kept_an_account},
-    ),
-    "no-account": Mutant(
-        "the record of what a sink without an account was shown is not read", {(LogHistory, "apply"): _without_commits}
-    ),
-    "believed": Mutant(
-        "a sink without an account counts as holding what it was shown, before the record of that is durable",
-        {(Deliveries, "place"): _believed_at_once},
-    ),
-    "gone-facts": Mutant(
-        "facts of an object that are gone are read", {(log_reader, "_not_gone"): lambda _named, facts: iter(facts)}
-    ),
-    "manifest-alone": Mutant(
-        "a manifest is read without the objects that it names", {(LogReader, "_begin_with"): _begin_with_manifest_alone}
-    ),
-    "deleted-first": Mutant(
-        "an object of facts is deleted before the manifest that does not name it",
-        {(Log, "move_facts"): _move_facts_and_delete},
-    ),
-    "inputs-in-any-order": Mutant(
-        "logged inputs are taken again as they stand in the log's objects",
-        {(recover, "_by_frontier"): lambda _one, _other: 0},
-    ),
     "called-off": Mutant(
         "what is being taken is not called off when it comes out differently",
         {(Structured, "stands"): _stands, (MachineProcessor, "stands"): _stands},
     ),
+    **MUTANTS_OF_THE_LOG,
 }
 
 EXACT = Mutant(
