@@ -30,6 +30,7 @@ NAMES = (
     "policies",
     "fast_path",
     "partial_failure",
+    "back_pressure",
     "selective",
     "solver",
     "log_growth",

@@ -64,7 +64,7 @@ class Driver:
         self.epochs, self.slow, self.durable = epochs, set(slow), durable
         self.placed = []
         self.machine = StateMachine(
-            program, standing or LiveRecords(), held or {}, checked=True, clock_of=clock_of, **{**LIMITS, **options}
+            program, standing or LiveRecords(), held or {}, checked=True, **{"clock_of": clock_of, **LIMITS, **options}
         )
         self.take(self.machine.start())
 

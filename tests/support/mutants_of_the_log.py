@@ -1,13 +1,18 @@
-"""Deliberate faults of what the log holds: the account of sinks that keep none, and facts in objects of their own."""
+"""Deliberate faults of what the log holds.
+
+The account of sinks that keep none, facts in objects of their own, and data in flight.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from copy import copy
 from typing import Any
 
 from msgspec.structs import replace as replace_fields
 
 from boatlift.recovery import Kind, Monitor
-from boatlift.runtime.machine import recover
+from boatlift.runtime.machine import machine, recover, step_facts
 from boatlift.runtime.machine.instructions import CommitSink
 from boatlift.simulation.deliveries import Deliveries
 from boatlift.storage import log_reader
@@ -24,6 +29,8 @@ _apply = LogHistory.apply
 _deliver = Deliveries.place
 _begin_with = LogReader._begin_with
 _move_facts = Log.move_facts
+_carry_out = recover.carry_out
+_kept_in_flight = step_facts.kept_in_flight
 
 
 def _as_if_it_kept_an_account(self: Monitor, sink: str, larger: Any) -> Any:
@@ -50,6 +57,18 @@ def _move_facts_and_delete(self: Any) -> None:
         self._store.delete(name)
 
 
+def _put_back_from_memory(plan: Any, processors: Any, records: Any) -> Any:
+    without = copy(records)
+    without.sent = {}
+    return _carry_out(plan, processors, without)
+
+
+def _kept_as_the_state_was(p: Any, steps: int, durable: Any) -> Iterator[Any]:
+    for fact in _kept_in_flight(p, steps, durable):
+        durable._monitor.durable_message(fact.edge, fact.time)
+        yield fact
+
+
 MUTANTS_OF_THE_LOG: dict[str, Mutant] = {
     "uncertain": Mutant(
         "a sink that keeps no account is shown what may come out differently while the sink does not hold it",
@@ -71,6 +90,13 @@ MUTANTS_OF_THE_LOG: dict[str, Mutant] = {
     "deleted-first": Mutant(
         "an object of facts is deleted before the manifest that does not name it",
         {(Log, "move_facts"): _move_facts_and_delete},
+    ),
+    "not-put-back": Mutant(
+        "messages that a checkpoint keeps are not put back", {(machine, "carry_out"): _put_back_from_memory}
+    ),
+    "flight-believed": Mutant(
+        "messages that a checkpoint keeps count as durable before they are",
+        {(step_facts, "kept_in_flight"): _kept_as_the_state_was},
     ),
     "inputs-in-any-order": Mutant(
         "logged inputs are taken again as they stand in the log's objects",

@@ -15,7 +15,7 @@ from boatlift.api.dataflow import Dataflow
 from boatlift.api.registry import ON_SPARK
 from boatlift.dataflow import Plan, plan
 from boatlift.runtime.host.host import Host
-from boatlift.runtime.host.options import RunOptions
+from boatlift.runtime.host.options import BYTES_IN_FLIGHT, RunOptions
 from boatlift.runtime.host.progress import Progress
 from boatlift.spark.engine import SparkEngine
 from boatlift.spark.session.jvm import raising_jvm_died
@@ -35,6 +35,7 @@ def run(
     available_now: bool = False,
     accept_released: bool = False,
     skip: Collection[tuple[str, int]] = (),
+    bytes_in_flight: int = BYTES_IN_FLIGHT,
     spark: SparkSession | None = None,
     on_progress: Callable[[Progress], None] = _DEFAULTS.on_progress,
 ) -> None:
@@ -52,14 +53,22 @@ def run(
         skip: Steps that fail whenever they are tried, each with its processor, as `("clean", 7)`: they yield nothing,
             and that is put on the record. `boatlift look` shows the rows that such a step takes. Or steps that the
             receiver of an at-least-once sink refuses, each with the sink: the sink is not handed them.
+        bytes_in_flight: A source is asked for no further step while so many bytes of rows wait behind it on disk, for
+            whichever processor, unless the open epoch of a batch cannot end without it.
         spark: The session; if not given, the active one, or a new local one.
         on_progress: Called for each step, commit and checkpoint.
 
     Raises:
+        InvalidError: `[BAD_OPTION]`.
         BoatliftError: The cause of the end. The same call goes on from there.
     """
     spark = spark or _session_of(flow)
-    run_plan(plan(flow), _opened(store), spark, RunOptions(available_now, accept_released, skip, on_progress))
+    run_plan(
+        plan(flow),
+        _opened(store),
+        spark,
+        RunOptions(available_now, accept_released, skip, bytes_in_flight, on_progress),
+    )
 
 
 def run_plan(planned: Plan, store: Store, spark: SparkSession, options: RunOptions = _DEFAULTS) -> None:
@@ -118,12 +127,13 @@ def start(
     available_now: bool = False,
     accept_released: bool = False,
     skip: Collection[tuple[str, int]] = (),
+    bytes_in_flight: int = BYTES_IN_FLIGHT,
     spark: SparkSession | None = None,
     on_progress: Callable[[Progress], None] = _DEFAULTS.on_progress,
 ) -> Running:
     """Run a dataflow in the background; arguments as for `run`."""
     spark = spark or _session_of(flow)
-    options = RunOptions(available_now, accept_released, skip, on_progress)
+    options = RunOptions(available_now, accept_released, skip, bytes_in_flight, on_progress)
     with raising_jvm_died():
         return Running(_host(plan(flow), _opened(store), spark, options))
 

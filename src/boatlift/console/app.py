@@ -49,6 +49,7 @@ def run(
     available_now: Annotated[bool, Parameter(negative=())] = False,
     accept_released: Annotated[bool, Parameter(negative=())] = False,
     skip: Repeated = (),
+    bytes_in_flight: Annotated[int | None, Parameter(show_default=False)] = None,
     master: Master = DEFAULT_MASTER,
     conf: Repeated = (),
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=())] = False,
@@ -64,6 +65,8 @@ def run(
         accept_released: If a replay differs from what a sink holds, leave the sink as it is, and record that.
         skip: A step that always fails, such as clean:7. The step gives no rows, and the log records that. Or a step
             that the receiver of a sink refuses, such as desk:7: the sink is not handed it. May be repeated.
+        bytes_in_flight: Ask a source for no further step while so many bytes of rows wait behind it on disk; 16 GiB if
+            not given.
         master: Spark's master URL.
         conf: A Spark setting, name=value; may be repeated.
         quiet: Show only a takeover, warnings and the last line.
@@ -71,6 +74,7 @@ def run(
     from boatlift.console.live import Live
     from boatlift.console.programs import OneSession, check_flow, load_flow, settings, steps_named
     from boatlift.dataflow import plan as planned
+    from boatlift.runtime.host.options import BYTES_IN_FLIGHT
     from boatlift.runtime.inspect.preflight import check_store
 
     # All errors that need no JVM to be found are raised before one starts.
@@ -92,6 +96,7 @@ def run(
             available_now=available_now,
             accept_released=accept_released,
             skip=skips,
+            bytes_in_flight=BYTES_IN_FLIGHT if bytes_in_flight is None else bytes_in_flight,
             spark=spark,
             on_progress=live.show,
         )

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from rich.console import Console
+from rich.filesize import decimal
 from rich.live import Live as RichLive
 from rich.table import Table
 
@@ -94,7 +95,7 @@ class Live:
                 str(progress.time),
                 f"{progress.numInputRows / seconds:,.0f}" if step and seconds else "",
                 f"{progress.durationMs:.0f}" if step else "",
-                _behind(progress.behind) if step else "",
+                _behind(progress) if step else "",
                 str(self._checkpoints.get(name, "")),
                 (self._stages.replaying(progress) if progress.replay else "live") if step else "",
             )
@@ -112,6 +113,11 @@ class Live:
         sys.stdout.flush()
 
 
-def _behind(closed: int) -> str:
-    """Return how many steps wait; a source closes no more than `MESSAGES_AHEAD`, so that more may wait behind them."""
-    return f"{closed}+" if closed >= MESSAGES_AHEAD else str(closed)
+def _behind(progress: Progress) -> str:
+    """Return how many steps wait, and the size of their rows in scratch.
+
+    A source closes no more than `MESSAGES_AHEAD`, so that more may wait behind them.
+    """
+    more = "+" if progress.behind >= MESSAGES_AHEAD else ""
+    size = f", {decimal(progress.bytesBehind)}" if progress.bytesBehind else ""
+    return f"{progress.behind}{more}{size}"

@@ -43,6 +43,9 @@ def show_status(path: Path, *, as_json: bool) -> None:
     for sink, step in status.sinks.items():
         holds = f"holds steps up to {step}" if step >= 0 else "holds nothing"
         print(f"{sink}: {holds}, as far as the log knows")
+    for kept in status.in_flight:
+        waits = f"the rows of {kept.messages:,} steps wait in the store, {kept.bytes:,} bytes"
+        print(f"{kept.sender} -> {kept.reader}: {waits}")
     for name, event_time in status.event_times.items():
         bound = (
             "no row with a time yet"

@@ -8,11 +8,15 @@ within a chain divides the program into other units, which needs a clean stop be
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from boatlift.dataflow.period import HOW_TO_WRITE, microseconds_in
 from boatlift.errors import InvalidError
 
-__all__ = ["Batch", "Eager", "Ephemeral", "History", "Lazy", "Policy"]
+__all__ = ["Batch", "Eager", "Ephemeral", "History", "InFlight", "Lazy", "Policy"]
+
+InFlight = Literal["behind"] | bool
+"""The checkpoints that keep data in flight: those that a reader lags behind, all, or none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +96,17 @@ class Lazy:
             by steps.
         seconds: A checkpoint so many seconds after the first step that is in none, by the clock of the steps, also if
             no further step comes. None: not by the clock.
+        in_flight: The messages that a checkpoint keeps beside the state: those sent and not yet in the durable state of
+            their reader (FLIP-76). After a failure of everything the processor then goes on from that checkpoint, and
+            the messages are put back before new ones; without them it goes back as far as its slowest reader needs.
+            `"behind"`: the messages of a reader that lags by more than `every` steps, its own or those of the reader,
+            whichever is more; in steady running there are none. A reader of which nothing becomes durable does not
+            count. True: the messages of every reader. False: none.
     """
 
     every: int | None = 20
     seconds: float | None = None
+    in_flight: InFlight = "behind"
 
     def __post_init__(self) -> None:
         if self.every is not None and self.every < 1:
@@ -104,6 +115,10 @@ class Lazy:
         if self.seconds is not None and not fits:
             raise InvalidError(
                 "BAD_OPTION", f"Lazy(seconds={self.seconds!r}): seconds must be a number above 0, or None"
+            )
+        if not (isinstance(self.in_flight, bool) or self.in_flight == "behind"):
+            raise InvalidError(
+                "BAD_OPTION", f'Lazy(in_flight={self.in_flight!r}): in_flight must be "behind", True or False'
             )
 
 

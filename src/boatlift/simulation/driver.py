@@ -191,6 +191,9 @@ class SimulatedDriver:
             if others and early and self._chance.random() < LATE:
                 return self._chance.choice(others)
         at = self._chance.randrange(count)
+        if at < len(self.outstanding) and self._stalls(self.outstanding[at]):
+            others = [n for n in range(count) if n == len(self.outstanding) or not self._stalls(self.outstanding[n])]
+            at = self._chance.choice(others) if others else at
         for _ in range(TRIES):
             if at < len(self.outstanding) and self._waits(self.outstanding[at]):
                 at = self._chance.randrange(count)
@@ -218,6 +221,13 @@ class SimulatedDriver:
         present = {(kind, name) for _, kind, name, incarnation in asked if incarnation == lives[name]}
         earlier = [(at, (kind, name) in present) for at, kind, name, incarnation in asked if incarnation < lives[name]]
         return [at for at, late in earlier if late], {at for at, late in earlier if not late}
+
+    def _stalls(self, todo: instructions.Instruction | events.Event | _Delete) -> bool:
+        """Return whether an act is of the processor that stalls."""
+        name, first, last = self.settings.stalled
+        if not first <= self._acts < last or not isinstance(todo, instructions.Execute | instructions.CommitSink):
+            return False
+        return name == (todo.sink if isinstance(todo, instructions.CommitSink) else todo.processor)
 
     def _waits(self, todo: instructions.Instruction | events.Event | _Delete) -> bool:
         """Return whether another act is to come first, if there is one."""
@@ -397,8 +407,10 @@ def machine_of(facts: Sequence[Fact], held: Mapping[str, AnyFrontier], settings:
         checked=settings.checked,
         collect_after=settings.collect_after,
         messages_ahead=settings.messages_ahead,
+        bytes_ahead=settings.bytes_ahead,
         together=settings.together,
         clock_of=clock_of,
+        size_of=lambda payload: int(payload is not None),
     )
 
 

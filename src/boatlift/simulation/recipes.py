@@ -172,6 +172,16 @@ class Recipe:
                 parts[name] = replace(part, durability=replace(part.durability, policy=timed))
         return replace(self, parts=parts)
 
+    def with_data_in_flight(self, chance: random.Random) -> Recipe:
+        """Return the same program in which some checkpoints keep all data in flight, and some none."""
+        parts = dict(self.parts)
+        for name, part in self.parts.items():
+            policy = part.durability.policy
+            if isinstance(policy, Lazy):
+                other = replace(policy, in_flight=chance.choice(("behind", "behind", True, False)))
+                parts[name] = replace(part, durability=replace(part.durability, policy=other))
+        return replace(self, parts=parts)
+
     def with_sinks_without_account(self, chance: random.Random) -> Recipe:
         """Return the same program in which some sinks keep no account of what they hold."""
         share = LOOSE if chance.random() < LOOSE else 0.0

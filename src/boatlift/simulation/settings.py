@@ -17,13 +17,14 @@ class Settings:
     Attributes:
         checked: The machine checks its invariants.
         recipe: The program, with the policies of this life.
-        collect_after, messages_ahead: As `StateMachine` has them.
+        collect_after, messages_ahead, bytes_ahead: As `StateMachine` has them; each message has one byte.
         slow: How often an answer of the store, a timer or a probe has to wait once more.
         unheard: For so many acts of a life no write of the log is answered, as long as any other act is outstanding.
         most: The most steps that are executed together.
         restart: For so many acts after a failure the steps of a failed processor often wait.
         late: For so many acts after a failure answers to earlier incarnations come when they do the most harm.
         sluggish: Processors whose runs take long: the steps that follow are prepared meanwhile, several at a time.
+        stalled: A processor that gives no answer for a while, and the first and the last of these acts of a life.
         idle: How often a source that has partners answers a poll that it has nothing.
     """
 
@@ -40,6 +41,9 @@ class Settings:
         share = chance.choice((0.0, 0.0, 0.3))
         self.sluggish = frozenset(name for name in recipe.parts if chance.random() < share)
         self.idle = chance.choice((0.0, 0.3, 0.7, 0.9))
+        begin = chance.randint(0, 80)
+        self.bytes_ahead = chance.choice((3, 1000, 1000))
+        self.stalled = (chance.choice(list(recipe.parts)), begin, begin + chance.choice((0, 60, 200)))
 
     def together(self, _processor: str, takes: Sequence[instructions.StepInput]) -> int:
         """As `StateMachine` has it."""

@@ -46,6 +46,14 @@ def test_a_processor_without_checkpoints_executes_all_steps_again() -> None:
     assert found["stats"] == {}
 
 
+def test_data_in_flight_spares_the_sender_of_a_reader_that_lags() -> None:
+    slow = {"asked": bl.Lazy(every=80), "stats": bl.Eager()}  # a step of `asked` takes one of its two inputs
+    pinned = costs(live=bl.Lazy(every=10, in_flight=False), **slow)
+    assert pinned["everything"]["live"] == 40, "back to where its reader is"
+    assert costs(live=bl.Lazy(every=10), **slow)["everything"]["live"] == 40, "a reader with such intervals keeps pace"
+    assert costs(live=bl.Lazy(every=10, in_flight=True), **slow)["everything"]["live"] == 10
+
+
 def test_an_eager_processor_keeps_those_before_it_from_executing_again() -> None:
     assert costs(cleaning=bl.Eager())["everything"] == {"live": 20, "asked": 20, "stats": 20}
 

@@ -12,11 +12,12 @@ import pytest
 from boatlift.runtime.graph import program_of
 from boatlift.runtime.host.processes import this_process
 from boatlift.runtime.inspect.explanation import explanation_of
-from boatlift.runtime.inspect.status import OwnerStatus, UnitStatus, status_of
+from boatlift.runtime.inspect.status import InFlightStatus, OwnerStatus, UnitStatus, status_of
 from boatlift.runtime.recorded_program import recorded_program
 from boatlift.storage.log import Log
+from boatlift.storage.records.facts import LoggedMessage
 from boatlift.storage.records.records import Claim, SinkCommit, Stopped
-from support.facts import gave, made, run_of, saved, stable
+from support.facts import gave, made, payload_with, run_of, saved, stable
 from support.hosts import RaisingEngine, open_store, run
 from support.logs import claimed
 from support.memory_engine import PROGRAM, MemoryEngine, World, make_plan, recorded
@@ -51,6 +52,13 @@ def test_a_stateful_unit_goes_back_to_its_checkpoint_and_what_feeds_it_too(tmp_p
     assert "sums restores its checkpoint of time 3, replays 4…6" in state.after_a_failure
     (clean,) = (line for line in state.after_a_failure if line.startswith("clean "))
     assert clean.startswith("clean runs on from 4, replays 4…6; no later, because sums keeps times 0…3")
+
+
+def test_the_data_in_flight_that_the_store_keeps_is_counted_by_edge(tmp_path: Path) -> None:
+    log = crashed(tmp_path, PROGRAM)
+    sent = [LoggedMessage("clean->sums", time, payload_with([run_of(b"rows", f"runs/{time}")])) for time in (4, 5)]
+    log.append([*sent, LoggedMessage("clean->sums", 6, None)])
+    assert status_of(log).in_flight == [InFlightStatus("clean", "sums", messages=3, bytes=8)]
 
 
 def test_a_stateless_unit_whose_sink_holds_everything_replays_nothing(tmp_path: Path) -> None:

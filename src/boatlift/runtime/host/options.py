@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from boatlift.errors import InvalidError
 from boatlift.runtime.host.progress import Progress
 
-__all__ = ["RunOptions"]
+__all__ = ["BYTES_IN_FLIGHT", "RunOptions"]
+
+BYTES_IN_FLIGHT = 16 * 2**30
+"""The bound on data in flight, if a user says no other."""
 
 
 def _silent(progress: Progress) -> None:
@@ -24,10 +28,18 @@ class RunOptions:
             the record. Later steps are computed from the replay.
         skip: Steps that yield nothing, whatever they take, each with its unit; steps that an at-least-once sink is not
             handed, each with the sink. The log records both.
+        bytes_in_flight: A source is asked for no further step while so many bytes of rows wait behind it in scratch,
+            for whichever reader, unless the open epoch of a batch cannot end without it.
         on_progress: Called with each `Progress`, on the host's own thread.
     """
 
     available_now: bool = False
     accept_released: bool = False
     skip: Collection[tuple[str, int]] = ()
+    bytes_in_flight: int = BYTES_IN_FLIGHT
     on_progress: Callable[[Progress], None] = _silent
+
+    def __post_init__(self) -> None:
+        given: object = self.bytes_in_flight
+        if not (isinstance(given, int) and given >= 1):
+            raise InvalidError("BAD_OPTION", f"bytes_in_flight={given!r}: it must be a number of bytes, at least 1")

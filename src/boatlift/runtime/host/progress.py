@@ -26,6 +26,7 @@ class Progress:
         replay: The step repeats one that was executed before a crash.
         behind: How many closed times the processor has still to execute; of `idle`, how many steps some processor can
             execute without further input; of `replay`, how many steps are executed again; of `left`, how many wait.
+        bytesBehind: The bytes of the rows that wait in scratch for the processor.
         newInputRows: The input rows that sources gave for the first time; each source counts at one of its readers.
         said: Of a `takeover`: the process that owned the dataflow before, in words; of `unreachable`: the cause.
         where: Of `listening`: the URL.
@@ -39,6 +40,7 @@ class Progress:
     durationMs: float = 0.0  # noqa: N815
     replay: bool = False
     behind: int = 0
+    bytesBehind: int = 0  # noqa: N815
     newInputRows: int = 0  # noqa: N815
     said: str = ""
     where: str = ""
@@ -71,4 +73,4 @@ def left_behind(plan: Plan, progress: MachineProgress) -> Iterator[Progress]:
     """
     for name in (*plan.units, *plan.sinks):
         if waiting := progress.behind(name):
-            yield Progress("left", name, progress.done(name), behind=waiting)
+            yield Progress("left", name, progress.done(name), behind=waiting, bytesBehind=progress.bytes_behind(name))

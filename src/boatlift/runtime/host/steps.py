@@ -151,6 +151,7 @@ class StepRuns:
                     milliseconds,
                     replay=take.number <= self._replayed.get(name, -1),
                     behind=self._progress.behind(name),
+                    bytesBehind=self._progress.bytes_behind(name),
                     newInputRows=self._new_input.rows(name, take, result.rows_in),
                 )
             )

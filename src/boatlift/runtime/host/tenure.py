@@ -33,6 +33,7 @@ from boatlift.runtime.machine import StateMachine, events, instructions
 from boatlift.storage.group_writer import GroupWriter
 from boatlift.storage.log import Log
 from boatlift.storage.records.division import UNITS
+from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.store import Store
 from boatlift.times import Frontier
 
@@ -132,6 +133,8 @@ class Tenure:
             clock_of=clock_of,
             collect_after=COLLECT_AFTER,
             messages_ahead=MESSAGES_AHEAD,
+            bytes_ahead=self._options.bytes_in_flight,
+            size_of=lambda payload: sum(run.size for run in runs_of(payload)),
         )
         first = machine.start()
         admitted = admit(machine.progress, self._history, self._engine.environment())

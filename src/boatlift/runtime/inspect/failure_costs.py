@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from boatlift.dataflow import Batch, Eager, Ephemeral, History, Lazy, Policy
 from boatlift.recovery import Edge, Kind, Monitor
 from boatlift.runtime.machine import Program
+from boatlift.runtime.machine.in_flight import intervals_of
 from boatlift.times import AnyFrontier, Frontier
 
 __all__ = ["Costs", "costs_of", "needless_policies"]
@@ -83,6 +84,7 @@ class _AgedProgram:
         self._program = program
         self._monitor = Monitor(program.graph, program.orders)
         self._steps: dict[str, int] = {}
+        self._intervals = intervals_of(program)
         policies = [durability.policy for durability in program.durabilities.values()]
         every = [interval for p in policies if isinstance(p, Lazy) and (interval := _interval_of(p)) is not None]
         every += [_steps_of(policy) for policy in policies if isinstance(policy, Batch)]
@@ -92,6 +94,8 @@ class _AgedProgram:
         for name in program.graph.order:
             if program.graph.vertices[name].kind is Kind.SINK:
                 self._hand_over(name)
+        for name in reversed(program.graph.order):  # readers first: what a reader needs follows from what it has
+            self._keep_in_flight(name)
 
     def again(self, failed: frozenset[str]) -> dict[str, int]:
         """Return how many steps each processor executes again; those that execute none are left out."""
@@ -137,6 +141,17 @@ class _AgedProgram:
             for edge in graph.outputs[name] if durability.with_state else ():
                 for time in filter(frontier.contains, self._times(name)):
                     monitor.durable_message(edge.name, time)
+
+    def _keep_in_flight(self, name: str) -> None:
+        """Make durable the messages that the last checkpoint of a processor keeps, as `kept_in_flight` does."""
+        durability = self._program.durability(name)
+        checkpoints = self._checkpoints(durability.policy, self._steps[name]) if durability.in_flight else []
+        for edge in self._program.graph.outputs[name] if checkpoints else ():
+            last, needless = self._frontier(name, checkpoints[-1]), self._monitor.needless(edge.name)
+            kept = [time for time in self._times(name) if last.contains(time) and not needless.contains(time)]
+            pace = max(self._steps[name] - checkpoints[-1], self._intervals[edge.name])
+            for time in kept if durability.in_flight is True or len(kept) > pace else ():
+                self._monitor.durable_message(edge.name, time)
 
     def _hand_over(self, sink: str) -> None:
         """Commit to a sink all that it may hold by then."""

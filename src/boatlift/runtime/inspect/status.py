@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
-from boatlift.recovery import Kind, RecoveryPlan
+from boatlift.recovery import Kind, RecoveryGraph, RecoveryPlan
 from boatlift.runtime.host.processes import Life, life_of
 from boatlift.runtime.inspect.event_time import EventTimeStatus, event_times
 from boatlift.runtime.inspect.outlook import last_held, monitor_from_log, part_in_words, steps_again
 from boatlift.storage.log import Log
 from boatlift.storage.records.facts import last_number
 from boatlift.storage.records.history import LogHistory
+from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.records.records import Claim
 
-__all__ = ["DataflowStatus", "OwnerStatus", "UnitStatus", "status_of"]
+__all__ = ["DataflowStatus", "InFlightStatus", "OwnerStatus", "UnitStatus", "status_of"]
 
 
 class OwnerStatus(msgspec.Struct, frozen=True):
@@ -49,6 +50,21 @@ class UnitStatus(msgspec.Struct, frozen=True):
     to_replay: int
 
 
+class InFlightStatus(msgspec.Struct, frozen=True):
+    """Messages that are durable and not yet in the durable state of their reader.
+
+    Attributes:
+        sender, reader: The ends of their edge; the reader is a unit or a sink.
+        messages: Their number: one a step of the sender, those without rows included.
+        bytes: The bytes of their runs in the store.
+    """
+
+    sender: str
+    reader: str
+    messages: int
+    bytes: int
+
+
 class DataflowStatus(msgspec.Struct, frozen=True):
     """The state of a dataflow, as its log knows it.
 
@@ -64,6 +80,7 @@ class DataflowStatus(msgspec.Struct, frozen=True):
         after_a_failure: The recovery plan in words, if everything failed now; empty after a clean stop.
         owner: The process that claimed the store last; None if there was none.
         environment: The settings under which that process runs.
+        in_flight: The data in flight that the store keeps, by edge; edges without any are left out.
         event_times: Each unit that judges rows by event time to its bound, at its newest checkpoint.
     """
 
@@ -78,6 +95,7 @@ class DataflowStatus(msgspec.Struct, frozen=True):
     after_a_failure: list[str]
     owner: OwnerStatus | None
     environment: Mapping[str, Any]
+    in_flight: list[InFlightStatus]
     event_times: Mapping[str, EventTimeStatus]
 
 
@@ -107,8 +125,17 @@ def status_of(log: Log) -> DataflowStatus:
         after_a_failure=[] if history.stopped else _told(history, recovery),
         owner=None if owner is None else OwnerStatus(owner.host, owner.pid, owner.at),
         environment=history.environment,
+        in_flight=list(_in_flight(history, graph)),
         event_times=event_times(history, units),
     )
+
+
+def _in_flight(history: LogHistory, graph: RecoveryGraph) -> Iterator[InFlightStatus]:
+    for edge in graph.edges.values():
+        kept = history.live_records.sent.get(edge.name, {}).values()
+        if kept:
+            size = sum(run.size for message in kept for run in runs_of(message.message))
+            yield InFlightStatus(edge.source, edge.target, len(kept), size)
 
 
 def _state(history: LogHistory, owner: Claim | None) -> str:

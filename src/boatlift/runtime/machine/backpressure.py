@@ -1,8 +1,13 @@
-"""Backpressure: a source waits while too many of its messages wait behind it (design, section 6)."""
+"""Backpressure: a source waits while too many of its messages, or too large ones, wait behind it (design, section 6).
+
+Every message that waits is a run in scratch. The number of messages bounds what a stop and a recovery may take, their
+bytes bound the disk. Only the bytes count what waits for the end of a batch's epoch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from boatlift.runtime.machine.kinds.batch import BatchEpochs
 from boatlift.runtime.machine.kinds.processor import MachineProcessor
@@ -21,10 +26,18 @@ class Backpressure:
     Args:
         processors: All processors, with their neighbours.
         most: A source with so many messages behind it is crowded.
+        most_bytes: A source with so many bytes of messages behind it has filled its share of the disk.
+        size_of: A payload to the bytes of its rows in scratch.
     """
 
-    def __init__(self, processors: Mapping[str, MachineProcessor], most: int) -> None:
-        self._processors, self._most = processors, most
+    def __init__(
+        self,
+        processors: Mapping[str, MachineProcessor],
+        most: int,
+        most_bytes: float,
+        size_of: Callable[[Any], int],
+    ) -> None:
+        self._processors, self._most, self._most_bytes, self._size_of = processors, most, most_bytes, size_of
         self._behind = {name: self._reach(p, set()) for name, p in processors.items() if isinstance(p, SourceEnd)}
         self._queues = {source: list(self._edges(source)) for source in self._behind}
         self._sinks = {
@@ -40,6 +53,27 @@ class Backpressure:
         """Return whether as many messages wait behind a source as may."""
         queued = sum(len(p.waiting[edge]) for p, edge in self._queues[source])
         return queued + sum(len(sink.staged) for sink in self._sinks[source]) >= self._most
+
+    def full(self, source: str) -> bool:
+        """Return whether the messages that wait behind a source have as many bytes as may be."""
+        return self.bytes_behind(source) >= self._most_bytes
+
+    def bytes_behind(self, source: str) -> int:
+        """Return the bytes of the messages that wait behind a source, those of a batch's open epoch included."""
+        behind = self._behind[source]
+        queued = sum(
+            p.waiting[edge.name].size
+            for p in map(self._processors.__getitem__, behind)
+            for edge, sender in p.senders
+            if sender.name in {source, *behind}
+        )
+        staged = (m.payload for sink in self._sinks[source] for step in sink.staged.values() for m in step)
+        return queued + sum(map(self._size_of, staged))
+
+    def needed(self) -> set[str]:
+        """Return the sources whose input the open epoch of a batch needs before it can end."""
+        batches = (p for p in self._processors.values() if isinstance(p, BatchEpochs) and p.waits_for_input)
+        return set().union(*(self.above(batch.name) for batch in batches))
 
     def wanted(self) -> set[str]:
         """Return the sources without whose input some waiting message can never be taken, however crowded they are."""

@@ -8,6 +8,7 @@ from typing import Any
 from boatlift.recovery import Kind, Monitor
 from boatlift.runtime.machine.common_steps import sources_that_meet
 from boatlift.runtime.machine.durable_facts import DurableFacts
+from boatlift.runtime.machine.in_flight import intervals_of
 from boatlift.runtime.machine.kinds.arrival import ArrivalOrdered
 from boatlift.runtime.machine.kinds.batch import BatchEpochs
 from boatlift.runtime.machine.kinds.epochs import Head, Structured
@@ -45,11 +46,19 @@ def monitor_of(program: Program, records: LiveRecords, held: Mapping[str, AnyFro
 
 
 def build(
-    program: Program, records: LiveRecords, clock_of: Callable[[Any], int | None] = lambda _payload: None
+    program: Program,
+    records: LiveRecords,
+    clock_of: Callable[[Any], int | None] = lambda _payload: None,
+    size_of: Callable[[Any], int] = lambda _payload: 0,
 ) -> dict[str, MachineProcessor]:
     """Return all processors with their neighbours.
 
     Senders come before receivers, except along the edges that close a cycle.
+
+    Args:
+        program: The program.
+        records: The durable facts.
+        clock_of, size_of: As `StateMachine` has them.
 
     Raises:
         DataError: `[PROGRAM_CHANGED]` a durable fact is of a processor or an edge that the program does not have;
@@ -66,7 +75,11 @@ def build(
         if name in program.cuts:
             _fill_cuts(name, program.cuts[name], [(number, chosen[number].taken) for number in known], collected)
     processors = {name: _processor(program, name, clock_of) for name in graph.order}
+    for p in processors.values():
+        p.count_bytes(size_of)
+    intervals = intervals_of(program)
     for edge in graph.edges.values():
+        processors[edge.source].intervals[edge.name] = intervals[edge.name]
         processors[edge.target].senders.append((edge, processors[edge.source]))
         processors[edge.source].receivers.append((edge, processors[edge.target]))
     sources = {name: p for name, p in processors.items() if isinstance(p, SourceEnd)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from boatlift.dataflow import Batch, Eager, Ephemeral, History, Lazy, Policy
+from boatlift.dataflow.policies import InFlight
 from boatlift.errors import InvalidError
 from boatlift.recovery import Kind, Vertex
 from boatlift.times import Sequence
@@ -21,7 +22,8 @@ class Durability:
         recorded: The processor's determinants become durable. Those of a source always do. The end of a batch's epoch
             that is not recorded ahead counts once the messages of the epoch are durable.
         messages: The processor's messages become durable, whatever the policy.
-        with_state: The processor's messages become durable together with each checkpoint.
+        with_state: The processor's messages become durable together with each checkpoint, whatever the policy: without
+            them a sink could not be handed one step after the other.
     """
 
     policy: Policy = Ephemeral()  # noqa: RUF009 - immutable
@@ -50,6 +52,11 @@ class Durability:
     def has_checkpoints(self) -> bool:
         """Return whether the state becomes durable at intervals."""
         return self.state_every is not None or self.state_after is not None
+
+    @property
+    def in_flight(self) -> InFlight:
+        """The messages that become durable with a checkpoint, as `Lazy` has them."""
+        return self.policy.in_flight if isinstance(self.policy, Lazy) else False
 
     @property
     def keeps_messages(self) -> bool:

@@ -116,6 +116,10 @@ class DurableFacts:
                 left.append(each)
         self._waiting = left
 
+    def needless(self, edge: str) -> AnyFrontier:
+        """Return the times of an edge's sender whose messages the receiver will not ask for again, whatever fails."""
+        return self._monitor.needless(edge)
+
     def write(self) -> AppendLog | None:
         """Return the instruction that writes all facts that can be written; None if there are none."""
         if not self._next:

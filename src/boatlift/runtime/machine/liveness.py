@@ -8,6 +8,7 @@ from boatlift.errors import InternalError
 from boatlift.runtime.machine.backpressure import Backpressure
 from boatlift.runtime.machine.durable_facts import DurableFacts
 from boatlift.runtime.machine.garbage import GarbageCollector
+from boatlift.runtime.machine.kinds.batch import BatchEpochs
 from boatlift.runtime.machine.kinds.processor import MachineProcessor
 from boatlift.runtime.machine.kinds.sink import SinkEnd
 from boatlift.runtime.machine.kinds.source import SourceEnd
@@ -74,9 +75,14 @@ class Liveness:
     def may_go_on(self, source: SourceEnd, *, hasten: bool) -> bool:
         """Return whether a source may be polled: little waits behind it.
 
-        When nothing else moves, a source that a processor needs may be polled, too.
+        When nothing else moves, a source that a processor needs may be polled, too; for the open epoch of a batch also
+        beyond the bound on bytes, if not beyond that on messages.
         """
-        return not self._backpressure.crowded(source.name) or (hasten and source.name in self._backpressure.wanted())
+        pressure = self._backpressure
+        crowded = pressure.crowded(source.name)
+        if not crowded and not pressure.full(source.name):
+            return True
+        return hasten and (source.name in pressure.wanted() or (not crowded and source.name in pressure.needed()))
 
     def gives_no_more(self, p: MachineProcessor) -> bool:
         """Return whether no further input will reach a processor, as sources stand."""
@@ -101,7 +107,10 @@ class Liveness:
             Whether the run is over, and nothing is left to do.
         """
         stuck = [sink.name for sink in self._sinks if sink.waits]
-        if stuck or not (stopping or any(source.idle for source in self._sources)):
+        waits = any(source.idle for source in self._sources) or any(
+            isinstance(p, BatchEpochs) and p.waits_for_clock for p in self._processors.values()
+        )
+        if stuck or not (stopping or waits):
             raise InternalError(
                 "INTERNAL", f"nothing can be done, though {stuck or 'sources'} wait; {self._transitions}"
             )

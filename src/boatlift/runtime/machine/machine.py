@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from math import inf
 from typing import Any
 
 from boatlift.dataflow import Eager
@@ -51,7 +52,10 @@ class StateMachine:
         checked: Check the invariants after every transition.
         together: As `StepOrders`; must return at once.
         awaited: Return whether a client waits until its rows are stable; must return at once.
+        bytes_ahead: A source is not polled while messages of so many bytes wait behind it, those of open epochs of
+            batches included.
         clock_of: A payload to its clock in milliseconds, None if it has none; the machine looks into no payload itself.
+        size_of: A payload to the bytes of its rows in scratch.
 
     Raises:
         DataError: `[NO_CONSISTENT_FRONTIER]` the content of the sinks cannot come from the durable facts.
@@ -68,18 +72,20 @@ class StateMachine:
         checked: bool = False,
         together: Callable[[str, Sequence[instructions.StepInput]], int] = lambda _processor, _takes: 1,
         awaited: Callable[[], bool] = lambda: False,
+        bytes_ahead: float = inf,
         clock_of: Callable[[Any], int | None] = lambda _payload: None,
+        size_of: Callable[[Any], int] = lambda _payload: 0,
     ) -> None:
         self.program, self.graph = program, program.graph
         self.transitions = TransitionLog()
         self.monitor = Monitor(program.graph, program.orders, checked=checked)
-        self.processors = build(program, records, clock_of)
+        self.processors = build(program, records, clock_of, size_of)
         self.sources = tuple(p for p in self.processors.values() if isinstance(p, SourceEnd))
         self.sinks = tuple(p for p in self.processors.values() if isinstance(p, SinkEnd))
         self.durable = DurableFacts(program.graph, self.monitor, records)
         for sink, frontier in held.items():
             self.monitor.committed(sink, frontier)
-        self.backpressure = Backpressure(self.processors, messages_ahead)
+        self.backpressure = Backpressure(self.processors, messages_ahead, bytes_ahead, size_of)
         self.finished = False
         self._gate = ReleaseGate(program.graph, self.processors, self.durable)
         self._steps = StepOrders(self.durable, together)

@@ -36,6 +36,10 @@ class MachineProgress:
         """Return how many messages wait at the fullest input of a processor."""
         return max(map(len, self._processors[processor].waiting.values()), default=0)
 
+    def bytes_behind(self, processor: str) -> int:
+        """Return the bytes of the messages that wait at all inputs of a processor."""
+        return sum(queue.size for queue in self._processors[processor].waiting.values())
+
     def open_epoch(self, batch: str) -> int:
         """Return how many messages wait for the end of a batch's epoch.
 

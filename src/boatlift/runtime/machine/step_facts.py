@@ -7,6 +7,7 @@ from typing import Any
 
 from boatlift.recovery import Kind
 from boatlift.runtime.machine.durable_facts import DurableFacts
+from boatlift.runtime.machine.in_flight import kept_in_flight
 from boatlift.runtime.machine.kinds.arrival import ArrivalOrdered
 from boatlift.runtime.machine.kinds.processor import MachineProcessor, Step
 from boatlift.runtime.machine.kinds.sink import SinkEnd
@@ -52,7 +53,8 @@ def facts_of(
             late.append(choice)
         elif isinstance(p, ArrivalOrdered):
             p.unrecorded.append(choice)
-    if result is not None and step.key not in records.results.get(p.name, {}):
+    replayed = step.key in records.results.get(p.name, {})
+    if result is not None and not replayed:
         if p.vertex.chooses and not durability.recorded:
             late.append(result)
         else:
@@ -66,8 +68,20 @@ def facts_of(
         messages = tuple((m.edge, m.time, m.payload) for m in step.inputs)
         yield LoggedInput(p.name, step.time, maximal_of(p.done), messages, determinant)
     p.unsaved += 1
-    if durability.state_every is not None and p.unsaved >= durability.state_every and p.vertex.kind is Kind.STATEFUL:
+    p.replayed += replayed
+    every = durability.state_every
+    due = (every is not None and p.unsaved >= every) or (replayed and _advances(p.replayed))
+    if due and durability.has_checkpoints and p.vertex.kind is Kind.STATEFUL:
         yield from checkpoint_of(p, durable)
+
+
+def _advances(replayed: int) -> bool:
+    """Return whether a replay makes its state durable after so many steps: after 1, 2, 4, 8, … of them.
+
+    So a dataflow that is killed in each of its replays still advances, however early it is killed. A whole replay costs
+    few checkpoints more.
+    """
+    return replayed & (replayed - 1) == 0
 
 
 def facts_of_nothing(p: MachineProcessor, time: Any) -> Iterator[Fact]:
@@ -110,12 +124,14 @@ def state_of(p: MachineProcessor, durable: DurableFacts) -> Iterator[Fact]:
 
 def checkpoint_of(p: MachineProcessor, durable: DurableFacts, *, with_messages: bool = True) -> Iterator[Fact]:
     """Return the facts that make a processor's present state durable, and messages that belong to it."""
-    p.unsaved, p.unsaved_since = 0, None
+    steps, p.unsaved, p.unsaved_since = p.unsaved, 0, None
     unrecorded = p.vertex.chooses and not p.durability.recorded
     if (unrecorded or p.durability.with_state) and with_messages and not p.durability.keeps_messages:
         # Another execution would send other messages: without these, no message could leave to a sink before the
         # checkpoint is durable.
         yield from _messages_of(p, durable)
+    elif with_messages and not p.durability.keeps_messages:
+        yield from kept_in_flight(p, steps, durable)
     if isinstance(p, ArrivalOrdered):  # the order determines its messages
         yield from p.unrecorded
     p.unrecorded.clear()

@@ -41,7 +41,7 @@ class ArrivalOrdered(MachineProcessor):
         """Append a message to those that wait; a time without a message has its place in the order, too."""
         if self.came_before(edge, time):
             return
-        self.waiting[edge.name].setdefault(time, payload)
+        self.waiting[edge.name].add(time, payload)
         arrival: SequenceTime | None = edge.projection.arrives(time)
         assert arrival is not None, "in a sequence every message has a place"
         self._coming.setdefault(arrival, Message(edge.name, time, payload))

@@ -74,7 +74,7 @@ class BatchEpochs(MachineProcessor):
         """Let a message wait. If the policy probes rows, the message counts once its rows were probed."""
         if payload is None or time in self.waiting[edge.name] or self.came_before(edge, time):
             return
-        self.waiting[edge.name][time] = payload
+        self.waiting[edge.name].add(time, payload)
         if self._policy.asks_rows:
             self.unprobed[edge.name, time] = Message(edge.name, time, payload)
         else:
@@ -109,6 +109,18 @@ class BatchEpochs(MachineProcessor):
                     self._probing = None
 
     @property
+    def waits_for_input(self) -> bool:
+        """Return whether the open epoch needs further steps before it can end, whatever the clock says."""
+        number = last_of(self.done) + 1
+        repeats = number < len(self.cuts) and self._complete < self.cuts.end(number)
+        return not self.running and (repeats or not self._open.satisfies(self._policy, lasted=True))
+
+    @property
+    def waits_for_clock(self) -> bool:
+        """Return whether a clock has still to say that the open epoch has lasted long enough."""
+        return self._deadline is not None
+
+    @property
     def _deadline(self) -> int | None:
         """When the open epoch has lasted long enough; None if no clock has to tell."""
         if self.running or self.lasted or self._open.began is None or not self._policy.seconds:
@@ -129,7 +141,7 @@ class BatchEpochs(MachineProcessor):
         """Return the next epoch: with its recorded end; else with all complete input, if the policy is satisfied."""
         number = last_of(self.done) + 1
         begin = self.cuts.end(number - 1)
-        complete = min(last_of(self._epochs[edge.name](sender.done)) for edge, sender in self.senders)
+        complete = self._complete
         if number in chosen:
             end = int(chosen[number].taken or 0)
             if complete < end:
@@ -142,6 +154,11 @@ class BatchEpochs(MachineProcessor):
             if enough and self._policy.asks_rows:
                 end = self._first_end(end)
         yield Step(number, tuple(message for _, message in self._waiting_up_to(end)), number, end)
+
+    @property
+    def _complete(self) -> int:
+        """The last input epoch of which every message has come."""
+        return min(last_of(self._epochs[edge.name](sender.done)) for edge, sender in self.senders)
 
     def _probed_up_to(self, complete: int) -> int:
         """Return the input epoch before the first that was not probed.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from boatlift.recovery import Edge, Kind, Vertex
 from boatlift.runtime.machine.durability import Durability
 from boatlift.runtime.machine.instructions import Message, SetTimer
+from boatlift.runtime.machine.kinds.queue import MessageQueue
 from boatlift.storage.records.facts import Determinant, LoggedInput
 from boatlift.times import LAST, NO_ROUND, AnyFrontier, EpochFrontier, Loop, LoopTime, frontier_of
 
@@ -73,8 +74,10 @@ class MachineProcessor(ABC):
             without a message: that is known, and is as good as a message.
         state: The state after all times done.
         unsaved: The number of steps since the last checkpoint.
+        replayed: The number of steps that this incarnation has executed again.
         unsaved_since: The clock of the first of these that has one, in milliseconds; None if there is none. It is no
             earlier than the last checkpoint by the clock was due: else each step of a replay would have one of its own.
+        intervals: Output edge to the steps from one checkpoint to the next of its readers, as `intervals_of` has them.
         unrecorded: The choices since then, if they are not recorded step by step.
         rebuild: Logged inputs that are still to be executed again to rebuild the state.
         states: The last states, in rising order; the present one is the last.
@@ -89,18 +92,29 @@ class MachineProcessor(ABC):
         self.done: AnyFrontier = frontier_of(vertex.domain)
         self.running: deque[Step] = deque()
         self.prepared: tuple[Step, ...] = ()
-        self.waiting: dict[str, dict[Any, Any]] = {edge.name: {} for edge in inputs}
+        self.waiting: dict[str, MessageQueue] = {}
+        self.count_bytes(lambda _payload: 0)
         self.sent: dict[str, dict[Any, Any]] = {edge.name: {} for edge in outputs}
         self.state: Any = None
         self.unsaved = 0
+        self.replayed = 0
         self.unsaved_since: int | None = None
         self._checkpoint_timer: int | None = None  # the deadline for which a timer is set
         self._last_due = 0
+        self.intervals: dict[str, float] = {}
         self.unrecorded: list[Determinant] = []
         self.rebuild: deque[LoggedInput] = deque()
         self.states: deque[Held] = deque(maxlen=HELD_STATES)
         self.senders: list[tuple[Edge, MachineProcessor]] = []
         self.receivers: list[tuple[Edge, MachineProcessor]] = []
+
+    def count_bytes(self, size_of: Callable[[Any], int]) -> None:
+        """Begin empty queues that know their size.
+
+        Args:
+            size_of: A payload to the bytes of its rows in scratch.
+        """
+        self.waiting = {edge.name: MessageQueue(size_of) for edge in self.inputs}
 
     def payloads(self) -> Iterator[Any]:
         """Return the payloads of all states and messages that the processor, or a receiver, may still need."""
@@ -153,7 +167,7 @@ class MachineProcessor(ABC):
         A payload of None, no message, has a place only in a sequence.
         """
         if payload is not None and not self.came_before(edge, time):
-            self.waiting[edge.name].setdefault(time, payload)
+            self.waiting[edge.name].add(time, payload)
 
     def clear(self) -> None:
         """Drop all messages that wait."""
@@ -235,6 +249,7 @@ class MachineProcessor(ABC):
         """Begin another incarnation at a frontier, without a state."""
         self.call_off()
         self.done, self.state, self.unsaved, self.unsaved_since = frontier, None, 0, None
+        self.replayed = 0
         self.unrecorded.clear()
         self.rebuild.clear()
 
@@ -287,4 +302,4 @@ class MachineProcessor(ABC):
     def forget(self, step: Step) -> None:
         """Drop the messages that a step took."""
         for message in step.inputs:
-            self.waiting[message.edge].pop(message.time, None)  # a sender that was taken back may have sent it again
+            self.waiting[message.edge].remove(message.time)  # a sender that was taken back may have sent it again
