@@ -1,7 +1,7 @@
 # Boatlift's tasks. `make` lists them; the text after ## is what it shows.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kafka-jars check format test crash mutants views demo demo-flights demo-views kafka-demo bench lock docs clean
+.PHONY: help setup kafka-jars check format test crash mutants views endurance demo demo-flights demo-views kafka-demo bench lock docs clean
 SHELL := /bin/sh
 
 python := .venv/bin/python
@@ -51,6 +51,9 @@ demo-flights: setup ## The first example, killed again and again: bit for bit wh
 
 demo-views: setup ## Six views in SQL over five real tables, killed again and again: bit for bit what an undisturbed run gives
 	@$(python) examples/demo_views.py
+
+endurance: setup ## Half an hour of pushes and files, killed twice; a table of memory, bytes and files by minute, which must not grow
+	@$(python) scripts/endurance $(ARGS)
 
 bench: setup ## Measures against Structured Streaming; writes benchmarks/results/latest.json and latest.md
 	$(python) -m benchmarks
