@@ -15,7 +15,7 @@ import pytest
 from boatlift.connectors import files
 from boatlift.connectors.files.source import FilesSource
 from boatlift.connectors.kit.declared_columns import TYPE_WORDS, columns_of, struct_of
-from boatlift.dataflow.contracts import Json
+from boatlift.dataflow.contracts import Json, Names
 from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(InvalidError, match=r"\[NO_INPUT\]"):
         source.next(source.start())
     with pytest.raises(UnavailableError, match=r"\[INPUT_UNAVAILABLE\]"):
-        source.next({"taken": ["a.csv"]})  # it was there once
+        source.next({"taken": Names(["a.csv"])})  # it was there once
 
 
 def test_a_name_that_spark_cannot_read_is_refused(tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def live(base: Path) -> Session:
         store.create(f"runs/{time}", file)
         log.append([gave(time), saved(time, run_of(content, f"runs/{time}")), stable({"sums": time})])
         note(session, log, files)
-    log.move_facts()
+    log.move_out()
     log.checkpoint()
     note(session, log, files)
     log.truncate()
@@ -126,7 +126,7 @@ class Survivors:
         assert [finding for finding in verify(store) if finding.is_error] == []
         log.claim(CLAIM)
         log.append([made(7)])
-        log.move_facts()
+        log.move_out()
         log.checkpoint()
         log.truncate()
         assert Log.open(store, "flow").history == log.history

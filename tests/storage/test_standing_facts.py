@@ -112,7 +112,7 @@ def test_an_object_that_is_gone_by_half_is_dissolved_and_deleted_after_the_manif
 def test_no_object_is_deleted_before_the_manifest_that_does_not_name_it(store: LocalStore) -> None:
     log = standing(store)
     log.append([stable({"numbers": 5})])
-    log.move_facts()
+    log.move_out()
     log.truncate()
     assert read_again(store) == list(range(5, 9)), "the manifest of before still names them"
 
@@ -169,7 +169,7 @@ def test_the_manifest_of_an_older_owner_is_not_believed(store: LocalStore) -> No
     new.append([cut({"numbers": 9}), made(10)])
     for fact in [made(time, "letters") for time in range(3)]:
         old.history.apply(fact)
-    old.move_facts()
+    old.move_out()
     with pytest.raises(FencedError, match=r"\[FENCED\]"):
         old.checkpoint()
     old.truncate()

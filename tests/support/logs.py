@@ -20,7 +20,7 @@ def claimed(store: Store, claim: Claim = CLAIM, *, facts_an_object: int = FACTS_
 
 def manifest_of(log: Log) -> None:
     """Write a manifest, with its facts in objects of their own as far as there are enough."""
-    log.move_facts()
+    log.move_out()
     log.checkpoint()
 
 

@@ -23,7 +23,7 @@ __all__ = ["MUTANTS_OF_THE_LOG"]
 _apply = LogHistory.apply
 _deliver = Deliveries.place
 _begin_with = LogReader._begin_with
-_move_facts = Log.move_facts
+_move_out = Log.move_out
 
 
 def _as_if_it_kept_an_account(self: Monitor, sink: str, larger: Any) -> Any:
@@ -44,8 +44,8 @@ def _begin_with_manifest_alone(self: Any, snapshot: Snapshot) -> None:
     _begin_with(self, replace_fields(snapshot, standing=()))
 
 
-def _move_facts_and_delete(self: Any) -> None:
-    _move_facts(self)
+def _move_out_and_delete(self: Any) -> None:
+    _move_out(self)
     for name in self.objects_of_facts - {each.name for each in self._standing.objects}:
         self._store.delete(name)
 
@@ -70,7 +70,7 @@ MUTANTS_OF_THE_LOG: dict[str, Mutant] = {
     ),
     "deleted-first": Mutant(
         "an object of facts is deleted before the manifest that does not name it",
-        {(Log, "move_facts"): _move_facts_and_delete},
+        {(Log, "move_out"): _move_out_and_delete},
     ),
     "inputs-in-any-order": Mutant(
         "logged inputs are taken again as they stand in the log's objects",

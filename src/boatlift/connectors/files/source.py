@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from boatlift.connectors.files.listing import KnownDigests, Listing, digest_of, folded
 from boatlift.connectors.kit import Columns, struct_of
 from boatlift.dataflow.columns import ORDINAL
-from boatlift.dataflow.contracts import Delivery, Json, SourceCapabilities
+from boatlift.dataflow.contracts import Delivery, Json, Names, SourceCapabilities
 from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError
 
 if TYPE_CHECKING:
@@ -85,11 +85,11 @@ class FilesSource:
 
     def start(self) -> Json:
         """Return the cursor that has taken nothing."""
-        return {"taken": [], "digest": ""}
+        return {"taken": Names(), "digest": ""}
 
     def next(self, cursor: Json) -> Json | None:
         """Take the new files, in order of name, up to the limits of a step."""
-        taken = set(cursor["taken"])
+        taken: Names = cursor["taken"]
         with self._reachable():
             names = self._names(began=bool(taken))
             files: list[dict[str, Any]] = []
@@ -119,7 +119,7 @@ class FilesSource:
         """Add a position's names to those taken, and their digests to the digest of all."""
         files = position["files"]
         digest = folded(cursor["digest"], (file["digest"] for file in files))
-        return {"taken": [*cursor["taken"], *(file["path"] for file in files)], "digest": digest}
+        return {"taken": cursor["taken"].plus(file["path"] for file in files), "digest": digest}
 
     def verify(self, position: Json) -> None:
         """Read every file that a position names, and compare size and digest."""
