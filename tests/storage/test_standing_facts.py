@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from boatlift.storage.log import Log
 from boatlift.storage.records.records import Snapshot
 from boatlift.storage.verify import verify
 from support.facts import Unsynced, cut, made, stable
-from support.logs import Meanwhile, claimed, manifest_of
+from support.logs import Dying, Meanwhile, claimed, manifest_of
 
 
 @pytest.fixture
@@ -255,22 +254,3 @@ def test_a_manifest_pays_if_it_frees_several_times_what_it_writes(store: LocalSt
 def _all_of_a_manifest(log: Log) -> None:
     manifest_of(log)
     log.truncate()
-
-
-class Dying:
-    """A store whose process dies at a call."""
-
-    def __init__(self, store: LocalStore, verb: str, prefix: str, calls: int) -> None:
-        self._store, self._verb, self._prefix, self._left = store, verb, prefix, calls
-
-    def __getattr__(self, verb: str) -> Callable[..., object]:
-        method: Callable[..., object] = getattr(self._store, verb)
-
-        def call(name: str, *arguments: object) -> object:
-            if verb == self._verb and name.startswith(self._prefix):
-                self._left -= 1
-                if self._left < 0:
-                    raise InterruptedError
-            return method(name, *arguments)
-
-        return call

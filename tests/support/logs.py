@@ -40,3 +40,22 @@ class Meanwhile:
             return method(name, *arguments)
 
         return call
+
+
+class Dying:
+    """A store whose process dies at a call."""
+
+    def __init__(self, store: LocalStore, verb: str, prefix: str, calls: int) -> None:
+        self._store, self._verb, self._prefix, self._left = store, verb, prefix, calls
+
+    def __getattr__(self, verb: str) -> Callable[..., object]:
+        method: Callable[..., object] = getattr(self._store, verb)
+
+        def call(name: str, *arguments: object) -> object:
+            if verb == self._verb and name.startswith(self._prefix):
+                self._left -= 1
+                if self._left < 0:
+                    raise InterruptedError
+            return method(name, *arguments)
+
+        return call

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from glob import glob, has_magic
+import re
+from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import suppress
+from fnmatch import translate
+from glob import has_magic
+from itertools import islice
 from pathlib import Path
 
 import xxhash
 
 from boatlift.errors import InvalidError
 
-__all__ = ["KnownDigests", "Listing", "digest_of", "folded"]
+__all__ = ["Backlog", "KnownDigests", "Listing", "digest_of", "folded"]
 
 _HIDDEN = ("_", ".")
 _UNFINISHED = (".tmp", ".crc")
@@ -53,20 +57,37 @@ class Listing:
         """Return whether all files are in one folder, so that a file's name alone tells it from the others."""
         return self.pattern is None or len(self.pattern) == 1
 
-    def names(self) -> list[str]:
-        """Return the names of all files, relative to the base, in order.
+    def names(self, but: Container[str] = ()) -> list[str]:
+        """Return the names of all files but some, relative to the base, in order.
+
+        Args:
+            but: The names to leave out: such a name costs a look here, and nothing else.
 
         Raises:
             OSError: the base cannot be read.
         """
         with os.scandir(self.base) as entries:
             if self._only is not None:
-                found = [self._only]
-            elif self.pattern is None:
-                found = [entry.name for entry in entries]
-            else:
-                found = glob(str(Path(*self.pattern)), root_dir=self.base)  # noqa: PTH207 - relative names are wanted
-        return sorted(name for name in found if _counts(name) and (self.base / name).is_file())
+                return [self._only] if self._is_new(self._only, but) and (self.base / self._only).is_file() else []
+            return sorted(self._new(entries, "", ("*",) if self.pattern is None else self.pattern, but))
+
+    def _new(
+        self, entries: Iterable[os.DirEntry[str]], under: str, parts: Sequence[str], but: Container[str]
+    ) -> Iterator[str]:
+        """Yield the new files below a folder whose names match the parts of a pattern."""
+        matches = re.compile(translate(parts[0])).match
+        for entry in entries:
+            name = under + entry.name
+            if len(parts) == 1:
+                if self._is_new(name, but) and matches(entry.name) and entry.is_file():
+                    yield name
+            elif _counts(entry.name) and matches(entry.name) and entry.is_dir():
+                with suppress(OSError), os.scandir(entry) as below:  # as `glob` does: a folder may be private
+                    yield from self._new(below, f"{name}/", parts[1:], but)
+
+    @staticmethod
+    def _is_new(name: str, but: Container[str]) -> bool:
+        return name not in but and _counts(name)
 
     def path_of(self, name: str) -> Path:
         """Return a file's whole path.
@@ -107,6 +128,33 @@ def folded(before: str, digests: Iterable[str]) -> str:
     return before
 
 
+class Backlog:
+    """The files of the newest listing that were not taken yet.
+
+    While there are some, no step needs another listing: its time would be that of all files.
+    """
+
+    def __init__(self, listing: Listing) -> None:
+        self._listing = listing
+        self._names: list[str] = []
+        self._begin = 0
+
+    def left(self, taken: Container[str]) -> Iterator[str]:
+        """Yield the files of the newest listing, in order of name, without those that were taken since."""
+        while self._begin < len(self._names) and self._names[self._begin] in taken:
+            self._begin += 1
+        return (name for name in islice(self._names, self._begin, None) if name not in taken)
+
+    def listed(self, taken: Container[str]) -> Iterator[str]:
+        """List the files anew, and yield those that were not taken.
+
+        Raises:
+            OSError: the folder cannot be read.
+        """
+        self._names, self._begin = self._listing.names(taken), 0
+        return iter(self._names)
+
+
 class KnownDigests:
     """Digests of files, each read once as long as its size and times stay the same."""
 
@@ -139,5 +187,4 @@ def _without_dots(path: Path) -> Path:
 
 
 def _counts(name: str) -> bool:
-    parts: Sequence[str] = Path(name).parts
-    return not any(part.startswith(_HIDDEN) for part in parts) and not name.endswith(_UNFINISHED)
+    return not any(part.startswith(_HIDDEN) for part in name.split("/")) and not name.endswith(_UNFINISHED)

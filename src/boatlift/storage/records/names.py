@@ -61,7 +61,8 @@ class StandingNames:
         if not isinstance(other, StandingNames):
             return NotImplemented
         both = min(len(self._new), len(other._new))
-        return self.count == other.count and self._new[-both or None :] == other._new[-both or None :]
+        last, others_last = self._new[len(self._new) - both :], other._new[len(other._new) - both :]
+        return self.count == other.count and last == others_last
 
     __hash__ = None  # type: ignore[assignment]
 
