@@ -53,7 +53,7 @@ def standing(store: LocalStore, upto: int = 20) -> Log:
 
 
 def read_again(store: LocalStore, source: str = "numbers") -> list[str]:
-    return list(Log.open(store, "flow").names_taken(source))
+    return Log.open(store, "flow").names_taken(source)
 
 
 def newest_manifest(store: LocalStore) -> Snapshot:
@@ -78,7 +78,7 @@ def test_all_names_are_known_in_order_each_written_once(acts: list[tuple[int, st
                 log.truncate()
             if act == "claim":
                 log = claimed(store)
-            assert read_again(store) == list(names(0, count)) == list(log.names_taken("numbers"))
+            assert read_again(store) == list(names(0, count)) == log.names_taken("numbers")
             assert Log.open(store, "flow").history == log.history
         log.move_out()
         if "numbers" in log.history.names:

@@ -123,8 +123,8 @@ class LogReader:
             yield token
             token = header.predecessor
 
-    def names_taken(self, source: str) -> Iterator[str]:
-        """Yield the names that a source's cursor holds, in order, each object of names read again.
+    def names_taken(self, source: str) -> list[str]:
+        """Return the names that a source's cursor holds, in order, each object of names read again.
 
         Raises:
             DataError: `[MISSING_OBJECT]`, `[CORRUPT]` an object of names is not as it was written.

@@ -16,15 +16,19 @@ __all__ = ["NAMES", "names_of", "objects_of"]
 NAMES = "names/"
 
 
-def names_of(store: Store, source: str, names: StandingNames) -> Iterator[str]:
-    """Yield all names of a source, in order; each object is proved before its names are yielded.
+def names_of(store: Store, source: str, names: StandingNames) -> list[str]:
+    """Return all names of a source, in order; each object that has them is proved.
 
     Raises:
         DataError: `[MISSING_OBJECT]`, `[CORRUPT]` an object is not as it was written.
     """
-    for each in names.objects:
-        yield from _below(store, source, each)
-    yield from names.new
+    found: list[str] = []
+    waiting = list(reversed(names.objects))
+    while waiting:
+        content = _read(store, source, waiting.pop())
+        waiting += reversed(content.objects)
+        found += content.new
+    return [*found, *names.new]
 
 
 def objects_of(store: Store, source: str, names: StandingNames) -> Iterator[str]:
@@ -35,13 +39,6 @@ def objects_of(store: Store, source: str, names: StandingNames) -> Iterator[str]
         yield each.name
         if each.height:
             waiting += _read(store, source, each).objects
-
-
-def _below(store: Store, source: str, named: NamesObject) -> Iterator[str]:
-    content = _read(store, source, named)
-    for each in content.objects:
-        yield from _below(store, source, each)
-    yield from content.new
 
 
 def _read(store: Store, source: str, named: NamesObject) -> TakenNames:

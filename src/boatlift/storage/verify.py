@@ -53,8 +53,7 @@ def verify(store: Store) -> Iterator[Finding]:
         claims = [*log.claims()]
         log.check_mark()
         for source in log.history.names:
-            for _ in log.names_taken(source):
-                pass
+            log.names_taken(source)
         of_names = log.objects_of_names()
     except BoatliftError as error:
         if not any(name in error.message for name in damaged):

@@ -26,18 +26,19 @@ class Names(AbstractSet[str]):
         names: The names, each once.
     """
 
-    __slots__ = ("_count", "_order", "_places")
+    __slots__ = ("_count", "_first", "_order", "_places")
 
     def __init__(self, names: Iterable[str] = ()) -> None:
         self._order = list(names)
-        self._places = {name: place for place, name in enumerate(self._order)}
+        self._first = frozenset(self._order)  # those of every value of the chain
+        self._places: dict[str, int] = {}  # of the others
         self._count = len(self._order)
-        if len(self._places) != self._count:
+        if len(self._first) != self._count:
             raise ValueError("a name is there twice")
 
     def __contains__(self, name: object) -> bool:
         """Return whether a name was taken."""
-        return self._places.get(name, self._count) < self._count  # type: ignore[call-overload,no-any-return]
+        return name in self._first or self._places.get(name, self._count) < self._count  # type: ignore[call-overload]
 
     def __iter__(self) -> Iterator[str]:
         """Yield the names in order."""
@@ -71,7 +72,7 @@ class Names(AbstractSet[str]):
         return tuple(self._order[count : self._count])
 
     def _append(self, further: list[str]) -> None:
-        if len(set(further)) != len(further) or any(name in self._places for name in further):
+        if len(set(further)) != len(further) or any(name in self for name in further):
             raise ValueError("a name is taken twice")
         for name in further:
             self._places[name] = len(self._order)
