@@ -24,6 +24,7 @@ def test_no_value_changes_when_others_are_made_of_it(data: st.DataObject) -> Non
         assert list(names) == expected
         assert len(names) == len(expected)
         assert {name for name in alphabet if name in names} == set(expected)
+        assert names.others(alphabet) == [name for name in alphabet if name not in expected]
         assert names.after(2) == tuple(expected[2:])
         assert names == Names(expected)
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from fnmatch import translate
 from glob import has_magic
-from itertools import islice
 from pathlib import Path
 
 import xxhash
 
+from boatlift.dataflow.contracts import Names
 from boatlift.errors import InvalidError
 
 __all__ = ["Backlog", "KnownDigests", "Listing", "digest_of", "folded"]
@@ -57,7 +57,7 @@ class Listing:
         """Return whether all files are in one folder, so that a file's name alone tells it from the others."""
         return self.pattern is None or len(self.pattern) == 1
 
-    def names(self, but: Container[str] = ()) -> list[str]:
+    def names(self, but: Names | None = None) -> list[str]:
         """Return the names of all files but some, relative to the base, in order.
 
         Args:
@@ -67,27 +67,25 @@ class Listing:
             OSError: the base cannot be read.
         """
         with os.scandir(self.base) as entries:
-            if self._only is not None:
-                return [self._only] if self._is_new(self._only, but) and (self.base / self._only).is_file() else []
-            return sorted(self._new(entries, "", ("*",) if self.pattern is None else self.pattern, but))
+            if self._only is None:
+                found = self._found(entries, "", ("*",) if self.pattern is None else self.pattern, but or Names())
+            else:
+                found = iter((but or Names()).others([self._only]))
+            return sorted(name for name in found if _counts(name) and (self.base / name).is_file())
 
-    def _new(
-        self, entries: Iterable[os.DirEntry[str]], under: str, parts: Sequence[str], but: Container[str]
+    def _found(
+        self, entries: Iterable[os.DirEntry[str]], under: str, parts: Sequence[str], but: Names
     ) -> Iterator[str]:
-        """Yield the new files below a folder whose names match the parts of a pattern."""
+        """Yield what is below a folder, matches the parts of a pattern, and is not left out."""
         matches = re.compile(translate(parts[0])).match
+        if len(parts) == 1:
+            names = but.others(under + entry.name for entry in entries)
+            yield from (name for name in names if matches(name.removeprefix(under)))
+            return
         for entry in entries:
-            name = under + entry.name
-            if len(parts) == 1:
-                if self._is_new(name, but) and matches(entry.name) and entry.is_file():
-                    yield name
-            elif _counts(entry.name) and matches(entry.name) and entry.is_dir():
+            if _counts(entry.name) and matches(entry.name) and entry.is_dir():
                 with suppress(OSError), os.scandir(entry) as below:  # as `glob` does: a folder may be private
-                    yield from self._new(below, f"{name}/", parts[1:], but)
-
-    @staticmethod
-    def _is_new(name: str, but: Container[str]) -> bool:
-        return name not in but and _counts(name)
+                    yield from self._found(below, f"{under}{entry.name}/", parts[1:], but)
 
     def path_of(self, name: str) -> Path:
         """Return a file's whole path.
@@ -139,13 +137,14 @@ class Backlog:
         self._names: list[str] = []
         self._begin = 0
 
-    def left(self, taken: Container[str]) -> Iterator[str]:
+    def left(self, taken: Names) -> Iterator[str]:
         """Yield the files of the newest listing, in order of name, without those that were taken since."""
         while self._begin < len(self._names) and self._names[self._begin] in taken:
             self._begin += 1
-        return (name for name in islice(self._names, self._begin, None) if name not in taken)
+        names = map(self._names.__getitem__, range(self._begin, len(self._names)))  # `islice` would walk to the begin
+        return (name for name in names if name not in taken)
 
-    def listed(self, taken: Container[str]) -> Iterator[str]:
+    def listed(self, taken: Names) -> Iterator[str]:
         """List the files anew, and yield those that were not taken.
 
         Raises:

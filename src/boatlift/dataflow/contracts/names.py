@@ -67,6 +67,11 @@ class Names(AbstractSet[str]):
         grown._count += len(further)  # noqa: SLF001 - of this class
         return grown
 
+    def others(self, names: Iterable[str]) -> list[str]:
+        """Return those of some names that are not among these, in their order: as `in` does, but quick for many."""
+        first, places, count = self._first, self._places, self._count
+        return [name for name in names if name not in first and places.get(name, count) >= count]
+
     def after(self, count: int) -> tuple[str, ...]:
         """Return the names after the first so many."""
         return tuple(self._order[count : self._count])
