@@ -34,6 +34,7 @@ NAMES = (
     "selective",
     "solver",
     "log_growth",
+    "many_files",
     "simulation",
     "kafka_read",
     "kafka_write",

@@ -197,7 +197,7 @@ class _Run:
 
     def _collect(self) -> None:
         if self._log.pays():
-            self._log.move_facts()
+            self._log.move_out()
             self._commit.manifest(lambda _error: self._log.truncate())
 
     def _run(self, order: instructions.Execute) -> None:

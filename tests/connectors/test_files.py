@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from glob import glob
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from boatlift.connectors import files
+from boatlift.connectors.files.listing import Listing
 from boatlift.connectors.files.source import FilesSource
 from boatlift.connectors.kit.declared_columns import TYPE_WORDS, columns_of, struct_of
-from boatlift.dataflow.contracts import Json
+from boatlift.dataflow.contracts import Json, Names
 from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError
 
 if TYPE_CHECKING:
@@ -86,6 +88,54 @@ def test_a_step_has_at_most_so_many_files_and_bytes(tmp_path: Path) -> None:
     assert taken(limited) == [["0.csv"], ["1.csv"], ["2.csv", "3.csv"], ["4.csv"]]
 
 
+def test_files_that_wait_are_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(5):
+        write(tmp_path, f"{number}.csv", "a,b,c\n1,2,x\n")
+    listings, real = [], os.scandir
+
+    def counted(path: str) -> object:
+        listings.append(path)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", counted)
+    source = csv(tmp_path)
+    assert taken(source) == [[f"{number}.csv"] for number in range(5)]
+    assert len(listings) == 2, "the second finds nothing new"
+
+
+def test_files_that_come_and_go_while_others_wait(tmp_path: Path) -> None:
+    for number in range(4):
+        write(tmp_path, f"{number}.csv", "a,b,c\n1,2,x\n")
+    source = csv(tmp_path)
+    cursor = source.advance(source.start(), first(source))
+    write(tmp_path, "+.csv", "a,b,c\n1,2,x\n")
+    (tmp_path / "1.csv").unlink()
+    assert taken(source, cursor) == [["2.csv"], ["3.csv"], ["+.csv"]]
+
+
+def test_a_position_that_came_to_nothing_is_offered_again(tmp_path: Path) -> None:
+    for number in range(4):
+        write(tmp_path, f"{number}.csv", "a,b,c\n1,2,x\n")
+    source = csv(tmp_path)
+    after = source.advance(source.start(), first(source))
+    lost = source.next(after)
+    assert source.next(after) == lost
+    assert taken(source, after) == [["1.csv"], ["2.csv"], ["3.csv"]]
+    assert taken(source) == [["0.csv"], ["1.csv"], ["2.csv"], ["3.csv"]], "as after a rollback to the start"
+
+
+def test_globs_find_what_the_system_finds(tmp_path: Path) -> None:
+    (tmp_path / "y").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "y", target_is_directory=True)
+    for name in ("y/[1].csv", "y/2.csv", "x/2.csv/3.csv", "y/2.CSV", "10.csv"):
+        write(tmp_path, name, "a,b,c\n1,2,x\n")
+    (tmp_path / "y" / "dead.csv").symlink_to(tmp_path / "nowhere")
+    for pattern in ("*/*.csv", "y/[[]1].csv", "[xy]/2.csv", "*/2.csv/*", "?0.csv", "l*k/*", "*/[!2].csv", "*"):
+        found = sorted(each for each in glob(str(tmp_path / pattern)) if Path(each).is_file())  # noqa: PTH207
+        listing = Listing(tmp_path / pattern)
+        assert sorted(str(listing.path_of(name)) for name in listing.names()) == found, pattern
+
+
 def test_a_file_that_grows_while_it_is_read_is_left_for_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path, "a.csv", "a,b,c\n1,2,x\n")
     real = os.fstat
@@ -134,7 +184,7 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(InvalidError, match=r"\[NO_INPUT\]"):
         source.next(source.start())
     with pytest.raises(UnavailableError, match=r"\[INPUT_UNAVAILABLE\]"):
-        source.next({"taken": ["a.csv"]})  # it was there once
+        source.next({"taken": Names(["a.csv"])})  # it was there once
 
 
 def test_a_name_that_spark_cannot_read_is_refused(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         log.append([saved(owner, run_of(content, f"runs/{owner}")), Cursor("orders", owner, {"last": freed})])
         stable = {"orders": (owner,), "sums": (owner,)}
         log.append([GarbageCollection(stable, stable, {})])
-        log.move_facts()
+        log.move_out()
         log.checkpoint()
         log.truncate()
         if owner:

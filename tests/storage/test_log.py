@@ -93,7 +93,7 @@ def test_any_log_is_read_back_whole(
     while rest:
         count = data.draw(st.integers(1, len(rest)))
         if data.draw(st.booleans()):
-            log.move_facts()
+            log.move_out()
         log.append(rest[:count])
         for record in rest[:count]:
             model.apply(record)

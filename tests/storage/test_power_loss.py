@@ -15,12 +15,14 @@ from boatlift.storage.folders import DurableFolders
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.records.history import LogHistory
-from boatlift.storage.records.records import SinkCommit, Stopped
+from boatlift.storage.records.names import NamesObjectSize
+from boatlift.storage.records.records import Cursor, SinkCommit, Stopped
 from boatlift.storage.verify import verify
 from support.facts import CLAIM, Unsynced, gave, made, run_of, saved, stable
 from support.power_loss import Act, Disk, Recorder, State, lay_out, look_up, moved
 
 STORE = Path("parent") / "store"
+NAMES = ("a", "b", "c", "d", "e")
 
 
 @dataclass
@@ -62,11 +64,15 @@ def note(session: Session, log: Log, files: Recorder) -> None:
     files.mark(log.last)
 
 
+def opened(store: LocalStore) -> Log:
+    return Log.open(store, "flow", facts_an_object=2, names_an_object=NamesObjectSize(names=1, objects=2))
+
+
 def live(base: Path) -> Session:
     """A short life with every kind of act: claim, groups, a run, manifest, truncation, another run, clean stop."""
     files, session = Recorder(), Session()
     store = Marking.open(base / STORE, create=True, filesystem=files)
-    log = Log.open(store, "flow", facts_an_object=2)
+    log = opened(store)
     log.claim(CLAIM)
     note(session, log, files)
     log.append([made(0), made(1)])
@@ -78,15 +84,16 @@ def live(base: Path) -> Session:
             files.acts += [Act("make_folder", base / STORE / "scratch"), Act("make_folder", base / STORE / "scratch/1")]
         files.write_unsynced(file, content)
         store.create(f"runs/{time}", file)
-        log.append([gave(time), saved(time, run_of(content, f"runs/{time}")), stable({"sums": time})])
+        cursor = Cursor("numbers", time, {}, NAMES[time : time + 1])
+        log.append([gave(time), saved(time, run_of(content, f"runs/{time}")), cursor, stable({"sums": time})])
         note(session, log, files)
-    log.move_facts()
+    log.move_out()
     log.checkpoint()
     note(session, log, files)
     log.truncate()
     store.delete("runs/0")
     files.mark(log.last)
-    log.append([made(2), SinkCommit("table", 1)])
+    log.append([made(2), SinkCommit("table", 1), Cursor("numbers", 2, {}, NAMES[2:3])])
     note(session, log, files)
     log.append([Stopped()])
     note(session, log, files)
@@ -120,16 +127,21 @@ class Survivors:
 
     def _recover(self, root: Path) -> int:
         store = LocalStore.open(root, create=True, filesystem=Unsynced())
-        log = Log.open(store, "flow", facts_an_object=2)
+        log = opened(store)
         last = log.last
-        assert log.history == self._meanings[last], "what survived is whole and in order"
+        meaning = self._meanings[last]
+        assert log.history == meaning, "what survived is whole and in order"
+        known = sum(names.count for names in meaning.names.values())
+        assert tuple(log.names_taken("numbers")) == NAMES[:known]
         assert [finding for finding in verify(store) if finding.is_error] == []
         log.claim(CLAIM)
-        log.append([made(7)])
-        log.move_facts()
+        log.append([made(7), Cursor("numbers", 7, {}, NAMES[known:])])
+        log.move_out()
         log.checkpoint()
         log.truncate()
-        assert Log.open(store, "flow").history == log.history
+        again = Log.open(store, "flow")
+        assert again.history == log.history
+        assert tuple(again.names_taken("numbers")) == NAMES
         return last
 
 
@@ -205,7 +217,7 @@ def test_a_power_loss_at_any_moment_loses_nothing_acknowledged(base: Path, tmp_p
     assert count >= 100
 
 
-SYNCS = 34
+SYNCS = 41
 """How many syncs the life above makes, so that each is a test of its own."""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from boatlift.storage.log import Log
 from boatlift.storage.records.records import Snapshot
 from boatlift.storage.verify import verify
 from support.facts import Unsynced, cut, made, stable
-from support.logs import Meanwhile, claimed, manifest_of
+from support.logs import Dying, Meanwhile, claimed, manifest_of
 
 
 @pytest.fixture
@@ -112,7 +111,7 @@ def test_an_object_that_is_gone_by_half_is_dissolved_and_deleted_after_the_manif
 def test_no_object_is_deleted_before_the_manifest_that_does_not_name_it(store: LocalStore) -> None:
     log = standing(store)
     log.append([stable({"numbers": 5})])
-    log.move_facts()
+    log.move_out()
     log.truncate()
     assert read_again(store) == list(range(5, 9)), "the manifest of before still names them"
 
@@ -169,7 +168,7 @@ def test_the_manifest_of_an_older_owner_is_not_believed(store: LocalStore) -> No
     new.append([cut({"numbers": 9}), made(10)])
     for fact in [made(time, "letters") for time in range(3)]:
         old.history.apply(fact)
-    old.move_facts()
+    old.move_out()
     with pytest.raises(FencedError, match=r"\[FENCED\]"):
         old.checkpoint()
     old.truncate()
@@ -255,22 +254,3 @@ def test_a_manifest_pays_if_it_frees_several_times_what_it_writes(store: LocalSt
 def _all_of_a_manifest(log: Log) -> None:
     manifest_of(log)
     log.truncate()
-
-
-class Dying:
-    """A store whose process dies at a call."""
-
-    def __init__(self, store: LocalStore, verb: str, prefix: str, calls: int) -> None:
-        self._store, self._verb, self._prefix, self._left = store, verb, prefix, calls
-
-    def __getattr__(self, verb: str) -> Callable[..., object]:
-        method: Callable[..., object] = getattr(self._store, verb)
-
-        def call(name: str, *arguments: object) -> object:
-            if verb == self._verb and name.startswith(self._prefix):
-                self._left -= 1
-                if self._left < 0:
-                    raise InterruptedError
-            return method(name, *arguments)
-
-        return call

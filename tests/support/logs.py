@@ -20,7 +20,7 @@ def claimed(store: Store, claim: Claim = CLAIM, *, facts_an_object: int = FACTS_
 
 def manifest_of(log: Log) -> None:
     """Write a manifest, with its facts in objects of their own as far as there are enough."""
-    log.move_facts()
+    log.move_out()
     log.checkpoint()
 
 
@@ -37,6 +37,25 @@ class Meanwhile:
             if verb == self._verb and name.startswith(self._prefix) and self._times:
                 self._times -= 1
                 self._act()
+            return method(name, *arguments)
+
+        return call
+
+
+class Dying:
+    """A store whose process dies at a call."""
+
+    def __init__(self, store: LocalStore, verb: str, prefix: str, calls: int) -> None:
+        self._store, self._verb, self._prefix, self._left = store, verb, prefix, calls
+
+    def __getattr__(self, verb: str) -> Callable[..., object]:
+        method: Callable[..., object] = getattr(self._store, verb)
+
+        def call(name: str, *arguments: object) -> object:
+            if verb == self._verb and name.startswith(self._prefix):
+                self._left -= 1
+                if self._left < 0:
+                    raise InterruptedError
             return method(name, *arguments)
 
         return call

@@ -28,7 +28,7 @@ __all__ = ["MUTANTS_OF_THE_LOG"]
 _apply = LogHistory.apply
 _deliver = Deliveries.place
 _begin_with = LogReader._begin_with
-_move_facts = Log.move_facts
+_move_out = Log.move_out
 _carry_out = recover.carry_out
 _kept_in_flight = step_facts.kept_in_flight
 
@@ -51,8 +51,8 @@ def _begin_with_manifest_alone(self: Any, snapshot: Snapshot) -> None:
     _begin_with(self, replace_fields(snapshot, standing=()))
 
 
-def _move_facts_and_delete(self: Any) -> None:
-    _move_facts(self)
+def _move_out_and_delete(self: Any) -> None:
+    _move_out(self)
     for name in self.objects_of_facts - {each.name for each in self._standing.objects}:
         self._store.delete(name)
 
@@ -89,7 +89,7 @@ MUTANTS_OF_THE_LOG: dict[str, Mutant] = {
     ),
     "deleted-first": Mutant(
         "an object of facts is deleted before the manifest that does not name it",
-        {(Log, "move_facts"): _move_facts_and_delete},
+        {(Log, "move_out"): _move_out_and_delete},
     ),
     "not-put-back": Mutant(
         "messages that a checkpoint keeps are not put back", {(machine, "carry_out"): _put_back_from_memory}

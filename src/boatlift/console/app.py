@@ -38,7 +38,7 @@ StorePath = Annotated[Path, Parameter(name=["--store", "-s"], env_var="BOATLIFT_
 Master = Annotated[str, Parameter(env_var="BOATLIFT_MASTER")]
 Json = Annotated[bool, Parameter(name="--json", negative=())]
 Repeated = Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)]
-Names = Annotated[str, Parameter(show_default=False)]
+ProcessorNames = Annotated[str, Parameter(show_default=False)]
 
 
 @app.command
@@ -160,7 +160,7 @@ def status(*, store: StorePath, as_json: Json = False) -> None:
 
 
 @app.command
-def explain(*, store: StorePath, fail: Names = "", as_json: Json = False) -> None:
+def explain(*, store: StorePath, fail: ProcessorNames = "", as_json: Json = False) -> None:
     """Show the cost of a failure now: each processor's rollback, the steps executed again, their time, and the reasons.
 
     Then show what each processor keeps, part by part, and what its last steps cost.
@@ -242,7 +242,7 @@ def simulate(
     seed: int | None = None,
     seeds: int | None = None,
     first_seed: int = 0,
-    without: Names = "",
+    without: ProcessorNames = "",
     epochs: int | None = None,
     trace: Annotated[bool, Parameter(negative=())] = False,
     jobs: int | None = None,

@@ -349,7 +349,7 @@ class SimulatedDriver:
             if error is None:
                 self.outstanding.append(delete)
 
-        self._log.move_facts()
+        self._log.move_out()
         self._commit.manifest(written)
 
     def _place(self, order: instructions.CommitSink) -> None:

@@ -74,7 +74,7 @@ class GroupWriter:
 
         with self._changed:
             self._check_open()
-        self._log.move_facts()
+        self._log.move_out()
         with self._changed:
             self._check_open()
             self._commit.manifest(answer)

@@ -22,9 +22,11 @@ import msgspec
 from boatlift.errors import BoatliftError, DataError, FencedError, InternalError
 from boatlift.storage.identities import BEGUN, IDENTITY, TRUNCATED
 from boatlift.storage.log_reader import FACTS, Group, LogReader, name_of
-from boatlift.storage.records.codec import Header, checksum_of, encode_facts, encode_group
+from boatlift.storage.names import NAMES
+from boatlift.storage.records.codec import Header, checksum_of, encode_facts, encode_group, encode_names
 from boatlift.storage.records.division import without_units
 from boatlift.storage.records.history import LogHistory
+from boatlift.storage.records.names import NAMES_AN_OBJECT, NamesObjectSize, StandingNames
 from boatlift.storage.records.records import Claim, FactsObject, Record, Snapshot, Stopped
 from boatlift.storage.records.standing import FACTS_AN_OBJECT
 from boatlift.storage.stops import drop_older_marks, mark_of
@@ -53,22 +55,29 @@ class Log(LogReader):
         dataflow: The dataflow whose log it must be; empty takes the store's own.
         clock: Returns the time of day for objects that are written, in milliseconds since 1970; 0 is no time.
         facts_an_object: So many facts are moved into an object of their own.
+        names_an_object: So many names of a source, or objects of names, are moved into an object of their own.
     """
 
     _garbage: list[int]
     """The numbers of the objects that this process has read or written, except claims."""
     _dissolved: list[str]
-    """The names of the objects of facts that the newest manifest does not name, to be deleted."""
+    """The names of the objects of facts and names that the newest manifest does not need, to be deleted."""
     _bytes_since: int
     """Bytes of the log's objects from the newest manifest on."""
     _objects_since: int
     """Number of objects after the newest manifest."""
 
     def __init__(
-        self, store: Store, dataflow: str, clock: Callable[[], int], facts_an_object: int = FACTS_AN_OBJECT
+        self,
+        store: Store,
+        dataflow: str,
+        clock: Callable[[], int],
+        facts_an_object: int = FACTS_AN_OBJECT,
+        names_an_object: NamesObjectSize = NAMES_AN_OBJECT,
     ) -> None:
         self._clock = clock
-        self._facts_written = 0
+        self._names_an_object = names_an_object
+        self._facts_written = self._names_written = 0
         self._token: int | None = None
         self._failure: BaseException | None = None
         self._writing = threading.Lock()
@@ -83,18 +92,19 @@ class Log(LogReader):
         *,
         clock: Callable[[], int] = lambda: 0,
         facts_an_object: int = FACTS_AN_OBJECT,
+        names_an_object: NamesObjectSize = NAMES_AN_OBJECT,
     ) -> Log:
         """Read a store's log to its end; nothing is written before `claim`.
 
         Args:
             store: The store. Without any object it is a new one, with an empty log.
             dataflow: The dataflow whose log it must be; None takes the store's own.
-            clock, facts_an_object: See the class.
+            clock, facts_an_object, names_an_object: See the class.
 
         Raises:
             DataError: As `LogReader.load`.
         """
-        log = cls(store, dataflow or "", clock, facts_an_object)
+        log = cls(store, dataflow or "", clock, facts_an_object, names_an_object)
         log.load()
         return log
 
@@ -162,32 +172,44 @@ class Log(LogReader):
     def pays(self, frees: int = 0) -> bool:
         """Return whether a manifest is worth its bytes.
 
-        It is if it frees several times what it writes. It also is if it frees many objects, or if facts fill an
-        object and the manifest adds little to them: then opening the log is faster, and the next manifest is smaller.
+        It is if it frees several times what it writes. It also is if it frees many objects, or if facts or names
+        fill an object and the manifest adds little to them: then opening the log is faster, and the next manifest is
+        smaller.
 
         Args:
             frees: Bytes of other objects that can be deleted after the manifest.
         """
         with self._meaning:
             self._standing.dissolve()
-            head = msgspec.structs.replace(self.history.snapshot(self._standing), facts=(), standing=())
+            head = msgspec.structs.replace(self.history.snapshot(self._standing), facts=(), standing=(), names={})
             adds = len(msgspec.msgpack.encode(head)) + self._standing.bytes_of_names
             new = self._standing.bytes_of_new
+            fill = self._standing.fill_an_object
+            for names in self.history.names.values():
+                adds += names.bytes_of_objects
+                new += names.bytes_of_new
+                fill = fill or names.fill_an_object(self._names_an_object)
             return (
                 self._bytes_since + frees >= WORTH * (adds + new)
                 or self._objects_since >= MOST_OBJECTS
-                or (self._standing.fill_an_object and new >= LITTLE * adds)
+                or (fill and new >= LITTLE * adds)
             )
 
-    def move_facts(self) -> None:
-        """Move facts that stand in no object into objects of their own, if there are many: a manifest is small then.
+    def move_out(self) -> None:
+        """Move facts and names that stand in no object into objects of their own, if there are many.
 
-        The log can be appended to meanwhile. Until a manifest names the objects, no reader reads them.
+        A manifest is small then. The log can be appended to meanwhile. Until a manifest names the objects, no reader
+        reads them.
 
         Raises:
             UnavailableError: `[STORE_FAILED]` see `Store`.
         """
         self._refuse_after_failure()
+        self._move_facts()
+        for source, names in list(self.history.names.items()):
+            self._move_names(source, names)
+
+    def _move_facts(self) -> None:
         with self._meaning:
             self._standing.dissolve()
             parts = self._standing.to_write()
@@ -200,10 +222,23 @@ class Log(LogReader):
                 self._standing.stand_in(FactsObject(name, checksum_of(content).hex(), len(facts)), facts)
                 self.objects_of_facts.add(name)
 
+    def _move_names(self, source: str, names: StandingNames) -> None:
+        while True:
+            with self._meaning:
+                part = names.next_object(self._names_an_object)
+            if part is None:
+                return
+            self._names_written += 1
+            name = f"{NAMES}{self._token:012}-{self._names_written:012}"
+            content = encode_names(name, source, part)
+            self._store.create(name, content)
+            with self._meaning:
+                names.stand_in(name, checksum_of(content).hex(), part)
+
     def checkpoint(self) -> int:
         """Write a manifest: from now on the log begins with it. See `append`.
 
-        The manifest names the objects of `move_facts`; facts that stand in none stand in itself.
+        The manifest names the objects of `move_out`; facts and names that stand in none stand in itself.
         """
         with self._writing:
             with self._meaning:
@@ -219,7 +254,7 @@ class Log(LogReader):
     def truncate(self) -> None:
         """Delete what the newest manifest has made garbage; a crash may leave some, which is not read.
 
-        That is objects before it, except claims, and objects of facts that it does not name.
+        That is objects before it, except claims, and objects of facts and names that it does not need.
         """
         with self._writing:
             garbage = [number for number in self._garbage if number < self.manifest]
@@ -310,9 +345,14 @@ class Log(LogReader):
             self._apply(Group(header, records, checksum_of(content), len(content)))
 
     def _left_by_earlier_owners(self) -> list[str]:
-        """Return the objects of facts that earlier owners wrote, and that the newest manifest does not name."""
-        written = (name for name in self._store.list(FACTS) if name < f"{FACTS}{self._token:012}")
-        return [name for name in written if name not in self.objects_of_facts]
+        """Return the objects of facts and names of earlier owners, on which the newest manifest does not rest."""
+        needed = self.objects_of_facts | self.objects_of_names()
+        return [
+            name
+            for kind in (FACTS, NAMES)
+            for name in self._store.list(kind)
+            if name < f"{kind}{self._token:012}" and name not in needed
+        ]
 
     def _refuse_other_program(self, record: Claim, accepts: Callable[[LogHistory, str, Any, Any], bool]) -> None:
         recorded, now = without_units(self.history.program), without_units(record.program)

@@ -13,11 +13,13 @@ import msgspec
 
 from boatlift.errors import DataError
 from boatlift.storage.identities import BEGUN, IDENTITY, TRUNCATED, Identities
+from boatlift.storage.names import names_of, objects_of
 from boatlift.storage.records.codec import Header, checksum_of, decode_facts, decode_group
 from boatlift.storage.records.damage import RESTORE
 from boatlift.storage.records.facts import Fact, GarbageCollection
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.live import LiveRecords
+from boatlift.storage.records.names import StandingNames
 from boatlift.storage.records.records import Claim, FactsObject, Record, Snapshot
 from boatlift.storage.records.standing import FACTS_AN_OBJECT, StandingFacts
 from boatlift.storage.stops import last_mark, newest_mark
@@ -120,6 +122,18 @@ class LogReader:
                 raise _misplaced(token, "is not the claim that the log's owners rest on")
             yield token
             token = header.predecessor
+
+    def names_taken(self, source: str) -> list[str]:
+        """Return the names that a source's cursor holds, in order, each object of names read again.
+
+        Raises:
+            DataError: `[MISSING_OBJECT]`, `[CORRUPT]` an object of names is not as it was written.
+        """
+        return names_of(self._store, source, self.history.names.get(source, StandingNames()))
+
+    def objects_of_names(self) -> set[str]:
+        """Return the names of the objects of names that the newest manifest rests on. See `names_taken`."""
+        return {each for source, names in self.history.names.items() for each in objects_of(self._store, source, names)}
 
     def last_claim(self) -> Claim | None:
         """Return the claim of the newest owner; None if there never was one. Claims outlive manifests."""

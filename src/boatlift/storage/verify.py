@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 
 import xxhash
 
@@ -12,7 +13,8 @@ from boatlift.storage.identities import IDENTITIES
 from boatlift.storage.input_log import INPUT, verify_input
 from boatlift.storage.log import Log
 from boatlift.storage.log_reader import FACTS, LOG, name_of
-from boatlift.storage.records.codec import decode_facts, decode_group, decode_identity
+from boatlift.storage.names import NAMES
+from boatlift.storage.records.codec import decode_facts, decode_group, decode_identity, decode_names
 from boatlift.storage.records.damage import RESTORE
 from boatlift.storage.records.facts import payloads_of
 from boatlift.storage.records.history import LogHistory
@@ -30,8 +32,9 @@ READ_BYTES = 1024 * BLOCK_BYTES
 def verify(store: Store) -> Iterator[Finding]:
     """Read every object of a store, and yield each damage and each object that no record names.
 
-    The check covers each log object and each object of facts by itself, then the log as a whole (numbers, chain, owners
-    and all their claims), then every byte of every run that a live checkpoint names, then the input logs of sources.
+    The check covers each object of the log, of facts and of names by itself, then the log as a whole (numbers, chain,
+    owners and all their claims, names of sources), then every byte of every run that a live checkpoint names, then the
+    input logs of sources.
 
     One loss cannot be seen: that of the newest objects of a log whose owner did not stop in good order, for a crash
     just before them leaves the same bytes. The sinks, which know their last step, reveal it at the next start. An owner
@@ -41,7 +44,7 @@ def verify(store: Store) -> Iterator[Finding]:
     """
     damaged = set()
     for name in store.list(""):
-        if name in IDENTITIES or name.startswith((LOG, FACTS, STOPS)):
+        if name in IDENTITIES or name.startswith((LOG, FACTS, NAMES, STOPS)):
             for finding in _check_object(store, name):
                 damaged.add(finding.name)
                 yield finding
@@ -49,6 +52,9 @@ def verify(store: Store) -> Iterator[Finding]:
         log = Log.open(store, None)
         claims = [*log.claims()]
         log.check_mark()
+        for source in log.history.names:
+            log.names_taken(source)
+        of_names = log.objects_of_names()
     except BoatliftError as error:
         if not any(name in error.message for name in damaged):
             yield Finding("log", error.condition, error.message)
@@ -56,7 +62,7 @@ def verify(store: Store) -> Iterator[Finding]:
     yield from _check_end(store, log)
     yield from _check_runs(store, log.history)
     yield from verify_input(store, log.store_id, _newest_inputs(log.history.live_records))
-    yield from _left_over(store, log, claims)
+    yield from _left_over(store, log, {*of_names, *(name_of(token) for token in claims)})
 
 
 def _newest_inputs(live: LiveRecords) -> dict[str, int]:
@@ -75,6 +81,8 @@ def _check_object(store: Store, name: str) -> Iterator[Finding]:
             decode_group(content, name)
         elif name.startswith(FACTS):
             decode_facts(content, name)
+        elif name.startswith(NAMES):
+            decode_names(content, name)
         else:
             decode_identity(content, name)
     except BoatliftError as error:
@@ -105,8 +113,8 @@ def _check_runs(store: Store, history: LogHistory) -> Iterator[Finding]:
             yield damage
 
 
-def _left_over(store: Store, log: Log, claims: Sequence[int]) -> Iterator[Finding]:
-    needed = {*IDENTITIES, *log.history.live_runs(), *log.objects_of_facts, *(name_of(token) for token in claims)}
+def _left_over(store: Store, log: Log, others: AbstractSet[str]) -> Iterator[Finding]:
+    needed = {*IDENTITIES, *log.history.live_runs(), *log.objects_of_facts, *others}
     begin = name_of(log.manifest)
     for name in store.list(""):
         belongs = name.startswith((INPUT, STOPS)) or (name.startswith(LOG) and name >= begin)

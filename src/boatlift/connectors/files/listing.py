@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
-from glob import glob, has_magic
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from fnmatch import translate
+from glob import has_magic
 from pathlib import Path
 
 import xxhash
 
+from boatlift.dataflow.contracts import Names
 from boatlift.errors import InvalidError
 
-__all__ = ["KnownDigests", "Listing", "digest_of", "folded"]
+__all__ = ["Backlog", "KnownDigests", "Listing", "digest_of", "folded"]
 
 _HIDDEN = ("_", ".")
 _UNFINISHED = (".tmp", ".crc")
@@ -53,20 +57,35 @@ class Listing:
         """Return whether all files are in one folder, so that a file's name alone tells it from the others."""
         return self.pattern is None or len(self.pattern) == 1
 
-    def names(self) -> list[str]:
-        """Return the names of all files, relative to the base, in order.
+    def names(self, but: Names | None = None) -> list[str]:
+        """Return the names of all files but some, relative to the base, in order.
+
+        Args:
+            but: The names to leave out: such a name costs a look here, and nothing else.
 
         Raises:
             OSError: the base cannot be read.
         """
         with os.scandir(self.base) as entries:
-            if self._only is not None:
-                found = [self._only]
-            elif self.pattern is None:
-                found = [entry.name for entry in entries]
+            if self._only is None:
+                found = self._found(entries, "", ("*",) if self.pattern is None else self.pattern, but or Names())
             else:
-                found = glob(str(Path(*self.pattern)), root_dir=self.base)  # noqa: PTH207 - relative names are wanted
-        return sorted(name for name in found if _counts(name) and (self.base / name).is_file())
+                found = iter((but or Names()).others([self._only]))
+            return sorted(name for name in found if _counts(name) and (self.base / name).is_file())
+
+    def _found(
+        self, entries: Iterable[os.DirEntry[str]], under: str, parts: Sequence[str], but: Names
+    ) -> Iterator[str]:
+        """Yield what is below a folder, matches the parts of a pattern, and is not left out."""
+        matches = re.compile(translate(parts[0])).match
+        if len(parts) == 1:
+            names = but.others(under + entry.name for entry in entries)
+            yield from (name for name in names if matches(name.removeprefix(under)))
+            return
+        for entry in entries:
+            if _counts(entry.name) and matches(entry.name) and entry.is_dir():
+                with suppress(OSError), os.scandir(entry) as below:  # as `glob` does: a folder may be private
+                    yield from self._found(below, f"{under}{entry.name}/", parts[1:], but)
 
     def path_of(self, name: str) -> Path:
         """Return a file's whole path.
@@ -107,6 +126,34 @@ def folded(before: str, digests: Iterable[str]) -> str:
     return before
 
 
+class Backlog:
+    """The files of the newest listing that were not taken yet.
+
+    While there are some, no step needs another listing: its time would be that of all files.
+    """
+
+    def __init__(self, listing: Listing) -> None:
+        self._listing = listing
+        self._names: list[str] = []
+        self._begin = 0
+
+    def left(self, taken: Names) -> Iterator[str]:
+        """Yield the files of the newest listing, in order of name, without those that were taken since."""
+        while self._begin < len(self._names) and self._names[self._begin] in taken:
+            self._begin += 1
+        names = map(self._names.__getitem__, range(self._begin, len(self._names)))  # `islice` would walk to the begin
+        return (name for name in names if name not in taken)
+
+    def listed(self, taken: Names) -> Iterator[str]:
+        """List the files anew, and yield those that were not taken.
+
+        Raises:
+            OSError: the folder cannot be read.
+        """
+        self._names, self._begin = self._listing.names(taken), 0
+        return iter(self._names)
+
+
 class KnownDigests:
     """Digests of files, each read once as long as its size and times stay the same."""
 
@@ -139,5 +186,4 @@ def _without_dots(path: Path) -> Path:
 
 
 def _counts(name: str) -> bool:
-    parts: Sequence[str] = Path(name).parts
-    return not any(part.startswith(_HIDDEN) for part in parts) and not name.endswith(_UNFINISHED)
+    return not any(part.startswith(_HIDDEN) for part in name.split("/")) and not name.endswith(_UNFINISHED)

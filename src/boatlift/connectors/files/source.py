@@ -1,16 +1,16 @@
-"""A source of files, each taken once, whole; new files are taken in order of name."""
+"""A source of files, each taken once, whole; files that are found together are taken in order of name."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from boatlift.connectors.files.listing import KnownDigests, Listing, digest_of, folded
+from boatlift.connectors.files.listing import Backlog, KnownDigests, Listing, digest_of, folded
 from boatlift.connectors.kit import Columns, struct_of
 from boatlift.dataflow.columns import ORDINAL
-from boatlift.dataflow.contracts import Delivery, Json, SourceCapabilities
+from boatlift.dataflow.contracts import Delivery, Json, Names, SourceCapabilities
 from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class FilesSource:
         self._schema: StructType | None = None
         self._readers: dict[SparkSession, ReadFiles] = {}
         self._digests = KnownDigests()
+        self._backlog = Backlog(listing)
 
     @property
     def positioned(self) -> bool:
@@ -85,41 +86,47 @@ class FilesSource:
 
     def start(self) -> Json:
         """Return the cursor that has taken nothing."""
-        return {"taken": [], "digest": ""}
+        return {"taken": Names(), "digest": ""}
 
     def next(self, cursor: Json) -> Json | None:
-        """Take the new files, in order of name, up to the limits of a step."""
-        taken = set(cursor["taken"])
+        """Take new files, those of a listing in order of name, up to the limits of a step."""
+        taken: Names = cursor["taken"]
         with self._reachable():
-            names = self._names(began=bool(taken))
-            files: list[dict[str, Any]] = []
-            total = 0
-            for name in names:
-                if name in taken:
-                    continue
-                path = self._listing.path_of(name)
+            files = self._chosen(self._backlog.left(taken))
+            if not files:
+                with self._there(began=bool(taken)):
+                    found = self._backlog.listed(taken)
+                files = self._chosen(found)
+        return {"files": files} if files else None
+
+    def _chosen(self, names: Iterable[str]) -> list[dict[str, Any]]:
+        files: list[dict[str, Any]] = []
+        total = 0
+        for name in names:
+            path = self._listing.path_of(name)
+            try:
                 total += path.stat().st_size
                 if files and self._max_bytes is not None and total > self._max_bytes:
                     break
                 content = digest_of(path)
-                if content is None:
-                    continue  # a process is still writing to it, so it is no input yet
-                size, digest = content
-                if size == 0:
-                    raise DataError(
-                        "INPUT_EMPTY", f"{path} has no bytes: remove it, or put the whole file in its place"
-                    )
-                self._format.check_file(path, self._known_columns())
-                files.append({"path": name, "size": size, "digest": digest})
-                if len(files) == self._max_files:
-                    break
-        return {"files": files} if files else None
+            except FileNotFoundError:
+                continue  # it was removed since it was listed
+            if content is None:
+                continue  # a process is still writing to it, so it is no input yet
+            size, digest = content
+            if size == 0:
+                raise DataError("INPUT_EMPTY", f"{path} has no bytes: remove it, or put the whole file in its place")
+            self._format.check_file(path, self._known_columns())
+            files.append({"path": name, "size": size, "digest": digest})
+            if len(files) == self._max_files:
+                break
+        return files
 
     def advance(self, cursor: Json, position: Json) -> Json:
         """Add a position's names to those taken, and their digests to the digest of all."""
         files = position["files"]
         digest = folded(cursor["digest"], (file["digest"] for file in files))
-        return {"taken": [*cursor["taken"], *(file["path"] for file in files)], "digest": digest}
+        return {"taken": cursor["taken"].plus(file["path"] for file in files), "digest": digest}
 
     def verify(self, position: Json) -> None:
         """Read every file that a position names, and compare size and digest."""
@@ -223,16 +230,17 @@ class FilesSource:
         return self._columns
 
     def _first_file(self) -> Path:
-        with self._reachable():
-            names = self._names(began=False)
+        with self._reachable(), self._there(began=False):
+            names = self._listing.names()
         if not names:
             message = f"no file in {self._listing.base} yet to take the schema from: give schema='NAME TYPE, …'"
             raise InvalidError("NO_INPUT", message)
         return self._listing.path_of(names[0])
 
-    def _names(self, *, began: bool) -> list[str]:
+    @contextmanager
+    def _there(self, *, began: bool) -> Iterator[None]:
         try:
-            return self._listing.names()
+            yield
         except (FileNotFoundError, NotADirectoryError) as error:
             if began:
                 raise

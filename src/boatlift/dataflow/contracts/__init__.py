@@ -17,6 +17,7 @@ from boatlift.dataflow.contracts.capabilities import (
     SinkCapabilities,
     SourceCapabilities,
 )
+from boatlift.dataflow.contracts.names import Names
 from boatlift.dataflow.contracts.pushed import Pushable, Receipt, StoreBacked
 from boatlift.dataflow.contracts.sink import Committed, Outcome, Sink, SinkContext, Staged, Stager
 from boatlift.dataflow.contracts.source import Source
@@ -29,6 +30,7 @@ __all__ = [
     "Delivery",
     "DigestsOnRead",
     "Json",
+    "Names",
     "NamesInput",
     "Outcome",
     "ParameterizedRead",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from boatlift.dataflow.contracts.names import names_in, with_names, without_names
 from boatlift.runtime.engine import Engine
 from boatlift.runtime.graph import position_of
 from boatlift.runtime.machine.instructions import Execute
@@ -26,11 +27,12 @@ class SourceCursors:
     """The cursor of each source.
 
     Law: a cursor is a pure function of the positions before it. So it is folded from them, and recorded with the
-    garbage collection of them.
+    garbage collection of them; of the names that it holds, those that the log does not have yet.
 
     Args:
         engine: Folds cursors.
         history: The log before this process began.
+        names_taken: Returns the names of a source that the log has.
 
     Attributes:
         recorded: Source to the last time that was closed by then, -1 for none.
@@ -39,12 +41,17 @@ class SourceCursors:
         DataError: `[CORRUPT]` no source can have recorded this.
     """
 
-    def __init__(self, engine: Engine, history: LogHistory) -> None:
+    def __init__(self, engine: Engine, history: LogHistory, names_taken: Callable[[str], Iterable[str]]) -> None:
         self._engine = engine
         self.recorded = {source: history.last_closed(source) for source in engine.plan.sources}
-        self._stable: dict[str, tuple[int, Any]] = {
-            source: history.cursors.get(source, (-1, engine.first_cursor(source))) for source in self.recorded
-        }
+        self._names_recorded = {source: names.count for source, names in history.names.items()}
+        self._stable: dict[str, tuple[int, Any]] = {}
+        for source in self.recorded:
+            start = engine.first_cursor(source)
+            time, cursor = history.cursors.get(source, (-1, start))
+            if names_in(start) is not None and cursor is not start:
+                cursor = _restored(source, start, cursor, names_taken(source))
+            self._stable[source] = (time, cursor)
         self._positions: dict[str, dict[int, Any]] = {
             source: _positions_after(history, source, time) for source, (time, _) in self._stable.items()
         }
@@ -102,7 +109,15 @@ class SourceCursors:
             last = last_epoch(garbage.choices.get(source, ()))
             if last > time:
                 self._stable[source] = self._folded(source, last)
-                yield Cursor(source, *self._stable[source])
+                yield self._record(source)
+
+    def _record(self, source: str) -> Cursor:
+        time, cursor = self._stable[source]
+        if (names := names_in(cursor)) is None:
+            return Cursor(source, time, cursor)
+        recorded = self._names_recorded.get(source, 0)
+        self._names_recorded[source] = len(names)
+        return Cursor(source, time, dict(without_names(cursor)), names.after(recorded))
 
     def acknowledge(self, source: str, frontier: AnyFrontier) -> None:
         """Inform a source of the positions that will not be read again, of those that this process knows."""
@@ -120,6 +135,13 @@ class SourceCursors:
 
     def _advanced(self, source: str, cursor: Any, position: Any) -> Any:
         return cursor if position is None else self._engine.advance(source, cursor, position)
+
+
+def _restored(source: str, start: Any, recorded: Any, names: Iterable[str]) -> Any:
+    try:
+        return with_names(start, recorded, names)
+    except (TypeError, ValueError) as error:
+        raise contradictory(source, f"its cursor does not go with its names ({error})") from error
 
 
 def _positions_after(history: LogHistory, source: str, time: int) -> dict[int, Any]:

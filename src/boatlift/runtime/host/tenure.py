@@ -74,7 +74,7 @@ class Tenure:
         for takeover in self._owner.taken_over():
             options.on_progress(takeover)
         self._history = history = self._log.history
-        self._cursors = SourceCursors(engine, history)
+        self._cursors = SourceCursors(engine, history, self._log.names_taken)
         self._overrides = Overrides(
             history,
             accept=options.accept_released,

@@ -17,11 +17,12 @@ import xxhash
 from boatlift.errors import DataError
 from boatlift.storage.records.damage import RESTORE
 from boatlift.storage.records.facts import Fact
-from boatlift.storage.records.records import Milliseconds, Record
-from boatlift.storage.records.well_formed import fault_of
+from boatlift.storage.records.records import Milliseconds, Record, TakenNames
+from boatlift.storage.records.well_formed import fault_of, fault_of_names
 
 __all__ = [
     "FORMAT_VERSION",
+    "OLDEST_VERSION",
     "Header",
     "InputObject",
     "Push",
@@ -31,14 +32,18 @@ __all__ = [
     "decode_group",
     "decode_identity",
     "decode_input",
+    "decode_names",
     "encode_facts",
     "encode_group",
     "encode_identity",
     "encode_input",
+    "encode_names",
 ]
 
-FORMAT_VERSION = 3
-"""The version that is written, and the only one that is read: before 3, a program was recorded unit by unit."""
+FORMAT_VERSION = 4
+"""The version that is written."""
+OLDEST_VERSION = 3
+"""The oldest that is read: before 3, a program was recorded unit by unit; before 4, no name stood in an object."""
 
 _MAGIC = b"BLFT"
 _PREFIX = struct.Struct("<4sHcxQ")  # magic, format version, kind, zero, length of the payload
@@ -47,6 +52,7 @@ _GROUP = b"G"
 _IDENTITY = b"I"
 _INPUT = b"P"
 _FACTS = b"F"
+_NAMES = b"N"
 
 _Number = Annotated[int, msgspec.Meta(ge=0, lt=10**12)]
 """The number of an object: its name has twelve digits."""
@@ -147,6 +153,7 @@ _groups = msgspec.msgpack.Decoder(tuple[Header, tuple[Record, ...]])
 _identities = msgspec.msgpack.Decoder(StoreIdentity)
 _inputs = msgspec.msgpack.Decoder(InputObject)
 _facts = msgspec.msgpack.Decoder(tuple[str, tuple[Fact, ...]])
+_names = msgspec.msgpack.Decoder(tuple[str, str, TakenNames])
 
 
 def encode_group(header: Header, records: Iterable[Record]) -> bytes:
@@ -185,6 +192,29 @@ def decode_facts(content: bytes, name: str) -> tuple[Fact, ...]:
     if fault is not None:
         raise _corrupt(name, f"holds a record that no Boatlift writes: {fault}")
     return facts
+
+
+def encode_names(name: str, source: str, names: TakenNames) -> bytes:
+    """Return the bytes of an object of names."""
+    return _framed(_NAMES, _encoder.encode((name, source, names)))
+
+
+def decode_names(content: bytes, name: str, source: str | None = None) -> TakenNames:
+    """Return what an object of names has; see `decode_group`.
+
+    Args:
+        content: The whole object.
+        name: The object's name.
+        source: The source whose names they must be; None: any source's.
+    """
+    named, found_source, names = _decoded(_names, _payload(content, name, _NAMES), name)
+    if named != name:
+        raise _corrupt(name, f"is a copy of {named}")
+    if source not in (None, found_source):
+        raise _corrupt(name, f"holds names of {found_source}, not of {source}")
+    if (fault := fault_of_names(names)) is not None:
+        raise _corrupt(name, f"holds a record that no Boatlift writes: {fault}")
+    return names
 
 
 def encode_identity(identity: StoreIdentity) -> bytes:
@@ -234,11 +264,12 @@ def _payload(content: bytes, name: str, kind: bytes) -> memoryview:
         raise DataError(
             "NEWER_FORMAT", f"{name} has format {version}, and this version reads up to {FORMAT_VERSION}: upgrade"
         )
-    if version < FORMAT_VERSION:
+    if version < OLDEST_VERSION:
         raise DataError(
             "OLDER_FORMAT",
-            f"{name} has format {version}, and this version reads {FORMAT_VERSION}: go on with the version of Boatlift "
-            "that wrote it; or let that version come to the end of its input, and begin with a new store and new sinks",
+            f"{name} has format {version}, and this version reads from {OLDEST_VERSION} on: go on with the version of "
+            "Boatlift that wrote it; or let that version come to the end of its input, and begin with a new store and "
+            "new sinks",
         )
     if found_kind != kind:
         raise _corrupt(name, f"is of kind {found_kind!r} where {kind!r} belongs")

@@ -14,6 +14,7 @@ from boatlift.errors import InternalError
 from boatlift.storage.records.division import UNITS, edges_of, units_in
 from boatlift.storage.records.facts import last_epoch, last_number, payloads_of
 from boatlift.storage.records.live import LiveRecords
+from boatlift.storage.records.names import StandingNames
 from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.records.records import Admitted, Claim, Cursor, Override, Record, SinkCommit, Snapshot, Stopped
 from boatlift.storage.records.standing import StandingFacts
@@ -32,7 +33,8 @@ class LogHistory:
         environment: The environment under which the recorded work was done. A new owner's takes its place with the
             owner's first record after the claim (a claim alone does no work, and its owner may yet be refused), or at
             once if nothing was recorded before.
-        cursors: Source to (time, cursor): the cursor after all positions up to and including that time.
+        cursors: Source to (time, cursor): the cursor after all positions up to and including that time, without names.
+        names: Source to the names that its cursor holds.
         committed: Sink to the last time that it is recorded to hold.
         live_records: The facts of processors that no later fact has taken away.
         decisions: The overrides of single steps, and steps that may need one, by kind, processor and step.
@@ -46,6 +48,7 @@ class LogHistory:
     program: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
     cursors: dict[str, tuple[int, dict[str, Any]]] = field(default_factory=dict)
+    names: dict[str, StandingNames] = field(default_factory=dict)
     committed: dict[str, int] = field(default_factory=dict)
     live_records: LiveRecords = field(default_factory=LiveRecords)
     decisions: dict[tuple[str, str, int], Override] = field(default_factory=dict)
@@ -70,8 +73,10 @@ class LogHistory:
             self.environment, self._claimed = self._claimed, None
         self.stopped, self.resumed = isinstance(record, Stopped), False
         match record:
-            case Cursor(source, time, cursor):
+            case Cursor(source, time, cursor, names):
                 self.cursors[source] = (time, cursor)
+                if names:
+                    self.names.setdefault(source, StandingNames()).add(names)
             case SinkCommit(sink, time):
                 self.committed[sink] = time  # the newest counts: a user may have emptied the sink
             case Override(what, who, time):
@@ -103,6 +108,7 @@ class LogHistory:
             facts=tuple(live.facts() if standing is None else [*live.collections(), *standing.new()]),
             decided=tuple(self.decisions.values()),
             standing=() if standing is None else standing.objects,
+            names={source: names.record() for source, names in self.names.items()},
         )
 
     def checkpointed(self) -> None:
@@ -158,5 +164,6 @@ class LogHistory:
         self.dataflow = snapshot.dataflow
         self.program, self.environment = snapshot.program, snapshot.environment
         self.cursors, self.committed = dict(snapshot.cursors), dict(snapshot.committed)
+        self.names = {source: StandingNames.of(record) for source, record in snapshot.names.items()}
         self.live_records = LiveRecords.of(snapshot.facts, self.live_records.watch)
         self.decisions = {(each.what, each.who, each.time): each for each in snapshot.decided}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from boatlift.storage.records.facts import Fact, Recorded, Time
 from boatlift.times import LAST
@@ -19,12 +19,14 @@ __all__ = [
     "Cursor",
     "FactsObject",
     "Milliseconds",
+    "NamesObject",
     "Override",
     "Record",
     "RunRef",
     "SinkCommit",
     "Snapshot",
     "Stopped",
+    "TakenNames",
 ]
 
 _Step = Annotated[int, Meta(ge=-1, lt=LAST)]
@@ -93,11 +95,17 @@ class SinkCommit(Recorded, frozen=True, tag="committed"):
 
 
 class Cursor(Recorded, frozen=True, tag="cursor"):
-    """The cursor of a source after a time; written with the `GarbageCollection` of the positions before."""
+    """The cursor of a source after a time; written with the `GarbageCollection` of the positions before.
+
+    Attributes:
+        cursor: The cursor, without the names that it holds.
+        names: The names that the cursor holds after those that the records before have of it, in order.
+    """
 
     source: str
     time: _Step
     cursor: dict[str, Any]
+    names: tuple[str, ...] = ()
 
 
 class Override(Recorded, frozen=True, tag="decided"):
@@ -140,6 +148,41 @@ class FactsObject(Recorded, frozen=True):
     gone: tuple[tuple[_Count, _Count], ...] = ()
 
 
+class NamesObject(Recorded, frozen=True):
+    """The name of an object of names.
+
+    Attributes:
+        name: The object's name in the store (`names/…`).
+        digest: The checksum that the object carries, in hex.
+        count: How many names the object has, or the objects have that it names.
+        height: 0 of an object that has names itself, h + 1 of one that names objects of height h.
+    """
+
+    name: str
+    digest: str
+    count: _Count
+    height: Annotated[int, Meta(ge=0, le=9)] = 0
+
+
+class TakenNames(Recorded, frozen=True):
+    """Names that a source's cursor holds, in order: those of objects, and then those that stand in none.
+
+    A manifest has it of all names, an object of names has it of its own: objects alone, or names alone.
+
+    Attributes:
+        objects: The objects; none is of greater height than the one before.
+        new: The names that stand in no object.
+    """
+
+    objects: tuple[NamesObject, ...] = ()
+    new: tuple[str, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """The number of all names."""
+        return sum(each.count for each in self.objects) + len(self.new)
+
+
 class Snapshot(Recorded, frozen=True, tag="snapshot"):
     """The manifest: the meaning of all records before it, so that those can go.
 
@@ -147,11 +190,12 @@ class Snapshot(Recorded, frozen=True, tag="snapshot"):
         dataflow: The dataflow's name.
         program: The program's identity, of the last claim.
         environment: The environment under which the recorded work was done (`LogHistory.environment`).
-        cursors: Source to (time, cursor): the cursor after all positions up to and including that time.
+        cursors: Source to (time, cursor): the cursor after all positions up to and including that time, without names.
         committed: Sink to the last time that it is recorded to hold.
         facts: The live facts of processors that stand in no object of facts.
         decided: The overrides of single steps.
         standing: The objects of facts, in which all other live facts stand.
+        names: Source to the names that its cursor holds.
     """
 
     dataflow: str
@@ -162,6 +206,7 @@ class Snapshot(Recorded, frozen=True, tag="snapshot"):
     facts: tuple[Fact, ...]
     decided: tuple[Override, ...] = ()
     standing: tuple[FactsObject, ...] = ()
+    names: dict[str, TakenNames] = field(default_factory=dict)
 
 
 Record = Admitted | Claim | SinkCommit | Cursor | Override | Stopped | Snapshot | Fact

@@ -27,16 +27,26 @@ from boatlift.storage.records.facts import (
     payloads_of,
 )
 from boatlift.storage.records.payloads import runs_of
-from boatlift.storage.records.records import Claim, Cursor, FactsObject, Override, Record, SinkCommit, Snapshot
+from boatlift.storage.records.records import (
+    Claim,
+    Cursor,
+    FactsObject,
+    Override,
+    Record,
+    SinkCommit,
+    Snapshot,
+    TakenNames,
+)
 from boatlift.times import Domain, Maximal, Sequence, Time, domain_of, is_end
 
-__all__ = ["MOST_NESTED", "fault_of", "fault_of_value"]
+__all__ = ["MOST_NESTED", "fault_of", "fault_of_names", "fault_of_value"]
 
 MOST_NESTED = 100
 """The deepest nesting of a value: far below the limit of Python's encoders, far above a program's need."""
 
 _PLAIN = frozenset((str, int, float, bool, type(None)))
 _FACTS_NAME = re.compile(r"facts/[0-9]{12}-[0-9]{12}")
+_NAMES_NAME = re.compile(r"names/[0-9]{12}-[0-9]{12}")
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 _NAME = re.compile(r"[A-Za-z0-9_.:>-]{1,300}")
 
@@ -44,6 +54,15 @@ _NAME = re.compile(r"[A-Za-z0-9_.:>-]{1,300}")
 def fault_of(record: Record) -> str | None:
     """Return the fault of a record; None if it has none."""
     return next(_faults(record), None)
+
+
+def fault_of_names(names: TakenNames) -> str | None:
+    """Return the fault of the names of a source; None if they have none."""
+    for each in names.objects:
+        if _NAMES_NAME.fullmatch(each.name) is None or _DIGEST.fullmatch(each.digest) is None:
+            return f"{each.name[:300]!r} with digest {each.digest[:300]!r} is no object of names"
+    heights = [each.height for each in names.objects]
+    return None if heights == sorted(heights, reverse=True) else f"{heights} are no heights of objects of names"
 
 
 def fault_of_value(value: Any, depth: int = 0) -> str | None:
@@ -99,12 +118,13 @@ def _of_units(program: Mapping[str, Any]) -> Iterator[str]:
 
 def _of_snapshot(record: Snapshot) -> Iterator[str]:
     yield from _of_units(record.program)
-    yield from _of_names([*record.cursors, *record.committed])
+    yield from _of_names([*record.cursors, *record.committed, *record.names])
     yield from _of_values([record.program, record.environment, *(cursor for _, cursor in record.cursors.values())])
     for part in (*record.decided, *record.facts):
         yield from _faults(part)
     for each in record.standing:
         yield from _of_object(each)
+    yield from filter(None, map(fault_of_names, record.names.values()))
 
 
 def _of_object(named: FactsObject) -> Iterator[str]:
