@@ -1,6 +1,7 @@
 """What a program is: processors, edges, policies, and the contracts of connectors. Pure."""
 
 from boatlift.dataflow.contracts import (
+    BAD_ROW,
     CoalescesBacklog,
     Committed,
     CrashPoints,
@@ -18,6 +19,7 @@ from boatlift.dataflow.contracts import (
     Sink,
     SinkCapabilities,
     SinkContext,
+    SortsOutBadRows,
     Source,
     SourceCapabilities,
     Staged,
@@ -32,6 +34,7 @@ from boatlift.dataflow.rows import RowKind, Rows
 from boatlift.dataflow.units import Part, Unit
 
 __all__ = [
+    "BAD_ROW",
     "Batch",
     "CoalescesBacklog",
     "Committed",
@@ -63,6 +66,7 @@ __all__ = [
     "SinkCapabilities",
     "SinkContext",
     "SinkProcessor",
+    "SortsOutBadRows",
     "Source",
     "SourceCapabilities",
     "SourceProcessor",

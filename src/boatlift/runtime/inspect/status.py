@@ -9,6 +9,7 @@ import msgspec
 
 from boatlift.recovery import Kind, RecoveryPlan
 from boatlift.runtime.host.processes import Life, life_of
+from boatlift.runtime.inspect.bad_rows import BadRowsStatus, bad_rows
 from boatlift.runtime.inspect.event_time import EventTimeStatus, event_times
 from boatlift.runtime.inspect.outlook import last_held, monitor_from_log, part_in_words, steps_again
 from boatlift.storage.log import Log
@@ -65,6 +66,7 @@ class DataflowStatus(msgspec.Struct, frozen=True):
         owner: The process that claimed the store last; None if there was none.
         environment: The settings under which that process runs.
         event_times: Each unit that judges rows by event time to its bound, at its newest checkpoint.
+        bad_rows: Each unit of dead letters to how many bad rows there were, at its newest checkpoint.
     """
 
     dataflow: str
@@ -79,6 +81,7 @@ class DataflowStatus(msgspec.Struct, frozen=True):
     owner: OwnerStatus | None
     environment: Mapping[str, Any]
     event_times: Mapping[str, EventTimeStatus]
+    bad_rows: Mapping[str, BadRowsStatus]
 
 
 def status_of(log: Log) -> DataflowStatus:
@@ -108,6 +111,7 @@ def status_of(log: Log) -> DataflowStatus:
         owner=None if owner is None else OwnerStatus(owner.host, owner.pid, owner.at),
         environment=history.environment,
         event_times=event_times(history, units),
+        bad_rows=bad_rows(history, units),
     )
 
 
