@@ -41,6 +41,7 @@ AGGREGATES, PROCESSORS = "Aggregates", "State and timers of your own"
 EVENT_TIME = "Late rows, windows that end, rows that leave"
 LOOPS = "Loops"
 DELIVERIES = "Deliver rows at least once"
+BAD_ROWS = "Bad rows"
 VIEWS = "Views: a query, kept up to date"
 PUSH, OPERATE = "Push rows", "Operate it"
 PYTHON = blocks(language="python")
@@ -50,6 +51,7 @@ RUN_BY = {
     "# flights.py": "test_the_first_example_prints_what_is_printed_below_it",
     ". .venv/bin/activate": "test_the_first_example_prints_what_is_printed_below_it",
     "import boatlift as bl": "test_the_first_example_goes_on_from_python_and_its_history_sums_up_to_its_answers",
+    "trips = flow.source": "test_bad_rows_go_where_is_said",
     "import os": "test_late_flights_are_delivered",
     "@F.udf": "test_joins_and_functions_run_and_give_what_is_said",
     "def price_of": "test_joins_and_functions_run_and_give_what_is_said",
@@ -299,6 +301,23 @@ def test_late_flights_are_delivered(weeks: Path, spark: SparkSession, capsys: py
     assert sorted((origin, int(delay)) for _, origin, delay in logged) == late
     assert {int(step) for step, *_ in logged} == {0, 1}
     assert sorted((row["origin"], row["arr_delay"]) for row in desk.rows()) == late
+
+
+def test_bad_rows_go_where_is_said(weeks: Path, spark: SparkSession) -> None:
+    (bad_rows,) = blocks(BAD_ROWS, "python")
+    (weeks / "trips").mkdir()
+    (weeks / "trips" / "1.csv").write_text("id,miles\n1,200\n2,far\n,7\n3,\n")
+    names: dict[str, Any] = {"bl": bl, "flow": bl.Dataflow("readme")}
+    exec(compile(bad_rows.text, "README.md", "exec"), names)
+    bl.run(names["flow"], "store", available_now=True, spark=spark)
+    assert sorted(pq.read_table("trips_taken")["id"].to_pylist()) == [1, 3]
+    letters = sorted(pq.read_table("bad_trips").to_pylist(), key=lambda row: row["offset"])
+    assert [(row["file"], row["offset"], row["text"]) for row in letters] == [
+        ("1.csv", 15, "2,far"),
+        ("1.csv", 21, ",7"),
+    ]
+    assert [list(row) for row in letters] == [["file", "offset", "text", "reason"]] * 2
+    assert all(row["reason"].startswith("[BAD_ROW] ") for row in letters)
 
 
 def test_the_processor_gives_what_is_said(weeks: Path, spark: SparkSession) -> None:

@@ -36,7 +36,11 @@ CONDITIONS: dict[str, Condition] = {
         "two sinks of a dataflow write to one folder, table or topic",
         "give each a place of its own",
     ),
-    "EMPTY_DATAFLOW": Condition("InvalidError", "the dataflow has no source or no sink", "add what is missing"),
+    "EMPTY_DATAFLOW": Condition(
+        "InvalidError",
+        "the dataflow has no source or no sink, or nothing reads a stream or the bad rows of a source",
+        "add what is missing",
+    ),
     "BAD_NAME": Condition(
         "InvalidError",
         "a name has characters other than letters, digits, - and _, or a file has a name under which it is not read",
@@ -174,8 +178,8 @@ CONDITIONS: dict[str, Condition] = {
     "BAD_ROW": Condition(
         "DataError",
         "a row does not fit the schema",
-        "leave the step of a file out with boatlift run --skip, and give the corrected file a new name; push corrected "
-        "rows again",
+        "let bad rows go to a stream of their own (flow.source(…, bad_rows='dead_letters')), or leave the step of a "
+        "file out with boatlift run --skip, and give the corrected file a new name; push corrected rows again",
         retry=Retry.STOP,
     ),
     "BAD_HEADER": Condition("DataError", "a file's columns are not those of the schema", "correct the file"),

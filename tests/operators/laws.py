@@ -89,7 +89,10 @@ def as_row(row: dict[str, Any]) -> Row:
 
 
 def write_rows(seed: int) -> list[dict[str, Any]]:
-    """Write the files of two sources, and return the rows of one: both have the same, one of the files has none."""
+    """Write the files of two sources, and return the rows of one: both have the same, one of the files has none.
+
+    The same rows are lines of CSV too, for sources of which some rows do not fit.
+    """
     rows: list[dict[str, Any]] = []
     for number in range(FILES):
         count = 0 if number == EMPTY else FILE_ROWS
@@ -101,8 +104,16 @@ def write_rows(seed: int) -> list[dict[str, Any]]:
         for source in ("rows", "more"):
             Path(source).mkdir(exist_ok=True)
             pq.write_table(pa.Table.from_pylist(made, types), f"{source}/part-{number}.parquet")
+        write_lines(number, made)
         rows += made
     return rows
+
+
+def write_lines(number: int, rows: list[dict[str, Any]]) -> None:
+    """Write a file of CSV in which the rows with a negative number do not fit."""
+    Path("lines").mkdir(exist_ok=True)
+    lines = [f"{row['k']},{row['v'] if row['v'] >= 0 else 'minus'},{row['x']}" for row in rows]
+    Path(f"lines/part-{number}.csv").write_text("\n".join(["k,v,x", *lines, ""]))
 
 
 def dataflow_of(cases: Sequence[OperatorCase], *, files: int = 1) -> bl.Dataflow:

@@ -14,7 +14,7 @@ from functools import partial
 from inspect import signature
 from os import PathLike
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NoReturn, overload
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
 from boatlift.api.captured import refuse_captured_streams
 from boatlift.api.grouped import Grouped
@@ -25,9 +25,10 @@ from boatlift.connectors.ticks import TicksSource
 from boatlift.dataflow.advice import OF_DATAFLOW, advise
 from boatlift.dataflow.contracts import Pushable, Receipt, Source
 from boatlift.dataflow.period import seconds_in
-from boatlift.dataflow.policies import Eager, Lazy
+from boatlift.dataflow.policies import Eager, Ephemeral, Lazy
 from boatlift.dataflow.processors import Processor, SourceProcessor
 from boatlift.errors import InvalidError
+from boatlift.operators.bad_rows.node import BadRows
 from boatlift.operators.view.mutual import mutual_bodies, rows_of
 from boatlift.operators.view.node import LoopRows, View
 
@@ -91,12 +92,20 @@ class Dataflow:
         return Stream(self, TICK)
 
     def check(self) -> None:
-        """Refuse functions of the program that use a stream as if it were a DataFrame.
+        """Refuse functions of the program that use a stream as if it were a DataFrame, and bad rows that nobody takes.
 
         Raises:
-            InvalidError: `[NOT_ON_A_STREAM]`.
+            InvalidError: `[NOT_ON_A_STREAM]`, `[EMPTY_DATAFLOW]`.
         """
         refuse_captured_streams(self._processors.values(), _stream_of)
+        judges = [each for each in self._processors.values() if isinstance(each, BadRows)]
+        for fitting in judges:
+            if not any(each.gives_letters and each.upstream == fitting.upstream for each in judges):
+                raise InvalidError(
+                    "EMPTY_DATAFLOW",
+                    f"nothing reads the bad rows of {fitting.upstream}: give them to a sink, as in "
+                    f"{fitting.name}.bad_rows('bad').sink('bad_out', bl.parquet('bad'))",
+                )
 
     def source(
         self,
@@ -105,6 +114,7 @@ class Dataflow:
         *,
         patience: str = "1 minute",
         lateness: Mapping[str, str] | None = None,
+        bad_rows: Literal["stop", "dead_letters"] = "stop",
     ) -> Stream:
         """Add a source, whose rows are new rows.
 
@@ -115,19 +125,20 @@ class Dataflow:
                 Other sources go on meanwhile. Then the run ends with the cause.
             lateness: How late rows can be, by the column with their time, as in `{"at": "10 minutes"}`: the stream is
                 then that of `Stream.lateness`, and the source itself has the name with `_source` behind it.
+            bad_rows: The fate of a row that does not fit the declared columns: `stop` stops the dataflow;
+                `dead_letters` takes it out of the stream, and `Stream.bad_rows` gives it to another one. The source
+                itself then has the name with `_source` behind it.
 
         Raises:
             InvalidError: `[BAD_OPTION]` one `bl.push` stands for two sources; `patience` is no period; `lateness` is
-                not one column and a period.
+                not one column and a period; `bad_rows` is none of both, or the source has no bad rows to give.
         """
+        if bad_rows not in ("stop", "dead_letters"):
+            raise InvalidError("BAD_OPTION", f"{name}: bad_rows is {bad_rows!r}: choose 'stop' or 'dead_letters'")
+        if bad_rows == "dead_letters":
+            return self._sorted_out(checked_name(name), source, patience, lateness)
         if lateness is not None:
-            given: object = lateness
-            if not isinstance(given, Mapping) or len(given) != 1:
-                raise InvalidError(
-                    "BAD_OPTION",
-                    f"{name}: lateness is {lateness!r}: write one column and a period, as in {{'at': '10 minutes'}}",
-                )
-            ((column, late_by),) = lateness.items()
+            column, late_by = _lateness_of(name, lateness)
             own = checked_name(f"{checked_name(name)}_source")
             return self.source(own, source, patience=patience).lateness(name, column, late_by)
         others = [each for each in self._processors.values() if isinstance(each, SourceProcessor)]
@@ -135,6 +146,24 @@ class Dataflow:
         if pushable is not None and any(each.source.capabilities.pushable is pushable for each in others):
             raise InvalidError("BAD_OPTION", f"{name} is a source under another name already: make another bl.push")
         return self.add(SourceProcessor(checked_name(name), source, seconds_in(patience, "patience")))
+
+    def _sorted_out(self, name: str, source: Source, patience: str, lateness: Mapping[str, str] | None) -> Stream:
+        """Add a source that hands on bad rows, and return the stream of its other rows."""
+        sorts = source.capabilities.bad_rows
+        if sorts is None:
+            raise InvalidError(
+                "BAD_OPTION",
+                f"{name} has no bad rows to give: bl.files of CSV or JSON has, if each line is a row (no multi_line), "
+                "and bl.kafka.source with format='json'; bl.push refuses bad rows as they come in",
+            )
+        late = None if lateness is None else _lateness_of(name, lateness)
+        sorting = sorts.sorting_out()
+        given = self.source(checked_name(f"{name}_source"), sorting, patience=patience)
+        assert sorting.capabilities.bad_rows is not None, "see SortsOutBadRows"
+        own = name if late is None else checked_name(f"{name}_fitting")
+        made = BadRows(own, given.name, sorting.capabilities.bad_rows, gives_letters=False, policy=Ephemeral())
+        fitting = self.add(made)
+        return fitting if late is None else fitting.lateness(name, *late)
 
     def sql(
         self, name: str, query: str, *, policy: Lazy | Eager | None = None, deterministic: bool | None = None
@@ -343,3 +372,17 @@ class Dataflow:
 def _stream_of(value: object) -> str | None:
     stream = value.stream if isinstance(value, Grouped | Keyed) else value
     return stream.name if isinstance(stream, Stream) else None
+
+
+def _lateness_of(name: str, given: object) -> tuple[str, str]:
+    """Return the column and the period of a lateness, as `Dataflow.source` takes it.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]`.
+    """
+    if not isinstance(given, Mapping) or len(given) != 1:
+        raise InvalidError(
+            "BAD_OPTION", f"{name}: lateness is {given!r}: write one column and a period, as in {{'at': '10 minutes'}}"
+        )
+    ((column, late_by),) = given.items()
+    return column, late_by

@@ -9,6 +9,8 @@ from boatlift.api.cutting import cut_into_operators
 from boatlift.dataflow import Plan
 from boatlift.operators.aggregate.node import Aggregate
 from boatlift.operators.aggregate.spark import AggregateOnSpark
+from boatlift.operators.bad_rows.node import BadRows
+from boatlift.operators.bad_rows.spark import BadRowsOnSpark
 from boatlift.operators.changes.node import Changes
 from boatlift.operators.changes.spark import ChangesOnSpark
 from boatlift.operators.custom.node import Custom
@@ -49,6 +51,7 @@ __all__ = ["ON_SPARK"]
 
 _OPERATORS: Mapping[str, SparkOperator[Any]] = {
     Aggregate.kind: AggregateOnSpark(),
+    BadRows.kind: BadRowsOnSpark(),
     Changes.kind: ChangesOnSpark(),
     Custom.kind: CustomOnSpark(),
     Duplicates.kind: DuplicatesOnSpark(),

@@ -15,6 +15,7 @@ from boatlift.dataflow.period import lateness_in, seconds_in
 from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Lazy
 from boatlift.dataflow.processors import SinkProcessor
 from boatlift.errors import InvalidError
+from boatlift.operators.bad_rows.node import BadRows
 from boatlift.operators.changes.node import Changes
 from boatlift.operators.duplicates.node import Duplicates
 from boatlift.operators.final.node import Final
@@ -162,6 +163,33 @@ class Stream:
             )
         chosen = policy_of_state(name, policy, "the bound of event time")
         return self.dataflow.add(replace(timely, name=checked_name(name), gives_late=True, policy=chosen))
+
+    def bad_rows(self, name: str, *, policy: Lazy | Eager | History | None = None) -> Stream:
+        """Return the dead letters of a source: its rows that do not fit, each with its place and the reason.
+
+        Letters of files have the columns `file`, `offset`, `text` and `reason`; those of Kafka `topic`, `partition`,
+        `offset`, `timestamp`, `key`, `value` and `reason`.
+
+        Args:
+            name: The processor's name.
+            policy: What a crash may cost; `Lazy()` if not given. Letters are counted, and the number is state.
+
+        Raises:
+            InvalidError: `[BAD_OPTION]` the stream is not that of a source with `bad_rows="dead_letters"`;
+                `[BAD_POLICY]`, `[BAD_NAME]`.
+        """
+        processors = self.dataflow.processors
+        fitting = processors.get(self.name)
+        if isinstance(fitting, Lateness) and not fitting.gives_late:
+            fitting = processors.get(fitting.upstream)
+        if not isinstance(fitting, BadRows) or fitting.gives_letters:
+            raise InvalidError(
+                "BAD_OPTION",
+                f"{name}: {self.name} is no source that sorts out bad rows: call bad_rows on what "
+                "flow.source(…, bad_rows='dead_letters') returns",
+            )
+        chosen = policy_of_state(name, policy, "the number of letters")
+        return self.dataflow.add(replace(fitting, name=checked_name(name), gives_letters=True, policy=chosen))
 
     def final(self, name: str, at: str, *, policy: Lazy | Eager | History | None = None) -> Stream:
         """Hand on the rows of changes that can change no more, each once: new rows, for a sink that appends.

@@ -53,6 +53,8 @@ def show_status(path: Path, *, as_json: bool) -> None:
             else f"no row to come is before {moment(event_time.bound)}"
         )
         print(f"{name}: {bound}; {event_time.late} rows were late up to step {event_time.step}, its newest checkpoint")
+    for name, bad in status.bad_rows.items():
+        print(f"{name}: {bad.rows} bad rows up to step {bad.step}, its newest checkpoint")
     if status.after_a_failure:
         print("\nIf everything failed now:")
     for line in status.after_a_failure:

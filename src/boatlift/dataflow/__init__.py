@@ -1,6 +1,7 @@
 """What a program is: processors, edges, policies, and the contracts of connectors. Pure."""
 
 from boatlift.dataflow.contracts import (
+    BAD_ROW,
     CoalescesBacklog,
     Committed,
     CrashPoints,
@@ -19,6 +20,7 @@ from boatlift.dataflow.contracts import (
     Sink,
     SinkCapabilities,
     SinkContext,
+    SortsOutBadRows,
     Source,
     SourceCapabilities,
     Staged,
@@ -33,6 +35,7 @@ from boatlift.dataflow.rows import RowKind, Rows
 from boatlift.dataflow.units import Part, Unit
 
 __all__ = [
+    "BAD_ROW",
     "Batch",
     "CoalescesBacklog",
     "Committed",
@@ -65,6 +68,7 @@ __all__ = [
     "SinkCapabilities",
     "SinkContext",
     "SinkProcessor",
+    "SortsOutBadRows",
     "Source",
     "SourceCapabilities",
     "SourceProcessor",

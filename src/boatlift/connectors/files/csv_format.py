@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from boatlift.connectors.files.compression import DAMAGE, damage_of, opened, refuse_unreadable
-from boatlift.connectors.files.dates import DatePatterns
-from boatlift.connectors.files.formats import TEXT_TYPES, ReadFiles, difference, loaded
-from boatlift.connectors.kit import Columns
+from boatlift.connectors.files.csv_lines import CsvLines
+from boatlift.connectors.files.formats import TEXT_TYPES, Lines, ReadFiles, difference, loaded, nullable, with_ordinals
+from boatlift.connectors.kit import Columns, null_fault, required_of
+from boatlift.connectors.kit.date_patterns import DatePatterns
+from boatlift.connectors.kit.json_values import MALFORMED
+from boatlift.dataflow.columns import quoted
 from boatlift.dataflow.contracts import Json
 from boatlift.errors import DataError, InvalidError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrameReader, Row, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import StructType
 
 __all__ = ["ENCODINGS", "CsvFormat"]
@@ -26,6 +30,7 @@ ENCODINGS = {"utf-8": "utf-8-sig", "iso-8859-1": "iso-8859-1"}
 """The encodings that Spark reads line by line, as Python calls them for reading."""
 
 _BAD_ROW = "_boatlift_bad_row"
+_CORRECTED = "corrected, the file needs a new name"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +56,11 @@ class CsvFormat:
         """Return False: Spark numbers no lines."""
         return False
 
+    @property
+    def lines(self) -> Lines | None:
+        """Return how a line is a row; None if a row may have several."""
+        return None if self.multi_line else CsvLines(self)
+
     def describe(self) -> Json:
         """Return the options."""
         return {
@@ -63,6 +73,10 @@ class CsvFormat:
             "multi_line": self.multi_line,
             **self.patterns.describe(),
         }
+
+    def rows_schema(self, schema: StructType) -> StructType:
+        """Return the declared columns, which may be NULL."""
+        return nullable(schema)
 
     def check_columns(self, columns: Columns) -> None:
         """Raise if a field of text cannot hold a type."""
@@ -99,8 +113,13 @@ class CsvFormat:
         The condition makes Spark parse every column of every row: by default it skips unused columns and does not count
         fields. It is true for every row, and no rule of Spark's optimizer can prove that.
         """
-        reader = self._options(spark).schema(schema).option("mode", "FAILFAST")
-        return lambda files: loaded(reader, files).where("hash(*) % 2 < 2")
+        reader = self._options(spark).schema(nullable(schema)).option("mode", "FAILFAST")
+
+        def read(files: Sequence[tuple[Path, int]], ordinals: Sequence[int] = ()) -> DataFrame:
+            rows = loaded(reader, files).where("hash(*) % 2 < 2")
+            return with_ordinals(without_nulls(rows, schema), files, ordinals)
+
+        return read
 
     def explain(self, spark: SparkSession, path: Path, columns: Columns, schema: StructType) -> DataError | None:
         """Read the file again, leniently, for its first bad row; return that row's line and fault."""
@@ -111,19 +130,36 @@ class CsvFormat:
         lenient = StructType([*schema.fields, StructField(_BAD_ROW, StringType())])
         reader = self._options(spark).schema(lenient)
         reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", _BAD_ROW)
-        bad = loaded(reader, [(path, 0)]).where(f"{_BAD_ROW} is not null").limit(1).collect()
+        rows = loaded(reader, [(path, 0)])
+        bad = rows.where(f"{_BAD_ROW} is not null").limit(1).collect()
         if not bad:
-            return None
-        text = bad[0][_BAD_ROW]
-        line, fault = self._line_of(path, text), self._fault(text, bad[0], columns)
-        return DataError("BAD_ROW", f"{path} line {line}: {fault}; corrected, the file needs a new name")
+            return self._explain_null(path, rows, schema)
+        text, unread = bad[0][_BAD_ROW], [name for name, _ in columns if bad[0][name] is None]
+        line, fault = self._line_of(path, text), self.fault(text, unread, columns)
+        return DataError("BAD_ROW", f"{path} line {line}: {fault}; {_CORRECTED}")
 
-    def _fault(self, text: str, row: Row, columns: Columns) -> str:
+    def _explain_null(self, path: Path, rows: DataFrame, schema: StructType) -> DataError | None:
+        """Return the error of the first column that has a NULL which it must not have; None if none has."""
+        for name in required_of(schema):
+            beside = rows.where(rows[quoted(name)].isNull()).first()
+            if beside is not None:
+                values = {field: value for field, value in beside.asDict().items() if field != _BAD_ROW}
+                return DataError("BAD_ROW", f"{path}: {null_fault(name)}, in the row {values}; {_CORRECTED}")
+        return None
+
+    def fault(self, text: str, unread: Collection[str], columns: Columns) -> str:
+        """Return, in words, why the text of a row does not fit.
+
+        Args:
+            text: The row.
+            unread: The columns that could not be read of it, or are NULL.
+            columns: The declared columns.
+        """
         fields = next(self._split(io.StringIO(text, newline="")), [])
         if len(fields) != len(columns):
             return f"it has {len(fields)} fields, the schema {len(columns)}: {text[:200]!r}"
         for field, (name, kind) in zip(fields, columns, strict=True):
-            if row[name] is None and field not in {"", self.null_value}:
+            if name in unread and field not in {"", self.null_value}:
                 return f"column {name} is {field[:200]!r}, which is no {kind}{self.patterns.of(kind)}"
         return f"it does not fit the schema: {text[:200]!r}"
 
@@ -150,16 +186,39 @@ class CsvFormat:
             lines, delimiter=self.separator, quotechar=self.quote, doublequote=False, escapechar=self.escape
         )
 
+    def parser_options(self) -> dict[str, str]:
+        """Return the options of Spark's parser of CSV."""
+        return {
+            "nullValue": self.null_value,
+            "sep": self.separator,
+            "quote": self.quote or "",  # empty: no character is a quote
+            "escape": self.escape,
+            **self.patterns.options(),
+        }
+
     def _options(self, spark: SparkSession) -> DataFrameReader:
         return spark.read.format("csv").options(
             header=self.header,
-            nullValue=self.null_value,
-            sep=self.separator,
-            quote=self.quote or "",  # empty: no character is a quote
-            escape=self.escape,
             encoding=self.encoding,
             # Line by line, Spark would pass over a line of separators alone if these are white space.
             multiLine=self.multi_line or self.separator.isspace(),
             enforceSchema=False,
-            **self.patterns.options(),
+            **self.parser_options(),
         )
+
+
+def without_nulls(rows: DataFrame, schema: StructType) -> DataFrame:
+    """Return rows of which each column that is NOT NULL has a value; another row stops the job.
+
+    A generator looks at each row, also where a filter drops it.
+    """
+    from pyspark.sql import Column
+    from pyspark.sql import functions as F
+
+    required = required_of(schema)
+    if not required:
+        return rows
+    row = F.struct(*(F.col(quoted(name)) for name in schema.fieldNames()))
+    flawed = reduce(Column.__or__, (F.col(quoted(name)).isNull() for name in required))
+    stop = F.raise_error(F.lit(MALFORMED)).cast(nullable(schema))
+    return rows.select(F.inline(F.array(F.when(flawed, stop).otherwise(row))))

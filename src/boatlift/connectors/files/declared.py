@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from boatlift.connectors.files.compression import without_compression
-from boatlift.connectors.files.dates import DatePatterns
 from boatlift.connectors.files.listing import Listing
 from boatlift.connectors.files.source import FilesSource
-from boatlift.connectors.kit import checked_options, columns_of
+from boatlift.connectors.kit import checked_options, columns_of, required_of
+from boatlift.connectors.kit.date_patterns import DatePatterns
 from boatlift.errors import InvalidError
 from boatlift.paths import refuse_url
 
@@ -111,6 +111,8 @@ def files(
     file_format = _format(name, options, listing)
     file_format.check_columns(columns or ())
     described = {"kind": "files", "path": str(path), "format": name, **file_format.describe()}
+    if schema is not None and file_format.lines is not None and (required := required_of(schema)):
+        described["not_null"] = required
     return FilesSource(listing, file_format, schema, columns, described, max_files_per_step, max_bytes_per_step)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from boatlift.connectors.kit import Columns
+from boatlift.dataflow.columns import ORDINAL
 from boatlift.dataflow.contracts import Json
 from boatlift.errors import DataError
 
@@ -15,10 +16,63 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["TEXT_TYPES", "FileFormat", "ReadFiles", "by_file", "difference", "loaded", "spark_path"]
+__all__ = [
+    "TEXT_TYPES",
+    "FileFormat",
+    "Lines",
+    "ReadFiles",
+    "by_file",
+    "difference",
+    "loaded",
+    "nullable",
+    "spark_path",
+    "with_ordinals",
+]
 
-ReadFiles = Callable[[Sequence[tuple[Path, int]]], "DataFrame"]
-"""Reads files strictly and lazily, each given with its place in the step that takes it."""
+
+class ReadFiles(Protocol):
+    """Reads files lazily."""
+
+    def __call__(self, files: Sequence[tuple[Path, int]], ordinals: Sequence[int] = ()) -> DataFrame:
+        """Return the rows of files.
+
+        Args:
+            files: Each file with its place in the step that takes it.
+            ordinals: If several steps are read together: for each file the index of its step, for `_ordinal`.
+        """
+
+
+class Lines(Protocol):
+    """How the lines of files become rows, and which of them do not.
+
+    Law: the rows that fit are those of `FileFormat.reader`, if there are no others.
+
+    Attributes:
+        header: Whether the first line of a file that is not blank is no row.
+        encoding: The encoding of files, as Python calls it.
+    """
+
+    @property
+    def header(self) -> bool:
+        """See above."""
+
+    @property
+    def encoding(self) -> str:
+        """See above."""
+
+    def sorted_out(self, schema: StructType, bad_row: Column) -> Column:
+        """Return a generator of the rows of each line, which is in the column `value`; see `JsonValues.sorted_out`."""
+
+    def fault(self, line: bytes, unread: Collection[str], columns: Columns, required: Collection[str]) -> str:
+        """Return, in words, why a line is a bad row.
+
+        Args:
+            line: The line, in UTF-8 if its file is text of the encoding.
+            unread: The columns that could not be read of it, or are NULL.
+            columns: The declared columns.
+            required: Those that are NOT NULL.
+        """
+
 
 TEXT_TYPES = (
     "string int bigint smallint tinyint float double boolean decimal date timestamp timestamp_ntz".split()  # noqa: SIM905
@@ -40,8 +94,15 @@ class FileFormat(Protocol):
     def positioned(self) -> bool:
         """Return whether rows get a `_position`."""
 
+    @property
+    def lines(self) -> Lines | None:
+        """Return how lines become rows; None if a row is no line of text."""
+
     def describe(self) -> Json:
         """Return the options that results depend on."""
+
+    def rows_schema(self, schema: StructType) -> StructType:
+        """Return the schema of the rows that are read, without `_position`, from the declared one."""
 
     def check_columns(self, columns: Columns) -> None:
         """Raise if such files cannot hold a declared type.
@@ -66,7 +127,10 @@ class FileFormat(Protocol):
         """
 
     def reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
-        """Return the reader of all steps: making one takes many calls into the JVM, using it few."""
+        """Return the reader of all steps: making one takes many calls into the JVM, using it few.
+
+        A column that the schema has as NOT NULL is read strictly, too; in the schema of the rows it may be NULL.
+        """
 
     def explain(self, spark: SparkSession, path: Path, columns: Columns, schema: StructType) -> DataError | None:
         """Return the reason why a file cannot be read; None if it can."""
@@ -86,6 +150,21 @@ def loaded(reader: DataFrameReader, files: Sequence[tuple[Path, int]]) -> DataFr
     """Load files by a reader of Spark's."""
     paths = [spark_path(path) for path, _ in files]
     return reader.load(paths[0] if len(paths) == 1 else paths)
+
+
+def nullable(schema: StructType) -> StructType:
+    """Return a schema with columns that may be NULL: which they are not, the reader sees to."""
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType([StructField(field.name, field.dataType) for field in schema.fields])
+
+
+def with_ordinals(rows: DataFrame, files: Sequence[tuple[Path, int]], ordinals: Sequence[int]) -> DataFrame:
+    """Return rows that Spark has read from files with `_ordinal`, if ordinals are given for the files."""
+    if not ordinals:
+        return rows
+    ordinal_of = [(path, ordinal) for (path, _), ordinal in zip(files, ordinals, strict=True)]
+    return rows.select("*", by_file(rows.sparkSession, ordinal_of).cast("int").alias(ORDINAL))
 
 
 def spark_path(path: Path) -> str:

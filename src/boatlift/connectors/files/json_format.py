@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import codecs
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from boatlift.connectors.files.compression import damage_of, opened, refuse_unreadable
-from boatlift.connectors.files.dates import DatePatterns
-from boatlift.connectors.files.formats import TEXT_TYPES, ReadFiles, loaded
-from boatlift.connectors.files.json_values import JsonValues
-from boatlift.connectors.kit import Columns
+from boatlift.connectors.files.formats import TEXT_TYPES, Lines, ReadFiles, loaded, nullable, with_ordinals
+from boatlift.connectors.files.json_lines import JsonLines
+from boatlift.connectors.kit import Columns, required_of
+from boatlift.connectors.kit.date_patterns import DatePatterns
+from boatlift.connectors.kit.json_faults import json_fault
+from boatlift.connectors.kit.json_values import JsonValues
 from boatlift.dataflow.contracts import Json
 from boatlift.errors import DataError, InvalidError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrameReader, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import StructType
 
 __all__ = ["JsonFileFormat"]
@@ -47,9 +50,18 @@ class JsonFileFormat:
         """Return False: Spark numbers no lines."""
         return False
 
+    @property
+    def lines(self) -> Lines | None:
+        """Return how a line is a row; None if a file is one value."""
+        return None if self.multi_line else JsonLines(self.patterns)
+
     def describe(self) -> Json:
         """Return the options."""
         return {"multi_line": self.multi_line, **self.patterns.describe()}
+
+    def rows_schema(self, schema: StructType) -> StructType:
+        """Return the declared columns, which may be NULL."""
+        return nullable(schema)
 
     def check_columns(self, columns: Columns) -> None:
         """Raise if JSON has no value of a type."""
@@ -68,7 +80,11 @@ class JsonFileFormat:
     def reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
         """Return a strict reader."""
         text, rows = self._reader(spark), self._values.rows(schema)
-        return lambda files: loaded(text, files).select(rows)
+
+        def read(files: Sequence[tuple[Path, int]], ordinals: Sequence[int] = ()) -> DataFrame:
+            return with_ordinals(loaded(text, files).select(rows), files, ordinals)
+
+        return read
 
     def explain(self, spark: SparkSession, path: Path, columns: Columns, schema: StructType) -> DataError | None:
         """Read the file again for its first bad row; return that row's place and fault."""
@@ -118,21 +134,12 @@ class JsonFileFormat:
         """Return what is wrong with the text of one object."""
         from pyspark.sql.types import StructType
 
-        try:
-            found = json.loads(text)
-        except json.JSONDecodeError as error:
-            return f"it is no single JSON value ({error.msg} at column {error.colno}): {text[:200]!r}"
-        if not isinstance(found, dict):
-            return f"it is no object: {text[:200]!r}"
         frame = spark.createDataFrame([(text,)], "value STRING")
         one = JsonValues(arrays=False, patterns=self.patterns)
         columns_flawed = (one.flawed(StructType([field])).alias(f"c{n}") for n, field in enumerate(schema.fields))
         (flaws,) = frame.select(*columns_flawed).collect()
-        for (name, kind), flawed in zip(columns, flaws, strict=True):
-            if flawed:
-                value = json.dumps(found.get(name), ensure_ascii=False)[:200]
-                return f"column {name} is {value}, which is no {kind}{self.patterns.of(kind)}"
-        return f"it does not fit the schema: {text[:200]!r}"
+        unread = [name for (name, _), flawed in zip(columns, flaws, strict=True) if flawed]
+        return json_fault(text, unread, columns, required_of(schema), self.patterns)
 
     def _reader(self, spark: SparkSession) -> DataFrameReader:
         return spark.read.format("text").option("wholetext", self.multi_line)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from boatlift.connectors.files.formats import ReadFiles, by_file, difference, loaded
+from boatlift.connectors.files.formats import Lines, ReadFiles, by_file, difference, loaded, nullable, with_ordinals
 from boatlift.connectors.kit import Columns
 from boatlift.dataflow.contracts import Json
 from boatlift.errors import DataError
@@ -25,9 +25,18 @@ class ParquetFormat:
 
     positioned: bool
 
+    @property
+    def lines(self) -> Lines | None:
+        """Return None: its columns have types, which the footer names."""
+        return None
+
     def describe(self) -> Json:
         """Return nothing: a Parquet file says all of itself."""
         return {}
+
+    def rows_schema(self, schema: StructType) -> StructType:
+        """Return the declared columns, which may be NULL."""
+        return nullable(schema)
 
     def check_columns(self, columns: Columns) -> None:
         """Do nothing: Parquet holds every type that Spark can declare."""
@@ -52,8 +61,12 @@ class ParquetFormat:
 
     def reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
         """Return a reader with the declared schema, so that no job infers one."""
-        reader = spark.read.format("parquet").schema(schema)
-        return lambda files: self._with_positions(loaded(reader, files), files)
+        reader = spark.read.format("parquet").schema(nullable(schema))
+
+        def read(files: Sequence[tuple[Path, int]], ordinals: Sequence[int] = ()) -> DataFrame:
+            return with_ordinals(self._with_positions(loaded(reader, files), files), files, ordinals)
+
+        return read
 
     def _with_positions(self, rows: DataFrame, files: Sequence[tuple[Path, int]]) -> DataFrame:
         """Add `_position`: the file's place in the step, in the upper bits, and the row's index in the file."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from boatlift.connectors.files.listing import Backlog, KnownDigests, Listing, digest_of, folded
 from boatlift.connectors.kit import Columns, struct_of
-from boatlift.dataflow.columns import ORDINAL
 from boatlift.dataflow.contracts import Delivery, Json, Names, SourceCapabilities
 from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError
 
@@ -62,7 +61,8 @@ class FilesSource:
     @property
     def capabilities(self) -> SourceCapabilities:
         """Several steps can be read in one scan, and all files again."""
-        return SourceCapabilities(reads_many_steps=self, rescannable=self, names_input=self)
+        bad_rows = None if self._format.lines is None else self
+        return SourceCapabilities(reads_many_steps=self, rescannable=self, names_input=self, bad_rows=bad_rows)
 
     def describe(self) -> Json:
         """Return kind, path, options and columns."""
@@ -70,18 +70,19 @@ class FilesSource:
 
     def schema(self, spark: SparkSession) -> StructType:
         """Return the declared schema, or that of the first Parquet file; every column may be NULL."""
-        from pyspark.sql.types import StructField, StructType
+        return self._format.rows_schema(self._read_schema(spark))
 
+    def _read_schema(self, spark: SparkSession) -> StructType:
+        """Return the declared schema, as it is; without one, that of the first Parquet file."""
         if self._schema is None:
             if self._declared is None:
                 from boatlift.connectors.files.formats import spark_path
 
                 first = self._first_file()
-                schema = spark.read.parquet(spark_path(first)).schema
+                self._schema = spark.read.parquet(spark_path(first)).schema
             else:
-                schema = struct_of(self._declared)
+                self._schema = struct_of(self._declared)
                 self._format.check_patterns(spark)
-            self._schema = StructType([StructField(field.name, field.dataType) for field in schema.fields])
         return self._schema
 
     def start(self) -> Json:
@@ -176,12 +177,9 @@ class FilesSource:
 
     def load_together(self, spark: SparkSession, positions: Sequence[Json]) -> DataFrame:
         """Read the files of several positions in one scan."""
-        from boatlift.connectors.files.formats import by_file
-
         taken = [self._paths(position) for position in positions]
-        rows = self._scan(spark, [(path, place) for paths in taken for place, path in enumerate(paths)])
-        ordinals = [(path, ordinal) for ordinal, paths in enumerate(taken) for path in paths]
-        return rows.select("*", by_file(spark, ordinals).cast("int").alias(ORDINAL))
+        files = [(path, place) for paths in taken for place, path in enumerate(paths)]
+        return self._scan(spark, files, [ordinal for ordinal, paths in enumerate(taken) for _ in paths])
 
     def size_bytes(self, position: Json) -> int:
         """Return the sum of the files' sizes."""
@@ -205,10 +203,31 @@ class FilesSource:
         spark = next(iter(self._readers))
         for file in position["files"]:
             path = self._listing.path_of(file["path"])
-            found = self._format.explain(spark, path, self._known_columns(), self.schema(spark))
+            found = self._format.explain(spark, path, self._known_columns(), self._read_schema(spark))
             if found is not None:
                 return found
         return None
+
+    def sorting_out(self) -> FilesSource:
+        """Return the source of the same files with bad rows among its rows."""
+        from boatlift.connectors.files.bad_rows import SortedOut
+
+        return FilesSource(
+            self._listing,
+            SortedOut(self._format, self._listing.base),
+            self._declared,
+            self._columns,
+            {**self._described, "bad_rows": "dead_letters"},
+            self._max_files,
+            self._max_bytes,
+        )
+
+    def letters(self, rows: DataFrame) -> DataFrame:
+        """Return the dead letters of bad rows."""
+        from boatlift.connectors.files.bad_rows import SortedOut
+
+        assert isinstance(self._format, SortedOut)
+        return self._format.letters(rows, self._known_columns(), self._read_schema(rows.sparkSession))
 
     def acknowledge(self, position: Json) -> None:
         """Do nothing: the user may remove acknowledged files."""
@@ -216,11 +235,11 @@ class FilesSource:
     def _paths(self, position: Json) -> list[Path]:
         return [self._listing.path_of(file["path"]) for file in position["files"]]
 
-    def _scan(self, spark: SparkSession, files: Sequence[tuple[Path, int]]) -> DataFrame:
-        """Read files, each with its place in the step that takes it."""
+    def _scan(self, spark: SparkSession, files: Sequence[tuple[Path, int]], ordinals: Sequence[int] = ()) -> DataFrame:
+        """Read files, each with its place in the step that takes it; with `_ordinal`, if ordinals are given."""
         if spark not in self._readers:
-            self._readers[spark] = self._format.reader(spark, self.schema(spark))
-        return self._readers[spark](files)
+            self._readers[spark] = self._format.reader(spark, self._read_schema(spark))
+        return self._readers[spark](files, ordinals)
 
     def _known_columns(self) -> Columns:
         if self._columns is None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from copy import copy
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,7 +13,7 @@ from boatlift.connectors.kafka.access import Access, access_to
 from boatlift.connectors.kafka.group_offsets import GroupOffsets
 from boatlift.connectors.kafka.offsets import Found, advanced, ranges_of, taken_next
 from boatlift.connectors.kafka.topics import Partition, Topics
-from boatlift.connectors.kafka.value_format import ValueFormat, value_format_of
+from boatlift.connectors.kafka.value_format import JsonFormat, ValueFormat, value_format_of
 from boatlift.connectors.kit import checked_options
 from boatlift.dataflow.contracts import Delivery, Json, Reading, SourceCapabilities
 from boatlift.errors import InvalidError
@@ -45,7 +47,6 @@ def source(
     pattern: str | None = None,
     format: Literal["raw", "json"] = "raw",  # noqa: A002 - Spark's word
     schema: str | StructType | None = None,
-    dead_letters: Literal["refuse", "drop", "keep"] = "refuse",
     starting_offsets: Offsets = "earliest",
     ending_offsets: datetime | Mapping[str, Mapping[int, int]] | None = None,
     max_offsets_per_step: int = LARGEST_STEP,
@@ -66,8 +67,6 @@ def source(
         pattern: Instead of topics: a regular expression for whole names; topics that are made later are found too.
         format: `raw`, or `json`: each value is an object with the columns of the schema.
         schema: The columns of format `json`.
-        dead_letters: The fate of a value that does not parse: `refuse` stops, `drop` leaves it out, `keep` keeps its
-            text in a column `_dead_letter` (NULL in all other rows), with NULL in all other columns.
         starting_offsets: Where to begin with the partitions that exist when the dataflow begins; later ones are taken
             whole.
         ending_offsets: Where to end; None: never.
@@ -105,7 +104,7 @@ def source(
         raise InvalidError(
             "BAD_OPTION", f"pattern is {pattern!r}, which is no regular expression ({error}): correct it"
         ) from error
-    value_format = value_format_of(format, schema, dead_letters, headers=include_headers)
+    value_format = value_format_of(format, schema, headers=include_headers)
     topics = Topics(access, names, matching, committed=read_committed)
     return KafkaSource(
         access, topics, value_format, starting_offsets, ending_offsets, max_offsets_per_step, fail_on_data_loss, group
@@ -149,6 +148,7 @@ class KafkaSource:
             digests_on_read=self,
             parameterized_read=self,
             names_input=self,
+            bad_rows=self if isinstance(self._format, JsonFormat) else None,
         )
 
     def describe(self) -> Json:
@@ -240,6 +240,18 @@ class KafkaSource:
         from boatlift.connectors.kafka.reading import read_notes
 
         return read_notes(folder)
+
+    def sorting_out(self) -> KafkaSource:
+        """Return the source of the same topics with bad rows among its rows."""
+        assert isinstance(self._format, JsonFormat)
+        other = copy(self)
+        other._format = replace(self._format, sorts=True)
+        return other
+
+    def letters(self, rows: DataFrame) -> DataFrame:
+        """Return the dead letters of bad rows."""
+        assert isinstance(self._format, JsonFormat)
+        return self._format.letters(rows)
 
     def size_bytes(self, position: Json) -> int:
         """Estimate the bytes by the number of offsets."""

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from boatlift.connectors.kit import columns_of, struct_of
-from boatlift.dataflow.columns import ORDINAL
-from boatlift.dataflow.contracts import Json
+from boatlift.connectors.kit import Columns, columns_of, required_of, struct_of
+from boatlift.connectors.kit.date_patterns import DatePatterns
+from boatlift.connectors.kit.json_faults import json_fault
+from boatlift.connectors.kit.json_values import JsonValues
+from boatlift.dataflow.columns import ORDINAL, quoted
+from boatlift.dataflow.contracts import BAD_ROW, Json
 from boatlift.errors import DataError, InvalidError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["DEAD_LETTER", "JsonFormat", "RawFormat", "ValueFormat", "value_format_of"]
-
-DEAD_LETTER = "_dead_letter"
+__all__ = ["JsonFormat", "RawFormat", "ValueFormat", "value_format_of"]
 
 _RAW = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
 _HEADERS = ", headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+_LETTER = "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY"
 _POSITION = "_position"
 
 
@@ -70,19 +73,21 @@ class JsonFormat:
 
     Attributes:
         declared: The columns.
-        dead_letters: What becomes of a value that does not parse: `refuse`, `drop` or `keep`.
+        sorts: Whether a message whose value does not fit is a row too, with `_bad_row`; else it stops the job.
     """
 
     declared: str | StructType
-    dead_letters: str
+    sorts: bool = False
     headers: bool = False
 
     def describe(self) -> Json:
         """Return the form of rows, for the program's identity."""
+        required = required_of(self.declared)
         return {
             "format": "json",
             "schema": [list(column) for column in columns_of(self.declared)],
-            "dead_letters": self.dead_letters,
+            **({"not_null": required} if required else {}),
+            **({"bad_rows": "dead_letters"} if self.sorts else {}),
         }
 
     def raw(self, *, ordinals: bool) -> StructType:
@@ -90,42 +95,45 @@ class JsonFormat:
         return RawFormat().raw(ordinals=ordinals)
 
     def schema(self, spark: SparkSession) -> StructType:  # noqa: ARG002
-        """Return the schema of rows."""
-        from pyspark.sql.types import StringType, StructField, StructType
+        """Return the schema of rows.
 
-        fields = struct_of(self.declared).fields
-        kept = [StructField(DEAD_LETTER, StringType())] if self.dead_letters == "keep" else []
-        return StructType([*(StructField(f.name, f.dataType) for f in fields), *kept])
+        Raises:
+            InvalidError: `[RESERVED_NAME]` a column has the name of the one for bad rows.
+        """
+        from pyspark.sql.types import StructField, StructType
+
+        rows = StructType([StructField(f.name, f.dataType) for f in struct_of(self.declared).fields])
+        if self.sorts:
+            if any(name.lower() == BAD_ROW for name in rows.fieldNames()):
+                raise InvalidError(
+                    "RESERVED_NAME", f"a column is named {BAD_ROW}, a name that Boatlift uses: rename it"
+                )
+            rows.add(BAD_ROW, struct_of(_LETTER))
+        return rows
 
     def rows(self, messages: DataFrame, *, ordinals: bool) -> DataFrame:
         """Return rows, with their positions."""
         from pyspark.sql import functions as F
-        from pyspark.sql.types import StringType, StructField, StructType
 
-        fields = struct_of(self.declared).fields
-        text = F.col("value").cast("string")
-        parsed = StructType([*fields, StructField(DEAD_LETTER, StringType())])
-        # A dead letter is an incomplete object, one with other types, or a message without a value.
-        found = F.from_json(text, parsed, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": DEAD_LETTER})
-        rows = messages.withColumn("_found", found)
-        dead = F.col(f"_found.{DEAD_LETTER}").isNotNull() | F.col("value").isNull()
-        if self.dead_letters == "refuse":
-            where = F.concat_ws(
-                " ", F.lit("partition"), "partition", F.lit("of"), "topic", F.lit("has at offset"), "offset"
-            )
-            message = F.concat(
-                F.lit("[BAD_ROW] "), where, F.lit(" a value that does not parse: correct it, or choose dead_letters")
-            )
-            rows = rows.withColumn(
-                "_found", F.when(dead, F.raise_error(message).cast(parsed)).otherwise(F.col("_found"))
-            )
-        elif self.dead_letters == "drop":
-            rows = rows.where(~dead)
-        columns = [F.col(f"_found.`{field.name}`").alias(field.name) for field in fields]
-        if self.dead_letters == "keep":
-            columns = [F.when(~dead, column).alias(f.name) for f, column in zip(fields, columns, strict=True)]
-            columns.append(F.when(dead, F.coalesce(text, F.lit(""))).alias(DEAD_LETTER))
-        return rows.select(*columns, _POSITION, *([ORDINAL] if ordinals else []))
+        values = JsonValues(arrays=False, patterns=DatePatterns(), blanks=False)
+        schema = struct_of(self.declared)
+        if self.sorts:
+            found = values.sorted_out(schema, F.struct(*struct_of(_LETTER).fieldNames()))
+        else:
+            place = F.format_string("partition %d of topic %s has at offset %d", "partition", "topic", "offset")
+            advice = "a value that does not fit: choose bad_rows='dead_letters', or correct the schema"
+            found = values.rows(schema, F.concat(F.lit("[BAD_ROW] "), place, F.lit(f" {advice}")))
+        return messages.select(found, _POSITION, *([ORDINAL] if ordinals else []))
+
+    def letters(self, rows: DataFrame) -> DataFrame:
+        """Return the dead letters of messages that do not fit: what each message has, and the reason."""
+        from pyspark.sql import functions as F
+
+        names = [name for name, _ in columns_of(self.declared)]
+        unread = F.array(*(F.when(F.col(quoted(name)).isNull(), F.lit(name)) for name in names))
+        reason = F.udf(_reasons(columns_of(self.declared), required_of(self.declared)), "string", useArrow=False)
+        bad = F.col(BAD_ROW)
+        return rows.select(f"{BAD_ROW}.*", reason(bad["value"], F.array_compact(unread)).alias("reason"))
 
     def diagnose(self, text: str) -> Exception | None:
         """Return the error of a row that does not parse."""
@@ -136,7 +144,18 @@ class JsonFormat:
 ValueFormat = RawFormat | JsonFormat
 
 
-def value_format_of(name: str, schema: str | StructType | None, dead_letters: str, *, headers: bool) -> ValueFormat:
+def _reasons(columns: Columns, required: Sequence[str]) -> Callable[[bytes | None, list[str]], str]:
+    """Return the function that says why a value does not fit; it runs in tasks."""
+
+    def reason(value: bytes | None, unread: list[str]) -> str:
+        if value is None:
+            return "[BAD_ROW] it has no value"
+        return f"[BAD_ROW] {json_fault(bytes(value), unread, columns, required, DatePatterns())}"
+
+    return reason
+
+
+def value_format_of(name: str, schema: str | StructType | None, *, headers: bool) -> ValueFormat:
     """Check and return the form of rows.
 
     Raises:
@@ -144,13 +163,9 @@ def value_format_of(name: str, schema: str | StructType | None, dead_letters: st
     """
     if name not in ("raw", "json"):
         raise InvalidError("BAD_OPTION", f"format is {name!r}: choose 'raw' or 'json'")
-    if dead_letters not in ("refuse", "drop", "keep"):
-        raise InvalidError("BAD_OPTION", f"dead_letters is {dead_letters!r}: choose 'refuse', 'drop' or 'keep'")
     if name == "raw":
-        if schema is not None or dead_letters != "refuse":
-            raise InvalidError(
-                "BAD_OPTION", "messages as they are have no schema and no dead letters: choose format='json'"
-            )
+        if schema is not None:
+            raise InvalidError("BAD_OPTION", "messages as they are have no schema: choose format='json'")
         return RawFormat(headers)
     if schema is None:
         raise InvalidError("BAD_OPTION", "values in JSON need a schema: give schema='NAME TYPE, …'")
@@ -159,4 +174,4 @@ def value_format_of(name: str, schema: str | StructType | None, dead_letters: st
             "BAD_OPTION", "rows of format 'json' have no headers: choose format='raw', and F.from_json in a transform"
         )
     columns_of(schema)  # or it is refused
-    return JsonFormat(schema, dead_letters)
+    return JsonFormat(schema)

@@ -8,12 +8,13 @@ Connectors import nothing of `boatlift.spark`: what they need of it comes throug
 | `ArrowStager`, `read_pieces` | sinks: rows on their way from the tasks to `commit` |
 | `StepLedger`, `Decision`, `fenced`, `of_another_store` | sinks: what to do with a step, and the words of errors |
 | `user_columns`, `first_difference`, `difference_of_rows` | sinks: the user's columns; the first row that differs |
-| `columns_of`, `struct_of`, `Columns` | sources: a declared schema |
+| `columns_of`, `required_of`, `struct_of`, `Columns` | sources: a declared schema |
 | `checked_options`, `whole_number` | functions that users call: a bad argument is an error with a condition |
 | `SinkWrapper`, `SourceWrapper` | connectors around connectors |
 | `kit.tasks`: `guarded`, `job_parameters` | code that runs in Spark's tasks; imports PySpark |
 | `kit.task_jobs`: `run_in_tasks`, `session_of_process` | sinks whose `commit` is a job of its own |
 | `kit.row_order`: `ordered_part` | sinks: parts and order of a step's rows that depend on the rows alone |
+| `kit.json_values`, `kit.json_faults`, `kit.date_patterns` | sources of JSON text: its rows, bad ones, and why |
 | `kit.json_text`: `json_objects` | rows as JSON text |
 | `kit.arrow_text`: `is_string`, `timestamps_as_text` | values as text; imports PyArrow |
 
@@ -22,7 +23,7 @@ last two inside functions, or in modules that only tasks load.
 """
 
 from boatlift.connectors.kit.checked_options import checked_options, whole_number
-from boatlift.connectors.kit.declared_columns import Columns, columns_of, struct_of
+from boatlift.connectors.kit.declared_columns import Columns, columns_of, null_fault, required_of, struct_of
 from boatlift.connectors.kit.differences import difference_of_rows, first_difference
 from boatlift.connectors.kit.step_ledger import Decision, StepLedger, fenced, of_another_store
 from boatlift.connectors.kit.user_columns import user_columns
@@ -41,8 +42,10 @@ __all__ = [
     "difference_of_rows",
     "fenced",
     "first_difference",
+    "null_fault",
     "of_another_store",
     "read_pieces",
+    "required_of",
     "struct_of",
     "user_columns",
     "whole_number",

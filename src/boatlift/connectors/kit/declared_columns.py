@@ -11,7 +11,7 @@ from boatlift.errors import InvalidError
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["TYPE_WORDS", "Columns", "columns_of", "struct_of"]
+__all__ = ["TYPE_WORDS", "Columns", "columns_of", "null_fault", "required_of", "struct_of"]
 
 Columns = tuple[tuple[str, str], ...]
 """Names and types; the types as in Spark's `simpleString`."""
@@ -35,6 +35,8 @@ TYPE_WORDS = (
 """The words that a type begins with in Spark's DDL, common ones first."""
 _COMMON = 10
 _FIELD = re.compile(r"\s*(?:`((?:[^`]|``)+)`|([^\s:`]+))\s*:?\s*(.*?)\s*", re.DOTALL)
+_NOT_NULL = re.compile(r"\snot\s+null\s*$", re.IGNORECASE)
+_COMMENT = re.compile(r"\s+comment\s+(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")\s*$", re.IGNORECASE)
 _SUFFIX = re.compile(r"\s+(?:not\s+null|comment\s+(?:'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"))\s*$", re.IGNORECASE)
 
 
@@ -56,6 +58,23 @@ def columns_of(schema: str | StructType) -> Columns:
     if not columns or len(set(names)) != len(names):
         raise InvalidError("BAD_OPTION", f"schema {schema!r} has no columns, or two of one name: correct it")
     return columns
+
+
+def required_of(schema: str | StructType) -> list[str]:
+    """Return the names of the columns that a schema has as NOT NULL.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]` as `columns_of`.
+    """
+    if not isinstance(schema, str):
+        return [field.name for field in schema.fields if not field.nullable]
+    fields = _fields(schema)
+    return [_column(field, schema)[0] for field in fields if _NOT_NULL.search(_COMMENT.sub("", field))]
+
+
+def null_fault(name: str) -> str:
+    """Return the words for a NULL in a column that is NOT NULL."""
+    return f"column {name} is NULL, and the schema has it as NOT NULL"
 
 
 def _column(field: str, schema: str) -> tuple[str, str]:

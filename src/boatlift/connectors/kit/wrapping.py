@@ -7,6 +7,8 @@ asks for a connector's class.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from boatlift.dataflow.contracts import (
@@ -17,6 +19,7 @@ from boatlift.dataflow.contracts import (
     Sink,
     SinkCapabilities,
     SinkContext,
+    SortsOutBadRows,
     Source,
     SourceCapabilities,
     Staged,
@@ -103,8 +106,9 @@ class SourceWrapper:
 
     @property
     def capabilities(self) -> SourceCapabilities:
-        """The wrapped source's."""
-        return self.source.capabilities
+        """The wrapped source's; where that one sorts out bad rows, this one is wrapped around it."""
+        found = self.source.capabilities
+        return found if found.bad_rows is None else replace(found, bad_rows=_SortingOut(self, found.bad_rows))
 
     def describe(self) -> Json:
         """Return what the wrapped source returns."""
@@ -145,3 +149,21 @@ class SourceWrapper:
     def acknowledge(self, position: Json) -> None:
         """Acknowledge to the wrapped source."""
         self.source.acknowledge(position)
+
+
+@dataclass(frozen=True, slots=True)
+class _SortingOut:
+    """Wraps the source that sorts out bad rows as the other one is wrapped."""
+
+    wrapper: SourceWrapper
+    wrapped: SortsOutBadRows
+
+    def sorting_out(self) -> SourceWrapper:
+        """Return a copy of the wrapper, around the source that sorts out bad rows."""
+        other = copy(self.wrapper)
+        other.source = self.wrapped.sorting_out()
+        return other
+
+    def letters(self, rows: DataFrame) -> DataFrame:
+        """Return the letters of the wrapped source."""
+        return self.wrapped.letters(rows)

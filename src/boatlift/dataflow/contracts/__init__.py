@@ -6,6 +6,7 @@ connector to the laws that stand here.
 """
 
 from boatlift.dataflow.contracts.capabilities import (
+    BAD_ROW,
     CoalescesBacklog,
     CrashPoints,
     DigestsOnRead,
@@ -15,6 +16,7 @@ from boatlift.dataflow.contracts.capabilities import (
     ReadsManySteps,
     Rescannable,
     SinkCapabilities,
+    SortsOutBadRows,
     SourceCapabilities,
 )
 from boatlift.dataflow.contracts.names import Names
@@ -24,6 +26,7 @@ from boatlift.dataflow.contracts.source import Source
 from boatlift.dataflow.contracts.values import Delivery, Json
 
 __all__ = [
+    "BAD_ROW",
     "CoalescesBacklog",
     "Committed",
     "CrashPoints",
@@ -42,6 +45,7 @@ __all__ = [
     "Sink",
     "SinkCapabilities",
     "SinkContext",
+    "SortsOutBadRows",
     "Source",
     "SourceCapabilities",
     "Staged",

@@ -17,7 +17,10 @@ from boatlift.dataflow.contracts.values import Json
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from boatlift.dataflow.contracts.source import Source
+
 __all__ = [
+    "BAD_ROW",
     "CoalescesBacklog",
     "CrashPoints",
     "DigestsOnRead",
@@ -27,8 +30,12 @@ __all__ = [
     "ReadsManySteps",
     "Rescannable",
     "SinkCapabilities",
+    "SortsOutBadRows",
     "SourceCapabilities",
 ]
+
+BAD_ROW = "_bad_row"
+"""Where a source sorts out bad rows: the column that is NULL in rows that fit."""
 
 
 class ReadsManySteps(Protocol):
@@ -58,6 +65,29 @@ class CoalescesBacklog(Protocol):
 
     def is_full(self, position: Json) -> bool:
         """Return whether a position took as much as a step may take."""
+
+
+class SortsOutBadRows(Protocol):
+    """Hands on rows that do not fit the declared columns, in place of stopping at the first.
+
+    Laws:
+        * `sorting_out()` takes the positions that the source itself takes, and its cursors are the same.
+        * Its rows have one more column, `_bad_row`, a struct. Those in which it is NULL are the rows that the source
+          itself gives, if there are no bad rows among its input; each bad row is one row in which it is not NULL.
+        * A bad row is the same in each replay: `_bad_row` has what was to be read, and its place in the input, and
+          depends on nothing else.
+        * `letters` makes one row of each bad row, and of that row alone.
+    """
+
+    def sorting_out(self) -> Source:
+        """Return the same source with bad rows among its rows; it has this capability too."""
+
+    def letters(self, rows: DataFrame) -> DataFrame:
+        """Return the dead letters of bad rows: what was to be read, its place, and the reason why it does not fit.
+
+        Args:
+            rows: Rows of `sorting_out()`, all of them bad.
+        """
 
 
 class Rescannable(Protocol):
@@ -153,6 +183,7 @@ class SourceCapabilities:
     digests_on_read: DigestsOnRead | None = None
     parameterized_read: ParameterizedRead | None = None
     names_input: NamesInput | None = None
+    bad_rows: SortsOutBadRows | None = None
     store_backed: StoreBacked[Any] | None = None
     pushable: Pushable | None = None
 

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 
 import msgspec
 
-from boatlift.storage.records.facts import last_number
+from boatlift.runtime.inspect.newest_states import newest_states
 from boatlift.storage.records.history import LogHistory
-from boatlift.storage.records.payloads import RunsPayload, payload_of
 
 __all__ = ["EventTimeStatus", "event_times"]
 
@@ -30,15 +29,10 @@ class EventTimeStatus(msgspec.Struct, frozen=True):
 def event_times(history: LogHistory, units: Iterable[str]) -> dict[str, EventTimeStatus]:
     """Return the event time of each unit that judges rows by it."""
     found = {}
-    for name in units:
-        states = history.live_records.states.get(name, {})
-        newest = max(states, key=last_number, default=None)
-        if newest is None or (content := states[newest].payload) is None:
-            continue
-        payload = payload_of(content)
-        if isinstance(payload, RunsPayload) and payload.late is not None and payload.bounds is not None:
+    for name, step, payload in newest_states(history, units):
+        if payload.late is not None and payload.bounds is not None:
             bound = payload.bounds[1]
-            found[name] = EventTimeStatus(last_number(newest), None if bound < _FIRST else bound, payload.late)
+            found[name] = EventTimeStatus(step, None if bound < _FIRST else bound, payload.late)
     return found
 
 

@@ -9,6 +9,7 @@ import msgspec
 
 from boatlift.recovery import Kind, RecoveryGraph, RecoveryPlan
 from boatlift.runtime.host.processes import Life, life_of
+from boatlift.runtime.inspect.bad_rows import BadRowsStatus, bad_rows
 from boatlift.runtime.inspect.event_time import EventTimeStatus, event_times
 from boatlift.runtime.inspect.outlook import last_held, monitor_from_log, part_in_words, steps_again
 from boatlift.storage.log import Log
@@ -82,6 +83,7 @@ class DataflowStatus(msgspec.Struct, frozen=True):
         environment: The settings under which that process runs.
         in_flight: The data in flight that the store keeps, by edge; edges without any are left out.
         event_times: Each unit that judges rows by event time to its bound, at its newest checkpoint.
+        bad_rows: Each unit of dead letters to how many bad rows there were, at its newest checkpoint.
     """
 
     dataflow: str
@@ -97,6 +99,7 @@ class DataflowStatus(msgspec.Struct, frozen=True):
     environment: Mapping[str, Any]
     in_flight: list[InFlightStatus]
     event_times: Mapping[str, EventTimeStatus]
+    bad_rows: Mapping[str, BadRowsStatus]
 
 
 def status_of(log: Log) -> DataflowStatus:
@@ -127,6 +130,7 @@ def status_of(log: Log) -> DataflowStatus:
         environment=history.environment,
         in_flight=list(_in_flight(history, graph)),
         event_times=event_times(history, units),
+        bad_rows=bad_rows(history, units),
     )
 
 

@@ -82,6 +82,7 @@ class RunsPayload(msgspec.Struct, frozen=True):
             state that goes by such bounds: the bound up to which timers have fired and windows have closed, and the
             newest that was heard of.
         late: Of the state of a LATENESS: how many rows were late so far.
+        bad: Of the state of dead letters: how many bad rows there were so far.
         history: Of the state of a view with loops: identifies all input that it follows from.
         heard: Of the state of a view whose rows expire: each unit that it reads to the newest bound of event time that
             was heard of.
@@ -95,6 +96,7 @@ class RunsPayload(msgspec.Struct, frozen=True):
     tables: dict[str, tuple[tuple[str, ...], ...]] | None = None
     bounds: tuple[int, int] | None = None
     late: int | None = None
+    bad: int | None = None
     history: str | None = None
     heard: dict[str, int] | None = None
 
@@ -146,6 +148,7 @@ def to_json(payload: Payload) -> dict[str, Any]:
         "tables": None if tables is None else {name: [list(each) for each in part] for name, part in tables.items()},
         "bounds": None if payload.bounds is None else list(payload.bounds),
         "late": payload.late,
+        "bad": payload.bad,
         "history": payload.history,
     }
     present = {name: value for name, value in fields.items() if value is not None}

@@ -1,0 +1,39 @@
+"""Lines of JSON as rows, and those that are none."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from boatlift.connectors.kit import Columns
+from boatlift.connectors.kit.date_patterns import DatePatterns
+from boatlift.connectors.kit.json_faults import json_fault
+from boatlift.connectors.kit.json_values import JsonValues
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import StructType
+
+__all__ = ["JsonLines"]
+
+
+@dataclass(frozen=True, slots=True)
+class JsonLines:
+    """Lines of which each is an object, or blank.
+
+    Attributes:
+        patterns: How text says dates and times.
+    """
+
+    patterns: DatePatterns
+    header = False
+    encoding = "utf-8"
+
+    def sorted_out(self, schema: StructType, bad_row: Column) -> Column:
+        """Return a generator of the row of each line; a blank line has none."""
+        return JsonValues(arrays=False, patterns=self.patterns).sorted_out(schema, bad_row)
+
+    def fault(self, line: bytes, unread: Collection[str], columns: Columns, required: Collection[str]) -> str:
+        """Return, in words, why a line is a bad row."""
+        return json_fault(line, unread, columns, required, self.patterns)
