@@ -223,6 +223,7 @@ def test_the_plan_of_a_program_is_printed_and_runs_nothing(
     assert "rows → clean → sums, staging for history" in " ".join(text.split())
     assert "rows: position, clock, seed" in text
     assert "sums: 3 steps of sums" in text, "what a failure would cost"
+    assert "order that they have in one file: rows, clean and no longer behind sums" in " ".join(text.split())
     assert "At least once: nothing" in text
     show_plan(flow, as_json=True)
     report = json.loads(capsys.readouterr().out)

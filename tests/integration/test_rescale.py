@@ -118,6 +118,14 @@ def rows_of(folder: Path) -> Counter[str]:
     return Counter(row for rows in steps_of(folder).values() for row in rows)
 
 
+def in_order(folder: Path) -> bool:
+    """Return whether the rows of each step, which are those of one file, come as they stand in it."""
+    return all(
+        (values := pq.read_table(path, columns=["v"])["v"].to_pylist()) == sorted(values)
+        for path in folder.glob("*.parquet")
+    )
+
+
 def counts_of(folder: Path) -> dict[str, int]:
     """Return key to the counts of all epochs in all."""
     counts: dict[str, int] = defaultdict(int)
@@ -168,6 +176,7 @@ def test_other_tasks_take_what_waits_on_every_edge(
     bl.run(flow_of(data, tmp_path), store=tmp_path / "store", available_now=True, spark=spark)
     for name in EXACT:
         assert steps_of(tmp_path / name) == steps_of(whole / name), name
+    assert in_order(tmp_path / "tripled"), "the rows of a file keep their order"
     assert rows_of(tmp_path / "merged") == rows_of(whole / "merged")
     assert counts_of(tmp_path / "fit") == counts_of(whole / "fit")
     told = [row for path in (tmp_path / "told").glob("*.parquet") for row in pq.read_table(path).to_pylist()]

@@ -46,6 +46,7 @@ def show_plan(flow: Dataflow, *, as_json: bool) -> None:
         _show_queries(report)
         _show_log(report)
         _show_orders(report)
+        _show_ordered(report)
         _show_costs(report)
         loose = "; ".join(_loose(name, report.processors[name]) for name in report.at_least_once)
         show(f"\nAt least once: {loose or 'nothing; every source and sink is exactly-once'}")
@@ -117,6 +118,22 @@ def _show_orders(report: ProgramReport) -> None:
             chosen = [_DETERMINANTS[each] for each in report.recorded.get(name, ())]
             repeats = " and ".join(["the input of its steps", *chosen])
         show(f"  {name} ({job.order}): {repeats}")
+
+
+def _show_ordered(report: ProgramReport) -> None:
+    """Print which rows keep, within a step, the order that they have in the source, and where that ends."""
+    show("\nWithin a step, rows keep the order that they have in one")
+    for part in dict.fromkeys(report.ordered.values()):
+        show(f"  {part}: {', '.join(name for name, within in report.ordered.items() if within == part)}")
+    if not report.ordered:
+        show("  part of the input: nowhere")
+    ends = [name for name, about in report.processors.items() if _ends_order(name, about, report)]
+    if ends:
+        show(f"  and no longer behind {', '.join(ends)}")
+
+
+def _ends_order(name: str, about: Mapping[str, Any], report: ProgramReport) -> bool:
+    return about["kind"] != "sink" and about.get("reads") in report.ordered and name not in report.ordered
 
 
 def _show_costs(report: ProgramReport) -> None:

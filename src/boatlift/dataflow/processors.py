@@ -40,7 +40,7 @@ class SourceProcessor:
     @property
     def rows(self) -> Rows:
         """New rows, which can be read again."""
-        return Rows(self.name, rereadable=True)
+        return Rows(self.name, rereadable=True, ordered_within=self.source.capabilities.ordered_within)
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,9 @@ class FilesSource:
     def capabilities(self) -> SourceCapabilities:
         """Several steps can be read in one scan, and all files again."""
         bad_rows = None if self._format.lines is None else self
-        return SourceCapabilities(reads_many_steps=self, rescannable=self, names_input=self, bad_rows=bad_rows)
+        return SourceCapabilities(
+            reads_many_steps=self, rescannable=self, names_input=self, bad_rows=bad_rows, ordered_within="file"
+        )
 
     def describe(self) -> Json:
         """Return kind, path, options and columns."""

@@ -148,6 +148,7 @@ class KafkaSource:
             digests_on_read=self,
             parameterized_read=self,
             names_input=self,
+            ordered_within="partition",
             bad_rows=self if isinstance(self._format, JsonFormat) else None,
         )
 

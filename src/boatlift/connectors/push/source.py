@@ -132,6 +132,7 @@ class PushSource(PushedSteps):
             rescannable=self,
             parameterized_read=self,
             names_input=self,
+            ordered_within="push",
             store_backed=self,
             pushable=self,
         )

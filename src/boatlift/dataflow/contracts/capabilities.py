@@ -175,7 +175,13 @@ class CrashPoints(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SourceCapabilities:
-    """What a source can do beyond `Source`; None: it cannot."""
+    """What a source can do beyond `Source`; None: it cannot.
+
+    Attributes:
+        ordered_within: The part of the input, in words, whose rows `load` gives in order, such as `file`. Law: put one
+            behind the other by the number of their partition, the rows of each such part are in the order in which the
+            source has them, whatever the number of partitions.
+    """
 
     reads_many_steps: ReadsManySteps | None = None
     coalesces_backlog: CoalescesBacklog | None = None
@@ -186,6 +192,7 @@ class SourceCapabilities:
     bad_rows: SortsOutBadRows | None = None
     store_backed: StoreBacked[Any] | None = None
     pushable: Pushable | None = None
+    ordered_within: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,7 @@ class Lateness(Operator):
                 "late; put the lateness before it, behind a source or a transform",
             )
         unique = None if self.gives_late else taken.unique
-        return Rows(self.name, taken.kind, taken.source_times, unique=unique)
+        return Rows(self.name, taken.kind, taken.source_times, ordered_within=taken.ordered_within, unique=unique)
 
     def describe(self) -> Json:
         """Return the column, the lateness, and whether it gives the late rows."""

@@ -9,7 +9,7 @@ from typing import ClassVar
 from boatlift.dataflow.contracts import Json
 from boatlift.dataflow.operator import Operator, Timing
 from boatlift.dataflow.policies import Policy
-from boatlift.dataflow.rows import RowKind, Rows, not_all_new
+from boatlift.dataflow.rows import RowKind, Rows, not_all_new, one_order
 from boatlift.errors import InvalidError
 
 __all__ = ["Merge"]
@@ -50,7 +50,7 @@ class Merge(Operator):
                 raise InvalidError(
                     "BAD_UNION", not_all_new(self.name, taken, "unite the streams of new rows before it")
                 )
-        return Rows(self.name, source_times=False)
+        return Rows(self.name, source_times=False, ordered_within=one_order(inputs))
 
     def fuses(self, read: int) -> bool:
         """Return False: a stream's message is complete before the merge takes it."""

@@ -9,7 +9,7 @@ from typing import ClassVar
 from boatlift.dataflow.contracts import Json
 from boatlift.dataflow.operator import Operator
 from boatlift.dataflow.policies import Policy
-from boatlift.dataflow.rows import RowKind, Rows, not_all_new
+from boatlift.dataflow.rows import RowKind, Rows, not_all_new, one_order
 from boatlift.errors import InvalidError
 
 __all__ = ["Union"]
@@ -51,7 +51,7 @@ class Union(Operator):
                     f"{self.name} takes from {taken.origin}, which is behind a lookup, a merge or a batch and has "
                     "times of its own: unite before that, or merge",
                 )
-        return Rows(self.name)
+        return Rows(self.name, ordered_within=one_order(inputs))
 
     def fuses(self, read: int) -> bool:
         """Return False: what comes before an input is executed by itself, so that it does not wait for the others."""

@@ -61,6 +61,8 @@ class ProgramReport(msgspec.Struct, frozen=True):
             effect of a step can be seen. `arrival order`: the order in which the messages of a unit arrived; `epoch
             ends`: where the epochs of a batch end; `rows`: the rows of a unit, which could not be made again;
             `answers`: what a unit asked of the outside.
+        ordered: Each source and operator whose rows keep, within a step, the order of a part of the input, to the part
+            in words, such as `file`.
         queries: Each view to the jobs of its steps, in words: which parts of the query each computes, how and by which
             key.
     """
@@ -74,6 +76,7 @@ class ProgramReport(msgspec.Struct, frozen=True):
     program: Mapping[str, Any]
     jobs: Mapping[str, JobReport]
     recorded: Mapping[str, list[str]]
+    ordered: Mapping[str, str]
     queries: Mapping[str, Sequence[str]]
 
 
@@ -100,6 +103,7 @@ def plan_of(
         program=identity,
         jobs=jobs,
         recorded=_recorded(planned),
+        ordered={name: rows.ordered_within for name, rows in planned.rows.items() if rows.ordered_within is not None},
         queries=queries,
     )
 
