@@ -30,6 +30,7 @@ class KafkaCase(SourceCase):
     """Values in JSON, in two partitions."""
 
     endless = False
+    parts = 2
     broker: ClassVar[KafkaBroker]
 
     @classmethod

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import pytest
+from pyspark import SparkContext
 
 from boatlift.dataflow.contracts import Delivery, Json, Source
 from boatlift.dataflow.contracts.names import names_in, with_names, without_names
@@ -28,6 +29,9 @@ class SourceCase(Protocol):
 
     endless: ClassVar[bool]
     """Whether the source has always more rows."""
+
+    parts: ClassVar[int] = 1
+    """Among how many parts of the input, each with an order of its own, the rows of one `add` are divided."""
 
     @staticmethod
     def make(folder: Path) -> Source:
@@ -56,6 +60,19 @@ def recorded(source: Source, cursor: Json) -> Json:
     """A cursor as it comes back from the log: JSON, and names."""
     written = json.loads(json.dumps(without_names(cursor)))
     return with_names(source.start(), written, names_in(cursor) or ())
+
+
+def rising(numbers: list[int]) -> int:
+    """Return among how many rising sequences numbers have to be divided, each in the order in which they come."""
+    lasts: list[int] = []
+    for number in numbers:
+        at = next((at for at, last in enumerate(lasts) if last < number), None)
+        if at is None:
+            lasts.append(number)
+        else:
+            lasts[at] = number
+        lasts.sort(reverse=True)
+    return len(lasts)
 
 
 class SourceLaws:
@@ -241,6 +258,28 @@ class SourceLaws:
             spark.conf.set("spark.sql.files.maxPartitionBytes", before)
         assert split == whole
         assert len({row[-1] for row in whole}) == len(whole)
+
+    @pytest.mark.spark
+    def test_the_rows_of_a_part_keep_their_order(
+        self, source: Source, folder: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        if source.capabilities.ordered_within is None:
+            return
+        added = [self.case.add(folder, number) for number in (1, 2, 3)]
+        positions, _ = drain(source, source.start(), self.limit())
+        before = spark.conf.get("spark.sql.files.maxPartitionBytes")
+        assert before is not None
+        for size, tasks in ((before, 1), ("64", 4)):
+            spark.conf.set("spark.sql.files.maxPartitionBytes", size)
+            monkeypatch.setattr(SparkContext, "defaultParallelism", property(lambda _self, tasks=tasks: tasks))
+            try:
+                loaded = [tuple(row)[:2] for position in positions for row in source.load(spark, position).collect()]
+            finally:
+                spark.conf.set("spark.sql.files.maxPartitionBytes", before)
+            for rows in added:
+                places = [rows.index(row) for row in loaded if row in rows]
+                assert sorted(places) == list(range(len(rows)))
+                assert rising(places) <= self.case.parts, f"{tasks} tasks"
 
     @pytest.mark.spark
     def test_positions_read_together_are_those_read_alone(
