@@ -13,7 +13,7 @@ from boatlift.connectors.kafka.offsets import Found, advanced, ranges_of, taken_
 from boatlift.connectors.kafka.topics import Partition, Topics
 from boatlift.connectors.kafka.value_format import ValueFormat, value_format_of
 from boatlift.connectors.kit import checked_options
-from boatlift.dataflow.contracts import Delivery, Json, Reading, SourceCapabilities
+from boatlift.dataflow.contracts import Delivery, FrameOfTask, Json, Reading, SourceCapabilities
 from boatlift.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -212,9 +212,9 @@ class KafkaSource:
         tasks = divided(steps, max(1, min(most, offsets // TASK_OFFSETS)))
         return self._read(spark, tasks, ordinals=ordinals)
 
-    def load_parameterized(self, spark: SparkSession) -> DataFrame:
+    def load_parameterized(self, spark: SparkSession, frame_of: FrameOfTask | None = None) -> DataFrame:
         """Read the ranges that the job's parameters name."""
-        return self._read(spark, None, ordinals=False)
+        return self._read(spark, None, ordinals=False, frame_of=frame_of)
 
     def parameters_for(self, position: Json, folder: str) -> bytes | None:
         """Return the ranges of a position as parameters, if one task reads them best."""
@@ -225,14 +225,24 @@ class KafkaSource:
             return None
         return parameters_for([Split(each, None, folder) for each in ranges])
 
-    def _read(self, spark: SparkSession, tasks: tuple[tuple[Split, ...], ...] | None, *, ordinals: bool) -> DataFrame:
+    def _read(
+        self,
+        spark: SparkSession,
+        tasks: tuple[tuple[Split, ...], ...] | None,
+        *,
+        ordinals: bool,
+        frame_of: FrameOfTask | None = None,
+    ) -> DataFrame:
         from boatlift.connectors.kafka.reading import ReadRanges
 
         read = ReadRanges(
             f"topic {self._topics.named}", self._access, self._topics.committed, self._format.headers, tasks
         )
+        columns = self._format.raw(ordinals=ordinals)
+        if frame_of is not None:
+            return self._format.rows(frame_of(read, columns), ordinals=ordinals)
         count = 1 if tasks is None else len(tasks)
-        messages = spark.range(0, count, 1, max(1, count)).mapInArrow(read, self._format.raw(ordinals=ordinals))
+        messages = spark.range(0, count, 1, max(1, count)).mapInArrow(read, columns)
         return self._format.rows(messages, ordinals=ordinals)
 
     def reading(self, folder: str) -> Reading | None:

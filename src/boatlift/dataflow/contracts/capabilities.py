@@ -21,6 +21,7 @@ __all__ = [
     "CoalescesBacklog",
     "CrashPoints",
     "DigestsOnRead",
+    "FrameOfTask",
     "NamesInput",
     "ParameterizedRead",
     "Reading",
@@ -29,6 +30,11 @@ __all__ = [
     "SinkCapabilities",
     "SourceCapabilities",
 ]
+
+
+FrameOfTask = Callable[[Any, Any], "DataFrame"]
+"""Returns the frame of the rows that a function of Arrow batches makes in one partition, with the columns of a
+`StructType`."""
 
 
 class ReadsManySteps(Protocol):
@@ -125,8 +131,14 @@ class ParameterizedRead(Protocol):
     and notes in folder f what `load_digested` notes.
     """
 
-    def load_parameterized(self, spark: SparkSession) -> DataFrame:
-        """Read the rows that the job's parameters name (`connectors.kit.job_parameters`), lazily, in one partition."""
+    def load_parameterized(self, spark: SparkSession, frame_of: FrameOfTask | None = None) -> DataFrame:
+        """Read the rows that the job's parameters name (`connectors.kit.job_parameters`), lazily, in one partition.
+
+        Args:
+            spark: The session.
+            frame_of: Makes the frame of the rows of the task that reads. The frame may have one more column,
+                which the source's expressions may drop. None: it has the columns of the task.
+        """
 
     def parameters_for(self, position: Json, folder: str) -> bytes | None:
         """Return the parameters of a job: which rows to read, and where to note what was read.
