@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,7 @@ class SparkEngine:
         self._input_logs = InputLogs(plan)
         self._steps: dict[str, Steps] = {}
         self._hastened = False
+        self._announcements: list[Callable[[], None]] = []
         self._apart: Counter[str] = Counter()
         self._known: dict[str, tuple[StepInput, BoatliftError]] = {}  # steps of which it is known that they fail
         self._skipped: AbstractSet[tuple[str, int]] = frozenset()
@@ -143,6 +145,8 @@ class SparkEngine:
 
     def close(self) -> None:
         """Close sources, sinks, background work and static tables."""
+        for end in self._announcements:
+            end()
         self._input_logs.close()
         self._background.close()
         for steps in self._steps.values():
@@ -168,6 +172,16 @@ class SparkEngine:
     def poll(self, source: str, cursor: Json) -> Json | None:
         """Ask a source for new input."""
         return self.plan.sources[source].source.next(cursor)
+
+    def announce(self, told: Callable[[str], None]) -> list[str]:
+        """Let sources announce new input."""
+        announcing = {
+            name: announces
+            for name, each in self.plan.sources.items()
+            if (announces := each.source.capabilities.announces_input) is not None
+        }
+        self._announcements += [each.announce_input(partial(told, name)) for name, each in announcing.items()]
+        return list(announcing)
 
     def gathers(self, source: str, position: Json) -> bool:
         """Return whether a source could take more into a position."""

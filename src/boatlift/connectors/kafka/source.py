@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from boatlift.connectors.kafka.access import Access, access_to
+from boatlift.connectors.kafka.arrivals import Arrivals
 from boatlift.connectors.kafka.group_offsets import GroupOffsets
 from boatlift.connectors.kafka.offsets import Found, advanced, ranges_of, taken_next
 from boatlift.connectors.kafka.topics import Partition, Topics
@@ -139,11 +140,13 @@ class KafkaSource:
         self._fail_on_data_loss = fail_on_data_loss
         self._committing = None if group is None else GroupOffsets(access, group)
         self._ends: Mapping[Partition, int] | None = None
+        self._arrivals: Arrivals | None = None
 
     @property
     def capabilities(self) -> SourceCapabilities:
         """Messages may be deleted or compacted, so tasks digest them, and there is no reading of everything again."""
         return SourceCapabilities(
+            announces_input=self,
             reads_many_steps=self,
             coalesces_backlog=self,
             digests_on_read=self,
@@ -173,9 +176,17 @@ class KafkaSource:
         # Offsets that are lost by now have to be skipped here: once a position names them, its step would miss them.
         found = self._topics.found(anew=not self._fail_on_data_loss)
         first = None if cursor.get("began") else self._first(found)
-        return taken_next(
+        taken = taken_next(
             cursor, found, first, self._ends_of(found), self._limit, fail_on_data_loss=self._fail_on_data_loss
         )
+        if taken is None and self._arrivals is not None:
+            self._arrivals.watch({(each.topic, each.partition): each.high for each in found})
+        return taken
+
+    def announce_input(self, told: Callable[[], None]) -> Callable[[], None]:
+        """Watch the ends of partitions whenever nothing was found behind them."""
+        self._arrivals = arrivals = Arrivals(self._access, told, committed=self._topics.committed)
+        return arrivals.close
 
     def is_full(self, position: Json) -> bool:
         """Return whether a position reached the limit of a step."""

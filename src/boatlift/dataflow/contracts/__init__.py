@@ -6,6 +6,7 @@ connector to the laws that stand here.
 """
 
 from boatlift.dataflow.contracts.capabilities import (
+    AnnouncesInput,
     CoalescesBacklog,
     CrashPoints,
     DigestsOnRead,
@@ -24,6 +25,7 @@ from boatlift.dataflow.contracts.source import Source
 from boatlift.dataflow.contracts.values import Delivery, Json
 
 __all__ = [
+    "AnnouncesInput",
     "CoalescesBacklog",
     "Committed",
     "CrashPoints",

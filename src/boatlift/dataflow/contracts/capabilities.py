@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = [
+    "AnnouncesInput",
     "CoalescesBacklog",
     "CrashPoints",
     "DigestsOnRead",
@@ -64,6 +65,20 @@ class CoalescesBacklog(Protocol):
 
     def is_full(self, position: Json) -> bool:
         """Return whether a position took as much as a step may take."""
+
+
+class AnnouncesInput(Protocol):
+    """Tells soon after new input has come; other sources have to be polled to find it.
+
+    Law: an announcement decides nothing. The engine polls then, and now and then without one.
+    """
+
+    def announce_input(self, told: Callable[[], None]) -> Callable[[], None]:
+        """Call a function, from any thread, after input has come that the last `next` did not see.
+
+        Returns:
+            What ends the announcements; no call is under way when it returns.
+        """
 
 
 class Rescannable(Protocol):
@@ -159,6 +174,7 @@ class CrashPoints(Protocol):
 class SourceCapabilities:
     """What a source can do beyond `Source`; None: it cannot."""
 
+    announces_input: AnnouncesInput | None = None
     reads_many_steps: ReadsManySteps | None = None
     coalesces_backlog: CoalescesBacklog | None = None
     rescannable: Rescannable | None = None
