@@ -35,6 +35,7 @@ def run(
     available_now: bool = False,
     accept_released: bool = False,
     skip: Collection[tuple[str, int]] = (),
+    resident: bool = True,
     spark: SparkSession | None = None,
     on_progress: Callable[[Progress], None] = _DEFAULTS.on_progress,
 ) -> None:
@@ -52,6 +53,9 @@ def run(
         skip: Steps that fail whenever they are tried, each with its processor, as `("clean", 7)`: they yield nothing,
             and that is put on the record. `boatlift look` shows the rows that such a step takes. Or steps that the
             receiver of an at-least-once sink refuses, each with the sink: the sink is not handed them.
+        resident: Whether small steps that come quickly may share a job that lives. Such a job answers in milliseconds,
+            and holds a slot of Spark's as long as steps come; results are the same without it. `boatlift plan` says
+            which units can have one.
         spark: The session; if not given, the active one, or a new local one.
         on_progress: Called for each step, commit and checkpoint.
 
@@ -59,7 +63,7 @@ def run(
         BoatliftError: The cause of the end. The same call goes on from there.
     """
     spark = spark or _session_of(flow)
-    run_plan(plan(flow), _opened(store), spark, RunOptions(available_now, accept_released, skip, on_progress))
+    run_plan(plan(flow), _opened(store), spark, RunOptions(available_now, accept_released, skip, on_progress, resident))
 
 
 def run_plan(planned: Plan, store: Store, spark: SparkSession, options: RunOptions = _DEFAULTS) -> None:
@@ -118,12 +122,13 @@ def start(
     available_now: bool = False,
     accept_released: bool = False,
     skip: Collection[tuple[str, int]] = (),
+    resident: bool = True,
     spark: SparkSession | None = None,
     on_progress: Callable[[Progress], None] = _DEFAULTS.on_progress,
 ) -> Running:
     """Run a dataflow in the background; arguments as for `run`."""
     spark = spark or _session_of(flow)
-    options = RunOptions(available_now, accept_released, skip, on_progress)
+    options = RunOptions(available_now, accept_released, skip, on_progress, resident)
     with raising_jvm_died():
         return Running(_host(plan(flow), _opened(store), spark, options))
 
@@ -140,7 +145,7 @@ def _session_of(flow: Dataflow) -> SparkSession:
 def _host(planned: Plan, store: Store, spark: SparkSession, options: RunOptions) -> Host:
     check_session(spark)
     options.on_progress(Progress("compile", planned.dataflow, -1))
-    engine = SparkEngine(spark, planned, ON_SPARK)
+    engine = SparkEngine(spark, planned, ON_SPARK, resident=options.resident)
     options.on_progress(Progress("recover", planned.dataflow, -1))
     return Host(engine, store, options)
 

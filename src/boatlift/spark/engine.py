@@ -55,9 +55,10 @@ class SparkEngine:
         spark: The session.
         plan: The dataflow, in units.
         registry: The operators that Spark can execute.
+        resident: Whether small steps that come quickly may share a job that lives, and holds a slot.
     """
 
-    def __init__(self, spark: SparkSession, plan: Plan, registry: Registry) -> None:
+    def __init__(self, spark: SparkSession, plan: Plan, registry: Registry, *, resident: bool = True) -> None:
         self._spark = spark
         self._registry = registry
         self._program = compile_program(spark, plan, registry)
@@ -66,6 +67,7 @@ class SparkEngine:
         self._background = Background()
         self._input_logs = InputLogs(plan)
         self._steps: dict[str, Steps] = {}
+        self._resident = resident
         self._hastened = False
         self._announcements: list[Callable[[], None]] = []
         self._apart: Counter[str] = Counter()
@@ -110,7 +112,9 @@ class SparkEngine:
             self._readings,
         )  # fmt: skip
         self._files = ScratchFiles(scratch)
-        self._jobs = Jobs(self._spark, self.plan, self._inputs, planner, self._group, self._files, self._background)
+        self._jobs = Jobs(
+            self._spark, self.plan, self._inputs, planner, self._group, self._files, self._background, self._resident
+        )
         self._steps = {name: self._steps_of(unit) for name, unit in units.items()}
         self._input_logs.open(beginning)
 

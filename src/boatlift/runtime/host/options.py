@@ -25,9 +25,11 @@ class RunOptions:
         skip: Steps that yield nothing, whatever they take, each with its unit; steps that an at-least-once sink is not
             handed, each with the sink. The log records both.
         on_progress: Called with each `Progress`, on the host's own thread.
+        resident: Whether small steps that come quickly may share a Spark job that lives.
     """
 
     available_now: bool = False
     accept_released: bool = False
     skip: Collection[tuple[str, int]] = ()
     on_progress: Callable[[Progress], None] = _silent
+    resident: bool = True

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from boatlift.dataflow import FrameOfTask, Timing
+from boatlift.dataflow import FrameOfTask
 from boatlift.dataflow.columns import MARK
 from boatlift.errors import UnavailableError
 from boatlift.spark.compile.unit import CompiledUnit
@@ -24,6 +24,7 @@ from boatlift.spark.jobs.doors import driver_host
 from boatlift.spark.jobs.job_groups import JobGroup
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.planner import RECEIPTS, ArrowTask, LastStage
+from boatlift.spark.jobs.residence import EXPRESSIONS, needs_own_jobs, slots_left
 from boatlift.spark.jobs.resident_hub import ResidentHub
 from boatlift.spark.jobs.slots import Slots, slot_count
 from boatlift.spark.plans.catalyst import map_in_arrow, optimised
@@ -74,7 +75,7 @@ class ResidentJob:
         group: The dataflow's jobs.
         spark: The session.
         make: Makes the frame of a small step.
-        left: How many slots others need at the same time.
+        left: How many slots the job has to leave to others.
     """
 
     def __init__(self, unit: CompiledUnit, group: JobGroup, spark: SparkSession, make: MakeFrame, left: int) -> None:
@@ -123,7 +124,7 @@ class ResidentJob:
         if self._cannot or self._closed or (self._living is not None and self._living.is_alive()):
             return
         slots = slot_count(self._spark.sparkContext)
-        if self._slots.take(slots, 1 + self._left, self, self._hub.part):
+        if self._slots.take(slots, self._left, self, self._hub.part):
             self._living = threading.Thread(target=self._live, name=f"resident {self._unit.name}", daemon=True)
             self._living.start()
 
@@ -134,6 +135,7 @@ class ResidentJob:
             with self._hub.answering(driver_host(self._spark.sparkContext)) as address:
                 frame = self._frame(address)
                 if frame is None:
+                    logger.info("%s has no resident job: %s", name, EXPRESSIONS)
                     self._cannot = True
                     return
                 if not self._closed:
@@ -172,11 +174,10 @@ class ResidentJob:
 
 
 def resident_job(unit: CompiledUnit, jobs: Jobs, make: MakeFrame) -> ResidentJob | None:
-    """Return the resident job of a unit; None if the unit may have none."""
-    if unit.unit.records_answers:  # a step that is executed twice would ask twice
+    """Return the resident job of a unit; None if the unit has none, whatever its expressions."""
+    if not jobs.resident or needs_own_jobs(unit, jobs.plan) is not None:
         return None
-    batches = any(each.timing is Timing.BATCH for each in jobs.plan.units.values())
-    return ResidentJob(unit, jobs.group, jobs.spark, make, left=1 if batches else 0)
+    return ResidentJob(unit, jobs.group, jobs.spark, make, slots_left(jobs.plan))
 
 
 class _CannotStayError(Exception):

@@ -130,7 +130,7 @@ class RowSteps(JobSteps):
         return self._jobs.result(self._unit, take, receipts, state, seconds)
 
     def _small(self, frame: DataFrame, last_stage: LastStage | None = None) -> DataFrame:
-        return self._jobs.planner.staged(self._unit, frame, last_stage=last_stage)
+        return self._jobs.planner.staged(self._unit, frame, None, last_stage)
 
     def _planned(self, frame: DataFrame, weight: int, number: int) -> StepPlan:
         del weight

@@ -24,7 +24,7 @@ class Slots:
     """The slots that jobs of one context hold for many steps.
 
     Laws:
-        * One slot at least is held by no such job, and as many more as a holder asks to be left.
+        * As many slots are held by no such job as a holder asks to be left.
         * While a job needs all slots, no such job begins, and those that there were have ended.
     """
 

@@ -156,15 +156,25 @@ class TakingPart:
             except (OSError, EOFError):
                 return False
             guarded(self.processor, partial(_check, number, order.number - 1))
-            together = [pa.concat_batches(rows)] if len(rows) > 1 else rows  # as one job for the step would have them
             with as_job(order.parameters):
-                (made,) = self.task(iter(together))
+                (made,) = self.task(iter(_together(rows)))
             report = made.column(0)[0].as_py()
         try:
             hub.send_bytes(report)
         except OSError:
             return False
         return True
+
+
+def _together(rows: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Return the rows of a step as the job of this step alone would have them: one batch, with memory of its own.
+
+    A part of a batch has neighbours in its memory, which would go into files.
+    """
+    if not rows:
+        return []
+    batch = pa.concat_batches(rows)
+    return [batch.take(pa.array(np.arange(len(batch))))]
 
 
 def _check(step: int, after: int) -> None:
