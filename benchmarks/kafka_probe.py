@@ -2,7 +2,8 @@
 
 `python -m benchmarks.kafka_probe SERVERS FROM TO WARM_UP MESSAGES PAUSE` produces messages one by one, at a steady
 pace once the first has come out, and reads the other topic as a consumer of committed messages. A message's value is
-the time at which it was produced, and its number. The output is the milliseconds of each message, without those of the warm-up.
+the time at which it was produced, and its number. The output is the milliseconds of each message, without those of the
+warm-up.
 """
 
 from __future__ import annotations

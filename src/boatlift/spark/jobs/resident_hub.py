@@ -12,7 +12,7 @@ import msgspec
 from boatlift.spark.jobs.doors import open_door, shut
 from boatlift.spark.tasks.hub_connection import HubAddress
 from boatlift.spark.tasks.parameters import JobParameters
-from boatlift.spark.tasks.resident import PRIME, READS, TAKES, Order
+from boatlift.spark.tasks.resident import PRIME, READS, TAKES, ResidentOrder
 
 __all__ = ["ResidentHub"]
 
@@ -55,7 +55,7 @@ class ResidentHub:
                 return None
             parts = self._there[attempt]
             self._number += 1
-            order = msgspec.msgpack.encode(Order(self._number, parameters))
+            order = msgspec.msgpack.encode(ResidentOrder(self._number, parameters))
         try:
             for part in (READS, TAKES):
                 parts[part].send_bytes(order)

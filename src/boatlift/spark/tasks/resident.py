@@ -25,7 +25,7 @@ from boatlift.errors import InternalError
 from boatlift.spark.tasks.hub_connection import HubAddress, connected
 from boatlift.spark.tasks.parameters import JobParameters, as_job, attempt, guarded
 
-__all__ = ["PRIME", "READS", "TAKES", "Order", "ReadingPart", "TakingPart", "blank_row"]
+__all__ = ["PRIME", "READS", "TAKES", "ReadingPart", "ResidentOrder", "TakingPart", "blank_row"]
 
 READS, TAKES = 0, 1
 """The numbers of the two parts, as they join the hub."""
@@ -36,7 +36,7 @@ PRIME = 1
 ArrowTask = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-class Order(msgspec.Struct, frozen=True, array_like=True):
+class ResidentOrder(msgspec.Struct, frozen=True, array_like=True):
     """The order to execute a step, to both parts.
 
     Attributes:
@@ -48,7 +48,7 @@ class Order(msgspec.Struct, frozen=True, array_like=True):
     parameters: JobParameters
 
 
-_ORDERS = packed_decoder(Order)
+_ORDERS = packed_decoder(ResidentOrder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +86,12 @@ class ReadingPart:
                 yield from _marks(many, order.number)
 
 
-def _next_order(hub: Connection, patience: float) -> Order | None:
+def _next_order(hub: Connection, patience: float) -> ResidentOrder | None:
     """Return the next order; None if none comes, or the driver is gone."""
     try:
         if not hub.poll(patience):
             return None
-        order: Order = _ORDERS.decode(hub.recv_bytes())
+        order: ResidentOrder = _ORDERS.decode(hub.recv_bytes())
     except (OSError, EOFError):
         return None
     return order
@@ -152,7 +152,7 @@ class TakingPart:
         report = b""
         if number != PRIME:
             try:
-                order: Order = _ORDERS.decode(hub.recv_bytes())
+                order: ResidentOrder = _ORDERS.decode(hub.recv_bytes())
             except (OSError, EOFError):
                 return False
             guarded(self.processor, partial(_check, number, order.number - 1))
