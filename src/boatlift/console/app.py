@@ -49,7 +49,7 @@ def run(
     available_now: Annotated[bool, Parameter(negative=())] = False,
     accept_released: Annotated[bool, Parameter(negative=())] = False,
     skip: Repeated = (),
-    resident: bool = True,
+    not_resident: Annotated[bool, Parameter(negative=())] = False,
     master: Master = DEFAULT_MASTER,
     conf: Repeated = (),
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=())] = False,
@@ -65,7 +65,7 @@ def run(
         accept_released: If a replay differs from what a sink holds, leave the sink as it is, and record that.
         skip: A step that always fails, such as clean:7. The step gives no rows, and the log records that. Or a step
             that the receiver of a sink refuses, such as desk:7: the sink is not handed it. May be repeated.
-        resident: Let small steps that come quickly share a job that lives, and holds a slot of Spark's.
+        not_resident: Give each small step a job of its own, also where many could share one that holds a slot.
         master: Spark's master URL.
         conf: A Spark setting, name=value; may be repeated.
         quiet: Show only a takeover, warnings and the last line.
@@ -94,7 +94,7 @@ def run(
             available_now=available_now,
             accept_released=accept_released,
             skip=skips,
-            resident=resident,
+            resident=not not_resident,
             spark=spark,
             on_progress=live.show,
         )

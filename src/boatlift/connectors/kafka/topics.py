@@ -223,7 +223,11 @@ class Topics:
 
     def _offsets(self, partitions: Iterable[Partition], spec: OffsetSpec, *, least: int = 0) -> dict[Partition, int]:
         some = list(partitions)
-        return self._patiently(lambda: self._asked(some, spec, least=least)())
+
+        def ask() -> dict[Partition, int]:
+            return self._asked(some, spec, least=least)()
+
+        return self._patiently(ask)
 
     def _asked(
         self, partitions: Iterable[Partition], spec: OffsetSpec, *, least: int = 0

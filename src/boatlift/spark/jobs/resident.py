@@ -30,6 +30,7 @@ from boatlift.spark.jobs.slots import Slots, slot_count
 from boatlift.spark.plans.catalyst import map_in_arrow, optimised
 from boatlift.spark.plans.marked import is_a_stream, marked
 from boatlift.spark.session.beside import session_beside
+from boatlift.spark.session.settings import START_SETTINGS
 from boatlift.spark.session.worker_pools import RESIDENT, workers_of
 from boatlift.spark.tasks.hub_connection import HubAddress
 from boatlift.spark.tasks.parameters import JobParameters
@@ -175,7 +176,10 @@ class ResidentJob:
 
 def resident_job(unit: CompiledUnit, jobs: Jobs, make: MakeFrame) -> ResidentJob | None:
     """Return the resident job of a unit; None if the unit has none, whatever its expressions."""
-    if not jobs.resident or needs_own_jobs(unit, jobs.plan) is not None:
+    daemon = jobs.spark.sparkContext.getConf().get("spark.python.daemon.module")
+    if not jobs.resident or daemon != START_SETTINGS["spark.python.daemon.module"]:  # else workers write late
+        return None
+    if needs_own_jobs(unit, jobs.plan) is not None:
         return None
     return ResidentJob(unit, jobs.group, jobs.spark, make, slots_left(jobs.plan))
 
