@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sqlite3
@@ -24,16 +25,20 @@ import boatlift as bl
 from boatlift.connectors.kit import SinkWrapper, SourceWrapper
 from boatlift.dataflow import SourceCapabilities, Staged, Stager
 from boatlift.runtime.host.progress import Progress
+from boatlift.runtime.host.sources import ANNOUNCED_QUIET_SECONDS
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.resident import ResidentJob
 from boatlift.spark.jobs.slots import Slots
 from boatlift.spark.tasks.parameters import JobParameters
 from boatlift.spark.tasks.resident import PRIME
 from boatlift.spark.tasks.stage import TaskReceipt
+from support.kafka import new_topic, send, values_of
 from support.waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from boatlift.testing.kafka_broker import KafkaBroker
 
 pytestmark = pytest.mark.spark
 
@@ -196,6 +201,62 @@ def test_the_bits_are_those_of_a_job_a_step(
     assert set(answered) >= set(range(3, STEPS))
     assert together == alone
     assert len({number for _, number, *_ in together}) == STEPS
+
+
+@pytest.mark.parametrize("dead_letters", ["refuse", "keep"])
+def test_messages_of_kafka_go_through_it_and_are_announced(
+    spark: SparkSession, kafka_broker: KafkaBroker, answered: list[int], dead_letters: Any
+) -> None:
+    """A mark has no value that parses, and is no dead letter."""
+    before, after = new_topic(kafka_broker, 2), new_topic(kafka_broker)
+    source = bl.kafka.source(
+        kafka_broker.bootstrap, topic=before, format="json", schema="n LONG NOT NULL", dead_letters=dead_letters
+    )
+    polls = 0
+
+    def note(progress: Progress) -> None:
+        nonlocal polls
+        polls += progress.what == "idle"
+
+    flow = bl.Dataflow("messages")
+    passed = flow.source("rows", source).transform("twice", lambda df: df.where("n % 3 > 0").selectExpr("n", "2 * n m"))
+    passed.sink("out", bl.kafka.sink(kafka_broker.bootstrap, after))
+    running = bl.start(flow, "store", spark=spark, on_progress=note)
+    try:
+        for number in range(30):
+            send(kafka_broker, before, [b'{"n": %d}' % number])
+            expected = [each for each in range(number + 1) if each % 3]
+            until(lambda expected=expected: len(values_of(kafka_broker, after)) == len(expected))
+            if number == 6:
+                until(lambda: is_resident(spark))
+        assert set(answered) >= set(range(8, 25))
+        began, polls = time.monotonic(), 0
+        until(lambda: time.monotonic() > began + 2)
+        assert polls <= 2 / ANNOUNCED_QUIET_SECONDS + 2, "a source that announces input is left alone"
+    finally:
+        running.stop()
+    found = [json.loads(each or b"") for each in values_of(kafka_broker, after)]
+    assert found == [{"n": each, "m": 2 * each} for each in range(30) if each % 3]
+
+
+def test_a_bad_message_is_told_as_by_a_job_of_its_step(
+    spark: SparkSession, kafka_broker: KafkaBroker, answered: list[int]
+) -> None:
+    before = new_topic(kafka_broker)
+    flow = bl.Dataflow("messages")
+    source = bl.kafka.source(kafka_broker.bootstrap, topic=before, format="json", schema="id LONG NOT NULL")
+    flow.source("rows", source).transform("twice", doubled).sink("out", bl.parquet("out"))
+    running = bl.start(flow, "store", spark=spark)
+    for number in range(4):
+        send(kafka_broker, before, [b'{"id": %d}' % number])
+        until(lambda number=number: len(list(Path("out").glob("*.parquet"))) == number + 1)
+        if number == 2:
+            until(lambda: is_resident(spark))
+    assert answered
+    send(kafka_broker, before, [b"no JSON"])
+    with pytest.raises(bl.DataError, match=r"\[BAD_ROW\] partition 0 of topic-\w+ has at offset 4 a value that does"):
+        running.wait(60)
+    assert ids() == [0, 1, 2, 3]
 
 
 @dataclass(frozen=True)
