@@ -2,12 +2,14 @@
 
 `python -m benchmarks.kafka_probe SERVERS FROM TO WARM_UP MESSAGES PAUSE` produces messages one by one, at a steady
 pace once the first has come out, and reads the other topic as a consumer of committed messages. A message's value is
-the time at which it was produced. The output is the milliseconds of each message, without those of the warm-up.
+the time at which it was produced, and its number. The output is the milliseconds of each message, without those of the
+warm-up.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 import threading
 import time
@@ -17,6 +19,9 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 __all__ = ["main"]
 
 PATIENCE = 120.0
+
+_SENT = re.compile(rb"(\d{20}) (\d+)")
+"""What a message is sent as, so that a later one is greater as text; it may come out within other text."""
 
 
 def main() -> None:
@@ -42,7 +47,7 @@ def main() -> None:
     begun = threading.Event()
 
     def send(number: int) -> None:
-        producer.produce(before, b"%d %d" % (number, time.monotonic_ns()), b"%d" % number)
+        producer.produce(before, b"%020d %d" % (time.monotonic_ns(), number), b"%d" % number)
         producer.poll(0)
 
     def produce() -> None:
@@ -64,7 +69,10 @@ def main() -> None:
         if time.monotonic() > until:
             raise RuntimeError(f"{count - len(took)} messages did not come out")
         if message is not None and message.error() is None:
-            number, began = map(int, (message.value() or b"").split())
+            found = _SENT.search(message.value() or b"")
+            if found is None:
+                raise RuntimeError(f"not a message of this probe: {message.value()!r}")
+            began, number = map(int, found.groups())
             begun.set()
             took.setdefault(number, (time.monotonic_ns() - began) / 1e6)
     print(json.dumps([each for number, each in sorted(took.items()) if number >= int(warm_up)]))

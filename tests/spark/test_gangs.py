@@ -16,7 +16,8 @@ from boatlift.spark.jobs.gang_hub import Meeting
 from boatlift.spark.keyed.arrangement.arranged import key_hashes
 from boatlift.spark.keyed.key_groups import Share, residues
 from boatlift.spark.keyed.network.node import ZSet
-from boatlift.spark.tasks.gang import GangAddress, joined
+from boatlift.spark.tasks.gang import joined
+from boatlift.spark.tasks.hub_connection import HubAddress
 
 HOST = "127.0.0.1"
 TASKS = 4
@@ -76,14 +77,14 @@ def test_all_learn_that_one_has_left_and_a_new_attempt_meets(tmp_path: Path) -> 
 
 
 def test_tasks_of_an_attempt_that_was_given_up_join_no_other(tmp_path: Path) -> None:
-    def late(address: GangAddress, task: int, attempt: int) -> None:
+    def late(address: HubAddress, task: int, attempt: int) -> None:
         with (
             pytest.raises(UnavailableError, match="TASK_LOST"),
             joined(address, Share(TASKS, task), tmp_path, 1, attempt) as exchange,
         ):
             exchange.greatest([0])
 
-    def run(address: GangAddress, task: int) -> list[int]:
+    def run(address: HubAddress, task: int) -> list[int]:
         with joined(address, Share(TASKS, task), tmp_path, 1, 100 + task) as exchange:
             return exchange.greatest([task])
 
@@ -104,7 +105,7 @@ def test_a_stranger_holds_up_nobody(tmp_path: Path) -> None:
 
     with Meeting(2).answering(HOST) as address:
         silent = socket.create_connection((address.host, address.port))
-        stranger = joined(GangAddress(HOST, address.port, b"another"), Share(2, 0), tmp_path, 1, 0)
+        stranger = joined(HubAddress(HOST, address.port, b"another"), Share(2, 0), tmp_path, 1, 0)
         with pytest.raises(UnavailableError, match="TASK_LOST"), stranger:
             pass
         with ThreadPoolExecutor(2) as pool:

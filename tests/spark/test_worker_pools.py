@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
-from boatlift.spark.session.worker_pools import workers_of_batches
+from boatlift.spark.session.worker_pools import BATCHES, workers_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +26,7 @@ def test_a_plan_that_is_built_for_a_batch_has_workers_apart(spark: SparkSession)
         return row["worker"], row["daemon"]
 
     everybody = who()
-    with workers_of_batches(spark.sparkContext):
+    with workers_of(BATCHES, spark.sparkContext):
         batch = who()
     assert batch[1] != everybody[1]
     assert who()[1] == everybody[1]

@@ -1,4 +1,7 @@
-"""A dataflow with pushes over HTTP; the environment names port and kind of answers; memos are frequent."""
+"""A dataflow with pushes over HTTP; the environment names port and kind of answers; memos are frequent.
+
+Its steps share a job that lives as soon as they can.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,11 @@ import os
 from typing import Any
 
 import boatlift as bl
+from boatlift.spark.jobs import resident
 from boatlift.storage import input_log
 
 input_log.MEMO_AFTER = 4
+resident.STEPS_BEFORE = 1
 
 flow = bl.Dataflow("pushed")
 ack: Any = os.environ["PUSH_ACK"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -132,6 +132,10 @@ class MemoryEngine:
 
     def reserve(self) -> None:
         pass
+
+    def announce(self, told: Callable[[str], None]) -> tuple[str, ...]:
+        """No source of this engine announces input."""
+        return ()
 
     def awaited(self) -> bool:
         return False

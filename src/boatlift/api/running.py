@@ -36,6 +36,7 @@ def run(
     accept_released: bool = False,
     skip: Collection[tuple[str, int]] = (),
     bytes_in_flight: int = BYTES_IN_FLIGHT,
+    resident: bool = True,
     spark: SparkSession | None = None,
     on_progress: Callable[[Progress], None] = _DEFAULTS.on_progress,
 ) -> None:
@@ -55,6 +56,9 @@ def run(
             receiver of an at-least-once sink refuses, each with the sink: the sink is not handed them.
         bytes_in_flight: A source is asked for no further step while so many bytes of rows wait behind it on disk, for
             whichever processor, unless the open epoch of a batch cannot end without it.
+        resident: Whether small steps that come quickly may share a job that lives. Such a job answers in milliseconds,
+            and holds a slot of Spark's as long as steps come; results are the same without it. `boatlift plan` says
+            which units can have one.
         spark: The session; if not given, the active one, or a new local one.
         on_progress: Called for each step, commit and checkpoint.
 
@@ -63,12 +67,8 @@ def run(
         BoatliftError: The cause of the end. The same call goes on from there.
     """
     spark = spark or _session_of(flow)
-    run_plan(
-        plan(flow),
-        _opened(store),
-        spark,
-        RunOptions(available_now, accept_released, skip, bytes_in_flight, on_progress),
-    )
+    options = RunOptions(available_now, accept_released, skip, bytes_in_flight, on_progress, resident)
+    run_plan(plan(flow), _opened(store), spark, options)
 
 
 def run_plan(planned: Plan, store: Store, spark: SparkSession, options: RunOptions = _DEFAULTS) -> None:
@@ -128,12 +128,13 @@ def start(
     accept_released: bool = False,
     skip: Collection[tuple[str, int]] = (),
     bytes_in_flight: int = BYTES_IN_FLIGHT,
+    resident: bool = True,
     spark: SparkSession | None = None,
     on_progress: Callable[[Progress], None] = _DEFAULTS.on_progress,
 ) -> Running:
     """Run a dataflow in the background; arguments as for `run`."""
     spark = spark or _session_of(flow)
-    options = RunOptions(available_now, accept_released, skip, bytes_in_flight, on_progress)
+    options = RunOptions(available_now, accept_released, skip, bytes_in_flight, on_progress, resident)
     with raising_jvm_died():
         return Running(_host(plan(flow), _opened(store), spark, options))
 
@@ -150,7 +151,7 @@ def _session_of(flow: Dataflow) -> SparkSession:
 def _host(planned: Plan, store: Store, spark: SparkSession, options: RunOptions) -> Host:
     check_session(spark)
     options.on_progress(Progress("compile", planned.dataflow, -1))
-    engine = SparkEngine(spark, planned, ON_SPARK)
+    engine = SparkEngine(spark, planned, ON_SPARK, resident=options.resident)
     options.on_progress(Progress("recover", planned.dataflow, -1))
     return Host(engine, store, options)
 

@@ -50,6 +50,7 @@ def run(
     accept_released: Annotated[bool, Parameter(negative=())] = False,
     skip: Repeated = (),
     bytes_in_flight: Annotated[int | None, Parameter(show_default=False)] = None,
+    not_resident: Annotated[bool, Parameter(negative=())] = False,
     master: Master = DEFAULT_MASTER,
     conf: Repeated = (),
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=())] = False,
@@ -67,6 +68,7 @@ def run(
             that the receiver of a sink refuses, such as desk:7: the sink is not handed it. May be repeated.
         bytes_in_flight: Ask a source for no further step while so many bytes of rows wait behind it on disk; 16 GiB if
             not given.
+        not_resident: Give each small step a job of its own, also where many could share one that holds a slot.
         master: Spark's master URL.
         conf: A Spark setting, name=value; may be repeated.
         quiet: Show only a takeover, warnings and the last line.
@@ -97,6 +99,7 @@ def run(
             accept_released=accept_released,
             skip=skips,
             bytes_in_flight=BYTES_IN_FLIGHT if bytes_in_flight is None else bytes_in_flight,
+            resident=not not_resident,
             spark=spark,
             on_progress=live.show,
         )

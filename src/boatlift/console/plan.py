@@ -32,18 +32,21 @@ def show_plan(flow: Dataflow, *, as_json: bool) -> None:
 
     from boatlift.api.registry import ON_SPARK
     from boatlift.spark.compile.program import compile_program
+    from boatlift.spark.jobs.residence import residences, slots_left
 
     spark = SparkSession.getActiveSession()
     assert spark is not None, "the command has started a session"
     planned = plan(flow)
     program = compile_program(spark, planned, ON_SPARK)
-    report = plan_of(program.plan, program.identity, program.queries)
+    why = residences(program.units, program.plan, spark)
+    report = plan_of(program.plan, program.identity, program.queries, why, slots_left(program.plan))
     if as_json:
         print_json(report)
     else:
         show(*_trees(report.processors))
         _show_units(report)
         _show_queries(report)
+        _show_residences(report)
         _show_log(report)
         _show_orders(report)
         _show_ordered(report)
@@ -80,6 +83,18 @@ def _show_queries(report: ProgramReport) -> None:
         show(f"\nA step of {name} has {len(jobs)} {'job' if len(jobs) == 1 else 'jobs'}:")
         for number, words in enumerate(jobs, 1):
             show(f"  {number}. {words}")
+
+
+def _show_residences(report: ProgramReport) -> None:
+    """Print which units may have a job that lives, and why others have none."""
+    resident = [name for name in report.jobs if name not in report.own_jobs]
+    left = "one is" if report.slots_left == 1 else f"{report.slots_left} are"
+    show(
+        "\nSmall steps that come quickly share a job that lives, and holds a slot of Spark's, if "
+        f"{left} left to others: {', '.join(resident) or 'of no unit'}"
+    )
+    for name, why in report.own_jobs.items():
+        show(f"  not of {name}: {why}")
 
 
 def _more(job: JobReport) -> str:

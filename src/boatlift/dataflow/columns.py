@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["ARGUMENT", "HASH", "ORDINAL", "POSITION", "ROW_HASH", "WEIGHT", "is_reserved", "quoted"]
+__all__ = ["ARGUMENT", "HASH", "MARK", "ORDINAL", "POSITION", "ROW_HASH", "WEIGHT", "is_reserved", "quoted"]
 
 WEIGHT = "_weight"
 """In changes: +1 for a row that holds from now on, −1 for one that held until now."""
@@ -27,7 +27,10 @@ ARGUMENT = "_argument"
 LEAVES = "_leaves"
 """When a row leaves that is held until a time, in milliseconds since 1970."""
 
-_RESERVED = re.compile(rf"{WEIGHT}|{POSITION}|{HASH}|{ROW_HASH}|{ORDINAL}|{ARGUMENT}\d+|{LEAVES}", re.IGNORECASE)
+MARK = "_step_mark"
+"""In a job that lives for many steps: the step of a row, below 0; above 0, the step of which a row marks the end."""
+
+_RESERVED = re.compile(rf"{WEIGHT}|{POSITION}|{HASH}|{ROW_HASH}|{ORDINAL}|{ARGUMENT}\d+|{LEAVES}|{MARK}", re.IGNORECASE)
 
 
 def is_reserved(name: str) -> bool:

@@ -11,7 +11,7 @@ run is durable.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -130,6 +130,13 @@ class Engine(Protocol):
 
     def poll(self, source: str, cursor: Json) -> Json | None:
         """Close a step at a source, and return its position; None if there is no new input."""
+
+    def announce(self, told: Callable[[str], None]) -> Collection[str]:
+        """Call a function, until `close`, with the name of a source soon after new input has come there.
+
+        Returns:
+            The sources of which this is told.
+        """
 
     def gathers(self, source: str, position: Json) -> bool:
         """Return whether a position has the whole backlog of a source that gathers new input for its next position."""

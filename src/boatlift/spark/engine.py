@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +55,10 @@ class SparkEngine:
         spark: The session.
         plan: The dataflow, in units.
         registry: The operators that Spark can execute.
+        resident: Whether small steps that come quickly may share a job that lives, and holds a slot.
     """
 
-    def __init__(self, spark: SparkSession, plan: Plan, registry: Registry) -> None:
+    def __init__(self, spark: SparkSession, plan: Plan, registry: Registry, *, resident: bool = True) -> None:
         self._spark = spark
         self._registry = registry
         self._program = compile_program(spark, plan, registry)
@@ -65,7 +67,9 @@ class SparkEngine:
         self._background = Background()
         self._input_logs = InputLogs(plan)
         self._steps: dict[str, Steps] = {}
+        self._resident = resident
         self._hastened = False
+        self._announcements: list[Callable[[], None]] = []
         self._apart: Counter[str] = Counter()
         self._known: dict[str, tuple[StepInput, BoatliftError]] = {}  # steps of which it is known that they fail
         self._skipped: AbstractSet[tuple[str, int]] = frozenset()
@@ -108,7 +112,9 @@ class SparkEngine:
             self._readings,
         )  # fmt: skip
         self._files = ScratchFiles(scratch)
-        self._jobs = Jobs(self._spark, self.plan, self._inputs, planner, self._group, self._files, self._background)
+        self._jobs = Jobs(
+            self._spark, self.plan, self._inputs, planner, self._group, self._files, self._background, self._resident
+        )
         self._steps = {name: self._steps_of(unit) for name, unit in units.items()}
         self._input_logs.open(beginning)
 
@@ -143,6 +149,8 @@ class SparkEngine:
 
     def close(self) -> None:
         """Close sources, sinks, background work and static tables."""
+        for end in self._announcements:
+            end()
         self._input_logs.close()
         self._background.close()
         for steps in self._steps.values():
@@ -168,6 +176,16 @@ class SparkEngine:
     def poll(self, source: str, cursor: Json) -> Json | None:
         """Ask a source for new input."""
         return self.plan.sources[source].source.next(cursor)
+
+    def announce(self, told: Callable[[str], None]) -> list[str]:
+        """Let sources announce new input."""
+        announcing = {
+            name: announces
+            for name, each in self.plan.sources.items()
+            if (announces := each.source.capabilities.announces_input) is not None
+        }
+        self._announcements += [each.announce_input(partial(told, name)) for name, each in announcing.items()]
+        return list(announcing)
 
     def gathers(self, source: str, position: Json) -> bool:
         """Return whether a source could take more into a position."""

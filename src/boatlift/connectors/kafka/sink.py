@@ -142,6 +142,7 @@ class KafkaSink:
         self._writers: list[Writer] = []
         self._ledger = Ledger()
         self._ledger_ends: dict[int, int] = {}
+        self._ends: Callable[[], dict[int, int]] | None = None
         self._sure = False
         self._at: Callable[[str], None] = lambda _moment: None
 
@@ -182,7 +183,7 @@ class KafkaSink:
         key = self._shape["key"]
         raw, json_key = self._shape["format"] == "raw", self._shape["key_format"] == "json"
         stager = message_stager(context, key, raw=raw, json_key=json_key, upserts=self.key is not None)
-        self._context, self._sure = context, False
+        self._context, self._sure, self._ends = context, False, None
         spark = session_of_process()
         if spark is not None and self._count > 1:
             refuse_speculation(spark)
@@ -320,7 +321,8 @@ class KafkaSink:
         from boatlift.connectors.kafka.write_task import WriteTask, worth_tasks, write_in_tasks
 
         self._sure = False  # until this returns, the content of the topic is unknown
-        ends = self._topics.ends_asked(self._topic)
+        ends = self._ends or self._topics.ends_asked(self._topic)
+        self._ends = None
         if worth_tasks(rows, len(records)) and (spark := session_of_process()) is not None:
             begun = tuple(_beginning(record, ends) for record in records)
             upserts = self.key is not None
@@ -335,11 +337,15 @@ class KafkaSink:
                 part = part_of(pieces, record.writer, record.writers, upserts=self.key is not None)
                 return self._writers[record.writer].deliver(part, partial(_beginning, record, ends))
 
-            with ThreadPoolExecutor(max(1, len(records))) as pool:
-                written = list(pool.map(deliver, records))
+            if len(records) == 1:
+                written = [deliver(*records)]
+            else:
+                with ThreadPoolExecutor(max(1, len(records))) as pool:
+                    written = list(pool.map(deliver, records))
         for record in written:
             self._ledger.apply(record)
         self._sure = True
+        self._ends = self._topics.ends_asked(self._topic)  # of what the next step has no row before
 
 
 def _beginning(record: Written, ends: Callable[[], dict[int, int]]) -> Written:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from boatlift.connectors.kafka.access import Access, access_to
+from boatlift.connectors.kafka.arrivals import Arrivals
 from boatlift.connectors.kafka.group_offsets import GroupOffsets
 from boatlift.connectors.kafka.offsets import Found, advanced, ranges_of, taken_next
 from boatlift.connectors.kafka.topics import Partition, Topics
 from boatlift.connectors.kafka.value_format import JsonFormat, ValueFormat, value_format_of
 from boatlift.connectors.kit import checked_options
-from boatlift.dataflow.contracts import Delivery, Json, Reading, SourceCapabilities
+from boatlift.dataflow.contracts import Delivery, FrameOfTask, Json, Reading, SourceCapabilities
 from boatlift.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -138,11 +139,13 @@ class KafkaSource:
         self._fail_on_data_loss = fail_on_data_loss
         self._committing = None if group is None else GroupOffsets(access, group)
         self._ends: Mapping[Partition, int] | None = None
+        self._arrivals: Arrivals | None = None
 
     @property
     def capabilities(self) -> SourceCapabilities:
         """Messages may be deleted or compacted, so tasks digest them, and there is no reading of everything again."""
         return SourceCapabilities(
+            announces_input=self,
             reads_many_steps=self,
             coalesces_backlog=self,
             digests_on_read=self,
@@ -174,9 +177,17 @@ class KafkaSource:
         # Offsets that are lost by now have to be skipped here: once a position names them, its step would miss them.
         found = self._topics.found(anew=not self._fail_on_data_loss)
         first = None if cursor.get("began") else self._first(found)
-        return taken_next(
+        taken = taken_next(
             cursor, found, first, self._ends_of(found), self._limit, fail_on_data_loss=self._fail_on_data_loss
         )
+        if taken is None and self._arrivals is not None:
+            self._arrivals.watch({(each.topic, each.partition): each.high for each in found})
+        return taken
+
+    def announce_input(self, told: Callable[[], None]) -> Callable[[], None]:
+        """Watch the ends of partitions whenever nothing was found behind them."""
+        self._arrivals = arrivals = Arrivals(self._access, told, committed=self._topics.committed)
+        return arrivals.close
 
     def is_full(self, position: Json) -> bool:
         """Return whether a position reached the limit of a step."""
@@ -213,9 +224,9 @@ class KafkaSource:
         tasks = divided(steps, max(1, min(most, offsets // TASK_OFFSETS)))
         return self._read(spark, tasks, ordinals=ordinals)
 
-    def load_parameterized(self, spark: SparkSession) -> DataFrame:
+    def load_parameterized(self, spark: SparkSession, frame_of: FrameOfTask | None = None) -> DataFrame:
         """Read the ranges that the job's parameters name."""
-        return self._read(spark, None, ordinals=False)
+        return self._read(spark, None, ordinals=False, frame_of=frame_of)
 
     def parameters_for(self, position: Json, folder: str) -> bytes | None:
         """Return the ranges of a position as parameters, if one task reads them best."""
@@ -226,14 +237,24 @@ class KafkaSource:
             return None
         return parameters_for([Split(each, None, folder) for each in ranges])
 
-    def _read(self, spark: SparkSession, tasks: tuple[tuple[Split, ...], ...] | None, *, ordinals: bool) -> DataFrame:
+    def _read(
+        self,
+        spark: SparkSession,
+        tasks: tuple[tuple[Split, ...], ...] | None,
+        *,
+        ordinals: bool,
+        frame_of: FrameOfTask | None = None,
+    ) -> DataFrame:
         from boatlift.connectors.kafka.reading import ReadRanges
 
         read = ReadRanges(
             f"topic {self._topics.named}", self._access, self._topics.committed, self._format.headers, tasks
         )
+        columns = self._format.raw(ordinals=ordinals)
+        if frame_of is not None:
+            return self._format.rows(frame_of(read, columns), ordinals=ordinals)
         count = 1 if tasks is None else len(tasks)
-        messages = spark.range(0, count, 1, max(1, count)).mapInArrow(read, self._format.raw(ordinals=ordinals))
+        messages = spark.range(0, count, 1, max(1, count)).mapInArrow(read, columns)
         return self._format.rows(messages, ordinals=ordinals)
 
     def reading(self, folder: str) -> Reading | None:

@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -180,12 +181,20 @@ class Topics:
         return {partition: ends[partition] if offset < 0 else offset for partition, offset in found.items()}
 
     def _look(self) -> _Known:
+        """Ask about topics and, at the same time, about the partitions that are known: mostly these are all."""
         from confluent_kafka.admin import OffsetSpec
 
-        now = time.monotonic()
+        now, before = time.monotonic(), self._known
         names = self._names if self._names is not None else self._matching_names()
+        lows_of_before = None if before is None else self._asked(before.lows, OffsetSpec.earliest())
         ids, partitions = self._described(names) if names else ({}, [])
-        self._known = _Known(now, ids, self._offsets(partitions, OffsetSpec.earliest()))
+        lows: Mapping[Partition, int] | None = None
+        if before and lows_of_before and ids == before.ids and {*partitions} == before.lows.keys():
+            with suppress(InvalidError, UnavailableError):  # it is asked again, with patience
+                lows = lows_of_before()
+        if lows is None:
+            lows = self._offsets(partitions, OffsetSpec.earliest())
+        self._known = _Known(now, ids, lows)
         return self._known
 
     def _described(self, names: Sequence[str]) -> tuple[dict[str, str], list[Partition]]:
@@ -213,21 +222,32 @@ class Topics:
         return sorted(name for name in listed.topics if self._matching.fullmatch(name) and not name.startswith("__"))
 
     def _offsets(self, partitions: Iterable[Partition], spec: OffsetSpec, *, least: int = 0) -> dict[Partition, int]:
+        some = list(partitions)
+
+        def ask() -> dict[Partition, int]:
+            return self._asked(some, spec, least=least)()
+
+        return self._patiently(ask)
+
+    def _asked(
+        self, partitions: Iterable[Partition], spec: OffsetSpec, *, least: int = 0
+    ) -> Callable[[], dict[Partition, int]]:
+        """Ask for offsets of partitions; return a function that waits for the answer."""
         from confluent_kafka import IsolationLevel, TopicPartition
 
         asked: Mapping[Any, Any] = {TopicPartition(*partition): spec for partition in partitions}
         if not asked:
-            return {}
+            return dict
         level = IsolationLevel.READ_COMMITTED if self.committed else IsolationLevel.READ_UNCOMMITTED
+        client = self._admin
+        answers = client.list_offsets(asked, isolation_level=level, request_timeout=PATIENCE)
 
-        def ask() -> dict[Partition, int]:
-            client = self._admin
-            answers = client.list_offsets(asked, isolation_level=level, request_timeout=PATIENCE)
+        def found() -> dict[Partition, int]:
             return {
                 (here.topic, here.partition): self._offset(client, here, each, least) for here, each in answers.items()
             }
 
-        return self._patiently(ask)
+        return found
 
     def _patiently(self, ask: Callable[[], Answer]) -> Answer:
         """Repeat a request for a while, until it is answered.

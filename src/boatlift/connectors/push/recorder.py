@@ -75,6 +75,7 @@ class Recorder:
         self._full = False
         self._failure: BoatliftError | None = None
         self._closed = False
+        self._told: Callable[[], None] = lambda: None
         self._thread = threading.Thread(target=self._work, name=f"boatlift-push-{source}", daemon=True)
         self._thread.start()
 
@@ -87,6 +88,10 @@ class Recorder:
     def awaited(self) -> bool:
         """Return whether a client waits until rows are free: for an answer, or for room to push more."""
         return bool(self._unstable) or self._full
+
+    def tell(self, told: Callable[[], None]) -> None:
+        """Call a function after rows are recorded, from now on."""
+        self._told = told
 
     def go_on_from(self, cursor: Mapping[str, Any]) -> None:
         """Set the cursor from which steps take pushes; the first call lets a log without rows begin."""
@@ -206,6 +211,7 @@ class Recorder:
                 new[key] = waiting
         if made:
             number = self._log.append([w.push for w in made], self._rows.stream([w.rows for w in made]))
+            self._told()
             for waiting in made:
                 self._answer(waiting, number, repeated=False)
         for waiting in again:

@@ -127,6 +127,7 @@ class PushSource(PushedSteps):
     def capabilities(self) -> SourceCapabilities:
         """Rows are in an input log of the store, and can all be read again."""
         return SourceCapabilities(
+            announces_input=self,
             reads_many_steps=self,
             coalesces_backlog=self,
             rescannable=self,
@@ -223,6 +224,12 @@ class PushSource(PushedSteps):
         """Free the objects of a position."""
         if self._recorder is not None:
             self._recorder.free(position["last"])
+
+    def announce_input(self, told: Callable[[], None]) -> Callable[[], None]:
+        """Tell after each object that is recorded."""
+        recorder, _ = self._running
+        recorder.tell(told)
+        return recorder.close
 
     def _go_on_from(self, cursor: Json) -> None:
         if self._recorder is not None:

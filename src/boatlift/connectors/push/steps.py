@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from boatlift.connectors.kit import columns_of, struct_of
-from boatlift.dataflow.contracts import Delivery, Json
+from boatlift.dataflow.contracts import Delivery, FrameOfTask, Json
 from boatlift.errors import DataError, InvalidError
 from boatlift.storage.input_log import InputLog
 from boatlift.storage.records.payloads import INPUT_LOG
@@ -164,9 +164,9 @@ class PushedSteps:
         tasks = divided(pieces, size, spark.sparkContext.defaultParallelism)
         return self._read(spark, tasks, ordinals=objects[0][1] is not None)
 
-    def load_parameterized(self, spark: SparkSession) -> DataFrame:
+    def load_parameterized(self, spark: SparkSession, frame_of: FrameOfTask | None = None) -> DataFrame:
         """Read the objects that the job's parameters name."""
-        return self._read(spark, None, ordinals=False)
+        return self._read(spark, None, ordinals=False, frame_of=frame_of)
 
     def parameters_for(self, position: Json, folder: str) -> bytes | None:  # noqa: ARG002
         """Return the objects of a position as parameters, if one task reads them best."""
@@ -178,7 +178,14 @@ class PushedSteps:
             [str(self._attached.path(number)) for number in self._numbers(position["first"], position["last"])]
         )
 
-    def _read(self, spark: SparkSession, tasks: tuple[tuple[Piece, ...], ...] | None, *, ordinals: bool) -> DataFrame:
+    def _read(
+        self,
+        spark: SparkSession,
+        tasks: tuple[tuple[Piece, ...], ...] | None,
+        *,
+        ordinals: bool,
+        frame_of: FrameOfTask | None = None,
+    ) -> DataFrame:
         from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
         from boatlift.connectors.push.reading import ReadPushes
@@ -186,8 +193,11 @@ class PushedSteps:
 
         added = [StructField("_position", LongType()), *([StructField(ORDINAL, IntegerType())] if ordinals else [])]
         schema = StructType([*self.schema(spark).fields, *added])
+        read = ReadPushes(self._attached.source, tasks)
+        if frame_of is not None:
+            return frame_of(read, schema)
         count = 1 if tasks is None else len(tasks)
-        return spark.range(0, count, 1, count).mapInArrow(ReadPushes(self._attached.source, tasks), schema)
+        return spark.range(0, count, 1, count).mapInArrow(read, schema)
 
     def _numbers(self, first: int, last: int) -> list[int]:
         self._look()

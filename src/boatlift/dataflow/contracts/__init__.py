@@ -7,9 +7,11 @@ connector to the laws that stand here.
 
 from boatlift.dataflow.contracts.capabilities import (
     BAD_ROW,
+    AnnouncesInput,
     CoalescesBacklog,
     CrashPoints,
     DigestsOnRead,
+    FrameOfTask,
     NamesInput,
     ParameterizedRead,
     Reading,
@@ -27,11 +29,13 @@ from boatlift.dataflow.contracts.values import Delivery, Json
 
 __all__ = [
     "BAD_ROW",
+    "AnnouncesInput",
     "CoalescesBacklog",
     "Committed",
     "CrashPoints",
     "Delivery",
     "DigestsOnRead",
+    "FrameOfTask",
     "Json",
     "Names",
     "NamesInput",

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BAD_ROW",
+    "AnnouncesInput",
     "CoalescesBacklog",
     "CrashPoints",
     "DigestsOnRead",
+    "FrameOfTask",
     "NamesInput",
     "ParameterizedRead",
     "Reading",
@@ -36,6 +38,11 @@ __all__ = [
 
 BAD_ROW = "_bad_row"
 """Where a source sorts out bad rows: the column that is NULL in rows that fit."""
+
+
+FrameOfTask = Callable[[Any, Any], "DataFrame"]
+"""Returns the frame of the rows that a function of Arrow batches makes in one partition, with the columns of a
+`StructType`."""
 
 
 class ReadsManySteps(Protocol):
@@ -87,6 +94,20 @@ class SortsOutBadRows(Protocol):
 
         Args:
             rows: Rows of `sorting_out()`, all of them bad.
+        """
+
+
+class AnnouncesInput(Protocol):
+    """Tells soon after new input has come; other sources have to be polled to find it.
+
+    Law: an announcement decides nothing. The engine polls then, and now and then without one.
+    """
+
+    def announce_input(self, told: Callable[[], None]) -> Callable[[], None]:
+        """Call a function, from any thread, after input has come that the last `next` did not see.
+
+        Returns:
+            What ends the announcements; no call is under way when it returns.
         """
 
 
@@ -155,8 +176,14 @@ class ParameterizedRead(Protocol):
     and notes in folder f what `load_digested` notes.
     """
 
-    def load_parameterized(self, spark: SparkSession) -> DataFrame:
-        """Read the rows that the job's parameters name (`connectors.kit.job_parameters`), lazily, in one partition."""
+    def load_parameterized(self, spark: SparkSession, frame_of: FrameOfTask | None = None) -> DataFrame:
+        """Read the rows that the job's parameters name (`connectors.kit.job_parameters`), lazily, in one partition.
+
+        Args:
+            spark: The session.
+            frame_of: Makes the frame of the rows of the task that reads. The frame may have one more column,
+                which the source's expressions may drop. None: it has the columns of the task.
+        """
 
     def parameters_for(self, position: Json, folder: str) -> bytes | None:
         """Return the parameters of a job: which rows to read, and where to note what was read.
@@ -183,6 +210,7 @@ class SourceCapabilities:
             source has them, whatever the number of partitions.
     """
 
+    announces_input: AnnouncesInput | None = None
     reads_many_steps: ReadsManySteps | None = None
     coalesces_backlog: CoalescesBacklog | None = None
     rescannable: Rescannable | None = None

@@ -13,7 +13,7 @@ from boatlift.runtime.engine import StepResult
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs, clock_of
-from boatlift.spark.jobs.planner import StepPlan
+from boatlift.spark.jobs.planner import LastStage, StepPlan
 from boatlift.spark.jobs.row_steps import JobSteps
 from boatlift.spark.keyed.state import NO_BOUND, StepTime
 from boatlift.storage.records.payloads import RunsPayload, payload_of, to_json
@@ -50,10 +50,10 @@ class LatenessSteps(JobSteps):
         kept = to_json(RunsPayload((), bounds=(before, after), late=late))
         return self._jobs.result(self._unit, take, receipts, kept, seconds, bounds=(before, after))
 
-    def _small(self, frame: DataFrame) -> DataFrame:
+    def _small(self, frame: DataFrame, last_stage: LastStage | None = None) -> DataFrame:
         planner = self._jobs.planner
-        stage = planner.stage_task(self._unit)
-        return planner.staged(self._unit, frame, LatenessTask(stage, self._lateness.column, self._lateness.gives_late))
+        task = LatenessTask(planner.stage_task(self._unit), self._lateness.column, self._lateness.gives_late)
+        return planner.staged(self._unit, frame, task, last_stage)
 
     def _planned(self, frame: DataFrame, weight: int, number: int) -> StepPlan:
         del weight

@@ -31,6 +31,7 @@ class RunOptions:
         bytes_in_flight: A source is asked for no further step while so many bytes of rows wait behind it in scratch,
             for whichever reader, unless the open epoch of a batch cannot end without it.
         on_progress: Called with each `Progress`, on the host's own thread.
+        resident: Whether small steps that come quickly may share a Spark job that lives.
     """
 
     available_now: bool = False
@@ -38,6 +39,7 @@ class RunOptions:
     skip: Collection[tuple[str, int]] = ()
     bytes_in_flight: int = BYTES_IN_FLIGHT
     on_progress: Callable[[Progress], None] = _silent
+    resident: bool = True
 
     def __post_init__(self) -> None:
         given: object = self.bytes_in_flight

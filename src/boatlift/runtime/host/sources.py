@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from boatlift.errors import BoatliftError, FencedError
@@ -33,6 +34,9 @@ POLL_PAUSE = 20
 
 LONGEST_QUIET_SECONDS = 1.0
 """But never longer than this, however long the poll took."""
+
+ANNOUNCED_QUIET_SECONDS = 0.25
+"""A source that announces new input is polled without an announcement only so often."""
 
 
 class SourcePolls:
@@ -66,6 +70,8 @@ class SourcePolls:
         patience = {name: source.patience for name, source in engine.plan.sources.items()}
         self._unreachable = UnreachableSources(patience, options.on_progress)
         self.refusals: list[BoatliftError] = []
+        self._rests: dict[str, int] = dict.fromkeys(engine.plan.sources, 0)
+        self._announcing: Collection[str] = () if options.available_now else engine.announce(self._announced)
 
     def poll(self, order: PollSource) -> None:
         """Poll a source on a thread."""
@@ -121,10 +127,20 @@ class SourcePolls:
         self._unreachable.reached(closed.source)
         yield closed
 
+    def _announced(self, source: str) -> None:
+        self._queue.put(lambda: (events.SourceWoken(source),))
+
+    def _rested(self, source: str, rest: int) -> Iterable[events.Event]:
+        """Wake a source, unless it was polled after this rest began: each poll without input begins a rest."""
+        if rest == self._rests[source]:
+            yield events.SourceWoken(source)
+
     def _idle(self, order: PollSource, seconds: float) -> Iterable[events.Event]:
         self._unreachable.reached(order.source)
         if not self._options.available_now:
-            self._queue.after(_pause_after(seconds), lambda: (events.SourceWoken(order.source),))
+            self._rests[order.source] += 1
+            pause = ANNOUNCED_QUIET_SECONDS if order.source in self._announcing else _pause_after(seconds)
+            self._queue.after(pause, partial(self._rested, order.source, self._rests[order.source]))
         self._options.on_progress(Progress("idle", order.source, -1, behind=self._progress.steps_to_go()))
         yield events.SourceIdle(order.source, order.incarnation, order.time, ended=self._options.available_now)
 

@@ -65,6 +65,9 @@ class ProgramReport(msgspec.Struct, frozen=True):
             in words, such as `file`.
         queries: Each view to the jobs of its steps, in words: which parts of the query each computes, how and by which
             key.
+        own_jobs: Each unit whose steps always have jobs of their own, to the reason; the small steps of others may
+            share a job that lives.
+        slots_left: How many slots of Spark's such jobs leave to others.
     """
 
     dataflow: str
@@ -78,10 +81,16 @@ class ProgramReport(msgspec.Struct, frozen=True):
     recorded: Mapping[str, list[str]]
     ordered: Mapping[str, str]
     queries: Mapping[str, Sequence[str]]
+    own_jobs: Mapping[str, str]
+    slots_left: int
 
 
 def plan_of(
-    planned: Plan, identity: Mapping[str, Any], queries: Mapping[str, Sequence[str]] = MappingProxyType({})
+    planned: Plan,
+    identity: Mapping[str, Any],
+    queries: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    residences: Mapping[str, str | None] = MappingProxyType({}),
+    slots_left: int = 1,
 ) -> ProgramReport:
     """Return what a program is, and what running it would log.
 
@@ -89,6 +98,8 @@ def plan_of(
         planned: The program.
         identity: The identity that a run records of it.
         queries: Each view to the jobs of its steps, in words.
+        residences: Each unit to the reason why its steps have jobs of their own; None: they may share one.
+        slots_left: How many slots of Spark's jobs that live leave to others.
     """
     jobs = {name: _job(unit) for name, unit in planned.units.items()}
     policies = {name: unit.policy for name, unit in planned.units.items()}
@@ -105,6 +116,8 @@ def plan_of(
         recorded=_recorded(planned),
         ordered={name: rows.ordered_within for name, rows in planned.rows.items() if rows.ordered_within is not None},
         queries=queries,
+        own_jobs={name: why for name, why in residences.items() if why is not None},
+        slots_left=slots_left,
     )
 
 

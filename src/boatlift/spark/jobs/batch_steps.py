@@ -18,8 +18,8 @@ from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs, clock_of
 from boatlift.spark.jobs.steps import Steps
-from boatlift.spark.plans.catalyst import java_settings
-from boatlift.spark.session.worker_pools import workers_of_batches
+from boatlift.spark.session.beside import session_beside
+from boatlift.spark.session.worker_pools import BATCHES, workers_of
 from boatlift.spark.tasks.stage import TaskReceipt
 
 __all__ = ["BatchSteps"]
@@ -61,7 +61,7 @@ class BatchSteps(Steps):
         else:
             rows = inputs.everything(self._session, unit, cursor)
         rows = {name: frame.coalesce(self._slots) for name, frame in rows.items()}
-        with workers_of_batches(self._jobs.spark.sparkContext):
+        with workers_of(BATCHES, self._jobs.spark.sparkContext):
             frame = unit.frame(rows, clock_of(take))
             plan = self._jobs.planner.staging(unit, frame, take.number)
         (receipts,) = plan.run()
@@ -75,10 +75,5 @@ class BatchSteps(Steps):
     def _session(self) -> SparkSession:
         """A session with the settings of the dataflow's and fewer shuffle partitions, made when it is first needed."""
         if self._made is None:
-            made = self._jobs.spark.newSession()
-            for name, value in dict(java_settings(self._jobs.spark)).items():
-                if made.conf.isModifiable(name):
-                    made.conf.set(name, value)
-            made.conf.set("spark.sql.shuffle.partitions", self._slots)
-            self._made = made
+            self._made = session_beside(self._jobs.spark, {"spark.sql.shuffle.partitions": str(self._slots)})
         return self._made

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import secrets
-import socket
 import threading
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection, Listener, answer_challenge, deliver_challenge
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
 
 import msgspec
 from pyspark import SparkContext
 
 from boatlift.errors import UnavailableError
-from boatlift.spark.tasks.gang import GangAddress
+from boatlift.spark.jobs.doors import driver_host, open_door, shut
+from boatlift.spark.jobs.slots import Slots, slot_count
+from boatlift.spark.tasks.hub_connection import HubAddress
 
 __all__ = ["Gang", "Meeting", "gang_size"]
 
@@ -27,18 +25,7 @@ PATIENCE = 5.0
 
 def gang_size(context: SparkContext) -> int:
     """Return how many tasks of one job run at once for certain: a power of two; 1 if executors come and go."""
-    java = context._jsc.sc()
-    if context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true":
-        return 1
-    slots = java.maxNumConcurrentTasks(java.resourceProfileManager().defaultResourceProfile())
-    return 1 << (max(1, int(slots)).bit_length() - 1)
-
-
-def _driver_host(context: SparkContext) -> str:
-    """Return the address at which executors reach this machine."""
-    if str(context.master).startswith("local"):
-        return "127.0.0.1"
-    return str(context.getConf().get("spark.driver.host"))
+    return 1 << (slot_count(context).bit_length() - 1)
 
 
 class Gang:
@@ -57,7 +44,7 @@ class Gang:
         self._cancelled = False
 
     @contextmanager
-    def running(self) -> Iterator[GangAddress]:
+    def running(self) -> Iterator[HubAddress]:
         """Answer the tasks of the job that this thread runs meanwhile.
 
         Spark waits without an end for as many slots as a gang has tasks. So the job is cancelled if it waits for slots
@@ -67,7 +54,8 @@ class Gang:
             UnavailableError: `[TASK_LOST]` so many tasks cannot run at once any more.
         """
         watching = threading.Thread(target=self._watch, name="gang", daemon=True)
-        with self._meeting.answering(_driver_host(self._context)) as address:
+        alone = Slots.of(self._context).all_needed()
+        with alone, self._meeting.answering(driver_host(self._context)) as address:
             watching.start()
             self._context.addJobTag(self._tag)
             try:
@@ -114,41 +102,15 @@ class Meeting:
             return 0.0 if self._since is None else time.monotonic() - self._since
 
     @contextmanager
-    def answering(self, host: str) -> Iterator[GangAddress]:
+    def answering(self, host: str) -> Iterator[HubAddress]:
         """Let tasks join, and hand out their messages, at an address of this machine."""
-        secret = secrets.token_bytes(32)
-        with Listener((host, 0), backlog=2 * self._tasks) as listener:
-            _, port = listener.address
-            accepting = threading.Thread(target=self._accept, args=(listener, secret), name="gang", daemon=True)
-            accepting.start()
+        with open_door(host, 2 * self._tasks, self._join) as address:
             try:
-                yield GangAddress(host, int(port), secret)
+                yield address
             finally:
                 with self._lock:
                     self._ended = True
                     self._part()
-                with suppress(OSError):  # wakes `accept`, which closing a listener does not
-                    socket.create_connection((host, int(port)), timeout=1).close()
-                accepting.join()
-
-    def _accept(self, listener: Listener, secret: bytes) -> None:
-        while True:
-            connection = listener.accept()
-            if self._ended:
-                connection.close()
-                return
-            threading.Thread(target=self._greet, args=(connection, secret), name="gang", daemon=True).start()
-
-    def _greet(self, connection: Connection, secret: bytes) -> None:
-        """Let a task join; a connection that does not prove the secret, or says nothing, holds up no other."""
-        try:
-            deliver_challenge(connection, secret)
-            answer_challenge(connection, secret)
-            number, attempt = map(int, connection.recv_bytes().split())
-        except (OSError, EOFError, AuthenticationError, ValueError):
-            connection.close()  # not a task of this job, or one that has ended already
-            return
-        self._join(number, attempt, connection)
 
     def _join(self, number: int, attempt: int, connection: Connection) -> None:
         with self._lock:
@@ -168,7 +130,7 @@ class Meeting:
     def _part(self) -> None:
         """Let all tasks go that are there: their next exchange fails."""
         for _, connection in self._there.values():
-            _shut(connection)
+            shut(connection)
             if self._since is not None:  # else the thread that reads it closes it
                 connection.close()
         self._there = {}
@@ -189,9 +151,3 @@ class Meeting:
         finally:
             for each in gang:
                 each.close()
-
-
-def _shut(connection: Connection) -> None:
-    """End a connection on both sides; closing alone would not wake a thread that reads it."""
-    with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as end:
-        end.shutdown(socket.SHUT_RDWR)

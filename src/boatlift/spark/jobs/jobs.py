@@ -44,6 +44,7 @@ class Jobs:
         group: The dataflow's jobs, which can be made to end.
         files: The files that jobs have left in scratch.
         background: Where plans are made ahead of their turn.
+        resident: Whether small steps may share a job that lives.
         batches: Held while a batch is executed, because two would take all slots.
     """
 
@@ -54,6 +55,7 @@ class Jobs:
     group: JobGroup
     files: ScratchFiles
     background: Background
+    resident: bool = True
     batches: threading.Lock = field(default_factory=threading.Lock)
     _settings: RunningSettings = field(init=False)
     _tries: int = field(init=False)

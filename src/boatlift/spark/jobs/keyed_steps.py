@@ -15,7 +15,7 @@ from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.keyed import FIRST_STEP, CompiledKeyed
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs, clock_of
-from boatlift.spark.jobs.planner import KeyedJob, StepPlan
+from boatlift.spark.jobs.planner import KeyedJob, LastStage, StepPlan
 from boatlift.spark.jobs.row_steps import JobSteps
 from boatlift.spark.jobs.state_parts import StateParts, drop_expired
 from boatlift.spark.jobs.step_times import times_of
@@ -112,7 +112,8 @@ class KeyedSteps(JobSteps):
         self._state.forget(live)
 
     def close(self) -> None:
-        """End merges."""
+        """End merges, and the resident job if there is one."""
+        super().close()
         self._state.close()
 
     def _first_plan(self, take: StepInput, begin: DataFrame) -> StepPlan:
@@ -127,8 +128,8 @@ class KeyedSteps(JobSteps):
     def _keyed_job(self) -> KeyedJob:
         return self._jobs.planner.keyed_job(self._unit, self._kernel)
 
-    def _small(self, frame: DataFrame) -> DataFrame:
-        return self._jobs.planner.keyed(self._keyed_job, frame)
+    def _small(self, frame: DataFrame, last_stage: LastStage | None = None) -> DataFrame:
+        return self._jobs.planner.keyed(self._keyed_job, frame, last_stage)
 
     def _planned(self, frame: DataFrame, weight: int, number: int) -> StepPlan:
         return self._jobs.planner.updating(self._keyed_job, frame, weight, number)

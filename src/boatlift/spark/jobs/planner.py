@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, StructField, StructType
 
@@ -40,7 +41,17 @@ from boatlift.spark.tasks.stage import Output, Report, StageTask, TaskReceipt
 from boatlift.spark.tasks.staging import ArrowStager
 from boatlift.storage.records.payloads import StepClock
 
-__all__ = ["RECEIPTS", "KeyedJob", "RecordedAnswers", "StepPlan", "StepPlanner", "power_of_two", "tasks_for"]
+__all__ = [
+    "RECEIPTS",
+    "ArrowTask",
+    "KeyedJob",
+    "LastStage",
+    "RecordedAnswers",
+    "StepPlan",
+    "StepPlanner",
+    "power_of_two",
+    "tasks_for",
+]
 
 ONE_TASK_BYTES = 4 << 20
 """A step with less input than this runs as one task: a shuffle would cost more than it saves."""
@@ -56,6 +67,9 @@ RECEIPTS = StructType([StructField("receipt", BinaryType())])
 
 ArrowTask = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """What the tasks of a last stage do with their rows."""
+
+LastStage = Callable[[DataFrame, Sequence[str], ArrowTask], DataFrame]
+"""Returns the planned frame of the receipts of a task, which takes some columns of a frame."""
 
 RecordedAnswers = dict[str, list[str]] | None
 """The answers of the outside that a step had, by key; None of a step that asks."""
@@ -73,12 +87,14 @@ class StepPlan:
         parameters: The parameters of the job.
         pieces: For each task the places of its rows, if they have been divided already.
         gang: The number of tasks, if these exchange rows while they run; else 0.
+        resident: Executes a step in a job that lives, and returns the report of its one task; None: it does not now.
     """
 
     frame: DataFrame
     parameters: JobParameters
     pieces: list[list[DividedBatches]] | None = None
     gang: int = 0
+    resident: Callable[[JobParameters], bytes | None] | None = None
 
     def run(
         self,
@@ -118,13 +134,18 @@ class StepPlan:
                 except OSError as error:
                     raise UnavailableError("STORE_FAILED", f"cannot write {input_file}: {error}") from error
             running.callback(self.discard)
-            running.enter_context(self.parameters.to_tasks(context))
-            rows = self.frame.collect()
-        reports = [_REPORTS.decode(bytes(row[0])) for row in rows]
+            reports = [_REPORTS.decode(each) for each in self._reports(context)]
         if any(report.parameters != self.parameters for report in reports):
             raise InternalError("INTERNAL", f"tasks of step {self.parameters.first} ran another one: please report it")
         receipts = sorted((report.receipts for report in reports), key=lambda made: made[0].partition)
         return [list(made) for made in zip(*receipts, strict=True)] if receipts else [[] for _ in self.parameters.times]
+
+    def _reports(self, context: SparkContext) -> list[bytes]:
+        """Run the job, or have the resident job execute the step; return the reports of the tasks."""
+        if self.resident is not None and (report := self.resident(self.parameters)) is not None:
+            return [report]
+        with self.parameters.to_tasks(context):
+            return [bytes(row[0]) for row in self.frame.collect()]
 
     def discard(self) -> None:
         """Drop the files that were made for the plan."""
@@ -188,18 +209,25 @@ class StepPlanner:
         """Return the task that stages the rows of a unit."""
         return StageTask(unit.name, self.token, self.outlets(unit), str(self.scratch))
 
-    def staged(self, unit: CompiledUnit, frame: DataFrame, task: ArrowTask | None = None) -> DataFrame:
+    def staged(
+        self,
+        unit: CompiledUnit,
+        frame: DataFrame,
+        task: ArrowTask | None = None,
+        last_stage: LastStage | None = None,
+    ) -> DataFrame:
         """Return the planned frame of a step that stages its rows.
 
         Args:
             unit: The unit.
             frame: Its rows.
             task: What the tasks do with the rows and their hashes, if it is more than to stage them.
+            last_stage: Makes the last stage, if it is not that of a job for one step.
         """
         columns = unit.output.names
         parts = ", ".join(f"isnull({quoted(name)}), {quoted(name)}" for name in columns)
         frame = frame.selectExpr("*", f"xxhash64({parts}) AS {ROW_HASH}")
-        return optimised(map_in_arrow(frame, [*columns, ROW_HASH], task or self.stage_task(unit), RECEIPTS))
+        return (last_stage or one_job)(frame, [*columns, ROW_HASH], task or self.stage_task(unit))
 
     def keyed_job(self, unit: CompiledUnit, kernel: KeyedKernel) -> KeyedJob:
         """Return the job of a unit's steps, whose rows go to the unit's sinks and readers."""
@@ -229,9 +257,12 @@ class StepPlanner:
         plan = map_in_arrow(slots, ["id"], job.task(tasks), RECEIPTS, at_once=job.exchanges)
         return StepPlan(optimised(plan), parameters, pieces, tasks if job.exchanges else 0)
 
-    def keyed(self, job: KeyedJob, frame: DataFrame) -> DataFrame:
-        """Return the planned frame of a small step that updates keyed state; arguments as for `updating`."""
-        return optimised(map_in_arrow(frame.coalesce(1), columns_of(job.inputs), job.task(1), RECEIPTS))
+    def keyed(self, job: KeyedJob, frame: DataFrame, last_stage: LastStage | None = None) -> DataFrame:
+        """Return the planned frame of a small step that updates keyed state.
+
+        Arguments as for `updating` and `staged`.
+        """
+        return (last_stage or one_job)(frame.coalesce(1), columns_of(job.inputs), job.task(1))
 
     def without_rows(self, job: KeyedJob, takes: Sequence[StepInput]) -> StepPlan:
         """Return the plan of steps that take no rows, in one task."""
@@ -279,6 +310,11 @@ class StepPlanner:
         rows = map_in_arrow(frame, columns_of(job.inputs), task, RECEIPTS).collect()
         divisions = [_DIVISIONS.decode(bytes(row[0])) for row in rows]
         return pieces_of(divisions, tasks)
+
+
+def one_job(frame: DataFrame, columns: Sequence[str], task: ArrowTask) -> DataFrame:
+    """Return the planned frame of a job for one step; see `LastStage`."""
+    return optimised(map_in_arrow(frame, columns, task, RECEIPTS))
 
 
 def tasks_for(weight: int, parallelism: int) -> int:

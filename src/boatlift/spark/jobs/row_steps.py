@@ -17,7 +17,7 @@ from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.background import PlansAhead
 from boatlift.spark.jobs.jobs import Jobs, clock_of
 from boatlift.spark.jobs.plan_cache import PlanCache
-from boatlift.spark.jobs.planner import RecordedAnswers, StepPlan
+from boatlift.spark.jobs.planner import LastStage, RecordedAnswers, StepPlan
 from boatlift.spark.jobs.steps import Steps
 from boatlift.spark.keyed.state import StepTime
 from boatlift.spark.tasks.keyed_task import LocatedRun
@@ -44,13 +44,23 @@ class JobSteps(Steps):
         self._unit, self._jobs = unit, jobs
         self._ahead = PlansAhead(jobs.background)
         may_stand = again and unit.unit.deterministic and not unit.apart
-        self._cache = PlanCache(unit, jobs.inputs, jobs.planner) if may_stand else None
+        self._cache = PlanCache(unit, jobs, self._small) if may_stand else None
         self._plans_ahead = again and all(read in jobs.plan.sources for read in unit.unit.reads)
 
     def prepare(self, takes: Sequence[StepInput]) -> None:
         """Begin to make a plan in the background, if the rows come from sources."""
         if self._plans_ahead:
             self._ahead.make(takes, partial(self._plan, takes))
+
+    def call_off(self) -> None:
+        """Let the resident job, if there is one, drop the step under way."""
+        if self._cache is not None:
+            self._cache.call_off()
+
+    def close(self) -> None:
+        """End the resident job, if there is one."""
+        if self._cache is not None:
+            self._cache.close()
 
     def _job(
         self,
@@ -93,14 +103,14 @@ class JobSteps(Steps):
         if len(takes) > 1:
             return self._planned_together(takes)
         (take,) = takes
-        if self._cache is not None and (cached := self._cache.of(take, self._small, state=self.reads_runs)):
+        if self._cache is not None and (cached := self._cache.of(take, state=self.reads_runs)):
             return cached
         rows, weight = self._jobs.inputs.rows(self._jobs.spark, self._unit, take)
         return self._planned(self._unit.frame(rows, clock_of(take)), weight, take.number)
 
     @abstractmethod
-    def _small(self, frame: DataFrame) -> DataFrame:
-        """Return the planned frame of a small step."""
+    def _small(self, frame: DataFrame, last_stage: LastStage | None = None) -> DataFrame:
+        """Return the planned frame of a small step, with its usual last stage or another."""
 
     @abstractmethod
     def _planned(self, frame: DataFrame, weight: int, number: int) -> StepPlan:
@@ -119,8 +129,8 @@ class RowSteps(JobSteps):
         (receipts,), seconds = self._jobs.explained(self._unit, take, partial(self._job, (take,), dict))
         return self._jobs.result(self._unit, take, receipts, state, seconds)
 
-    def _small(self, frame: DataFrame) -> DataFrame:
-        return self._jobs.planner.staged(self._unit, frame)
+    def _small(self, frame: DataFrame, last_stage: LastStage | None = None) -> DataFrame:
+        return self._jobs.planner.staged(self._unit, frame, None, last_stage)
 
     def _planned(self, frame: DataFrame, weight: int, number: int) -> StepPlan:
         del weight

@@ -30,12 +30,16 @@ __all__ = [
     "analysed_text",
     "call_of",
     "can_thread",
+    "frame_of",
     "has_one_stage",
     "is_input",
+    "items",
     "java_settings",
+    "jvm",
     "map_in_arrow",
     "optimised",
     "passed_on",
+    "plan_of",
     "python_functions",
     "subplan",
     "thread",
@@ -114,13 +118,13 @@ def is_input(node: Tree, mark: str = INPUT) -> bool:
 
 def analysed(frame: DataFrame) -> Tree:
     """Return the analysed plan: resolved and typed, before any optimisation."""
-    return _tree(json.loads(_plan(frame).toJSON()))
+    return _tree(json.loads(plan_of(frame).toJSON()))
 
 
 def analysed_text(frame: DataFrame) -> str:
     """Return the analysed plan as text; it shows options that its JSON leaves out."""
     verbose, suffix, all_fields, operator_id, node_id = True, False, 2**31 - 1, False, False
-    return str(_plan(frame).treeString(verbose, suffix, all_fields, operator_id, node_id))
+    return str(plan_of(frame).treeString(verbose, suffix, all_fields, operator_id, node_id))
 
 
 def map_in_arrow(
@@ -159,7 +163,7 @@ def has_one_stage(frame: DataFrame) -> bool:
 
     def runs_again(node: Any) -> bool:
         known = node.getClass().getSimpleName() in _RUN_AGAIN and node.subqueries().isEmpty()
-        return known and all(map(runs_again, _items(node.children())))
+        return known and all(map(runs_again, items(node.children())))
 
     return runs_again(frame._jdf.queryExecution().executedPlan())
 
@@ -171,10 +175,10 @@ def java_settings(spark: SparkSession) -> Any:
 
 def subplan(frame: DataFrame, path: Sequence[int]) -> DataFrame:
     """Return the DataFrame of a node of the plan; the path has the index of the child at each level."""
-    plan = _plan(frame)
+    plan = plan_of(frame)
     for index in path:
         plan = plan.children().apply(index)
-    return _frame_of(frame.sparkSession, plan)
+    return frame_of(frame.sparkSession, plan)
 
 
 def bytes_of(frame: DataFrame) -> int:
@@ -197,15 +201,15 @@ def passed_on(frame: DataFrame, column: str) -> str | None:
             return plan
         if kind not in _CARRYING and kind != "Project":
             return None  # a union has the names of its first input for the columns of all
-        return next((found for child in _items(plan.children()) if (found := marked(child)) is not None), None)
+        return next((found for child in items(plan.children()) if (found := marked(child)) is not None), None)
 
-    plan = _plan(frame)
+    plan = plan_of(frame)
     source = marked(plan)
     if source is None:
         return None
-    wanted = {int(each.exprId().id()) for each in _items(source.output()) if each.name() == column}
+    wanted = {int(each.exprId().id()) for each in items(source.output()) if each.name() == column}
     same = _same_values(plan, wanted)
-    return next((str(each.name()) for each in _items(plan.output()) if int(each.exprId().id()) in same), None)
+    return next((str(each.name()) for each in items(plan.output()) if int(each.exprId().id()) in same), None)
 
 
 def _same_values(node: Any, wanted: AbstractSet[int]) -> set[int]:
@@ -213,9 +217,9 @@ def _same_values(node: Any, wanted: AbstractSet[int]) -> set[int]:
     kind = node.getClass().getSimpleName()
     if kind == "SubqueryAlias" and node.alias() == INPUT:
         return set(wanted)
-    same = set(wanted).union(*(_same_values(child, wanted) for child in _items(node.children())))
+    same = set(wanted).union(*(_same_values(child, wanted) for child in items(node.children())))
     if kind == "Project":
-        for column in _items(node.projectList()):
+        for column in items(node.projectList()):
             value = column.child() if column.getClass().getSimpleName() == "Alias" else column
             if value.getClass().getSimpleName() == "AttributeReference" and int(value.exprId().id()) in same:
                 same.add(int(column.exprId().id()))
@@ -233,12 +237,12 @@ def thread(frame: DataFrame, source: DataFrame, column: str) -> DataFrame:
     Raises:
         InternalError: the plan holds a node that the column cannot be carried through.
     """
-    output = _items(_plan(source).output())
+    output = items(plan_of(source).output())
     (carried,) = (attribute for attribute in output if attribute.name() == column)
-    plan = _threaded(_plan(frame), _plan(source), carried)
+    plan = _threaded(plan_of(frame), plan_of(source), carried)
     if plan is None:
         raise InternalError("INTERNAL", f"{column} cannot be carried through {analysed_text(frame)}")
-    return _frame_of(frame.sparkSession, plan)
+    return frame_of(frame.sparkSession, plan)
 
 
 def can_thread(node: Tree) -> bool:
@@ -249,19 +253,19 @@ def can_thread(node: Tree) -> bool:
 
 def _threaded(plan: Any, source: Any, carried: Any) -> Any:
     kind = plan.getClass().getSimpleName()
-    jvm = _jvm()
+    java = jvm()
     if kind == "SubqueryAlias" and plan.identifier().name() == INPUT:
-        return plan.withNewChildren(jvm.PythonUtils.toSeq([source]))
+        return plan.withNewChildren(java.PythonUtils.toSeq([source]))
     if kind == "Project":
         child = _threaded(plan.child(), source, carried)
-        node = jvm.org.apache.spark.sql.catalyst.plans.logical.Project
+        node = java.org.apache.spark.sql.catalyst.plans.logical.Project
         return None if child is None else node(plan.projectList().appended(carried), child)
     if kind in _CARRYING:
-        children = _items(plan.children())
+        children = items(plan.children())
         threaded = [_threaded(child, source, carried) for child in children]
         if any(child is not None for child in threaded):
             chosen = [child if new is None else new for child, new in zip(children, threaded, strict=True)]
-            return plan.withNewChildren(jvm.PythonUtils.toSeq(chosen))
+            return plan.withNewChildren(java.PythonUtils.toSeq(chosen))
     return None
 
 
@@ -274,18 +278,18 @@ def python_functions(frame: DataFrame) -> list[bytes]:
             # A Scala sequence of bytes crosses in one call as text.
             signed = expression.func().command().mkString(",").split(",")
             found.append(bytes(int(byte) & 0xFF for byte in signed))
-        for child in _items(expression.children()):
+        for child in items(expression.children()):
             visit_expression(child)
 
     def visit(plan: Any) -> None:
         if plan.getClass().getSimpleName() == "SubqueryAlias" and plan.alias() == INPUT:
             return
-        for expression in _items(plan.expressions()):
+        for expression in items(plan.expressions()):
             visit_expression(expression)
-        for child in _items(plan.children()):
+        for child in items(plan.children()):
             visit(child)
 
-    visit(_plan(frame))
+    visit(plan_of(frame))
     return found
 
 
@@ -323,30 +327,34 @@ def call_of(column: Column) -> Call:
         shape = node.getClass().getSimpleName()
     if shape != "UnresolvedFunction":
         return Call(None, (), False, False, name, shape)
-    written = [(argument.getClass().getSimpleName(), argument) for argument in _items(node.arguments())]
+    written = [(argument.getClass().getSimpleName(), argument) for argument in items(node.arguments())]
     counts_rows = len(written) == 1 and (
         written[0][0] == "UnresolvedStar" or (written[0][0] == "Literal" and written[0][1].value() is not None)
     )
-    arguments = tuple(Column(_jvm().org.apache.spark.sql.Column(argument)) for _, argument in written)
+    arguments = tuple(Column(jvm().org.apache.spark.sql.Column(argument)) for _, argument in written)
     return Call(node.functionName().lower(), arguments, counts_rows, node.isDistinct(), name, shape)
 
 
-def _jvm() -> Any:
+def jvm() -> Any:
+    """Return the JVM's own view of its packages."""
     from pyspark import SparkContext
 
     return SparkContext._jvm
 
 
-def _plan(frame: DataFrame) -> Any:
+def plan_of(frame: DataFrame) -> Any:
+    """Return the analysed plan as the JVM has it."""
     return frame._jdf.queryExecution().analyzed()
 
 
-def _frame_of(spark: SparkSession, plan: Any) -> DataFrame:
-    dataset = getattr(getattr(_jvm(), "org.apache.spark.sql.classic.Dataset$"), "MODULE$")
+def frame_of(spark: SparkSession, plan: Any) -> DataFrame:
+    """Return the frame of a logical plan of the JVM's."""
+    dataset = getattr(getattr(jvm(), "org.apache.spark.sql.classic.Dataset$"), "MODULE$")
     return DataFrame(dataset.ofRows(cast("Any", spark)._jsparkSession, plan), spark)
 
 
-def _items(sequence: Any) -> list[Any]:
+def items(sequence: Any) -> list[Any]:
+    """Return the items of a sequence of Scala's."""
     return [sequence.apply(index) for index in range(sequence.size())]
 
 

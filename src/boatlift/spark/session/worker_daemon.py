@@ -13,6 +13,9 @@ After each task a worker collects garbage, and takes no other task before that i
 Arrow, NumPy and PySpark takes longer than a small task. So the objects that a worker keeps from task to task are
 frozen.
 
+The workers of jobs that live for many steps write to the JVM without a buffer worth the name: a step's last rows
+would stay in it.
+
 The JVM gives up a task if another part of the job has failed, or if the JVM stops. The worker cannot write its last
 rows then, and ends without a traceback.
 """
@@ -20,6 +23,7 @@ rows then, and ends without a traceback.
 from __future__ import annotations
 
 import gc
+import os
 import select
 import socket
 import sys
@@ -33,6 +37,9 @@ __all__ = ["keeping", "peer_is_gone", "without_archives"]
 
 MANY_OBJECTS = 10_000
 """If so many new objects outlive a task, they are modules that the task has imported, and their contents."""
+
+VARIABLE, RESIDENT = "BOATLIFT_WORKERS", "resident"
+"""As in `worker_pools`, which imports more than this process may have."""
 
 UNHEARD = 1
 """The exit code of a task that its JVM has given up: the worker ends without a traceback."""
@@ -101,6 +108,8 @@ if __name__ == "__main__":
     import pyspark.worker  # noqa: F401 - so that forked workers find it imported
     from pyspark import daemon
 
+    if os.environ.get(VARIABLE) == RESIDENT:
+        os.environ["SPARK_BUFFER_SIZE"] = "64"
     daemon.worker = keeping(daemon.worker)
     gc.freeze()
     daemon.manager()

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import msgspec
@@ -23,25 +22,13 @@ from boatlift.errors import UnavailableError
 from boatlift.spark.keyed.arrangement.arranged import key_hashes
 from boatlift.spark.keyed.key_groups import Share, residues
 from boatlift.spark.keyed.network.node import ZSet, concat
+from boatlift.spark.tasks.hub_connection import HubAddress, connected, lost
 from boatlift.spark.tasks.stage import fresh_run
 
-__all__ = ["GangAddress", "GangExchange", "joined"]
+__all__ = ["GangExchange", "joined"]
 
 IN_MESSAGE = 1 << 18
 """More bytes than this for one task go by a file."""
-
-
-class GangAddress(msgspec.Struct, frozen=True, array_like=True):
-    """Where a gang meets.
-
-    Attributes:
-        host, port: The hub.
-        secret: The tasks prove that they know it.
-    """
-
-    host: str
-    port: int
-    secret: bytes
 
 
 class _Parcel(msgspec.Struct, frozen=True, array_like=True):
@@ -62,7 +49,7 @@ _ALL_LAID = packed_decoder(list[_Laid])
 
 
 @contextmanager
-def joined(address: GangAddress, share: Share, folder: Path, token: int, attempt: int) -> Iterator[GangExchange]:
+def joined(address: HubAddress, share: Share, folder: Path, token: int, attempt: int) -> Iterator[GangExchange]:
     """Join a gang for as long as a task runs.
 
     Args:
@@ -75,16 +62,12 @@ def joined(address: GangAddress, share: Share, folder: Path, token: int, attempt
     Raises:
         UnavailableError: `[TASK_LOST]` the hub does not answer.
     """
-    try:
-        connection = Client((address.host, address.port), authkey=address.secret)
-    except (OSError, EOFError, AuthenticationError) as error:
-        raise _lost(error) from error
-    exchange = GangExchange(connection, share, folder, token)
-    try:
-        connection.send_bytes(f"{share.residue} {attempt}".encode())
-        yield exchange
-    finally:
-        exchange.close()
+    with connected(address, share.residue, attempt) as connection:
+        exchange = GangExchange(connection, share, folder, token)
+        try:
+            yield exchange
+        finally:
+            exchange.close()
 
 
 @dataclass(slots=True)
@@ -141,7 +124,7 @@ class GangExchange:
             self.connection.send_bytes(msgspec.msgpack.encode(message))
             answer = self.connection.recv_bytes()
         except (OSError, EOFError) as error:
-            raise _lost(error) from error
+            raise lost(error) from error
         self._remove()  # all tasks have begun this exchange, and so have read what the last one brought
         self._files = sent
         messages: list[_Laid] = _ALL_LAID.decode(answer)
@@ -179,7 +162,3 @@ def _unpacked(parcel: _Parcel) -> ZSet | None:
         raise UnavailableError("STORE_FAILED", f"cannot read {parcel.file}: {error}") from error
     (batch,) = pa.ipc.open_stream(packed)
     return ZSet(tuple(batch.columns[:-1]), batch.column("weight").to_numpy())
-
-
-def _lost(error: BaseException) -> UnavailableError:
-    return UnavailableError("TASK_LOST", f"another task of this step has ended, or its driver has: {error!r}")

@@ -20,7 +20,7 @@ from boatlift.spark.keyed.merge import merge_runs
 from boatlift.spark.keyed.opened import LocatedRun, RunsOnDemand
 from boatlift.spark.keyed.state import NO_TIME, StepState, StepTime
 from boatlift.spark.tasks.divide import DividedBatches, read_pieces
-from boatlift.spark.tasks.gang import GangAddress
+from boatlift.spark.tasks.hub_connection import HubAddress
 from boatlift.spark.tasks.inputs import by_input
 from boatlift.spark.tasks.ordinals import by_ordinal
 from boatlift.spark.tasks.parameters import JobParameters, guarded, job_parameters, partition
@@ -49,7 +49,7 @@ class TaskInput(msgspec.Struct, frozen=True, array_like=True):
     first: bool = False
     channels: dict[str, list[str]] = {}
     clocks: list[StepTime] = []
-    gang: GangAddress | None = None
+    gang: HubAddress | None = None
     rounds: str = ""
     answers: list[dict[str, list[str]] | None] = []
 

@@ -26,7 +26,8 @@ from boatlift.spark.keyed.opened import LocatedRun, RunsOnDemand
 from boatlift.spark.keyed.state import Runs
 from boatlift.spark.tasks.declared import as_declared
 from boatlift.spark.tasks.divide import read_pieces
-from boatlift.spark.tasks.gang import GangAddress, joined
+from boatlift.spark.tasks.gang import joined
+from boatlift.spark.tasks.hub_connection import HubAddress
 from boatlift.spark.tasks.inputs import INPUT, by_input, input_column
 from boatlift.spark.tasks.keyed_task import of_share, task_input
 from boatlift.spark.tasks.parameters import JobParameters, attempt, guarded, job_parameters, partition
@@ -131,7 +132,7 @@ class NetworkTask:
         place = Path(folder) / name
         return RoundFiles(place, node.keep_every, self.processor, node.kept_codecs, time, share, self.token)
 
-    def _exchange(self, gang: GangAddress | None, share: Share) -> AbstractContextManager[Exchange]:
+    def _exchange(self, gang: HubAddress | None, share: Share) -> AbstractContextManager[Exchange]:
         if gang is None:
             return nullcontext(ALONE)
         return joined(gang, share, Path(self.folder), self.token, attempt())

@@ -17,7 +17,7 @@ from pyspark import SparkContext, TaskContext
 from boatlift.decoders import packed_decoder
 from boatlift.errors import BoatliftError, InternalError
 
-__all__ = ["JobParameters", "UserRaised", "attempt", "guarded", "job_parameters", "partition"]
+__all__ = ["JobParameters", "UserRaised", "as_job", "attempt", "guarded", "job_parameters", "partition"]
 
 T = TypeVar("T")
 
@@ -56,8 +56,24 @@ class JobParameters(msgspec.Struct, frozen=True, array_like=True):
 _PARAMETERS = packed_decoder(JobParameters)
 
 
+_told: list[JobParameters] = []
+"""The parameters of the step that a task of many steps executes now; a worker has one task at a time."""
+
+
+@contextmanager
+def as_job(parameters: JobParameters) -> Iterator[None]:
+    """Let code of this task run as if its job were another one, with these parameters."""
+    _told.append(parameters)
+    try:
+        yield
+    finally:
+        _told.pop()
+
+
 def job_parameters() -> JobParameters:
     """Return the parameters of this task's job."""
+    if _told:
+        return _told[-1]
     context = TaskContext.get()
     text = None if context is None else context.getLocalProperty(_PROPERTY)
     if text is None:

@@ -1,0 +1,124 @@
+"""Messages that arrive behind the offsets that a source has found: a waiting consumer notices them at once.
+
+To ask a cluster for the ends of partitions is a request, and a message waits for half the time between two of them. A
+consumer that waits at the ends is answered by the broker when a message comes. It decides nothing: the source asks for
+the ends all the same.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from boatlift.connectors.kafka.access import Access, Complaints, logger
+from boatlift.connectors.kafka.topics import Partition
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, Message
+
+__all__ = ["Arrivals"]
+
+LOOK_SECONDS = 0.1
+"""How long one look waits for a message; an end of the watch is noticed after it."""
+
+FAR = 1000
+"""A consumer that is so many messages behind jumps to the ends."""
+
+_LITTLE = {
+    "fetch.wait.max.ms": 500,
+    # While nobody watches, the client fetches only so much ahead.
+    "queued.min.messages": 100,
+    "queued.max.messages.kbytes": 64,
+    "fetch.queue.backoff.ms": 10,  # by default a full queue pauses the client for a second
+    "max.partition.fetch.bytes": 1 << 16,
+}
+
+
+class Arrivals:
+    """Watches the ends of partitions on a thread of its own.
+
+    Args:
+        access: How to reach the cluster.
+        committed: Whether messages of open transactions do not count.
+        told: Called after a message has come that was not there when the watch began; once a watch.
+    """
+
+    def __init__(self, access: Access, told: Callable[[], None], *, committed: bool) -> None:
+        self._access, self._told, self._committed = access, told, committed
+        self._changed = threading.Condition()
+        self._ends: Mapping[Partition, int] | None = None
+        self._closed = False
+        self._thread = threading.Thread(target=self._work, name="boatlift-kafka-arrivals", daemon=True)
+        self._thread.start()
+
+    def watch(self, ends: Mapping[Partition, int]) -> None:
+        """Watch for messages behind these ends, instead of those before; returns at once."""
+        with self._changed:
+            self._ends = ends
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Watch no more."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def _work(self) -> None:
+        consumer: Consumer | None = None
+        following: dict[Partition, int] = {}
+        try:
+            while (ends := self._next_watch()) is not None:
+                if consumer is None:
+                    level = "read_committed" if self._committed else "read_uncommitted"
+                    settings = {**_LITTLE, "isolation.level": level, "error_cb": Complaints()}
+                    consumer = self._access.consumer(settings)
+                self._wait(consumer, ends, following)
+        except Exception as error:  # noqa: BLE001 - the source is polled all the same
+            logger.warning("new messages are noticed only now and then: %s", error)
+        finally:
+            if consumer is not None:
+                consumer.close()
+
+    def _next_watch(self) -> Mapping[Partition, int] | None:
+        """Wait for the next watch, and return its ends; None if there will be none."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._ends is not None)
+            return None if self._closed else self._ends
+
+    def _wait(self, consumer: Consumer, ends: Mapping[Partition, int], following: dict[Partition, int]) -> None:
+        """Wait until a message comes behind some ends, or another watch; advance what follows."""
+        from confluent_kafka import TopicPartition
+
+        if following.keys() != ends.keys() or any(following[each] < end - FAR for each, end in ends.items()):
+            consumer.assign([TopicPartition(topic, number, end) for (topic, number), end in ends.items()])
+            following.clear()
+            following.update(ends)
+        while self._ends is ends and not self._closed:
+            first = consumer.poll(LOOK_SECONDS)  # `consume` would wait for as many messages as it may return
+            for message in () if first is None else (first, *consumer.consume(100, 0)):
+                if message.error() is not None:
+                    following.clear()  # whatever it is, the next watch begins at its own ends
+                    self._rest(ends)
+                    return
+                _advance(following, message)
+            if any(following.get(each, 0) > end for each, end in ends.items()):
+                self._drop(ends)
+                self._told()
+
+    def _rest(self, ends: Mapping[Partition, int]) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._ends is not ends, LOOK_SECONDS)
+
+    def _drop(self, ends: Mapping[Partition, int]) -> None:
+        """End a watch that has seen a message."""
+        with self._changed:
+            if self._ends is ends:
+                self._ends = None
+
+
+def _advance(following: dict[Partition, int], message: Message) -> None:
+    place = message.topic() or "", message.partition() or 0
+    if place in following:
+        following[place] = (message.offset() or 0) + 1

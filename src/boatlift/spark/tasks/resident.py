@@ -1,0 +1,214 @@
+"""The two parts of a task that lives for many steps (`docs/decisions/0047`): one reads rows, one takes their results.
+
+Between them are the user's expressions, in the JVM. The reading part is told of a step, reads its rows, and sends
+*marks* behind them: rows whose column `MARK` names the step, and with which the user's expressions are not computed.
+They push the step's last rows through all that collects rows on the way. The taking part gathers the rows of a step
+until its first mark comes, does with them what the task of a job for this step alone would do, and sends its report to
+the driver. Nothing is known of a step before it, nor kept after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Connection
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from boatlift.dataflow.columns import MARK
+from boatlift.decoders import packed_decoder
+from boatlift.errors import InternalError
+from boatlift.spark.tasks.hub_connection import HubAddress, connected
+from boatlift.spark.tasks.parameters import JobParameters, as_job, attempt, guarded
+
+__all__ = ["PRIME", "READS", "TAKES", "ReadingPart", "ResidentOrder", "TakingPart", "blank_row"]
+
+READS, TAKES = 0, 1
+"""The numbers of the two parts, as they join the hub."""
+
+PRIME = 1
+"""The number of a step before all others: its marks show that the way is open."""
+
+ArrowTask = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+class ResidentOrder(msgspec.Struct, frozen=True, array_like=True):
+    """The order to execute a step, to both parts.
+
+    Attributes:
+        number: The order's number, above `PRIME`; each order of a task has another one.
+        parameters: What the tasks of a job for this step alone would read.
+    """
+
+    number: int
+    parameters: JobParameters
+
+
+_ORDERS = packed_decoder(ResidentOrder)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadingPart:
+    """Reads the rows of each step that it is told of, and marks their end.
+
+    Attributes:
+        processor: The processor, for messages.
+        task: What reads the rows of one step; its input is the one row that the job's one partition has.
+        hub: Where orders come from.
+        blank: A row of the task's columns, as an Arrow stream of one batch: marks are made of it.
+        width: So many rows are collected on the way before they are sent on.
+        patience: After so many seconds without an order the task ends.
+    """
+
+    processor: str
+    task: ArrowTask
+    hub: HubAddress
+    blank: bytes
+    width: int
+    patience: float
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Return the rows and marks of step after step, until no more orders come."""
+        handed = list(batches)
+        (blank,) = pa.ipc.open_stream(self.blank)
+        many = blank.take(pa.array(np.zeros(2 * self.width, np.int64)))
+        with connected(self.hub, READS, attempt()) as hub:
+            yield from _marks(many, PRIME)
+            while (order := _next_order(hub, self.patience)) is not None:
+                with as_job(order.parameters):
+                    for rows in self.task(iter(handed)):
+                        if rows.num_rows:
+                            yield _numbered(_as(rows, blank.schema), -order.number)
+                yield from _marks(many, order.number)
+
+
+def _next_order(hub: Connection, patience: float) -> ResidentOrder | None:
+    """Return the next order; None if none comes, or the driver is gone."""
+    try:
+        if not hub.poll(patience):
+            return None
+        order: ResidentOrder = _ORDERS.decode(hub.recv_bytes())
+    except (OSError, EOFError):
+        return None
+    return order
+
+
+def _marks(many: pa.RecordBatch, number: int) -> Iterator[pa.RecordBatch]:
+    """Yield the marks of a step: more than are collected on the way, then one batch that pushes those out."""
+    marked = _numbered(many, number)
+    yield marked
+    yield marked
+
+
+def _numbered(rows: pa.RecordBatch, number: int) -> pa.RecordBatch:
+    return rows.append_column(
+        pa.field(MARK, pa.int32(), nullable=False), pa.array(np.full(len(rows), number, np.int32))
+    )
+
+
+def _as(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows with the schema of marks: a stream has one schema."""
+    if rows.schema == schema:
+        return rows
+    columns = [column.cast(kind) for column, kind in zip(rows.columns, schema.types, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+@dataclass(frozen=True, slots=True)
+class TakingPart:
+    """Takes what the rows of each step have become.
+
+    Attributes:
+        processor: The processor, for messages.
+        task: What takes the rows of one step, and returns its report as one row.
+        hub: Where orders come from, and reports go.
+    """
+
+    processor: str
+    task: ArrowTask
+    hub: HubAddress
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Execute step after step; no rows are returned."""
+        with connected(self.hub, TAKES, attempt()) as hub:
+            ended, rows = 0, list[pa.RecordBatch]()
+            for batch in batches:
+                for number, some in _pieces(batch):
+                    if number < 0:
+                        guarded(self.processor, partial(_check, -number, ended))
+                        rows.append(some)
+                    elif number > ended:
+                        if not self._step(hub, number, rows):
+                            return
+                        ended, rows = number, []
+        yield from ()
+
+    def _step(self, hub: Connection, number: int, rows: Sequence[pa.RecordBatch]) -> bool:
+        """Execute a step whose rows are all there; return False if the driver is gone."""
+        report = b""
+        if number != PRIME:
+            try:
+                order: ResidentOrder = _ORDERS.decode(hub.recv_bytes())
+            except (OSError, EOFError):
+                return False
+            guarded(self.processor, partial(_check, number, order.number - 1))
+            with as_job(order.parameters):
+                (made,) = self.task(iter(_together(rows)))
+            report = made.column(0)[0].as_py()
+        try:
+            hub.send_bytes(report)
+        except OSError:
+            return False
+        return True
+
+
+def _together(rows: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Return the rows of a step as the job of this step alone would have them: one batch, with memory of its own.
+
+    A part of a batch has neighbours in its memory, which would go into files.
+    """
+    if not rows:
+        return []
+    batch = pa.concat_batches(rows)
+    return [batch.take(pa.array(np.arange(len(batch))))]
+
+
+def _check(step: int, after: int) -> None:
+    if step != after + 1:
+        raise InternalError("INTERNAL", f"rows of order {step} came after those of {after}: please report it")
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield the neighbouring rows of a batch that have one mark, without it."""
+    numbers = batch.column(MARK).to_numpy(zero_copy_only=False)
+    plain = batch.drop_columns([MARK])
+    begins = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist()]
+    for begin, end in zip(begins, [*begins[1:], len(numbers)], strict=True):
+        if end > begin:
+            yield int(numbers[begin]), plain.slice(begin, end - begin)
+
+
+def blank_row(schema: pa.Schema) -> bytes:
+    """Return a row of a schema without any NULL, as an Arrow stream of one batch."""
+    columns = [pa.array([_blank(kind)], kind) for kind in schema.types]
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
+    packed: bytes = sink.getvalue().to_pybytes()
+    return packed
+
+
+def _blank(kind: pa.DataType) -> Any:
+    if pa.types.is_struct(kind):
+        return {kind.field(place).name: _blank(kind.field(place).type) for place in range(kind.num_fields)}
+    if pa.types.is_list(kind) or pa.types.is_map(kind):
+        return []
+    if pa.types.is_boolean(kind):
+        return False
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return ""
+    return b"" if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) else 0

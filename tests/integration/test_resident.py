@@ -1,0 +1,499 @@
+"""Small steps that come quickly share a job that lives: the same bits, whatever happens to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark import cloudpickle
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+import boatlift as bl
+from boatlift.connectors.kit import SinkWrapper, SourceWrapper
+from boatlift.dataflow import SourceCapabilities, Staged, Stager
+from boatlift.runtime.host.progress import Progress
+from boatlift.runtime.host.sources import ANNOUNCED_QUIET_SECONDS
+from boatlift.spark.jobs.jobs import Jobs
+from boatlift.spark.jobs.resident import ResidentJob
+from boatlift.spark.jobs.slots import Slots
+from boatlift.spark.tasks.parameters import JobParameters
+from boatlift.spark.tasks.resident import PRIME
+from boatlift.spark.tasks.stage import TaskReceipt
+from support.kafka import new_topic, send, values_of
+from support.waiting import until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from boatlift.testing.kafka_broker import KafkaBroker
+
+pytestmark = pytest.mark.spark
+
+STEPS = 12
+SCHEMA = "id LONG NOT NULL, item STRING, amount DOUBLE, cost DECIMAL(12, 2), at TIMESTAMP, tags ARRAY<STRING>"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def by_value() -> Iterator[None]:
+    """Tasks have another working folder, and cannot import what `support` is in."""
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    yield
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+@pytest.fixture(autouse=True)
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resident job begins after the second step, and again at once after a failure."""
+    for name, value in (("STEPS_BEFORE", 1), ("QUICK_SECONDS", 60.0), ("LONGEST_REST", 0.0)):
+        monkeypatch.setattr(f"boatlift.spark.jobs.resident.{name}", value)
+
+
+@pytest.fixture
+def answered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The steps that a resident job has executed."""
+    found: list[int] = []
+    step = ResidentJob.step
+
+    def noted(job: ResidentJob, parameters: JobParameters) -> bytes | None:
+        report = step(job, parameters)
+        if report is not None:
+            found.append(parameters.first)
+        return report
+
+    monkeypatch.setattr(ResidentJob, "step", noted)
+    return found
+
+
+@pytest.fixture
+def bits(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What tasks have left of each step: rows, digest, and the bytes of each file."""
+    found: list[Any] = []
+    result = Jobs.result
+
+    def noted(jobs: Jobs, unit: Any, take: Any, receipts: Sequence[TaskReceipt], *rest: Any, **options: Any) -> Any:
+        for each in receipts:
+            files = [
+                (name, None if run is None else (run.rows, run.size, run.digest))
+                for name, run in sorted({**each.staged, **each.runs}.items())
+            ]
+            found.append((unit.name, take.number, each.partition, each.rows_in, each.rows, each.digest, files))
+        return result(jobs, unit, take, receipts, *rest, **options)
+
+    monkeypatch.setattr(Jobs, "result", noted)
+    return found
+
+
+def is_resident(spark: SparkSession) -> bool:
+    return any(job._hub.is_ready for job in Slots.of(spark.sparkContext)._holders)  # type: ignore[attr-defined]
+
+
+def orders_under_way(spark: SparkSession) -> bool:
+    """Whether a task has been told of the fourth step."""
+    hubs = [job._hub for job in Slots.of(spark.sparkContext)._holders]  # type: ignore[attr-defined]
+    return any(hub._number > PRIME for hub in hubs)
+
+
+def holds_a_slot(spark: SparkSession) -> bool:
+    return bool(Slots.of(spark.sparkContext)._holders)
+
+
+@contextmanager
+def pushed(
+    flow: bl.Dataflow, spark: SparkSession, store: str = "store", **options: Any
+) -> Iterator[Callable[..., None]]:
+    """Runs a dataflow; gives what pushes rows, and returns when they have gone all the way."""
+    running = bl.start(flow, store, spark=spark, **options)
+    try:
+        yield lambda *rows: flow.push("rows", list(rows)) and None
+    finally:
+        running.stop()
+
+
+def row(number: int) -> dict[str, Any]:
+    return {
+        "id": number,
+        "item": None if number % 5 == 4 else f"item {number % 3}",
+        "amount": number / 7,
+        "cost": f"{number}.25",
+        "at": f"2026-01-0{1 + number % 9}T00:00:00Z",
+        "tags": [str(number), "x"] if number % 2 else None,
+    }
+
+
+def rows_of(step: int) -> list[dict[str, Any]]:
+    """As many as from none that pass the filter to more than travel together."""
+    return [row(1000 * step + number) for number in range((1, 3, 200, 64)[step % 4])]
+
+
+def numbers(wrapped: Callable[[Any], Any] = lambda source: source) -> tuple[bl.Dataflow, Any]:
+    flow = bl.Dataflow("numbers")
+    return flow, flow.source("rows", wrapped(bl.push("id LONG NOT NULL", ack="stable")))
+
+
+def doubled(df: DataFrame) -> DataFrame:
+    return df.selectExpr("id", "id * 2 AS twice")
+
+
+def ids(folder: str = "out") -> list[int]:
+    return sorted(each["id"] for each in pq.read_table(folder).to_pylist())
+
+
+def hard(df: DataFrame) -> DataFrame:
+    """Expressions that fail with what no row has, and a filter that lets none of some steps pass."""
+    return df.where("id >= 1000 AND 1000 DIV id >= 0").select(
+        "id",
+        F.when(F.col("id") < 1000, F.raise_error(F.lit("no such row")).cast("bigint")).otherwise(1 / F.col("id"))
+        .alias("inverse"),
+        F.element_at(F.coalesce("tags", F.array(F.lit("none"))), 1).alias("first.tag"),
+        F.struct("item", F.col("amount").cast("float").alias("amount")).alias("nested"),
+        "cost",
+        "at",
+    ).where("`first.tag` IS NOT NULL")  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["rows", "keyed", "process"])
+def test_the_bits_are_those_of_a_job_a_step(
+    spark: SparkSession, answered: list[int], bits: list[Any], kind: str
+) -> None:
+    def run(*, resident: bool) -> list[Any]:
+        folder = f"resident {resident}"
+        Path(folder).mkdir()
+        flow = bl.Dataflow("same")
+        rows = flow.source("rows", bl.push(SCHEMA, ack="stable"))
+        if kind == "rows":
+            rows.transform("hard", hard).sink("out", bl.parquet(f"{folder}/out"))
+        elif kind == "keyed":
+            aggregates = [F.count("*").alias("n"), F.sum("amount").alias("sum"), F.max("at").alias("newest")]
+            per = rows.transform("hard", lambda df: df.where("1000 DIV (id + 1) >= 0")).group_by("item")
+            per.agg("per", *aggregates).sink("out", bl.sqlite(f"{folder}/out.db", table="per", key=["item"]))
+        else:
+            rows.drop_duplicates("once", ["item"]).sink("out", bl.parquet(f"{folder}/out"))
+        before = len(bits)
+        with pushed(flow, spark, f"{folder}/store", resident=resident) as push:
+            for step in range(STEPS):
+                push(*rows_of(step))
+                if resident and step == 2:
+                    until(lambda: is_resident(spark))
+        return bits[before:]
+
+    alone = run(resident=False)
+    assert not answered
+    together = run(resident=True)
+    assert set(answered) >= set(range(3, STEPS))
+    assert together == alone
+    assert len({number for _, number, *_ in together}) == STEPS
+
+
+@pytest.mark.parametrize("dead_letters", ["refuse", "keep"])
+def test_messages_of_kafka_go_through_it_and_are_announced(
+    spark: SparkSession, kafka_broker: KafkaBroker, answered: list[int], dead_letters: Any
+) -> None:
+    """A mark has no value that parses, and is no dead letter."""
+    before, after = new_topic(kafka_broker, 2), new_topic(kafka_broker)
+    source = bl.kafka.source(
+        kafka_broker.bootstrap, topic=before, format="json", schema="n LONG NOT NULL", dead_letters=dead_letters
+    )
+    polls = 0
+
+    def note(progress: Progress) -> None:
+        nonlocal polls
+        polls += progress.what == "idle"
+
+    flow = bl.Dataflow("messages")
+    passed = flow.source("rows", source).transform("twice", lambda df: df.where("n % 3 > 0").selectExpr("n", "2 * n m"))
+    passed.sink("out", bl.kafka.sink(kafka_broker.bootstrap, after))
+    running = bl.start(flow, "store", spark=spark, on_progress=note)
+    try:
+        for number in range(30):
+            send(kafka_broker, before, [b'{"n": %d}' % number])
+            expected = [each for each in range(number + 1) if each % 3]
+            until(lambda expected=expected: len(values_of(kafka_broker, after)) == len(expected))
+            if number == 6:
+                until(lambda: is_resident(spark))
+        assert set(answered) >= set(range(8, 25))
+        began, polls = time.monotonic(), 0
+        until(lambda: time.monotonic() > began + 2)
+        assert polls <= 2 / ANNOUNCED_QUIET_SECONDS + 2, "a source that announces input is left alone"
+    finally:
+        running.stop()
+    found = [json.loads(each or b"") for each in values_of(kafka_broker, after)]
+    assert found == [{"n": each, "m": 2 * each} for each in range(30) if each % 3]
+
+
+def test_a_bad_message_is_told_as_by_a_job_of_its_step(
+    spark: SparkSession, kafka_broker: KafkaBroker, answered: list[int]
+) -> None:
+    before = new_topic(kafka_broker)
+    flow = bl.Dataflow("messages")
+    source = bl.kafka.source(kafka_broker.bootstrap, topic=before, format="json", schema="id LONG NOT NULL")
+    flow.source("rows", source).transform("twice", doubled).sink("out", bl.parquet("out"))
+    running = bl.start(flow, "store", spark=spark)
+    for number in range(4):
+        send(kafka_broker, before, [b'{"id": %d}' % number])
+        until(lambda number=number: len(list(Path("out").glob("*.parquet"))) == number + 1)
+        if number == 2:
+            until(lambda: is_resident(spark))
+    assert answered
+    send(kafka_broker, before, [b"no JSON"])
+    with pytest.raises(bl.DataError, match=r"\[BAD_ROW\] partition 0 of topic-\w+ has at offset 4 a value that does"):
+        running.wait(60)
+    assert ids() == [0, 1, 2, 3]
+
+
+@dataclass(frozen=True)
+class Dying:
+    """A stager that kills its own process, or fails, while a file says so."""
+
+    stager: Stager
+    order: str
+
+    def stage(self, folder: str, name: str, partition: int, batches: Iterator[pa.RecordBatch]) -> Staged:
+        staged = self.stager.stage(folder, name, partition, batches)
+        obey(self.order)
+        return staged
+
+
+class DyingSink(SinkWrapper):
+    def __init__(self, sink: Any, order: str) -> None:
+        super().__init__(sink)
+        self.order = order
+
+    def stager(self) -> Stager:
+        return Dying(self.sink.stager(), self.order)
+
+
+class DyingSource(SourceWrapper):
+    """Its reading task obeys an order after it has given its rows."""
+
+    def __init__(self, source: Any, order: str) -> None:
+        super().__init__(source)
+        self.order = order
+
+    @property
+    def capabilities(self) -> SourceCapabilities:
+        return replace(self.source.capabilities, parameterized_read=self)
+
+    def parameters_for(self, position: Any, folder: str) -> bytes | None:
+        read = self.source.capabilities.parameterized_read
+        assert read is not None
+        return read.parameters_for(position, folder)
+
+    def load_parameterized(self, spark: SparkSession, frame_of: Any = None) -> DataFrame:
+        read, order = self.source.capabilities.parameterized_read, self.order
+        assert read is not None
+
+        def dying(task: Any) -> Any:
+            def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+                yield from task(batches)
+                obey(order)
+
+            return run
+
+        def made(task: Any, schema: Any) -> DataFrame:
+            if frame_of is not None:
+                return frame_of(dying(task), schema)
+            return spark.range(0, 1, 1, 1).mapInArrow(dying(task), schema)
+
+        return read.load_parameterized(spark, made)
+
+
+def obey(order: str) -> None:
+    """Do once what a file says."""
+    path = Path(order)
+    try:
+        what = path.read_text()
+        path.unlink()
+    except FileNotFoundError:
+        return
+    if what == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    raise ValueError("told to fail")
+
+
+@pytest.mark.parametrize("what", ["die", "fail"])
+@pytest.mark.parametrize("part", ["reads", "takes"])
+def test_a_step_of_a_part_that_dies_has_a_job_of_its_own(
+    spark: SparkSession, answered: list[int], here: Path, part: str, what: str
+) -> None:
+    order = str(here / "order")
+    flow, rows = numbers(lambda source: DyingSource(source, order) if part == "reads" else source)
+    out = bl.parquet("out")
+    rows.transform("twice", doubled).sink("out", DyingSink(out, order) if part == "takes" else out)
+    with pushed(flow, spark) as push:
+        for step in range(STEPS):
+            push({"id": step})
+            if step in (2, 5):
+                until(lambda: is_resident(spark))
+            if step == 3:
+                (here / "order").write_text(what)
+    assert ids() == list(range(STEPS))
+    assert not (here / "order").exists()
+    assert 3 in answered
+    assert 4 not in answered, "the part has died"
+    assert set(answered) >= set(range(6, STEPS)), "another attempt has taken its place"
+
+
+def test_it_ends_with_the_run(spark: SparkSession, answered: list[int]) -> None:
+    flow, rows = numbers()
+    rows.transform("twice", doubled).sink("out", bl.parquet("out"))
+    with pushed(flow, spark) as push:
+        for step in range(4):
+            push({"id": step})
+            if step == 2:
+                until(lambda: is_resident(spark))
+    assert answered
+    assert not holds_a_slot(spark)
+    until(lambda: not spark.sparkContext.statusTracker().getActiveJobsIds())
+
+
+def test_it_ends_when_no_steps_come_and_begins_again(
+    spark: SparkSession, answered: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("boatlift.spark.jobs.resident.PATIENCE", 0.2)
+    flow, rows = numbers()
+    rows.transform("twice", doubled).sink("out", bl.parquet("out"))
+    with pushed(flow, spark) as push:
+        for step in range(3):
+            push({"id": step})
+        until(lambda: not holds_a_slot(spark))
+        for step in range(3, STEPS):
+            push({"id": step})
+    assert ids() == list(range(STEPS))
+
+
+def test_too_few_slots_leave_each_step_its_own_job(
+    spark: SparkSession, answered: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("boatlift.spark.jobs.resident.slot_count", lambda _context: 1)
+    flow, rows = numbers()
+    rows.transform("twice", doubled).sink("out", bl.parquet("out"))
+    with pushed(flow, spark) as push:
+        for step in range(STEPS):
+            push({"id": step})
+            assert not holds_a_slot(spark)
+    assert not answered
+    assert ids() == list(range(STEPS))
+
+
+def test_one_slot_is_left_to_others(spark: SparkSession, answered: list[int]) -> None:
+    """Two units, two slots: the unit that is not resident goes on, and the step's size decides besides."""
+    flow, rows = numbers()
+    rows.transform("twice", doubled).sink("out", bl.parquet("out"))
+    rows.group_by("id").agg("counted", F.count("*").alias("n")).sink("n", bl.sqlite("n.db", table="n", key=["id"]))
+    with pushed(flow, spark) as push:
+        for step in range(STEPS):
+            push({"id": step}, {"id": step})
+            assert len(Slots.of(spark.sparkContext)._holders) <= 1
+            if step == 2:
+                until(lambda: is_resident(spark))
+    assert len(answered) == len(set(answered)) > 0, "one unit's"
+    assert ids() == sorted([*range(STEPS), *range(STEPS)])
+    with sqlite3.connect("n.db") as database:
+        assert dict(database.execute("SELECT id, n FROM n")) == dict.fromkeys(range(STEPS), 2)
+
+
+def test_a_large_step_has_its_own_job(
+    spark: SparkSession, answered: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow, rows = numbers()
+    rows.transform("twice", doubled).sink("out", bl.parquet("out"))
+    with pushed(flow, spark) as push:
+        for step in range(STEPS):
+            monkeypatch.setattr("boatlift.spark.jobs.plan_cache.RESIDENT_BYTES", 0 if step == 5 else 1 << 18)
+            push({"id": step})
+            if step == 2:
+                until(lambda: is_resident(spark))
+    assert set(answered) >= {3, 4, 6, 7}
+    assert 5 not in answered
+    assert ids() == list(range(STEPS))
+
+
+def test_a_job_that_needs_all_slots_gets_them(spark: SparkSession, answered: list[int]) -> None:
+    flow, rows = numbers()
+    rows.transform("twice", doubled).sink("out", bl.parquet("out"))
+    with pushed(flow, spark) as push:
+        for step in range(3):
+            push({"id": step})
+        until(lambda: is_resident(spark))
+        with Slots.of(spark.sparkContext).all_needed():
+            assert not holds_a_slot(spark)
+            before = len(answered)
+            for step in range(3, 6):
+                push({"id": step})
+                assert not holds_a_slot(spark)
+            assert len(answered) == before
+        for step in range(6, 9):
+            push({"id": step})
+        until(lambda: is_resident(spark))
+    assert ids() == list(range(9))
+
+
+def test_expressions_that_hold_rows_back_are_not_resident(spark: SparkSession, answered: list[int]) -> None:
+    flow, rows = numbers()
+    many = rows.transform("many", lambda df: df.select("id", F.explode(F.array(F.lit(1), F.lit(2))).alias("which")))
+    many.sink("out", bl.parquet("out"))
+    with pushed(flow, spark) as push:
+        for step in range(STEPS):
+            push({"id": step})
+    assert not answered
+    assert ids() == sorted([*range(STEPS), *range(STEPS)])
+
+
+def test_a_step_that_is_not_wanted_any_more_ends(spark: SparkSession, answered: list[int], here: Path) -> None:
+    """The run is cancelled while the resident job executes a step: the step is not begun again, and nothing hangs."""
+    held = here / "held"
+
+    @dataclass(frozen=True)
+    class Holding:
+        stager: Stager
+
+        def stage(self, folder: str, name: str, partition: int, batches: Iterator[pa.RecordBatch]) -> Staged:
+            while held.exists():
+                time.sleep(0.01)
+            return self.stager.stage(folder, name, partition, batches)
+
+    class HoldingSink(SinkWrapper):
+        def stager(self) -> Stager:
+            return Holding(self.sink.stager())
+
+    done: list[int] = []
+
+    def note(progress: Progress) -> None:
+        if progress.what == "commit":
+            done.append(progress.time)
+
+    flow = bl.Dataflow("held")
+    rows = flow.source("rows", bl.push("id LONG NOT NULL"))
+    rows.transform("twice", doubled).sink("out", HoldingSink(bl.parquet("out")))
+    running = bl.start(flow, "store", spark=spark, on_progress=note)
+    for step in range(3):
+        flow.push("rows", {"id": step})
+        until(lambda step=step: step in done)
+    until(lambda: is_resident(spark))
+    held.touch()
+    flow.push("rows", {"id": 3})
+    until(lambda: orders_under_way(spark))
+    running._host._engine.cancel()  # type: ignore[attr-defined]
+    with pytest.raises(bl.UnavailableError, match="STEP_FAILED"):
+        running.wait(60)
+    held.unlink()
+    assert 3 not in answered
