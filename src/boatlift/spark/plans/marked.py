@@ -1,8 +1,8 @@
 """A plan through which marks pass: rows that say where a step ends, and with which nothing is computed.
 
 A job that lives for many steps runs the same expressions as a job a step does. Marks go with the rows: a condition lets
-them pass, and a computed column has a value of its type that nothing is computed for. So a mark raises no error, and a
-row has the value that it has without marks.
+them pass, a computed column has a value of its type that nothing is computed for, and a generator over an array gives
+one row of such a value. So a mark raises no error, and a row has the value that it has without marks.
 """
 
 from __future__ import annotations
@@ -17,9 +17,20 @@ from boatlift.spark.plans.catalyst import frame_of, items, jvm, plan_of
 __all__ = ["is_a_stream", "marked"]
 
 _ROW_BY_ROW = frozenset(
-    {"FilterExec", "InputAdapter", "MapInArrowExec", "ProjectExec", "RangeExec", "WholeStageCodegenExec"}
+    {
+        "FilterExec",
+        "GenerateExec",
+        "InputAdapter",
+        "MapInArrowExec",
+        "ProjectExec",
+        "RangeExec",
+        "WholeStageCodegenExec",
+    }
 )
 """Physical nodes that hand on each row before they ask for the next."""
+
+_OF_ARRAYS = frozenset({"Explode", "Inline", "PosExplode"})
+"""Generators that give a row for each element of an array, or an entry of a map."""
 
 
 def marked(frame: DataFrame, spark: SparkSession) -> DataFrame | None:
@@ -51,7 +62,9 @@ def _marked(node: Any) -> tuple[Any, Any] | None:
         return (node, found[0]) if found else None
     if kind == "Repartition" and not node.shuffle():
         return _marked(node.child())  # the rows of one task are in one partition already
-    if kind not in ("Filter", "Project", "SubqueryAlias"):
+    if kind == "Generate" and not _is_of_array(node.generator()):
+        return None
+    if kind not in ("Filter", "Generate", "Project", "SubqueryAlias"):
         return None
     below = _marked(node.child())
     if below is None:
@@ -62,10 +75,18 @@ def _marked(node: Any) -> tuple[Any, Any] | None:
         return node.withNewChildren(_seq([child])), mark
     if kind == "Filter":
         return logical.Filter(_expressions().Or(_is_mark(mark), node.condition()), child), mark
+    if kind == "Generate":
+        generator = _of_one_row(node.generator(), mark)
+        unread, names = node.unrequiredChildIndex(), node.generatorOutput()
+        return logical.Generate(generator, unread, node.outer(), node.qualifier(), names, child), mark
     columns = [_guarded(each, mark) for each in items(node.projectList())]
     if not any(each.exprId().equals(mark.exprId()) for each in columns):
         columns.append(mark)
     return logical.Project(_seq(columns), child), mark
+
+
+def _is_of_array(generator: Any) -> bool:
+    return _kind(generator) in _OF_ARRAYS and _kind(next(iter(items(generator.children()))).dataType()) == "ArrayType"
 
 
 def _guarded(column: Any, mark: Any) -> Any:
@@ -73,9 +94,19 @@ def _guarded(column: Any, mark: Any) -> Any:
     if _kind(column) != "Alias":
         return column
     value = column.child()
-    literal = getattr(_expressions(), "Literal$").__getattr__("MODULE$")
-    nothing = literal.default(value.dataType())
-    return column.withNewChildren(_seq([_expressions().If(_is_mark(mark), nothing, value)]))
+    return column.withNewChildren(_seq([_expressions().If(_is_mark(mark), _nothing(value.dataType()), value)]))
+
+
+def _of_one_row(generator: Any, mark: Any) -> Any:
+    """Return a generator over an array that computes nothing with a mark, and gives one row for it."""
+    (values,) = items(generator.children())
+    one = _expressions().CreateArray(_seq([_nothing(values.dataType().elementType())]), False)
+    return generator.withNewChildren(_seq([_expressions().If(_is_mark(mark), one, values)]))
+
+
+def _nothing(kind: Any) -> Any:
+    """Return a value of a type that nothing is computed for."""
+    return getattr(_expressions(), "Literal$").__getattr__("MODULE$").default(kind)
 
 
 def _is_mark(mark: Any) -> Any:
